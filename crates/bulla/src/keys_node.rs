@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use keyless::KeySet;
-use keyless::routing::RoutingMetrics;
+use keyless::routing::{RouterOptions, RoutingMetrics};
 use keyless::server::{NodesOptions, Running};
 use keyless::traces::Traces;
 use keys::Secret;
@@ -155,7 +155,8 @@ impl Node {
         }
         let (metrics, routing) = (NodeMetrics::default(), RoutingMetrics::default());
         let counted = (metrics.clone(), routing.clone());
-        let node = KeyNode::open(&folder, &advertised, set.clone(), counted, Clock::system()).await;
+        let options = RouterOptions { shared_from: settings.shared_from, ..RouterOptions::default() };
+        let node = KeyNode::open(&folder, &advertised, set.clone(), counted, options, Clock::system()).await;
         Ok(Self { node: node.map_err(|error| failed(&error))?, metrics, routing })
     }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keyless::routing::RouterOptions;
 use keyless::server::Options;
 use keyless::tenant::{self, TenantOptions};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,7 @@ pub(crate) struct NodeSettings {
     pub(crate) folder: PathBuf,
     pub(crate) listen: String,
     pub(crate) advertise: String,
+    pub(crate) shared_from: usize,
 }
 
 impl Default for NodeSettings {
@@ -68,6 +70,7 @@ impl Default for NodeSettings {
             folder: PathBuf::new(),
             listen: format!("0.0.0.0:{NODES_PORT}"),
             advertise: String::new(),
+            shared_from: RouterOptions::default().shared_from,
         }
     }
 }

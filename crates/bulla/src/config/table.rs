@@ -282,6 +282,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         Kind::Text,
         "host and port by which they find that; empty: by what it listens to",
     ),
+    (
+        "keys.node.shared_from",
+        Kind::Number,
+        "nodes at other sites beyond which the connections to them are shared with the others of its own",
+    ),
     ("edge.listen", Kind::Text, "where `bulla edge` speaks TLS"),
     (
         "edge.certificates",

@@ -23,6 +23,10 @@ pub struct SignRequest {
     /// it is answered all the same, once.
     #[prost(bool, tag = "9")]
     pub cancel: bool,
+    /// Of a node of the same site: the node that is to sign, 16 octets. Who is asked passes the request on to it by its own
+    /// connection, and signs nothing itself; what is passed on is passed on no further.
+    #[prost(bytes = "vec", tag = "10")]
+    pub node: ::prost::alloc::vec::Vec<u8>,
     /// Which key: one of these.
     #[prost(oneof = "sign_request::Key", tags = "2, 3")]
     pub key: ::core::option::Option<sign_request::Key>,
@@ -66,6 +70,62 @@ pub struct Failure {
     /// For people; no secret is in it.
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
+    #[prost(enumeration = "failure::Way", tag = "3")]
+    pub way: i32,
+}
+/// Nested message and enum types in `Failure`.
+pub mod failure {
+    /// Of a request for another node (SignRequest.node): why it did not get there.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Way {
+        /// It did, and that node says so; or there was none.
+        Unspecified = 0,
+        /// There was no connection to that node: nothing was passed on.
+        None = 1,
+        /// As many requests as may were under way to it: nothing was passed on.
+        Full = 2,
+        /// The connection was lost while the request was under way.
+        Lost = 3,
+        /// It did not answer in time.
+        Late = 4,
+    }
+    impl Way {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "WAY_UNSPECIFIED",
+                Self::None => "WAY_NONE",
+                Self::Full => "WAY_FULL",
+                Self::Lost => "WAY_LOST",
+                Self::Late => "WAY_LATE",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "WAY_UNSPECIFIED" => Some(Self::Unspecified),
+                "WAY_NONE" => Some(Self::None),
+                "WAY_FULL" => Some(Self::Full),
+                "WAY_LOST" => Some(Self::Lost),
+                "WAY_LATE" => Some(Self::Late),
+                _ => None,
+            }
+        }
+    }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SignBatchRequest {
@@ -129,10 +189,28 @@ pub struct UnsealReply {
     #[prost(bytes = "vec", tag = "1")]
     pub clear: ::prost::alloc::vec::Vec<u8>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PingRequest {}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PingReply {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PingRequest {
+    /// Of a node of the same site: other nodes that it wants to reach through this one, 16 octets each, up to 4,096; they count
+    /// for five seconds.
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub wanted: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PingReply {
+    /// For a node of the same site: the nodes at other sites that this one has a connection to.
+    #[prost(message, repeated, tag = "1")]
+    pub ways: ::prost::alloc::vec::Vec<Way>,
+}
+/// To a node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Way {
+    #[prost(bytes = "vec", tag = "1")]
+    pub node: ::prost::alloc::vec::Vec<u8>,
+    /// There and back from here, microseconds.
+    #[prost(uint64, tag = "2")]
+    pub round_trip_us: u64,
+}
 /// How something is signed. All but Ed25519 sign a digest that the caller made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

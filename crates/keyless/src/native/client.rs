@@ -218,8 +218,17 @@ impl Client {
     /// # Errors
     /// As the protocol's definition lists them.
     pub async fn ping(&self, terms: Terms) -> Result<(), Status> {
-        self.inner.clone().ping(terms.request(proto::PingRequest {})).await.map_err(told)?;
+        self.ping_for(proto::PingRequest::default(), terms).await?;
         Ok(())
+    }
+
+    /// The same of a node of the same site, which is told what is wanted of it and says what it reaches.
+    pub(crate) async fn ping_for(
+        &self,
+        request: proto::PingRequest,
+        terms: Terms,
+    ) -> Result<proto::PingReply, Status> {
+        Ok(self.inner.clone().ping(terms.request(request)).await.map_err(told)?.into_inner())
     }
 
     /// Seals a session ticket.

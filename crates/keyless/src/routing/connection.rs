@@ -1,5 +1,6 @@
 //! The connection to a node: made, measured, and made again.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -8,24 +9,29 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::peer::{IN_FLIGHT_MAX, Peer};
-use super::{Inner, RouterOptions};
+use super::line::State;
+use super::peer::{IN_FLIGHT_MAX, Peer, PeerError};
+use super::{Inner, NodeId, Router, RouterOptions};
 use crate::client::spread;
-use crate::native::proto::{SignReply, SignRequest, sign_reply};
+use crate::native::proto::{Failure, PingReply, PingRequest, SignReply, SignRequest, failure, sign_reply};
 use crate::native::{Client, Terms};
 
 /// Requests, and as many that are taken back.
 const WAY_MAX: usize = 2 * IN_FLIGHT_MAX;
 
-/// Keeps a node connected until it is gone, or nobody asks any more.
-pub(super) async fn keep(peer: Arc<Peer>, inner: Weak<Inner>, options: RouterOptions) {
+/// Keeps a node connected until told to stop, or nobody asks any more.
+pub(super) async fn keep(
+    peer: Arc<Peer>,
+    inner: Weak<Inner>,
+    options: RouterOptions,
+    stop: CancellationToken,
+) {
     let _live = telemetry::tasks::guard("keyless-peer");
-    let stopping: CancellationToken = peer.stopping().clone();
     tokio::select! {
-        () = stopping.cancelled() => {}
+        () = stop.cancelled() => {}
         () = connect_again_and_again(&peer, &inner, &options) => {}
     }
-    peer.close(false);
+    peer.close(State::Unwanted);
 }
 
 async fn connect_again_and_again(peer: &Peer, inner: &Weak<Inner>, options: &RouterOptions) {
@@ -42,11 +48,11 @@ async fn connect_again_and_again(peer: &Peer, inner: &Weak<Inner>, options: &Rou
                 peer.open(way);
                 let why = tokio::select! {
                     status = read(peer, replies) => status,
-                    status = measure(peer, &client, options) => status,
+                    status = measure(peer, &client, inner, options) => status,
                 };
                 // One that was good for something is made again at once; who ends others soon is as good as away.
                 let was_good = since.elapsed() > options.backoff_max;
-                peer.close(was_good);
+                peer.close(if was_good { State::Connecting } else { State::Down });
                 tracing::warn!(node, site, error = %why, "the connection to a node was lost");
                 if was_good {
                     pause = options.backoff;
@@ -54,7 +60,7 @@ async fn connect_again_and_again(peer: &Peer, inner: &Weak<Inner>, options: &Rou
                 }
             }
             Err(status) => {
-                peer.close(false);
+                peer.close(State::Down);
                 // Told once: each try after it says the same.
                 if std::mem::replace(&mut is_known_to_be_away, true) {
                     tracing::debug!(node, site, error = %status, "a node cannot be reached");
@@ -81,17 +87,13 @@ async fn connect(
     let terms = Terms::within(options.connect_timeout);
     // The first makes the connection, the second measures it.
     client.ping(terms).await?;
-    peer.measured(ping(&client, options.connect_timeout).await?);
+    let began = Instant::now();
+    client.ping(terms).await?;
+    peer.measured(began.elapsed());
     let (way, mut requests) = mpsc::channel(WAY_MAX);
     let requests = stream::poll_fn(move |context| requests.poll_recv(context));
     let replies = client.sign_stream(requests, terms).await?;
     Ok((client, way, replies))
-}
-
-async fn ping(client: &Client, patience: Duration) -> Result<Duration, Status> {
-    let began = Instant::now();
-    client.ping(Terms::within(patience)).await?;
-    Ok(began.elapsed())
 }
 
 async fn read(peer: &Peer, mut replies: Streaming<SignReply>) -> Status {
@@ -103,22 +105,60 @@ async fn read(peer: &Peer, mut replies: Streaming<SignReply>) -> Status {
         };
         let answer = match reply.outcome {
             Some(sign_reply::Outcome::Signature(signature)) => Ok(signature),
-            Some(sign_reply::Outcome::Failure(failure)) => {
-                Err(Status::new(failure.code.into(), failure.message))
-            }
-            None => Err(Status::internal("the reply says nothing")),
+            Some(sign_reply::Outcome::Failure(failure)) => Err(failed(failure)),
+            None => Err(PeerError::Answered(Status::internal("the reply says nothing"))),
         };
         peer.answer(reply.id, answer);
     }
 }
 
-/// Ends when a ping is not answered in time.
-async fn measure(peer: &Peer, client: &Client, options: &RouterOptions) -> Status {
+/// What a node said; of a request that it was to pass on, what became of that on the way.
+fn failed(failure: Failure) -> PeerError {
+    match failure.way() {
+        failure::Way::Unspecified => PeerError::Answered(Status::new(failure.code.into(), failure.message)),
+        failure::Way::None => PeerError::Unsent,
+        failure::Way::Full => PeerError::Full,
+        failure::Way::Lost => PeerError::Lost,
+        failure::Way::Late => PeerError::Late,
+    }
+}
+
+/// Ends when a ping is not answered in time. Others of the pod are told with each what is wanted of them, and say what they reach.
+async fn measure(peer: &Peer, client: &Client, inner: &Weak<Inner>, options: &RouterOptions) -> Status {
+    let node = peer.member().id;
+    let router = || inner.upgrade().map(Router);
+    // What is wanted is told as soon as there is a connection.
+    let soon = options.ping_every / 10;
+    let is_wanted = router().is_some_and(|router| !router.wanted_of(node).is_empty());
+    let mut pause = if is_wanted { Duration::ZERO } else { options.ping_every };
     loop {
-        tokio::time::sleep(spread(options.ping_every)).await;
-        match ping(client, options.ping_timeout).await {
-            Ok(round_trip) => peer.measured(round_trip),
+        tokio::select! {
+            () = tokio::time::sleep(spread(pause)) => {}
+            () = peer.poked() => pause = Duration::ZERO,
+        }
+        let Some(wanted) = router().map(|router| router.wanted_of(node)) else {
+            return Status::unavailable("nobody asks any more");
+        };
+        let began = Instant::now();
+        let request = PingRequest { wanted: wanted.iter().map(|node| node.0.to_vec()).collect() };
+        let reached = match client.ping_for(request, Terms::within(options.ping_timeout)).await {
+            Ok(reply) => reached(reply),
             Err(status) => return status,
+        };
+        peer.measured(began.elapsed());
+        // Sooner at the beginning, for what is on its way there.
+        let is_due = wanted.iter().any(|node| !reached.contains_key(node));
+        pause = if is_due { (pause * 2).clamp(soon, options.ping_every) } else { options.ping_every };
+        if let Some(router) = router() {
+            router.told(node, reached);
         }
     }
+}
+
+fn reached(reply: PingReply) -> HashMap<NodeId, Duration> {
+    let way = |way: crate::native::proto::Way| {
+        let node = way.node.as_slice().try_into().ok()?;
+        Some((NodeId(node), Duration::from_micros(way.round_trip_us)))
+    };
+    reply.ways.into_iter().filter_map(way).collect()
 }

@@ -80,7 +80,7 @@ impl Holders {
 
     /// Whether somebody may be asked soon who cannot be just now.
     pub(super) fn may_come(&self) -> bool {
-        self.peers.read().iter().any(|peer| peer.is_connecting())
+        self.peers.read().iter().any(|peer| peer.may_come())
     }
 }
 

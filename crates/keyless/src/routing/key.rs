@@ -11,7 +11,7 @@ use keys::{Deadline, KeyType, Scheme, SignError, Signer};
 use tonic::Status;
 
 use super::holders::Holders;
-use super::peer::{Asked, Peer, PeerError};
+use super::peer::{Asked, Outgoing, Peer, PeerError};
 use super::{Router, TRIES_MAX};
 use crate::native::proto::{SignRequest, sign_request};
 use crate::native::{TraceParent, named};
@@ -31,9 +31,19 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn asked(&self, peer: &Peer, why: &'static str) -> Option<HopNumber> {
+    /// This request, with what is left of its time.
+    pub(super) fn outgoing(&self, message: SignRequest, margin: Duration) -> Outgoing<'_> {
+        let patience = self.deadline.saturating_duration_since(Instant::now());
+        Outgoing { message, tenant: self.tenant, most: self.most, patience, margin }
+    }
+
+    fn asked(&self, peer: &Peer, through: Option<&str>, why: &'static str) -> Option<HopNumber> {
+        let hops = self.hops?;
         let (node, site) = (&peer.member().name, &peer.member().site);
-        self.hops.map(|hops| hops.asked(node, site, why))
+        Some(match through {
+            Some(through) => hops.asked(&format!("{node} through {through}"), site, why),
+            None => hops.asked(node, site, why),
+        })
     }
 
     fn ended(&self, hop: Option<HopNumber>, done: &Result<Vec<u8>, PeerError>) {
@@ -98,8 +108,20 @@ pub struct RoutedKey {
     spki: Box<[u8]>,
 }
 
-/// A try that ended: whose, and how.
-type Tried = (Arc<Peer>, Result<Vec<u8>, PeerError>);
+/// A try that ended.
+struct Tried {
+    peer: Arc<Peer>,
+    done: Result<Vec<u8>, PeerError>,
+    /// Another of the pod passed it on.
+    is_relayed: bool,
+}
+
+impl Tried {
+    /// The way ended at the one that passed requests on: whoever was asked may be asked by another way.
+    fn has_another_way(&self) -> bool {
+        self.is_relayed && matches!(self.done, Err(PeerError::Lost | PeerError::Unsent))
+    }
+}
 
 impl RoutedKey {
     pub(super) fn new(router: Router, holders: Arc<Holders>, spki: &[u8]) -> Option<Self> {
@@ -142,38 +164,20 @@ impl RoutedKey {
             ..SignRequest::default()
         };
         let mut tries = FuturesUnordered::new();
-        let mut failures = Failures::default();
-        let mut rest: VecDeque<Arc<Peer>> = nearest.into_iter().take(TRIES_MAX).collect();
-        let Some(first) = rest.pop_front() else { return Err(RouteError::Nobody) };
+        let mut round = Round { rest: nearest.into(), failures: Failures::default(), other_ways: TRIES_MAX };
+        let Some(first) = round.rest.pop_front() else { return Err(RouteError::Nobody) };
         let mut hedge_after = first.hedge_after();
         self.check_distance(&first, asking.deadline)?;
         tries.push(self.attempt(first, &request, asking, "first"));
         loop {
             tokio::select! {
-                Some((peer, done)) = tries.next() => match done {
-                    Ok(signature) => return Ok(signature),
-                    Err(PeerError::Answered(status)) if !PeerError::Answered(status.clone()).may_go_elsewhere() => {
-                        return Err(RouteError::Refused { node: peer.member().name.clone(), status });
-                    }
-                    Err(error) => {
-                        if error.is_lack() {
-                            self.holders.lacks(peer.member().id);
-                        }
-                        let why = if error.was_free() { None } else { Some("retried") };
-                        // What went with its node is no load there any more: to ask another once is none on top of the first.
-                        let is_free = matches!(error, PeerError::Lost) && tries.is_empty();
-                        failures.note(&peer, error);
-                        match self.another(&mut rest, asking.deadline, why, is_free) {
-                            Some(next) => {
-                                tries.push(self.attempt(next, &request, asking, why.unwrap_or("next")));
-                            }
-                            None if tries.is_empty() => return Err(failures.told()),
-                            None => {}
-                        }
-                    }
+                Some(tried) = tries.next() => match self.after(tried, &mut round, asking, tries.is_empty()).await? {
+                    After::Signed(signature) => return Ok(signature),
+                    After::Ask(next, why) => tries.push(self.attempt(next, &request, asking, why)),
+                    After::Wait => {}
                 },
-                () = tokio::time::sleep(hedge_after), if !rest.is_empty() => {
-                    if let Some(next) = self.another(&mut rest, asking.deadline, Some("hedged"), false) {
+                () = tokio::time::sleep(hedge_after), if !round.rest.is_empty() => {
+                    if let Some(next) = self.another(&mut round.rest, asking.deadline, Some("hedged"), false) {
                         hedge_after = next.hedge_after();
                         tries.push(self.attempt(next, &request, asking, "hedged"));
                     } else {
@@ -181,6 +185,41 @@ impl RoutedKey {
                     }
                 }
             }
+        }
+    }
+
+    /// What is done after a try, which may have been the last under way.
+    async fn after(
+        &self,
+        tried: Tried,
+        round: &mut Round,
+        asking: &Asking<'_>,
+        is_last: bool,
+    ) -> Result<After, RouteError> {
+        if tried.has_another_way() && is_last && round.rest.is_empty() && round.other_ways > 0 {
+            round.other_ways -= 1;
+            round.rest = self.nearest(asking.deadline).await?.into();
+        }
+        let Tried { peer, done, .. } = tried;
+        let error = match done {
+            Ok(signature) => return Ok(After::Signed(signature)),
+            Err(error) if error.may_go_elsewhere() => error,
+            Err(PeerError::Answered(status)) => {
+                return Err(RouteError::Refused { node: peer.member().name.clone(), status });
+            }
+            Err(error) => error,
+        };
+        if error.is_lack() {
+            self.holders.lacks(peer.member().id);
+        }
+        let why = if error.was_free() { None } else { Some("retried") };
+        // What went with its node is no load there any more: to ask another once is none on top of the first.
+        let is_free = matches!(error, PeerError::Lost) && is_last;
+        round.failures.note(&peer, error);
+        match self.another(&mut round.rest, asking.deadline, why, is_free) {
+            Some(next) => Ok(After::Ask(next, why.unwrap_or("next"))),
+            None if is_last => Err(std::mem::take(&mut round.failures).told()),
+            None => Ok(After::Wait),
         }
     }
 
@@ -239,7 +278,6 @@ impl RoutedKey {
         rest.pop_front().inspect(|peer| peer.metrics.second_try(why))
     }
 
-    /// One try. The node is told what is left without the way back: it gives up first, and says so.
     async fn attempt(
         &self,
         peer: Arc<Peer>,
@@ -247,22 +285,49 @@ impl RoutedKey {
         asking: &Asking<'_>,
         why: &'static str,
     ) -> Tried {
-        let hop = asking.asked(&peer, why);
-        let patience = asking.deadline.saturating_duration_since(Instant::now());
-        let there = patience.saturating_sub(self.way(&peer)).max(Duration::from_millis(1));
-        let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
-        let request = SignRequest { timeout_ms, ..request.clone() };
-        let asked: Result<Asked, PeerError> = peer.ask(request, asking.tenant, asking.most);
-        let done = match asked {
-            Ok(asked) => asked.answered(patience).await,
-            Err(error) => {
-                peer.metrics.failed(&error);
-                Err(error)
-            }
-        };
-        asking.ended(hop, &done);
-        (peer, done)
+        let request = asking.outgoing(request.clone(), self.router.0.options.margin);
+        let patience = request.patience;
+        let asked = peer.ask(request);
+        let is_relayed = asked.as_ref().map_or(true, |asked| asked.through().is_some());
+        let done = attempted(&peer, asked, asking, why, patience).await;
+        Tried { peer, done, is_relayed }
     }
+}
+
+/// Who may be asked still for one signature, and what those said that were.
+struct Round {
+    rest: VecDeque<Arc<Peer>>,
+    failures: Failures,
+    /// How often somebody may be asked again whose way ended under way.
+    other_ways: usize,
+}
+
+enum After {
+    Signed(Vec<u8>),
+    /// This one, for this reason.
+    Ask(Arc<Peer>, &'static str),
+    /// Others are asked still.
+    Wait,
+}
+
+/// What became of one try.
+pub(super) async fn attempted(
+    peer: &Peer,
+    asked: Result<Asked, PeerError>,
+    asking: &Asking<'_>,
+    why: &'static str,
+    patience: Duration,
+) -> Result<Vec<u8>, PeerError> {
+    let hop = asking.asked(peer, asked.as_ref().ok().and_then(Asked::through), why);
+    let done = match asked {
+        Ok(asked) => asked.answered(patience).await,
+        Err(error) => {
+            peer.metrics.failed(&error);
+            Err(error)
+        }
+    };
+    asking.ended(hop, &done);
+    done
 }
 
 /// What those said who could not.

@@ -45,6 +45,9 @@ struct Inner {
     in_flight: Family<SiteLabel, Gauge>,
     in_flight_max: Family<SiteLabel, Gauge>,
     nodes_up: Family<SiteLabel, Gauge>,
+    connections: Family<SiteLabel, Gauge>,
+    relayed: Counter,
+    relayed_by_others: Family<SiteLabel, Counter>,
     round_trip: Family<SiteLabel, Gauge<f64, AtomicU64>>,
     errors: Family<ErrorLabels, Counter>,
     second_tries: Family<KindLabel, Counter>,
@@ -63,6 +66,9 @@ impl Default for RoutingMetrics {
             in_flight: Family::default(),
             in_flight_max: Family::default(),
             nodes_up: Family::default(),
+            connections: Family::default(),
+            relayed: Counter::default(),
+            relayed_by_others: Family::default(),
             round_trip: Family::default(),
             errors: Family::default(),
             second_tries: Family::default(),
@@ -96,6 +102,21 @@ impl RoutingMetrics {
             inner.nodes_up.clone(),
         );
         registry.register(
+            "bulla_keyless_site_connections",
+            "Connections of this node to others, by their site; what it has none to is asked through others of its pod",
+            inner.connections.clone(),
+        );
+        registry.register(
+            "bulla_keyless_relayed_requests",
+            "Requests of other nodes of the pod, passed on",
+            inner.relayed.clone(),
+        );
+        registry.register(
+            "bulla_keyless_site_relayed_requests",
+            "Requests to nodes of the site that another of the pod passed on",
+            inner.relayed_by_others.clone(),
+        );
+        registry.register(
             "bulla_keyless_site_round_trip_seconds",
             "The way to a node of the site and back, as measured last",
             inner.round_trip.clone(),
@@ -117,6 +138,11 @@ impl RoutingMetrics {
         );
     }
 
+    /// A request of another node of the pod is passed on.
+    pub(super) fn relayed(&self) {
+        self.0.relayed.inc();
+    }
+
     pub(super) fn second_try(&self, kind: &'static str) {
         self.0.second_tries.get_or_create(&KindLabel { kind }).inc();
     }
@@ -129,6 +155,8 @@ impl RoutingMetrics {
             in_flight: self.0.in_flight.get_or_create(&label).clone(),
             in_flight_max: self.0.in_flight_max.get_or_create(&label).clone(),
             nodes_up: self.0.nodes_up.get_or_create(&label).clone(),
+            connections: self.0.connections.get_or_create(&label).clone(),
+            relayed: self.0.relayed_by_others.get_or_create(&label).clone(),
             round_trip: self.0.round_trip.get_or_create(&label).clone(),
             site: label.site,
             all: self.clone(),
@@ -148,6 +176,8 @@ pub(super) struct SiteMetrics {
     in_flight: Gauge,
     in_flight_max: Gauge,
     nodes_up: Gauge,
+    connections: Gauge,
+    relayed: Counter,
     round_trip: Gauge<f64, AtomicU64>,
     site: String,
     all: RoutingMetrics,
@@ -178,8 +208,18 @@ impl SiteMetrics {
         self.round_trip.set(measured.as_secs_f64());
     }
 
-    /// One more, or one less.
-    pub(super) fn up(&self, change: i64) {
+    /// Another of the pod passes a request on.
+    pub(super) fn relayed(&self) {
+        self.relayed.inc();
+    }
+
+    /// One connection more, or one less.
+    pub(super) fn connected(&self, change: i64) {
+        self.connections.inc_by(change);
+    }
+
+    /// One node more that can be asked, or one less.
+    pub(super) fn reached(&self, change: i64) {
         self.nodes_up.inc_by(change);
         self.in_flight_max.inc_by(change * IN_FLIGHT_MAX as i64);
     }

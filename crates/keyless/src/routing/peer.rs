@@ -1,26 +1,25 @@
 //! One node, and the requests that are under way to it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use super::Member;
 use super::holders::{Rank, distance};
 use super::latency::{Latency, smoothed};
+use super::line::{Answer, Line, State};
 use super::metrics::SiteMetrics;
+use super::{Member, NodeId};
 use crate::native::proto::SignRequest;
 use crate::server::STREAM_MAX;
 use crate::stage::Cost;
 use crate::tenant::Counts;
 use crate::{ELSEWHERE_PER_KEY_MAX, tenant};
 
-/// Requests under way to one node, 2 KB each here and 1 KB there: as many as it takes of one stream.
+/// Requests under way by one connection, 2 KB each here and 1 KB there: as many as a node takes of one stream.
 pub const IN_FLIGHT_MAX: usize = STREAM_MAX;
 /// Of one tenant: at 100 ms 40,960 a second, and the same is left for the others. What is asked for is half of that, for
 /// replies are late when there is much to do, and then more are under way for the same rate.
@@ -38,6 +37,8 @@ const SUSPECT_MAX: Duration = Duration::from_millis(1_500);
 const HEDGE_MIN: Duration = Duration::from_millis(5);
 /// The way to a node that was not measured.
 const FAR: Duration = Duration::from_millis(250);
+/// In place of a way's microseconds: there is none.
+const NO_WAY: u64 = u64::MAX;
 
 /// Why there is no answer of a node.
 #[derive(Clone, Debug)]
@@ -54,27 +55,30 @@ pub(super) enum PeerError {
     Answered(Status),
 }
 
-/// Whether a node can be asked.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
-    /// Its first connection, or the next after a good one, is being made.
-    Connecting,
-    Up,
-    Down,
-}
-
-/// One node.
+/// One node: how far away it is and how long it takes, over a connection of this node's own, or over those of others of its
+/// [pod](super::pod).
 pub(super) struct Peer {
     member: Member,
     pub(super) metrics: SiteMetrics,
-    stopping: CancellationToken,
     changed: Arc<Notify>,
+    line: Line,
+    /// To be measured now, and told what is wanted of it.
+    poked: Notify,
+    /// Who passes requests on to it, whoever is to be asked first at the beginning.
+    through: RwLock<Vec<Through>>,
+    /// How many of these share the requests.
+    owners: AtomicUsize,
     /// For whoever ranks many: no lock is taken for these.
-    is_up: AtomicBool,
-    round_trip_us: AtomicU64,
+    own_way_us: AtomicU64,
+    way_through_us: AtomicU64,
+    is_reached: AtomicBool,
+    /// Whether its own connection is to end soon: it is asked through others, where there are some.
+    is_leaving: AtomicBool,
+    /// Whether others of the pod may reach it soon, or it is not settled yet who connects to it.
+    may_be_reached: AtomicBool,
     in_flight: AtomicUsize,
-    next: AtomicU64,
-    queue: Mutex<Queue>,
+    by_tenant: Mutex<Counts>,
+    begun: AtomicU64,
     /// Microseconds since this was made: when the node was asked first after it was last heard of; 0 when it was not.
     owes_since_us: AtomicU64,
     suspect_after_us: AtomicU64,
@@ -82,11 +86,12 @@ pub(super) struct Peer {
     figures: Mutex<Figures>,
 }
 
-struct Queue {
-    state: State,
-    sender: Option<mpsc::Sender<SignRequest>>,
-    waiting: HashMap<u64, oneshot::Sender<Result<Vec<u8>, Status>>>,
-    by_tenant: Counts,
+/// A node of the same pod that has a connection to the one that is meant.
+#[derive(Clone, Debug)]
+pub(super) struct Through {
+    pub(super) peer: Arc<Peer>,
+    /// From there on, there and back.
+    pub(super) way: Duration,
 }
 
 #[derive(Default)]
@@ -102,28 +107,24 @@ impl std::fmt::Debug for Peer {
 }
 
 impl Peer {
-    pub(super) fn new(
-        member: Member,
-        metrics: SiteMetrics,
-        stopping: CancellationToken,
-        changed: Arc<Notify>,
-    ) -> Self {
-        let queue = Queue {
-            state: State::Connecting,
-            sender: None,
-            waiting: HashMap::new(),
-            by_tenant: Counts::default(),
-        };
+    /// Nobody is connected to it.
+    pub(super) fn new(member: Member, metrics: SiteMetrics, changed: Arc<Notify>) -> Self {
         Self {
             member,
             metrics,
-            stopping,
             changed,
-            is_up: AtomicBool::new(false),
-            round_trip_us: AtomicU64::new(u64::MAX),
+            line: Line::new(),
+            poked: Notify::new(),
+            through: RwLock::default(),
+            owners: AtomicUsize::new(1),
+            own_way_us: AtomicU64::new(NO_WAY),
+            way_through_us: AtomicU64::new(NO_WAY),
+            is_reached: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+            may_be_reached: AtomicBool::new(true),
             in_flight: AtomicUsize::new(0),
-            next: AtomicU64::new(0),
-            queue: Mutex::new(queue),
+            by_tenant: Mutex::default(),
+            begun: AtomicU64::new(0),
             owes_since_us: AtomicU64::new(0),
             suspect_after_us: AtomicU64::new(SUSPECT_MIN.as_micros() as u64),
             born: Instant::now(),
@@ -135,38 +136,62 @@ impl Peer {
         &self.member
     }
 
-    pub(super) fn stopping(&self) -> &CancellationToken {
-        &self.stopping
+    /// The connection of this node's own.
+    pub(super) fn line(&self) -> &Line {
+        &self.line
     }
 
-    /// Is asked no more.
-    pub(super) fn leave(&self) {
-        self.stopping.cancel();
+    /// There and back, by whichever way it is asked; `None` where there is none.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        match self.way_us() {
+            NO_WAY => None,
+            us => Some(Duration::from_micros(us)),
+        }
+    }
+
+    /// The same by the connection of this node's own.
+    pub(super) fn own_way(&self) -> Option<Duration> {
+        match self.own_way_us.load(Relaxed) {
+            NO_WAY => None,
+            us => Some(Duration::from_micros(us)),
+        }
+    }
+
+    /// Of both ways the one that is taken.
+    fn way_us(&self) -> u64 {
+        let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
+        if self.goes_itself(own, through) { own } else { through }
+    }
+
+    fn goes_itself(&self, own: u64, through: u64) -> bool {
+        own != NO_WAY && (through == NO_WAY || !self.is_leaving.load(Relaxed))
+    }
+
+    /// Its own connection is to end soon, or not any more.
+    pub(super) fn set_leaving(&self, is_leaving: bool) {
+        self.is_leaving.store(is_leaving, Relaxed);
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Relaxed)
     }
 
     /// `None` for one that cannot be asked.
     pub(super) fn rank(&self) -> Option<Rank> {
-        if !self.is_up.load(Relaxed) {
+        let way_us = self.way_us();
+        if way_us == NO_WAY {
             return None;
         }
         let in_flight = self.in_flight.load(Relaxed);
         let since_us = self.owes_since_us.load(Relaxed);
         let is_late = || self.now_us().saturating_sub(since_us) > self.suspect_after_us.load(Relaxed);
         let is_suspect = since_us > 0 && is_late();
-        let distance = distance(self.round_trip_us.load(Relaxed));
-        Some(Rank { is_suspect, is_lacking: false, distance, in_flight })
+        Some(Rank { is_suspect, is_lacking: false, distance: distance(way_us), in_flight })
     }
 
-    pub(super) fn is_connecting(&self) -> bool {
-        self.queue.lock().state == State::Connecting
-    }
-
-    /// The way there and back, once it was measured.
-    pub(super) fn round_trip(&self) -> Option<Duration> {
-        if !self.is_up.load(Relaxed) {
-            return None;
-        }
-        self.figures.lock().round_trip
+    /// Whether it may be asked soon, where it cannot be just now.
+    pub(super) fn may_come(&self) -> bool {
+        self.line.state() == State::Connecting || self.may_be_reached.load(Relaxed)
     }
 
     fn now_us(&self) -> u64 {
@@ -177,6 +202,15 @@ impl Peer {
         self.owes_since_us.store(0, Relaxed);
     }
 
+    /// Has it measured now, and told what is wanted of it.
+    pub(super) fn poke(&self) {
+        self.poked.notify_one();
+    }
+
+    pub(super) async fn poked(&self) {
+        self.poked.notified().await;
+    }
+
     /// The way was measured once more.
     pub(super) fn measured(&self, round_trip: Duration) {
         let smooth = {
@@ -185,7 +219,9 @@ impl Peer {
             figures.round_trip = Some(smooth);
             smooth
         };
-        self.round_trip_us.store(smooth.as_micros() as u64, Relaxed);
+        if self.line.state() == State::Up {
+            self.own_way_us.store(us(smooth), Relaxed);
+        }
         self.metrics.round_trip(smooth);
         self.heard();
     }
@@ -207,110 +243,187 @@ impl Peer {
 
     /// After how long another node is asked for the same.
     pub(super) fn hedge_after(&self) -> Duration {
-        let figures = self.figures.lock();
-        let way = figures.round_trip.unwrap_or(FAR);
-        figures.replies.quantile(95).unwrap_or(way * 3).max(HEDGE_MIN)
+        let way = self.round_trip().unwrap_or(FAR);
+        self.figures.lock().replies.quantile(95).unwrap_or(way * 3).max(HEDGE_MIN)
+    }
+
+    /// Requests that this node asked for since it is known; those that it passes on are others'.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun.load(Relaxed)
     }
 
     /// Requests are taken from now on, by this way.
     pub(super) fn open(&self, sender: mpsc::Sender<SignRequest>) {
-        {
-            let mut queue = self.queue.lock();
-            (queue.sender, queue.state) = (Some(sender), State::Up);
-        }
+        let way = self.figures.lock().round_trip.unwrap_or(FAR);
+        self.line.open(sender);
+        self.own_way_us.store(us(way), Relaxed);
         self.heard();
-        self.is_up.store(true, Relaxed);
-        self.metrics.up(1);
+        self.metrics.connected(1);
+        self.look();
+    }
+
+    /// There is no connection any more: everything under way by it is lost.
+    pub(super) fn close(&self, state: State) {
+        let was_up = self.own_way_us.swap(NO_WAY, Relaxed) != NO_WAY;
+        self.line.close(state);
+        if was_up {
+            self.metrics.connected(-1);
+        }
+        self.look();
         self.changed.notify_waiters();
     }
 
-    /// Everything under way is lost. `again`: the next connection is made right away, so that to wait for it is reasonable.
-    pub(super) fn close(&self, again: bool) {
-        let was_up = self.is_up.swap(false, Relaxed);
-        let lost = {
-            let mut queue = self.queue.lock();
-            queue.sender = None;
-            queue.state = if again { State::Connecting } else { State::Down };
-            std::mem::take(&mut queue.waiting)
-        };
-        if was_up {
-            self.metrics.up(-1);
+    /// It is asked through these where there is no connection of its own; the first so many share the requests. Without any,
+    /// whether there may be some soon.
+    pub(super) fn set_through(&self, through: Vec<Through>, owners: usize, may_come: bool) {
+        self.may_be_reached.store(may_come, Relaxed);
+        self.owners.store(owners.max(1), Relaxed);
+        *self.through.write() = through;
+        self.look_through();
+    }
+
+    /// This one has no way to it any more.
+    fn lose(&self, through: NodeId) {
+        self.through.write().retain(|other| other.peer.member.id != through);
+        self.look_through();
+    }
+
+    fn look_through(&self) {
+        let way = self.through.read().iter().find_map(|through| Some(through.peer.own_way()? + through.way));
+        let way_us = way.map_or(NO_WAY, us);
+        if self.way_through_us.swap(way_us, Relaxed) == NO_WAY && way_us != NO_WAY {
+            self.heard();
         }
-        drop(lost);
-        self.changed.notify_waiters();
+        self.look();
+    }
+
+    /// Tells whoever waits where it can be asked now and could not, or the other way round.
+    fn look(&self) {
+        let is_reached = self.way_us() != NO_WAY;
+        if self.is_reached.swap(is_reached, Relaxed) != is_reached {
+            self.metrics.reached(if is_reached { 1 } else { -1 });
+            self.changed.notify_waiters();
+        }
     }
 
     /// Gives an answer to whoever waits for it; nobody may.
-    pub(super) fn answer(&self, id: u64, answer: Result<Vec<u8>, Status>) {
+    pub(super) fn answer(&self, id: u64, answer: Answer) {
         self.heard();
-        let waiting = self.queue.lock().waiting.remove(&id);
-        if let Some(waiting) = waiting {
-            let _ = waiting.send(answer);
-        }
+        self.line.answer(id, answer);
     }
 
-    /// Asks, for a tenant, which may have `most` under way here, [`TENANT_IN_FLIGHT_MAX`] at most; the request's id is replaced.
-    pub(super) fn ask(
-        self: &Arc<Self>,
-        mut request: SignRequest,
-        tenant: &str,
-        most: usize,
-    ) -> Result<Asked, PeerError> {
-        let (sender, answer) = oneshot::channel();
-        let id = self.next.fetch_add(1, Relaxed);
-        {
-            let mut queue = self.queue.lock();
-            let Some(way) = &queue.sender else { return Err(PeerError::Unsent) };
-            let most = most.min(TENANT_IN_FLIGHT_MAX);
-            if self.in_flight.load(Relaxed) >= IN_FLIGHT_MAX || queue.by_tenant.of(tenant) >= most {
-                return Err(PeerError::Full);
-            }
-            request.id = id;
-            match way.try_send(request) {
-                Ok(()) => {}
-                Err(mpsc::error::TrySendError::Full(_)) => return Err(PeerError::Full),
-                Err(mpsc::error::TrySendError::Closed(_)) => return Err(PeerError::Unsent),
-            }
-            queue.waiting.insert(id, sender);
-            queue.by_tenant.add(tenant);
-            self.in_flight.fetch_add(1, Relaxed);
+    /// Asks by its own connection, or else through one of the pod.
+    pub(super) fn ask(self: &Arc<Self>, request: Outgoing<'_>) -> Result<Asked, PeerError> {
+        self.begun.fetch_add(1, Relaxed);
+        if self.goes_itself(self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed)) {
+            return self.ask_itself(request);
         }
+        let carrier = self.carrier().ok_or(PeerError::Unsent)?;
+        let message = SignRequest { node: self.member.id.0.to_vec(), ..request.message };
+        self.metrics.relayed();
+        self.ask_by(carrier, Outgoing { message, ..request })
+    }
+
+    /// The same by its own connection alone.
+    pub(super) fn ask_itself(self: &Arc<Self>, request: Outgoing<'_>) -> Result<Asked, PeerError> {
+        self.ask_by(Arc::clone(self), request)
+    }
+
+    /// Of those that share the requests to it the one that has the least to do.
+    fn carrier(&self) -> Option<Arc<Self>> {
+        let through = self.through.read();
+        let up = through.iter().filter(|through| through.peer.line.state() == State::Up);
+        let owners = up.take(self.owners.load(Relaxed));
+        owners.min_by_key(|through| through.peer.line.in_flight()).map(|through| Arc::clone(&through.peer))
+    }
+
+    fn ask_by(self: &Arc<Self>, carrier: Arc<Self>, request: Outgoing<'_>) -> Result<Asked, PeerError> {
+        let counted = Counted::new(self, request.tenant, request.most)?;
+        // Whoever is asked gives up first, and says so; who passes it on keeps its own way back in turn.
+        let back = carrier.own_way().unwrap_or_default() + request.margin;
+        let there = request.patience.saturating_sub(back).max(Duration::from_millis(1));
+        let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
+        let message = SignRequest { timeout_ms, ..request.message };
+        let (id, answer) = carrier.line.put(message, request.tenant)?;
         let _ = self.owes_since_us.compare_exchange(0, self.now_us().max(1), Relaxed, Relaxed);
         self.metrics.began();
-        let (peer, tenant) = (Arc::clone(self), tenant.to_owned());
-        Ok(Asked { peer, id, tenant, answer, began: Instant::now() })
+        Ok(Asked { counted, carrier, id, answer, began: Instant::now() })
     }
+}
 
-    /// Forgets a request; one that is under way still is taken back.
-    fn forget(&self, id: u64, tenant: &str) {
-        let mut queue = self.queue.lock();
-        queue.by_tenant.remove(tenant);
-        self.in_flight.fetch_sub(1, Relaxed);
-        let is_under_way = queue.waiting.remove(&id).is_some();
-        if let Some(way) = queue.sender.as_ref().filter(|_| is_under_way) {
-            // It goes on there if this finds no room: until its deadline.
-            let _ = way.try_send(SignRequest { id, cancel: true, ..SignRequest::default() });
+/// A request to a node.
+pub(super) struct Outgoing<'a> {
+    /// Its id, its node and its time are set by whoever sends it.
+    pub(super) message: SignRequest,
+    pub(super) tenant: &'a str,
+    /// Of the tenant, under way to the node: [`TENANT_IN_FLIGHT_MAX`] at most.
+    pub(super) most: usize,
+    /// Until it is of no more use.
+    pub(super) patience: Duration,
+    /// What is kept of that beside the way back.
+    pub(super) margin: Duration,
+}
+
+/// A way in microseconds.
+pub(super) fn us(way: Duration) -> u64 {
+    u64::try_from(way.as_micros()).unwrap_or(NO_WAY).min(NO_WAY - 1)
+}
+
+/// A request among those under way to a node, until dropped.
+struct Counted {
+    peer: Arc<Peer>,
+    tenant: String,
+}
+
+impl Counted {
+    fn new(peer: &Arc<Peer>, tenant: &str, most: usize) -> Result<Self, PeerError> {
+        let mut by_tenant = peer.by_tenant.lock();
+        let is_full = peer.in_flight.load(Relaxed) >= IN_FLIGHT_MAX;
+        if is_full || by_tenant.of(tenant) >= most.min(TENANT_IN_FLIGHT_MAX) {
+            return Err(PeerError::Full);
         }
+        by_tenant.add(tenant);
+        peer.in_flight.fetch_add(1, Relaxed);
+        Ok(Self { peer: Arc::clone(peer), tenant: tenant.to_owned() })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.peer.by_tenant.lock().remove(&self.tenant);
+        self.peer.in_flight.fetch_sub(1, Relaxed);
     }
 }
 
 /// One request under way; dropped, it is forgotten, here and there.
 pub(super) struct Asked {
-    peer: Arc<Peer>,
+    counted: Counted,
+    carrier: Arc<Peer>,
     id: u64,
-    tenant: String,
-    answer: oneshot::Receiver<Result<Vec<u8>, Status>>,
+    answer: oneshot::Receiver<Answer>,
     began: Instant,
 }
 
 impl Asked {
-    pub(super) async fn answered(mut self, patience: Duration) -> Result<Vec<u8>, PeerError> {
+    /// The node of the pod that passes it on, where one does.
+    pub(super) fn through(&self) -> Option<&str> {
+        let is_passed_on = !Arc::ptr_eq(&self.carrier, &self.counted.peer);
+        is_passed_on.then_some(self.carrier.member.name.as_str())
+    }
+
+    pub(super) async fn answered(mut self, patience: Duration) -> Answer {
         let done = match tokio::time::timeout(patience, &mut self.answer).await {
-            Ok(Ok(Ok(signature))) => Ok(signature),
-            Ok(Ok(Err(status))) => Err(PeerError::Answered(status)),
+            Ok(Ok(done)) => done,
             Ok(Err(_)) => Err(PeerError::Lost),
             Err(_) => Err(PeerError::Late),
         };
+        let peer = &self.counted.peer;
+        if matches!(done, Ok(_) | Err(PeerError::Answered(_))) {
+            peer.heard();
+        }
+        if matches!(done, Err(PeerError::Unsent | PeerError::Lost)) && self.through().is_some() {
+            peer.lose(self.carrier.member.id);
+        }
         // What a node could not do says nothing of how long it takes.
         let counts = match &done {
             Ok(_) => true,
@@ -319,10 +432,10 @@ impl Asked {
             Err(_) => false,
         };
         if counts {
-            self.peer.took(self.began.elapsed());
+            peer.took(self.began.elapsed());
         }
         if let Err(error) = &done {
-            self.peer.metrics.failed(error);
+            peer.metrics.failed(error);
         }
         done
     }
@@ -330,8 +443,8 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.peer.forget(self.id, &self.tenant);
-        self.peer.metrics.ended(self.began.elapsed());
+        self.carrier.line.forget(self.id, &self.counted.tenant);
+        self.counted.peer.metrics.ended(self.began.elapsed());
     }
 }
 

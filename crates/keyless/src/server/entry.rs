@@ -12,7 +12,7 @@ use super::work::Held;
 use crate::key_set::KeyName;
 use crate::metrics::{Metrics, Refusal};
 use crate::native::TraceParent;
-use crate::routing::RouteError;
+use crate::routing::{RelayError, RouteError};
 use crate::tenant::Tenant;
 use crate::traces::{self, End, Hops, HopsDone, Kind, Record, SLOW};
 use crate::wire::ErrorCode;
@@ -52,6 +52,9 @@ pub(super) enum Failure {
     /// The key cannot be reached.
     #[error("the key cannot be reached: {0}")]
     Unavailable(String),
+    /// It was for another node.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
     /// The caller took it back.
     #[error("the caller took it back")]
     Cancelled,
@@ -88,6 +91,7 @@ impl Failure {
             | Self::Late
             | Self::LateElsewhere(_)
             | Self::Cancelled
+            | Self::Relay(_)
             | Self::Unavailable(_)
             | Self::NoSealing
             | Self::Ticket(TicketError::Library)
@@ -108,6 +112,10 @@ impl Failure {
             Self::Overloaded(_) => Code::ResourceExhausted,
             Self::Late | Self::LateElsewhere(_) => Code::DeadlineExceeded,
             Self::Cancelled => Code::Cancelled,
+            Self::Relay(RelayError::Answered(code, _)) => *code,
+            Self::Relay(RelayError::Full) => Code::ResourceExhausted,
+            Self::Relay(RelayError::Late) => Code::DeadlineExceeded,
+            Self::Relay(RelayError::NoWay | RelayError::Lost) => Code::Unavailable,
             Self::Unavailable(_) | Self::Stopping => Code::Unavailable,
             Self::NoSealing | Self::Ticket(TicketError::Retired) => Code::FailedPrecondition,
             Self::Broken(_) | Self::Ticket(TicketError::Library) => Code::Internal,

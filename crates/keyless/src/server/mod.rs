@@ -356,15 +356,20 @@ impl Running {
 }
 
 impl Shared {
+    /// Knows the other nodes, where this is one.
+    fn router(&self) -> Option<&Router> {
+        self.options.nodes.as_ref().map(|nodes| &nodes.router)
+    }
+
     /// Whether somebody who comes as a node is one, still; who does not is let in by its certificate alone.
     fn lets_in(&self, identity: &Identity) -> bool {
-        !identity.is_node() || self.options.nodes.as_ref().is_some_and(|nodes| nodes.router.knows(identity))
+        !identity.is_node() || self.router().is_some_and(|router| router.knows(identity))
     }
 
     /// Until somebody who came as a node is none any more.
     async fn let_out(&self, identity: &Identity) {
-        match &self.options.nodes {
-            Some(nodes) => nodes.router.gone(identity).await,
+        match self.router() {
+            Some(router) => router.gone(identity).await,
             None => std::future::pending().await,
         }
     }

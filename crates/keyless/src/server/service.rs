@@ -24,6 +24,7 @@ use crate::native::proto::key_service_server::KeyService;
 use crate::native::proto::{self, SignReply, SignRequest, sign_reply, sign_request};
 use crate::native::{TRACEPARENT, TraceParent, code_name, grpc_timeout, scheme_of};
 use crate::operation::{self, OPERATIONS};
+use crate::routing::{NodeId, RelayError};
 use crate::tenant::Client;
 use crate::wire::Ski;
 
@@ -106,6 +107,10 @@ impl Keys {
         if !self.shared.lets_in(self.client.identity()) {
             return call.fail(Failure::UnknownKey);
         }
+        if !request.node.is_empty() {
+            let node = request.node.as_slice().try_into().map_or(NodeId([0; 16]), NodeId);
+            return self.shared.relay(call, self.client.identity(), node, request, due);
+        }
         self.shared.sign(Caller::Native(call), name, scheme, request.input.into(), due);
     }
 
@@ -164,10 +169,22 @@ fn reply(id: u64, outcome: Outcome) -> SignReply {
         Ok(signature) => sign_reply::Outcome::Signature(signature),
         Err(failure) => {
             let (code, message) = (failure.grpc() as i32, failure.to_string());
-            sign_reply::Outcome::Failure(proto::Failure { code, message })
+            sign_reply::Outcome::Failure(proto::Failure { code, message, way: way(&failure).into() })
         }
     };
     SignReply { id, outcome: Some(outcome) }
+}
+
+/// Why a request for another node did not get there.
+fn way(failure: &Failure) -> proto::failure::Way {
+    use proto::failure::Way;
+    match failure {
+        Failure::Relay(RelayError::NoWay) => Way::None,
+        Failure::Relay(RelayError::Full) => Way::Full,
+        Failure::Relay(RelayError::Lost) => Way::Lost,
+        Failure::Relay(RelayError::Late) => Way::Late,
+        _ => Way::Unspecified,
+    }
 }
 
 fn key_name(request: &SignRequest) -> Option<KeyName> {
@@ -299,8 +316,20 @@ impl KeyService for Keys {
         Ok(Response::new(proto::ListKeysReply { keys, next_page_token }))
     }
 
-    async fn ping(&self, _: Request<proto::PingRequest>) -> Result<Response<proto::PingReply>, Status> {
-        Ok(Response::new(proto::PingReply {}))
+    async fn ping(&self, request: Request<proto::PingRequest>) -> Result<Response<proto::PingReply>, Status> {
+        if !self.client.is_node() {
+            return Ok(Response::new(proto::PingReply::default()));
+        }
+        let wanted = request.into_inner().wanted;
+        let wanted = wanted.iter().filter_map(|node| Some(NodeId(node.as_slice().try_into().ok()?)));
+        let router = self.shared.router();
+        let reached = router.and_then(|router| router.reaches_for(self.client.identity(), wanted));
+        let way = |(node, way): (NodeId, Duration)| proto::Way {
+            node: node.0.to_vec(),
+            round_trip_us: u64::try_from(way.as_micros()).unwrap_or(u64::MAX),
+        };
+        let ways = reached.unwrap_or_default().into_iter().map(way).collect();
+        Ok(Response::new(proto::PingReply { ways }))
     }
 
     async fn seal(&self, request: Request<proto::SealRequest>) -> Result<Response<proto::SealReply>, Status> {

@@ -14,9 +14,10 @@ use super::replies::Call;
 use crate::Key;
 use crate::key_set::KeyName;
 use crate::metrics::Refusal;
-use crate::routing::Asking;
+use crate::native::proto::SignRequest;
+use crate::routing::{Asking, NodeId, RelayError};
 use crate::stage::{Asker, Cost, Job, StageError};
-use crate::tenant::{Counted, Tenant};
+use crate::tenant::{Counted, Identity, Tenant};
 use crate::wire::opcode;
 
 /// Requests to keys elsewhere that may be under way, over all keys and connections: 2 KB each.
@@ -257,6 +258,49 @@ impl Shared {
         }
         caller.entry_mut().queue(None);
         self.ask_elsewhere(caller, key, Wanted::Decryption, input, deadline);
+    }
+
+    /// Passes a request of another node of this site on to the node that it is for. The tenant's share counts at both, and not
+    /// here; what it may have under way to one node does.
+    pub(super) fn relay(
+        self: &Arc<Self>,
+        mut call: Call,
+        identity: &Identity,
+        node: NodeId,
+        request: SignRequest,
+        due: Option<Instant>,
+    ) {
+        let router = self.router().filter(|router| router.neighbour(identity).is_some()).cloned();
+        let Some(router) = router else { return call.fail(Failure::UnknownKey) };
+        let deadline = due.unwrap_or_else(|| call.entry.began() + self.options.deadline);
+        let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
+            return call.fail(Failure::Relay(RelayError::Full));
+        };
+        let counted = self.metrics.elsewhere();
+        call.entry.queue(None);
+        self.tracker.spawn(async move {
+            let _live = telemetry::tasks::guard("keyless-relay");
+            let _places = (of_all, counted);
+            call.entry.taken();
+            let gone = call.wanted();
+            let (trace, hops) = call.entry.passed_on();
+            let tenant = Arc::clone(call.entry.tenant());
+            let most = tenant.of_node_max();
+            let asking =
+                Asking { tenant: tenant.name(), most, trace: Some(trace), hops: Some(&hops), deadline };
+            let message = SignRequest { node: Vec::new(), traceparent: trace.to_string(), ..request };
+            let relaying = router.relay(node, message, &asking);
+            let done = tokio::select! {
+                biased;
+                () = gone.gone() => None,
+                done = relaying => Some(done),
+            };
+            match done {
+                Some(Ok(signature)) => call.done(signature),
+                Some(Err(error)) => call.fail(Failure::Relay(error)),
+                None => {}
+            }
+        });
     }
 
     /// By a key that somebody else holds: a task of its own, for it waits.

@@ -208,7 +208,7 @@ impl KeyNode {
     }
 
     /// Opens a node that has joined, as it knew itself last. Its keys go into `keys`. Nothing is asked of anybody, but
-    /// other nodes are connected to.
+    /// other nodes are connected to, as the options say.
     ///
     /// # Errors
     /// [`NodeError`]
@@ -217,6 +217,7 @@ impl KeyNode {
         address: &str,
         keys: KeySet,
         (metrics, routing): (NodeMetrics, RoutingMetrics),
+        options: RouterOptions,
         clock: Clock,
     ) -> Result<Self, NodeError> {
         let folder = Folder::new(state)?;
@@ -226,8 +227,7 @@ impl KeyNode {
         let api = api_of(&folder, &settings, &identity)?;
         let own = NodeId(*settings.node.as_bytes());
         let tls = tls_of(&settings, &identity)?;
-        let router =
-            Router::new(own, &tls.client(), RouterOptions::default(), routing).map_err(tls_failed)?;
+        let router = Router::new(own, &tls.client(), options, routing).map_err(tls_failed)?;
         let statement_key = STANDARD.decode(&settings.statement_key);
         let statement_key = statement_key
             .map_err(|_| JoinError::Identity("the key that signs statements is not base64".to_owned()))?;

@@ -3,6 +3,7 @@
 
 mod delays;
 mod holes;
+mod pods;
 mod sharing;
 
 use std::net::SocketAddr;
@@ -37,6 +38,7 @@ fn calm() -> RouterOptions {
         connect_timeout: PATIENCE,
         ping_timeout: Duration::from_secs(30),
         margin: Duration::from_secs(1),
+        reached_within: PATIENCE,
         ..RouterOptions::default()
     }
 }

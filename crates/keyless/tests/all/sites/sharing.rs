@@ -1,6 +1,6 @@
 //! Ways that many share: tenants, nodes of one site, and all who ask them.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use keyless::tenant::TenantOptions;
 use keys::{KeyRef, KeyType, PrivateKey, Signer};
 use tokio::task::JoinSet;
 use tonic::Code;
-use x509::{GeneralName, SpkiHash};
+use x509::GeneralName;
 
 use super::{Load, World, calm};
 use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
@@ -88,8 +88,10 @@ fn a_tenant_at_fifty_times_its_share_has_its_share_and_another_all_of_its_own() 
     const SHARE: u32 = 40;
     const TIMES: u32 = 50;
     const SECONDS: u32 = 2;
+    // At once, so that a stall of this machine refuses nothing: so many seconds' worth.
+    const BURST_S: u32 = 3;
     alone(|| {
-        let limited = |name| TenantOptions { rate_per_s: SHARE, ..tenant(name) };
+        let limited = |name| TenantOptions { rate_per_s: SHARE, burst: SHARE * BURST_S, ..tenant(name) };
         let world = World::with(&[60], calm(), vec![limited("noisy"), limited("quiet")]);
         let key = world.key.clone();
         let at = |name: &str, count: u32, every: Duration| {
@@ -121,7 +123,7 @@ fn a_tenant_at_fifty_times_its_share_has_its_share_and_another_all_of_its_own() 
             }
         };
         let count = SHARE * SECONDS;
-        // Its whole share is what it may have, a stall of this machine aside: nine tenths of it.
+        // Its whole share is what it may have: nine tenths of it.
         let every = Duration::from_secs(1) * 10 / (SHARE * 9);
         let (before, _, _) = world.home.run(at("quiet", count, every));
         let noisy =
@@ -137,8 +139,7 @@ fn a_tenant_at_fifty_times_its_share_has_its_share_and_another_all_of_its_own() 
             noisy.signed,
         );
         assert!(quiet.signed * 100 >= count as usize * 95, "{refused_quiet} refused");
-        // A second's worth at once, and its rate.
-        let may = f64::from(SHARE) * (asking.as_secs_f64() + 1.0) + 1.0;
+        let may = f64::from(SHARE) * (asking.as_secs_f64() + f64::from(BURST_S)) + 1.0;
         assert!(noisy.signed as f64 <= may, "{} of at most {may}", noisy.signed);
         world.stop();
     });
@@ -229,78 +230,5 @@ fn a_hot_site_is_asked_through_all_of_its_nodes() {
         for node in nodes {
             there.block_on(there.spawn(node.stop())).unwrap();
         }
-    });
-}
-
-/// Failure 8: sockets of every server to every site. Thirty-two nodes of one site, one after the other, know two hundred destinations,
-/// each through many of fifty policies.
-#[test]
-fn a_node_has_one_connection_to_each_destination_however_many_keys_are_there() {
-    const MEMBERS: usize = 32;
-    const DESTINATIONS: usize = 200;
-    const POLICIES: usize = 50;
-    alone(|| {
-        let ca = Authority::new("nodes");
-        let mut network = Network::new().unwrap();
-        // All in one site: what is counted needs no way.
-        let pod = network.site().unwrap();
-        let port = |number: usize| 10_000 + number as u16;
-        // Who listens, and says nothing: a connection is counted when it is there.
-        let listen = |number| {
-            let listener = TcpListener::bind((pod.address, port(number)))?;
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        };
-        let listeners: Vec<TcpListener> = pod.within(|| (0..DESTINATIONS).map(listen).collect()).unwrap();
-        let id = |number: usize| NodeId((1_000 + number as u128).to_be_bytes());
-        let members: Vec<Member> = (0..DESTINATIONS)
-            .map(|number| Member {
-                id: id(number),
-                name: format!("far-{number}"),
-                site: format!("site-{number}"),
-                address: format!("{}:{}", pod.address, port(number)),
-                tls_spki_sha256: SpkiHash::of(&id(number).0),
-            })
-            .collect();
-        let sockets = || {
-            let table = pod.within(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap();
-            // Each has two ends here.
-            table.lines().filter(|line| line.contains(" 01 ")).count() / 2
-        };
-        let until = |wanted: usize| {
-            let (began, mut most) = (Instant::now(), 0);
-            loop {
-                let now = sockets();
-                most = most.max(now);
-                if now == wanted {
-                    return most;
-                }
-                assert!(began.elapsed() < PATIENCE, "{now} of {wanted}");
-                std::thread::sleep(10 * MS);
-            }
-        };
-        let mut all = 0;
-        for number in 0..MEMBERS {
-            let runtime = pod.runtime().unwrap();
-            let entered = runtime.enter();
-            let (router, _) = asker(&ca, number as u8);
-            router.set_members(members.clone());
-            // Each may be used at two thirds of the destinations; all together at each.
-            let at = |policy: usize| (0..DESTINATIONS).filter(move |number| number % 3 != policy % 3);
-            let held: Vec<_> =
-                (0..POLICIES).map(|policy| router.holders(at(policy).map(id).collect())).collect();
-            drop(entered);
-            let most = until(DESTINATIONS);
-            assert!(most <= DESTINATIONS, "{most}");
-            all += most;
-            drop((held, router));
-            runtime.shutdown_timeout(PATIENCE);
-            until(0);
-            listeners.iter().for_each(|listener| while listener.accept().is_ok() {});
-        }
-        println!(
-            "row 8: {MEMBERS} nodes, {DESTINATIONS} destinations, {POLICIES} policies: {} connections a node",
-            all / MEMBERS
-        );
     });
 }

@@ -1,0 +1,128 @@
+//! A connection to a node, and the requests that are under way by it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::peer::{IN_FLIGHT_MAX, PeerError, TENANT_IN_FLIGHT_MAX};
+use crate::native::proto::SignRequest;
+use crate::tenant::Counts;
+
+/// What is answered to a request, once.
+pub(super) type Answer = Result<Vec<u8>, PeerError>;
+
+/// Whether there is a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum State {
+    /// None is wanted.
+    Unwanted,
+    /// The first, or the next after a good one, is being made.
+    Connecting,
+    Up,
+    Down,
+}
+
+/// The connection. What it carries is bounded in all and for each tenant, whichever nodes it is for.
+pub(super) struct Line {
+    next: AtomicU64,
+    in_flight: AtomicUsize,
+    queue: Mutex<Queue>,
+}
+
+struct Queue {
+    state: State,
+    sender: Option<mpsc::Sender<SignRequest>>,
+    waiting: HashMap<u64, oneshot::Sender<Answer>>,
+    by_tenant: Counts,
+}
+
+impl Line {
+    pub(super) fn new() -> Self {
+        let queue = Queue {
+            state: State::Unwanted,
+            sender: None,
+            waiting: HashMap::new(),
+            by_tenant: Counts::default(),
+        };
+        Self { next: AtomicU64::new(0), in_flight: AtomicUsize::new(0), queue: Mutex::new(queue) }
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.queue.lock().state
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// The first connection is being made.
+    pub(super) fn begin(&self) {
+        self.queue.lock().state = State::Connecting;
+    }
+
+    /// Requests are taken from now on, by this way.
+    pub(super) fn open(&self, sender: mpsc::Sender<SignRequest>) {
+        let mut queue = self.queue.lock();
+        (queue.sender, queue.state) = (Some(sender), State::Up);
+    }
+
+    /// Everything under way is lost.
+    pub(super) fn close(&self, state: State) {
+        let lost = {
+            let mut queue = self.queue.lock();
+            (queue.sender, queue.state) = (None, state);
+            std::mem::take(&mut queue.waiting)
+        };
+        drop(lost);
+    }
+
+    /// Gives an answer to whoever waits for it; nobody may.
+    pub(super) fn answer(&self, id: u64, answer: Answer) {
+        let waiting = self.queue.lock().waiting.remove(&id);
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(answer);
+        }
+    }
+
+    /// Sends a request of a tenant; its id is replaced.
+    ///
+    /// # Errors
+    /// [`PeerError::Full`], [`PeerError::Unsent`]
+    pub(super) fn put(
+        &self,
+        mut request: SignRequest,
+        tenant: &str,
+    ) -> Result<(u64, oneshot::Receiver<Answer>), PeerError> {
+        let (sender, answer) = oneshot::channel();
+        let id = self.next.fetch_add(1, Relaxed);
+        let mut queue = self.queue.lock();
+        let Some(way) = &queue.sender else { return Err(PeerError::Unsent) };
+        if self.in_flight() >= IN_FLIGHT_MAX || queue.by_tenant.of(tenant) >= TENANT_IN_FLIGHT_MAX {
+            return Err(PeerError::Full);
+        }
+        request.id = id;
+        match way.try_send(request) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => return Err(PeerError::Full),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(PeerError::Unsent),
+        }
+        queue.waiting.insert(id, sender);
+        queue.by_tenant.add(tenant);
+        self.in_flight.fetch_add(1, Relaxed);
+        Ok((id, answer))
+    }
+
+    /// Forgets a request; one that is under way still is taken back.
+    pub(super) fn forget(&self, id: u64, tenant: &str) {
+        let mut queue = self.queue.lock();
+        queue.by_tenant.remove(tenant);
+        self.in_flight.fetch_sub(1, Relaxed);
+        let is_under_way = queue.waiting.remove(&id).is_some();
+        if let Some(way) = queue.sender.as_ref().filter(|_| is_under_way) {
+            // It goes on there if this finds no room: until its deadline.
+            let _ = way.try_send(SignRequest { id, cancel: true, ..SignRequest::default() });
+        }
+    }
+}

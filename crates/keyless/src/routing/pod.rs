@@ -1,0 +1,369 @@
+//! Pods: nodes of one site that share their connections to other sites. A destination is connected to by one of them, its
+//! owner, which passes the others' requests on; by several where it is asked often. Nobody decides that for the others:
+//! each finds the same owners (rendezvous hashing, with a bound on what one gets), tells an owner with its pings what it wants
+//! of it, and is told with the answers what that one reaches.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use super::holders::distance;
+use super::links::rank;
+use super::peer::us;
+use super::{Member, NodeId};
+
+/// Nodes of a pod, about: a site has as many pods, a power of two, as keep it there.
+pub const POD_NODES: usize = 32;
+/// Destinations that one node asks another of its pod to be connected to.
+pub const WANTED_MAX: usize = 4_096;
+/// What was asked of an owner counts for so long: several pings.
+pub(super) const LEASE: Duration = Duration::from_secs(5);
+/// Between two looks at how often a destination is asked, seconds.
+const LOOK_MIN_S: f64 = 0.5;
+/// Owners that may so join.
+const SPILL_MAX: usize = 2;
+
+/// The other nodes of the own one's pod, in order, and what all of the pod choose destinations as.
+pub(super) fn mates(own: NodeId, site: &str, members: &HashMap<NodeId, Member>) -> (Vec<NodeId>, NodeId) {
+    let here = || members.values().filter(|member| member.site == site);
+    let pods = (here().count() + 1).div_ceil(POD_NODES).next_power_of_two();
+    let pod = |node: NodeId| rank(NodeId([0; 16]), node) % pods as u64;
+    let mut mates: Vec<NodeId> = here().map(|member| member.id).filter(|id| pod(*id) == pod(own)).collect();
+    mates.sort_unstable();
+    let mut hasher = DefaultHasher::new();
+    (site, pods, pod(own)).hash(&mut hasher);
+    (mates, NodeId(u128::from(hasher.finish()).to_be_bytes()))
+}
+
+/// Of each destination the nodes of the pod, the one that owns it first: no one is first for more than the rounded-up part of
+/// all that each would have. The others follow as they would come next.
+fn owners(pod: &BTreeSet<NodeId>, destinations: &BTreeSet<NodeId>) -> HashMap<NodeId, Vec<NodeId>> {
+    let most = destinations.len().div_ceil(pod.len().max(1));
+    let mut owned: HashMap<NodeId, usize> = HashMap::new();
+    let mut all = HashMap::with_capacity(destinations.len());
+    for destination in destinations {
+        let mut order: Vec<NodeId> = pod.iter().copied().collect();
+        order.sort_by_cached_key(|node| rank(*node, *destination));
+        let has_room = |node: &NodeId| owned.get(node).copied().unwrap_or_default() < most;
+        if let Some(at) = order.iter().position(has_room) {
+            // It is taken out of the order, which else stays.
+            order[..=at].rotate_right(1);
+            *owned.entry(order[0]).or_default() += 1;
+        }
+        all.insert(*destination, order);
+    }
+    all
+}
+
+/// Who owns what, as this node sees it, and what it was told.
+#[derive(Default)]
+pub(super) struct Pod {
+    available: BTreeSet<NodeId>,
+    destinations: BTreeSet<NodeId>,
+    shared: HashMap<NodeId, Shared>,
+    /// What each of the others reaches, and how far that is from there.
+    reaches: HashMap<NodeId, HashMap<NodeId, Duration>>,
+    /// What each of the others wants to reach through this node, and until when.
+    asked: HashMap<NodeId, (BTreeSet<NodeId>, Instant)>,
+}
+
+/// A destination that the pod shares.
+struct Shared {
+    /// All of the pod, the owner first.
+    order: Vec<NodeId>,
+    /// How many of these are wanted to reach it: for its load, and for those that do not.
+    by_load: usize,
+    spilled: usize,
+    since: Instant,
+    /// Requests that were asked for until the last look, and when that was.
+    begun: u64,
+    looked: Instant,
+    rate: f64,
+}
+
+impl Shared {
+    fn wanted(&self) -> &[NodeId] {
+        &self.order[..(self.by_load + self.spilled).min(self.order.len())]
+    }
+}
+
+impl Pod {
+    /// These of the pod can be asked, this node included, and these are to be reached by it.
+    pub(super) fn plan(&mut self, available: BTreeSet<NodeId>, destinations: BTreeSet<NodeId>, now: Instant) {
+        if (&available, &destinations) == (&self.available, &self.destinations) {
+            return;
+        }
+        let mut orders = owners(&available, &destinations);
+        self.shared.retain(|destination, _| destinations.contains(destination));
+        for destination in &destinations {
+            let order = orders.remove(destination).unwrap_or_default();
+            let new = || Shared {
+                order: Vec::new(),
+                by_load: 1,
+                spilled: 0,
+                since: now,
+                begun: 0,
+                looked: now,
+                rate: 0.0,
+            };
+            let shared = self.shared.entry(*destination).or_insert_with(new);
+            if shared.order != order {
+                (shared.order, shared.spilled, shared.since) = (order, 0, now);
+            }
+        }
+        (self.available, self.destinations) = (available, destinations);
+    }
+
+    /// Shares nothing any more.
+    pub(super) fn clear(&mut self) {
+        self.available.clear();
+        self.destinations.clear();
+        self.shared.clear();
+    }
+
+    /// So many requests to a destination were begun here in all; the pod has about as many of each of its nodes, and each owner
+    /// is to have `most` a second. How many owners that makes, in parts.
+    pub(super) fn load(&mut self, destination: NodeId, begun: u64, most: f64, now: Instant) -> f64 {
+        let nodes = self.available.len();
+        let Some(shared) = self.shared.get_mut(&destination) else { return 0.0 };
+        let past = now.saturating_duration_since(shared.looked).as_secs_f64();
+        if past >= LOOK_MIN_S {
+            let rate = begun.saturating_sub(shared.begun) as f64 / past;
+            // Up at once, down slowly: owners that go and come would cost connections.
+            shared.rate = rate.max(shared.rate * 0.9);
+            (shared.begun, shared.looked) = (begun, now);
+        }
+        let owners = shared.rate * nodes as f64 / most;
+        shared.by_load = (owners.ceil() as usize).clamp(1, nodes.max(1));
+        owners
+    }
+
+    /// Has the next node join the owners of what none of them reaches in time, until one of them does.
+    pub(super) fn spill(
+        &mut self,
+        own: NodeId,
+        reached_here: impl Fn(NodeId) -> bool,
+        within: Duration,
+        now: Instant,
+    ) {
+        for (destination, shared) in &mut self.shared {
+            let reaches = |node: &NodeId| {
+                if *node == own {
+                    return reached_here(*destination);
+                }
+                self.reaches.get(node).is_some_and(|reached| reached.contains_key(destination))
+            };
+            if shared.order.iter().take(shared.by_load).any(reaches) {
+                (shared.spilled, shared.since) = (0, now);
+            } else if shared.wanted().iter().any(reaches) {
+                shared.since = now;
+            } else if shared.spilled < SPILL_MAX && now.saturating_duration_since(shared.since) > within {
+                shared.spilled += 1;
+                shared.since = now;
+            }
+        }
+    }
+
+    /// What this node is to be connected to for its pod, and for those that ask it.
+    pub(super) fn is_wanted_of(&self, own: NodeId, destination: NodeId) -> bool {
+        let shared = self.shared.get(&destination);
+        shared.is_some_and(|shared| shared.wanted().contains(&own))
+            || self.asked.values().any(|(wanted, _)| wanted.contains(&destination))
+    }
+
+    /// Whether the pod shares it.
+    pub(super) fn shares(&self, destination: NodeId) -> bool {
+        self.shared.contains_key(&destination)
+    }
+
+    /// What is wanted of each of the others.
+    pub(super) fn wanted(&self, own: NodeId) -> HashMap<NodeId, BTreeSet<NodeId>> {
+        let mut wanted: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
+        for (destination, shared) in &self.shared {
+            for node in shared.wanted().iter().filter(|node| **node != own) {
+                wanted.entry(*node).or_default().insert(*destination);
+            }
+        }
+        wanted
+    }
+
+    /// Through whom a destination is reached, the owner first, and how far it is from there; and how many own it.
+    pub(super) fn through(&self, destination: NodeId) -> (Vec<(NodeId, Duration)>, usize) {
+        let Some(shared) = self.shared.get(&destination) else { return (Vec::new(), 1) };
+        let way = |node: &NodeId| Some((*node, *self.reaches.get(node)?.get(&destination)?));
+        (shared.order.iter().filter_map(way).collect(), shared.by_load)
+    }
+
+    /// Whether one that nobody reaches may be reached soon by some of the pod.
+    pub(super) fn may_reach(&self, destination: NodeId) -> bool {
+        self.shared.get(&destination).is_some_and(|shared| shared.spilled < SPILL_MAX)
+    }
+
+    /// One of the others said what it reaches. For which of them that is something new.
+    pub(super) fn told(&mut self, node: NodeId, reached: HashMap<NodeId, Duration>) -> Vec<NodeId> {
+        let before = self.reaches.insert(node, reached).unwrap_or_default();
+        let now = &self.reaches[&node];
+        let class = |way: &Duration| distance(us(*way));
+        let is_new = |at: &&NodeId| before.get(*at).map(class) != now.get(*at).map(class);
+        now.keys().chain(before.keys().filter(|at| !now.contains_key(*at))).filter(is_new).copied().collect()
+    }
+
+    /// One of the others says what it wants to reach through this node. Whether that is another than before.
+    pub(super) fn asked(&mut self, node: NodeId, wanted: BTreeSet<NodeId>, now: Instant) -> bool {
+        let until = now + LEASE;
+        match self.asked.insert(node, (wanted, until)) {
+            Some((before, _)) => self.asked.get(&node).is_some_and(|(wanted, _)| *wanted != before),
+            None => true,
+        }
+    }
+
+    /// Everything that is wanted for others.
+    pub(super) fn asked_for(&self) -> BTreeSet<NodeId> {
+        self.asked.values().flat_map(|(wanted, _)| wanted.iter().copied()).collect()
+    }
+
+    /// Forgets who is not there any more, and what was not asked for again.
+    pub(super) fn tidy(&mut self, is_there: impl Fn(&NodeId) -> bool, now: Instant) {
+        self.reaches.retain(|node, _| is_there(node));
+        self.asked.retain(|node, (_, until)| is_there(node) && *until > now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u32) -> NodeId {
+        let mut id = [7; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        NodeId(id)
+    }
+
+    fn nodes(numbers: std::ops::Range<u32>) -> BTreeSet<NodeId> {
+        numbers.map(node).collect()
+    }
+
+    fn owned(owners: &HashMap<NodeId, Vec<NodeId>>) -> HashMap<NodeId, usize> {
+        let mut owned = HashMap::new();
+        owners.values().for_each(|order| *owned.entry(order[0]).or_default() += 1);
+        owned
+    }
+
+    #[test]
+    fn each_owns_its_part_and_no_more() {
+        for (members, destinations, most) in [(32, 200, 7), (31, 200, 7), (4, 65, 17), (32, 5, 1), (1, 9, 9)]
+        {
+            let found = owners(&nodes(0..members), &nodes(1_000..1_000 + destinations));
+            assert_eq!(found.len(), destinations as usize);
+            assert!(owned(&found).values().all(|count| *count <= most), "{members} {destinations}");
+            for order in found.values() {
+                assert_eq!(order.iter().copied().collect::<BTreeSet<_>>(), nodes(0..members), "all of them");
+            }
+        }
+    }
+
+    #[test]
+    fn when_one_goes_most_others_keep_what_they_have() {
+        let (all, destinations) = (nodes(0..32), nodes(1_000..1_200));
+        let before = owners(&all, &destinations);
+        let gone = node(5);
+        let after = owners(&all.iter().copied().filter(|node| *node != gone).collect(), &destinations);
+        let moved = destinations.iter().filter(|at| before[at][0] != gone && before[at][0] != after[at][0]);
+        assert!(moved.count() <= 20, "a tenth");
+    }
+
+    fn member(number: u32, site: &str) -> Member {
+        Member {
+            id: node(number),
+            name: number.to_string(),
+            site: site.to_owned(),
+            address: "127.0.0.1:1".to_owned(),
+            tls_spki_sha256: x509::SpkiHash::of(&number.to_be_bytes()),
+        }
+    }
+
+    #[test]
+    fn a_site_has_pods_of_some_thirty_nodes_and_each_is_in_one() {
+        let sized = |count: u32| {
+            let all: Vec<NodeId> = (0..count).map(node).collect();
+            let pod = |own: NodeId| -> BTreeSet<NodeId> {
+                let others =
+                    (0..count).map(|number| member(number, "here")).filter(|member| member.id != own);
+                let far = (5_000..5_100).map(|number| member(number, "there"));
+                let members = others.chain(far).map(|member| (member.id, member)).collect();
+                let mut pod: BTreeSet<NodeId> = mates(own, "here", &members).0.into_iter().collect();
+                assert!(pod.insert(own), "nobody is its own mate");
+                pod
+            };
+            let pods: BTreeSet<Vec<NodeId>> = all.iter().map(|own| pod(*own).into_iter().collect()).collect();
+            assert_eq!(pods.iter().map(Vec::len).sum::<usize>(), all.len(), "each in one");
+            pods.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(sized(1), [1]);
+        assert_eq!(sized(32), [32]);
+        assert_eq!(sized(40).len(), 2);
+        let hundred = sized(100);
+        assert!(hundred.len() == 4 && hundred.iter().all(|count| (12..=40).contains(count)), "{hundred:?}");
+    }
+
+    #[test]
+    fn more_own_what_is_asked_often_and_fewer_after_a_while() {
+        let (mut pod, at) = (Pod::default(), node(1_000));
+        let mut now = Instant::now();
+        pod.plan(nodes(0..8), nodes(1_000..1_004), now);
+        let mut begun = 0;
+        let mut second = |pod: &mut Pod, requests: u64| {
+            now += Duration::from_secs(1);
+            begun += requests;
+            pod.load(at, begun, 5_000.0, now);
+            pod.through(at).1
+        };
+        assert_eq!(second(&mut pod, 0), 1);
+        // Eight that ask 2,500 times a second are 20,000.
+        assert_eq!(second(&mut pod, 2_500), 4);
+        assert_eq!(second(&mut pod, 1_000_000), 8, "no more than there are");
+        assert_eq!(second(&mut pod, 0), 8, "not at once");
+        assert_eq!((0..80).map(|_| second(&mut pod, 10)).last(), Some(1));
+    }
+
+    #[test]
+    fn who_does_not_reach_it_in_time_is_joined_by_the_next() {
+        let (mut pod, at, own) = (Pod::default(), node(1_000), node(0));
+        let mut now = Instant::now();
+        pod.plan(nodes(0..8), nodes(1_000..1_001), now);
+        let nobody = |_| false;
+        let wanted = |pod: &Pod| pod.wanted(own).len() + usize::from(pod.is_wanted_of(own, at));
+        pod.spill(own, nobody, LEASE, now);
+        assert_eq!(wanted(&pod), 1);
+        for more in [2, 3, 3] {
+            now += LEASE * 2;
+            pod.spill(own, nobody, LEASE, now);
+            assert_eq!(wanted(&pod), more);
+        }
+        // Whoever comes first of those that reach it.
+        let order = pod.shared[&at].order.clone();
+        for reaching in [2, 1] {
+            pod.told(order[reaching], HashMap::from([(at, Duration::from_millis(3))]));
+            assert_eq!(pod.through(at).0[0], (order[reaching], Duration::from_millis(3)));
+        }
+        pod.tidy(|node| *node != order[1], now);
+        assert_eq!(pod.through(at).0.len(), 1);
+        pod.spill(own, nobody, LEASE, now);
+        assert_eq!(wanted(&pod), 3, "the owner does not");
+        pod.told(order[0], HashMap::from([(at, Duration::from_millis(3))]));
+        pod.spill(own, |_| order[0] == own, LEASE, now);
+        assert_eq!(wanted(&pod), 1);
+    }
+
+    #[test]
+    fn what_is_asked_for_counts_for_some_time() {
+        let (mut pod, own, now) = (Pod::default(), node(0), Instant::now());
+        assert!(pod.asked(node(1), nodes(10..12), now));
+        assert!(!pod.asked(node(1), nodes(10..12), now), "the same");
+        assert!(pod.is_wanted_of(own, node(11)) && !pod.is_wanted_of(own, node(12)));
+        pod.tidy(|_| true, now + LEASE / 2);
+        assert_eq!(pod.asked_for(), nodes(10..12));
+        pod.tidy(|_| true, now + LEASE);
+        assert!(pod.asked_for().is_empty());
+    }
+}
