@@ -14,6 +14,7 @@ use crate::api::ServerArgs;
 use crate::cli::Global;
 use crate::config::{Configuration, EdgeSettings};
 use crate::edge_inventory::Mirror;
+use crate::edge_routes::ConfiguredRoutes;
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::serve_command::{bound_connections, certificate, figures_listener, files, memory, socket};
 
@@ -25,7 +26,7 @@ const STAPLES: &str = "edge-staples";
 const GRACE: Duration = Duration::from_secs(5);
 
 /// `bulla edge`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct EdgeArgs {
     /// Where to speak TLS [default: 0.0.0.0:8443]
     #[arg(long, value_name = "ADDRESS")]
@@ -76,7 +77,7 @@ pub(crate) struct EdgeArgs {
 }
 
 impl EdgeSettings {
-    fn take(&mut self, args: &EdgeArgs) {
+    pub(crate) fn take(&mut self, args: &EdgeArgs) {
         fn given<T: Clone>(into: &mut T, given: &Option<T>) {
             if let Some(given) = given {
                 into.clone_from(given);
@@ -120,13 +121,13 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     bound_connections("edge.connections_max", &mut settings.connections_max, most);
     let grace = Duration::from_secs(settings.stop_s);
     let stop = crate::stop::on_signal_within(grace + GRACE)?;
-    let hangup = signal(SignalKind::hangup())
-        .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))?;
+    let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());
+    let (hangup, routes) =
+        (hangup()?, ConfiguredRoutes::new(&configuration, args, metrics.clone(), hangup()?));
     let mut servers = settings.servers()?;
     if servers.is_empty() {
         servers.extend(configuration.settings.keys.socket()?.map(Server::Unix));
     }
-    let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());
     let tls = speaks_tls(&settings).then(|| tls_options(&settings)).transpose()?;
     let options = ClientOptions { servers: servers.clone(), tls: tls.clone(), ..ClientOptions::default() };
     let client = Client::start(&options, client_metrics.clone()).map_err(|error| {
@@ -152,7 +153,10 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
         background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
     }
     announce(&running, &loaded, &servers);
-    keep(&settings, &running, &client, tls, inventory, hangup, &stop).await;
+    tokio::join!(
+        keep(&settings, &running, &client, tls, inventory, hangup, &stop),
+        routes.keep(&running, &stop)
+    );
     eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
     let drained = running.stop(grace).await;
     client.stop().await;
@@ -161,6 +165,11 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("some connections had not ended and were cut off");
     }
     Ok(Exit::Ok)
+}
+
+fn hangup() -> Outcome<Signal> {
+    signal(SignalKind::hangup())
+        .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))
 }
 
 async fn start(options: Options, client: Client, metrics: EdgeMetrics) -> Outcome<(Running, Loaded)> {

@@ -19,6 +19,7 @@ use super::hello;
 use super::hello::Current;
 use super::keeper::{KeepError, Keeper, Loaded};
 use super::metrics::{EdgeMetrics, End};
+use super::routes::{Live, Routes};
 use super::staples::Staples;
 use crate::doors::{Doors, Host};
 
@@ -55,6 +56,7 @@ pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
     now: Arc<Notify>,
+    routes: Live,
     doors: Doors,
 }
 
@@ -80,8 +82,8 @@ pub async fn start(
     let staples = Staples::new(options.staples.clone());
     let (keeper, loaded) =
         Keeper::start(&options, client, metrics.clone(), Arc::clone(&current), staples.clone()).await?;
-    let routes = Arc::new(options.routes.clone());
-    let config = hello::config(current, Arc::clone(&routes))?;
+    let routes = Live::new(options.routes.clone());
+    let config = hello::config(current, routes.clone())?;
     let resolver = Resolver::system()?;
     let fetching =
         options.staples.as_ref().map(|staples| http::Client::new(&resolver, &staples.http)).transpose()?;
@@ -92,14 +94,13 @@ pub async fn start(
     let counted = metrics.clone();
     let shared = Arc::new(Shared {
         config,
-        routes,
         resolver,
         metrics,
         handshake_timeout: options.handshake_timeout,
         connect_timeout: options.connect_timeout,
         idle: options.idle,
     });
-    let running = Running { address, now: Arc::default(), doors: Doors::default() };
+    let running = Running { address, now: Arc::default(), routes, doors: Doors::default() };
     running.doors.spawn(keeper.keep(Arc::clone(&running.now), running.doors.stopping()));
     if let Some(http) = fetching {
         let (look, stop) = (Arc::clone(&running.now), running.doors.stopping());
@@ -113,6 +114,11 @@ impl Running {
     /// Has the files looked at now.
     pub fn reload(&self) {
         self.now.notify_one();
+    }
+
+    /// Other routes from the next connection on; those that are there go on. Whether they are others than before.
+    pub fn change_routes(&self, routes: Routes) -> bool {
+        self.routes.change(routes)
     }
 
     /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.

@@ -4,11 +4,13 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::routes::Route;
 
 /// The alert handshake_failure and its like, by their numbers (RFC 8446 section 6).
 pub(super) const INTERNAL_ERROR: u8 = 80;
@@ -32,6 +34,14 @@ impl Alert {
     pub(super) fn get(&self) -> Option<u8> {
         Some(self.0.load(Relaxed)).filter(|number| *number != 0)
     }
+}
+
+/// What is known of a handshake before it is done, shared by all who take part in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Greeting {
+    pub(super) alert: Alert,
+    /// Who gets the connection: chosen with the protocol that is agreed upon, whatever routes there are by the end.
+    pub(super) route: Arc<OnceLock<Option<Arc<Route>>>>,
 }
 
 /// A record with a fatal alert, not encrypted (RFC 8446 sections 5.1 and 6).

@@ -122,6 +122,7 @@ struct Inner {
     certificates: Gauge,
     broken_files: Gauge,
     broken_ticket_keys: Gauge,
+    broken_routes: Gauge,
     inventory_away: Gauge,
     stapled: Gauge,
     bare: Gauge,
@@ -157,6 +158,7 @@ impl Default for EdgeMetrics {
             certificates: Gauge::default(),
             broken_files: Gauge::default(),
             broken_ticket_keys: Gauge::default(),
+            broken_routes: Gauge::default(),
             inventory_away: Gauge::default(),
             stapled: Gauge::default(),
             bare: Gauge::default(),
@@ -183,6 +185,11 @@ impl EdgeMetrics {
                 "broken_ticket_keys",
                 "Whether the file of ticket keys could not be read when it was last looked at",
                 &inner.broken_ticket_keys,
+            ),
+            (
+                "broken_routes",
+                "Whether the routes of the configuration's file could not be read when they were last looked at",
+                &inner.broken_routes,
             ),
             (
                 "inventory_away",
@@ -299,6 +306,11 @@ impl EdgeMetrics {
     /// Whether the server could not be asked for certificates under management.
     pub fn inventory_is_away(&self, away: bool) {
         self.0.inventory_away.set(away.into());
+    }
+
+    /// Whether the routes in the configuration's file are such as count.
+    pub fn routes_are_broken(&self, broken: bool) {
+        self.0.broken_routes.set(broken.into());
     }
 
     pub(super) fn ticket_keys_are_broken(&self, broken: bool) {

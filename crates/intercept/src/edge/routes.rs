@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use x509::HostName;
 
 /// Names of all routes.
@@ -68,7 +69,7 @@ impl Route {
 }
 
 /// All routes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Routes {
     exact: HashMap<String, Arc<Route>>,
     /// By what stands after the star and its dot.
@@ -120,6 +121,31 @@ impl Routes {
             self.exact.get(&name).or_else(below)
         });
         named.or(self.default.as_ref())
+    }
+}
+
+/// The routes that count now. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Live(Arc<RwLock<Arc<Routes>>>);
+
+impl Live {
+    pub(super) fn new(routes: Routes) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(routes))))
+    }
+
+    pub(super) fn now(&self) -> Arc<Routes> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Whether they are others than before.
+    pub(super) fn change(&self, routes: Routes) -> bool {
+        if *self.now() == routes {
+            return false;
+        }
+        let old = std::mem::replace(&mut *self.0.write(), Arc::new(routes));
+        // Taken apart outside of the lock.
+        drop(old);
+        true
     }
 }
 

@@ -1,6 +1,7 @@
 //! `bulla edge` before `bulla keys serve`: certificates here, their keys there.
 
 mod memory;
+mod routes;
 mod staples;
 mod upstream;
 mod world;

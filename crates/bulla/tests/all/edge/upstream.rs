@@ -22,6 +22,21 @@ fn serve(serving: impl Fn(TcpStream) -> std::io::Result<()> + Clone + Send + 'st
     address
 }
 
+/// Answers every request by HTTP/1.1 with `text`.
+pub(super) fn saying(text: &'static str) -> String {
+    serve(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut line = String::new();
+        while reader.read_line(&mut line)? > 0 {
+            if line == "\r\n" {
+                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;
+            }
+            line.clear();
+        }
+        Ok(())
+    })
+}
+
 /// Says hello.
 pub(super) fn hello() -> String {
     serve(|mut stream| {
