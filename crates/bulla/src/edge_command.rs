@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::ServerArgs;
 use crate::cli::Global;
-use crate::config::{Configuration, EdgeSettings};
+use crate::config::{Configuration, EdgeSettings, ModeText};
 use crate::edge_inventory::Mirror;
 use crate::edge_routes::ConfiguredRoutes;
 use crate::exit::{Exit, Outcome, Problem, chain};
@@ -60,6 +60,9 @@ pub(crate) struct EdgeArgs {
     /// Who gets the connections, HOST:PORT; edge.routes has others by name
     #[arg(long, value_name = "ADDRESS")]
     upstream: Option<String>,
+    /// What is passed on: connections as they are, or requests one by one [default: tcp]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<ModeText>,
     /// Protocols the upstream speaks, the one liked best first [default: http/1.1]
     #[arg(long, value_name = "PROTOCOL", value_delimiter = ',')]
     alpn: Option<Vec<String>>,
@@ -89,6 +92,7 @@ impl EdgeSettings {
         given(&mut self.keys_certificate_file, &args.keys_certificate);
         given(&mut self.keys_key_file, &args.keys_key);
         given(&mut self.upstream, &args.upstream);
+        given(&mut self.mode, &args.mode);
         given(&mut self.alpn, &args.alpn);
         given(&mut self.ticket_keys_file, &args.ticket_keys);
         given(&mut self.metrics_listen, &args.metrics_listen);
@@ -119,6 +123,7 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     // The client's and the upstream's.
     let most = outbound::limits::descriptor_budget() / 2;
     bound_connections("edge.connections_max", &mut settings.connections_max, most);
+    bound_connections("edge.upstream_connections_max", &mut settings.upstream_connections_max, most);
     let grace = Duration::from_secs(settings.stop_s);
     let stop = crate::stop::on_signal_within(grace + GRACE)?;
     let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());
@@ -176,6 +181,7 @@ async fn start(options: Options, client: Client, metrics: EdgeMetrics) -> Outcom
     edge::start(options, client, metrics).await.map_err(|error| {
         let hint = match &error {
             edge::StartError::Bind { .. } => "choose another place: --listen, or edge.listen",
+            edge::StartError::AccessLog(_) => "check edge.access_log_file, its folder and permissions",
             edge::StartError::NoRoute => "name an upstream: --upstream, edge.upstream or edge.routes",
             _ => "check --certificates, --default-certificate and --ticket-keys, and the same in [edge]",
         };

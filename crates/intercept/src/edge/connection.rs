@@ -14,16 +14,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::flight::{Flight, Greeting, INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
+use super::flight::{Chosen, Flight, Greeting, INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
 use super::metrics::{EdgeMetrics, End, Handshake};
 use super::proxy_protocol::{Told, header};
-use super::routes::Route;
+use super::requests::Requesting;
+use super::routes::{Live, Route};
 use super::upstream;
 use crate::relay::{Ended, relay};
 
 /// What all connections share.
 pub(super) struct Shared {
     pub(super) config: Config,
+    pub(super) routes: Live,
+    pub(super) requesting: Requesting,
     pub(super) resolver: Resolver,
     pub(super) metrics: EdgeMetrics,
     pub(super) handshake_timeout: Duration,
@@ -31,7 +34,7 @@ pub(super) struct Shared {
     pub(super) idle: Duration,
 }
 
-type Stream = TlsStream<Flight<TcpStream>, Connection>;
+pub(super) type Stream = TlsStream<Flight<TcpStream>, Connection>;
 
 /// A connection that knows what its handshake comes to.
 #[derive(Clone)]
@@ -52,14 +55,17 @@ impl Builder for Greeted {
 
 impl Shared {
     /// Serves a connection to its end.
-    pub(super) async fn connection(&self, stream: TcpStream, client: SocketAddr) -> End {
+    pub(super) async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
         let server = stream.local_addr().unwrap_or(client);
-        let Some((tls, route)) = self.handshake(stream, client).await else { return End::NoHandshake };
+        let Some((tls, chosen)) = self.handshake(stream, client).await else { return End::NoHandshake };
         let name = tls.as_ref().server_name().map(str::to_owned);
-        let Some(route) = route else {
+        let Chosen { route: Some(route), site } = chosen else {
             close(tls).await;
             return End::NoRoute;
         };
+        if route.http.is_some() {
+            return Box::pin(self.serve_requests(tls, client, name, site)).await;
+        }
         let upstream = match upstream::connect(&self.resolver, &route, self.connect_timeout).await {
             Ok(upstream) => upstream,
             Err(error) => {
@@ -78,8 +84,8 @@ impl Shared {
         }
     }
 
-    /// And who gets what comes, if there is anybody.
-    async fn handshake(&self, stream: TcpStream, client: SocketAddr) -> Option<(Stream, Option<Arc<Route>>)> {
+    /// And what it was answered with.
+    async fn handshake(&self, stream: TcpStream, client: SocketAddr) -> Option<(Stream, Chosen)> {
         let began = Instant::now();
         let greeting = Greeting::default();
         let alert = &greeting.alert;
@@ -112,7 +118,7 @@ impl Shared {
                     .handshake(if resumed { Handshake::Resumed } else { Handshake::Full }, began.elapsed());
                 // What was held back last: in TLS 1.2 that ends the handshake.
                 tls.flush().await.ok()?;
-                Some((tls, greeting.route.get().cloned().flatten()))
+                Some((tls, greeting.chosen.get().cloned()?))
             }
             Err(outcome) => {
                 self.metrics.handshake(outcome, began.elapsed());

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::routes::Route;
+use super::sites::Site;
 
 /// The alert handshake_failure and its like, by their numbers (RFC 8446 section 6).
 pub(super) const INTERNAL_ERROR: u8 = 80;
@@ -40,8 +41,15 @@ impl Alert {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Greeting {
     pub(super) alert: Alert,
-    /// Who gets the connection: chosen with the protocol that is agreed upon, whatever routes there are by the end.
-    pub(super) route: Arc<OnceLock<Option<Arc<Route>>>>,
+    pub(super) chosen: Arc<OnceLock<Chosen>>,
+}
+
+/// What a client's hello was answered with, whatever there is by the end.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    /// Who gets the connection, if there is anybody.
+    pub(super) route: Option<Arc<Route>>,
+    pub(super) site: Arc<Site>,
 }
 
 /// A record with a fatal alert, not encrypted (RFC 8446 sections 5.1 and 6).

@@ -9,7 +9,7 @@ use s2n_tls::config::{Builder, Config};
 use s2n_tls::connection::Connection;
 use s2n_tls::error::Error;
 
-use super::flight::{Greeting, MISSING_EXTENSION, UNRECOGNIZED_NAME};
+use super::flight::{Chosen, Greeting, MISSING_EXTENSION, UNRECOGNIZED_NAME};
 use super::routes::Live;
 use super::sites::{NoSite, Sites, policy};
 
@@ -52,11 +52,11 @@ impl ClientHelloCallback for Chooser {
         connection.set_config(site.config.clone())?;
         let route = self.routes.now().find(name.as_deref()).cloned();
         if let Some(route) = &route {
-            connection.set_application_protocol_preference(&route.alpn)?;
+            connection.set_application_protocol_preference(route.offered())?;
         }
         if let Some(greeting) = connection.application_context::<Greeting>() {
             // A client says hello once; what a second time would find is not what it was answered with.
-            let _ = greeting.route.set(route);
+            let _ = greeting.chosen.set(Chosen { route, site: Arc::clone(site) });
         }
         if name.is_some() {
             connection.server_name_extension_used();

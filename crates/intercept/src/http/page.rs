@@ -49,3 +49,14 @@ pub(crate) fn misdirected_page(host: &LeafName) -> Response<Body> {
 pub(crate) fn changed_unasked() -> Response<Body> {
     problem(StatusCode::BAD_GATEWAY, "http_protocol_error", "the upstream changed protocols unasked")
 }
+
+/// As figures have it.
+pub(crate) fn class_of(status: StatusCode) -> &'static str {
+    match status.as_u16() / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        _ => "5xx",
+    }
+}

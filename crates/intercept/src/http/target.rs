@@ -75,7 +75,7 @@ impl fmt::Display for Target {
 }
 
 impl Origin {
-    /// Whether it is told apart by nothing what it speaks, and HTTP/2 it is.
+    /// Whether nobody asks what it speaks, and that is HTTP/2.
     pub(crate) fn is_http2_alone(&self) -> bool {
         self.http2 && self.server.is_none()
     }

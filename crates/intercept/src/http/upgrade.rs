@@ -1,8 +1,7 @@
 //! Connections that change protocols: what both sides say afterwards is passed on as it is.
 
 use hyper::Version;
-use hyper::header::HeaderValue;
-use hyper::header::{CONNECTION, HeaderMap, UPGRADE};
+use hyper::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;

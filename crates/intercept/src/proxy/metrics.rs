@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use super::access::Denied;
 use super::requests::RequestMetrics;
 use crate::certificate_store::CertificateStore;
+use crate::http::page::class_of;
 use crate::http::serve::Served;
 use crate::http::upstream::Reuse;
 use crate::minting::MintingMetrics;
@@ -258,13 +259,7 @@ impl ProxyMetrics {
     }
 
     pub(super) fn request(&self, status: StatusCode, took: Duration) {
-        let status = match status.as_u16() / 100 {
-            1 => "1xx",
-            2 => "2xx",
-            3 => "3xx",
-            4 => "4xx",
-            _ => "5xx",
-        };
+        let status = class_of(status);
         self.0.requests.get_or_create(&ClassLabel { status }).observe(took.as_secs_f64());
     }
 

@@ -9,7 +9,7 @@ pub(super) const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell
 const PREFACE: &str = "PRI * HTTP/2.0\r\n";
 
 /// Serves until the test's process ends; its address.
-fn serve(serving: impl Fn(TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
+pub(super) fn serve(serving: impl Fn(TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {

@@ -27,7 +27,7 @@ pub use rule::{BadRequestRule, Form, InjectText, RewriteText, RuleText};
 pub(super) use apply::{Judged, Place, redact, was_taken};
 pub(crate) use inject::Injected;
 pub(super) use sight::counted;
-pub(crate) use sight::{RequestBody, Sight, Tee};
+pub(crate) use sight::{RequestBody, Sight};
 
 use std::fmt;
 use std::io;
