@@ -26,7 +26,7 @@ use crate::exit::{Outcome, Problem};
 use crate::output::Format;
 use table::{KEYS, Kind};
 
-pub(crate) use edge::EdgeSettings;
+pub(crate) use edge::{EdgeSettings, ModeText};
 #[cfg(feature = "aws")]
 pub(crate) use key_clouds::AwsKeySettings;
 #[cfg(feature = "azure")]

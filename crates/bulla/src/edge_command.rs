@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::ServerArgs;
 use crate::cli::Global;
-use crate::config::{Configuration, EdgeSettings};
+use crate::config::{Configuration, EdgeSettings, ModeText};
 use crate::edge_inventory::Mirror;
+use crate::edge_routes::ConfiguredRoutes;
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::serve_command::{bound_connections, certificate, figures_listener, files, memory, socket};
 
@@ -25,7 +26,7 @@ const STAPLES: &str = "edge-staples";
 const GRACE: Duration = Duration::from_secs(5);
 
 /// `bulla edge`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct EdgeArgs {
     /// Where to speak TLS [default: 0.0.0.0:8443]
     #[arg(long, value_name = "ADDRESS")]
@@ -59,6 +60,9 @@ pub(crate) struct EdgeArgs {
     /// Who gets the connections, HOST:PORT; edge.routes has others by name
     #[arg(long, value_name = "ADDRESS")]
     upstream: Option<String>,
+    /// What is passed on: connections as they are, or requests one by one [default: tcp]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<ModeText>,
     /// Protocols the upstream speaks, the one liked best first [default: http/1.1]
     #[arg(long, value_name = "PROTOCOL", value_delimiter = ',')]
     alpn: Option<Vec<String>>,
@@ -76,7 +80,7 @@ pub(crate) struct EdgeArgs {
 }
 
 impl EdgeSettings {
-    fn take(&mut self, args: &EdgeArgs) {
+    pub(crate) fn take(&mut self, args: &EdgeArgs) {
         fn given<T: Clone>(into: &mut T, given: &Option<T>) {
             if let Some(given) = given {
                 into.clone_from(given);
@@ -88,6 +92,7 @@ impl EdgeSettings {
         given(&mut self.keys_certificate_file, &args.keys_certificate);
         given(&mut self.keys_key_file, &args.keys_key);
         given(&mut self.upstream, &args.upstream);
+        given(&mut self.mode, &args.mode);
         given(&mut self.alpn, &args.alpn);
         given(&mut self.ticket_keys_file, &args.ticket_keys);
         given(&mut self.metrics_listen, &args.metrics_listen);
@@ -118,15 +123,16 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     // The client's and the upstream's.
     let most = outbound::limits::descriptor_budget() / 2;
     bound_connections("edge.connections_max", &mut settings.connections_max, most);
+    bound_connections("edge.upstream_connections_max", &mut settings.upstream_connections_max, most);
     let grace = Duration::from_secs(settings.stop_s);
     let stop = crate::stop::on_signal_within(grace + GRACE)?;
-    let hangup = signal(SignalKind::hangup())
-        .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))?;
+    let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());
+    let (hangup, routes) =
+        (hangup()?, ConfiguredRoutes::new(&configuration, args, metrics.clone(), hangup()?));
     let mut servers = settings.servers()?;
     if servers.is_empty() {
         servers.extend(configuration.settings.keys.socket()?.map(Server::Unix));
     }
-    let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());
     let tls = speaks_tls(&settings).then(|| tls_options(&settings)).transpose()?;
     let options = ClientOptions { servers: servers.clone(), tls: tls.clone(), ..ClientOptions::default() };
     let client = Client::start(&options, client_metrics.clone()).map_err(|error| {
@@ -152,7 +158,10 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
         background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
     }
     announce(&running, &loaded, &servers);
-    keep(&settings, &running, &client, tls, inventory, hangup, &stop).await;
+    tokio::join!(
+        keep(&settings, &running, &client, tls, inventory, hangup, &stop),
+        routes.keep(&running, &stop)
+    );
     eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
     let drained = running.stop(grace).await;
     client.stop().await;
@@ -163,10 +172,16 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
+fn hangup() -> Outcome<Signal> {
+    signal(SignalKind::hangup())
+        .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))
+}
+
 async fn start(options: Options, client: Client, metrics: EdgeMetrics) -> Outcome<(Running, Loaded)> {
     edge::start(options, client, metrics).await.map_err(|error| {
         let hint = match &error {
             edge::StartError::Bind { .. } => "choose another place: --listen, or edge.listen",
+            edge::StartError::AccessLog(_) => "check edge.access_log_file, its folder and permissions",
             edge::StartError::NoRoute => "name an upstream: --upstream, edge.upstream or edge.routes",
             _ => "check --certificates, --default-certificate and --ticket-keys, and the same in [edge]",
         };

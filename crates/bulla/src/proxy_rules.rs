@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use client::{Error, Limits};
 use intercept::proxy::requests::{Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
@@ -14,10 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Client, ServerArgs};
 use crate::config::Configuration;
 use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::looks::{LOOK, Looks, look};
 use crate::proxy_command::ProxyArgs;
 
-/// Between two looks at the configuration's file.
-const LOOK: Duration = Duration::from_secs(1);
 /// For a credential, all tries together: a request waits for it.
 const CREDENTIAL_WITHIN: Duration = Duration::from_secs(10);
 
@@ -79,39 +78,6 @@ impl Secrets for OfStore {
         if let Err(error) = self.0.doubt(path) {
             tracing::debug!(%error, "a credential cannot be doubted");
         }
-    }
-}
-
-/// What a file looks like from outside: another look means another content.
-type Look = Option<(SystemTime, u64, u64)>;
-
-/// What a file has looked like.
-#[derive(Debug)]
-struct Looks {
-    /// When it was last read.
-    read: Look,
-    /// When it was last looked at.
-    last: Look,
-}
-
-impl Looks {
-    fn new(look: Look) -> Self {
-        Self { read: look, last: look }
-    }
-
-    /// Whether the file is to be read that looks like this now: it is another one, and nobody writes it, as it looked the same before.
-    fn is_ripe(&mut self, now: Look) -> bool {
-        let is_steady = std::mem::replace(&mut self.last, now) == now;
-        is_steady && now != self.read
-    }
-
-    /// Whether what was read counts: it looks after it as it did before. Else it is looked at again.
-    fn was_read(&mut self, before: Look, after: Look) -> bool {
-        self.last = after;
-        if before == after {
-            self.read = after;
-        }
-        before == after
     }
 }
 
@@ -197,32 +163,4 @@ fn read(file: Option<&Path>, secrets: &StoreSecrets, args: &ProxyArgs) -> Outcom
     let rules = settings.request_rules()?;
     let secrets = secrets.needed_by(&rules, &configuration)?;
     Ok((settings.names()?, rules, secrets))
-}
-
-fn look(file: Option<&Path>) -> Look {
-    use std::os::unix::fs::MetadataExt;
-    let about = std::fs::metadata(file?).ok()?;
-    Some((about.modified().ok()?, about.len(), about.ino()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_is_being_written_is_left_until_it_rests() {
-        let look = |octets| Some((SystemTime::UNIX_EPOCH, octets, 1));
-        let mut looks = Looks::new(look(1));
-        assert!(!looks.is_ripe(look(1)), "it was read");
-        for octets in 2..5 {
-            assert!(!looks.is_ripe(look(octets)), "it grows: {octets}");
-        }
-        assert!(looks.is_ripe(look(4)));
-        // It grew while it was read: what was read is not all of it.
-        assert!(!looks.was_read(look(4), look(5)));
-        assert!(looks.is_ripe(look(5)));
-        assert!(looks.was_read(look(5), look(5)));
-        assert!(!looks.is_ripe(look(5)), "once is enough");
-        assert!(!looks.is_ripe(None) && looks.is_ripe(None), "one that is gone is told of");
-    }
 }

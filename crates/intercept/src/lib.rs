@@ -10,6 +10,7 @@ pub mod certificate_store;
 mod clock;
 mod doors;
 pub mod edge;
+mod http;
 pub mod mint;
 pub mod minting;
 pub mod permission;

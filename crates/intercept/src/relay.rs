@@ -1,11 +1,13 @@
 //! Bytes in both directions, each ending by itself.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +30,72 @@ pub(crate) enum Ended {
 pub(crate) struct Octets {
     pub(crate) up: Counter,
     pub(crate) down: Counter,
+}
+
+impl Default for Octets {
+    /// Counted nowhere.
+    fn default() -> Self {
+        Self { up: Counter::default(), down: Counter::default() }
+    }
+}
+
+/// What octets are counted by.
+pub(crate) trait Count {
+    /// So many more.
+    fn count(&self, octets: usize);
+}
+
+impl Count for Counter {
+    fn count(&self, octets: usize) {
+        self.inc_by(octets as u64);
+    }
+}
+
+/// A client's side of a connection, counted.
+pub(crate) struct Counted<S, C> {
+    stream: S,
+    up: Option<C>,
+    down: Option<C>,
+}
+
+impl<S, C> Counted<S, C> {
+    /// `up`: what it says; `down`: what it is told.
+    pub(crate) fn new(stream: S, up: Option<C>, down: Option<C>) -> Self {
+        Self { stream, up, down }
+    }
+}
+
+impl<S: AsyncRead + Unpin, C: Count + Unpin> AsyncRead for Counted<S, C> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let Some(up) = &self.up {
+            up.count(buffer.filled().len().saturating_sub(before));
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin, C: Count + Unpin> AsyncWrite for Counted<S, C> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, octets);
+        if let (Some(down), Poll::Ready(Ok(count))) = (&self.down, &polled) {
+            down.count(*count);
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 /// When something last came, in milliseconds since the beginning.
@@ -126,7 +194,7 @@ mod tests {
     use super::*;
 
     fn octets() -> Octets {
-        Octets { up: Counter::default(), down: Counter::default() }
+        Octets::default()
     }
 
     #[tokio::test]

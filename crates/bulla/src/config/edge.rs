@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use intercept::edge::{BadRoute, Options, Route, Routes};
+use intercept::edge::{BadRoute, Mode, Options, Route, Routes};
+use ipnet::IpNet;
 use keyless::client::{NoServer, Server};
 use serde::{Deserialize, Serialize};
 
+use super::proxy_requests::access_log;
 use crate::exit::{Outcome, Problem};
 
 /// `[edge]`
@@ -25,6 +27,7 @@ pub(crate) struct EdgeSettings {
     pub(crate) keys_key_file: PathBuf,
     pub(crate) keys_ca_files: Vec<PathBuf>,
     pub(crate) upstream: String,
+    pub(crate) mode: ModeText,
     pub(crate) alpn: Vec<String>,
     pub(crate) proxy_protocol: bool,
     pub(crate) routes: Vec<RouteSettings>,
@@ -37,7 +40,35 @@ pub(crate) struct EdgeSettings {
     pub(crate) sign_timeout_ms: u64,
     pub(crate) connect_timeout_ms: u64,
     pub(crate) idle_s: u64,
+    pub(crate) head_timeout_ms: u64,
+    pub(crate) response_timeout_ms: u64,
+    pub(crate) upstream_connections_max: usize,
+    pub(crate) upstream_idle_max: usize,
+    pub(crate) upstream_idle_s: u64,
+    pub(crate) trusted_clients: Vec<IpNet>,
+    pub(crate) access_log_file: String,
+    pub(crate) access_log_query: bool,
     pub(crate) stop_s: u64,
+}
+
+/// What is passed on.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ModeText {
+    /// Connections, as they are.
+    #[default]
+    Tcp,
+    /// Requests, one by one.
+    Http,
+}
+
+impl From<ModeText> for Mode {
+    fn from(text: ModeText) -> Self {
+        match text {
+            ModeText::Tcp => Self::Tcp,
+            ModeText::Http => Self::Http,
+        }
+    }
 }
 
 /// What becomes of who asks for a name that no certificate is for.
@@ -58,6 +89,9 @@ pub(crate) struct RouteSettings {
     pub(crate) names: Vec<String>,
     pub(crate) upstream: String,
     /// That of `[edge]` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<ModeText>,
+    /// The same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alpn: Option<Vec<String>>,
     /// The same.
@@ -82,6 +116,7 @@ impl Default for EdgeSettings {
             keys_key_file: PathBuf::new(),
             keys_ca_files: Vec::new(),
             upstream: String::new(),
+            mode: ModeText::Tcp,
             alpn: vec!["http/1.1".into()],
             proxy_protocol: false,
             routes: Vec::new(),
@@ -94,6 +129,14 @@ impl Default for EdgeSettings {
             sign_timeout_ms: ms(usual.sign_timeout),
             connect_timeout_ms: ms(usual.connect_timeout),
             idle_s: usual.idle.as_secs(),
+            head_timeout_ms: ms(usual.head_timeout),
+            response_timeout_ms: ms(usual.response_timeout),
+            upstream_connections_max: usual.upstream_connections_max,
+            upstream_idle_max: usual.upstream_idle_max,
+            upstream_idle_s: usual.upstream_idle.as_secs(),
+            trusted_clients: Vec::new(),
+            access_log_file: String::new(),
+            access_log_query: false,
             stop_s: 20,
         }
     }
@@ -117,6 +160,11 @@ impl EdgeSettings {
         within("sign_timeout_ms", self.sign_timeout_ms, 1, MINUTE_MS)?;
         within("connect_timeout_ms", self.connect_timeout_ms, 1, MINUTE_MS)?;
         within("idle_s", self.idle_s, 1, DAY_S)?;
+        within("head_timeout_ms", self.head_timeout_ms, 1, 10 * MINUTE_MS)?;
+        within("response_timeout_ms", self.response_timeout_ms, 1, 60 * MINUTE_MS)?;
+        within("upstream_connections_max", self.upstream_connections_max as u64, 1, 1_000_000)?;
+        within("upstream_idle_max", self.upstream_idle_max as u64, 0, 1_000_000)?;
+        within("upstream_idle_s", self.upstream_idle_s, 1, 3_600)?;
         within("stop_s", self.stop_s, 0, 3_600)?;
         if self.keys_certificate_file.as_os_str().is_empty() != self.keys_key_file.as_os_str().is_empty() {
             return Err(Problem::usage("edge.keys_certificate_file and edge.keys_key_file go together")
@@ -175,13 +223,18 @@ impl EdgeSettings {
         };
         let default = match self.upstream.as_str() {
             "" => None,
-            upstream => Some(Route::new(upstream, &self.alpn, self.proxy_protocol).map_err(wrong)?),
+            upstream => {
+                let route = Route::new(upstream, &self.alpn, self.proxy_protocol).map_err(wrong)?;
+                Some(route.with_mode(self.mode.into()).map_err(wrong)?)
+            }
         };
         let mut routes = Routes::new(default);
         for route in &self.routes {
             let alpn = route.alpn.as_ref().unwrap_or(&self.alpn);
             let told = route.proxy_protocol.unwrap_or(self.proxy_protocol);
-            let to = Route::new(&route.upstream, alpn, told).map_err(wrong)?;
+            let mode = route.mode.unwrap_or(self.mode).into();
+            let to =
+                Route::new(&route.upstream, alpn, told).and_then(|to| to.with_mode(mode)).map_err(wrong)?;
             routes.add(&route.names, to).map_err(wrong)?;
         }
         Ok(routes)
@@ -203,6 +256,14 @@ impl EdgeSettings {
             sign_timeout: Duration::from_millis(self.sign_timeout_ms),
             connect_timeout: Duration::from_millis(self.connect_timeout_ms),
             idle: Duration::from_secs(self.idle_s),
+            head_timeout: Duration::from_millis(self.head_timeout_ms),
+            response_timeout: Duration::from_millis(self.response_timeout_ms),
+            upstream_connections_max: self.upstream_connections_max,
+            upstream_idle_max: self.upstream_idle_max,
+            upstream_idle: Duration::from_secs(self.upstream_idle_s),
+            trusted_clients: self.trusted_clients.clone(),
+            access_log: access_log(&self.access_log_file),
+            access_log_query: self.access_log_query,
             ..Options::default()
         })
     }

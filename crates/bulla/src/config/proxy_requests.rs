@@ -59,13 +59,14 @@ impl ProxyRequestSettings {
         within("record_body_octets_max", self.record_body_octets_max, 0, 4 << 20)?;
         within("record_octets_max", self.record_octets_max, 1 << 20, 1 << 40)
     }
+}
 
-    fn access_log(&self) -> Option<AccessLog> {
-        match self.access_log_file.as_str() {
-            "" => None,
-            "-" => Some(AccessLog::Output),
-            path => Some(AccessLog::File(path.into())),
-        }
+/// Where lines go that a setting has.
+pub(super) fn access_log(file: &str) -> Option<AccessLog> {
+    match file {
+        "" => None,
+        "-" => Some(AccessLog::Output),
+        path => Some(AccessLog::File(path.into())),
     }
 }
 
@@ -96,7 +97,8 @@ impl ProxySettings {
             redact_headers: settings.record_redact_headers.clone(),
             redact_query: settings.record_redact_query.clone(),
         });
-        let (access_log, access_log_query) = (settings.access_log(), settings.access_log_query);
+        let (access_log, access_log_query) =
+            (access_log(&settings.access_log_file), settings.access_log_query);
         Ok(Options { rules, secrets: None, access_log, access_log_query, record })
     }
 }

@@ -323,6 +323,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ("edge.keys_key_file", Kind::Text, "the key of that chain (PEM)"),
     ("edge.keys_ca_files", Kind::List, "the roots (PEM) below which key services' certificates stand"),
     ("edge.upstream", Kind::Text, "who gets what no route is for, HOST:PORT; empty: nobody"),
+    (
+        "edge.mode",
+        Kind::Text,
+        "what is passed on: tcp, connections as they are, or http, requests one by one",
+    ),
     ("edge.alpn", Kind::List, "protocols upstreams speak, the one liked best first"),
     (
         "edge.proxy_protocol",
@@ -332,7 +337,7 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     (
         "edge.routes",
         Kind::Toml,
-        "upstreams by name: [{ names = [\"a.example\", \"*.b.example\"], upstream = \"HOST:PORT\", alpn, proxy_protocol }]",
+        "upstreams by name: [{ names = [\"a.example\", \"*.b.example\"], upstream = \"HOST:PORT\", mode, alpn, proxy_protocol }]",
     ),
     (
         "edge.ticket_keys_file",
@@ -363,6 +368,34 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         Kind::Number,
         "a connection on which nothing came from either side is closed after so long",
     ),
+    (
+        "edge.head_timeout_ms",
+        Kind::Number,
+        "for the head of a request, from its first octet or from the end of the one before",
+    ),
+    (
+        "edge.response_timeout_ms",
+        Kind::Number,
+        "for the head of an upstream's answer, from when the request was sent",
+    ),
+    (
+        "edge.upstream_connections_max",
+        Kind::Number,
+        "connections to upstreams that requests are sent on, those that are kept included",
+    ),
+    ("edge.upstream_idle_max", Kind::Number, "of those, such as are kept for the next request"),
+    ("edge.upstream_idle_s", Kind::Number, "how long one is kept"),
+    (
+        "edge.trusted_clients",
+        Kind::List,
+        "networks of clients who may say for whom they ask, as balancers before it do",
+    ),
+    (
+        "edge.access_log_file",
+        Kind::Text,
+        "where a JSON line for each request goes; -: standard output; empty: nowhere",
+    ),
+    ("edge.access_log_query", Kind::Truth, "whether these lines have queries"),
     ("edge.stop_s", Kind::Number, "how long connections may go on at the stop"),
     ("proxy.listen", Kind::Text, "where clients find `bulla proxy`"),
     (

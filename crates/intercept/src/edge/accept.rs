@@ -10,6 +10,7 @@ use keyless::client::Client;
 use outbound::http;
 use outbound::resolve::{ResolveError, Resolver};
 use parking_lot::RwLock;
+use rustls::RootCertStore;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
@@ -19,8 +20,12 @@ use super::hello;
 use super::hello::Current;
 use super::keeper::{KeepError, Keeper, Loaded};
 use super::metrics::{EdgeMetrics, End};
+use super::requests::Requesting;
+use super::routes::{Live, Routes};
 use super::staples::Staples;
 use crate::doors::{Doors, Host};
+use crate::http::upstream::{PoolOptions, UpstreamPolicies, Upstreams};
+use crate::proxy::requests::{self, Reopen, Requests};
 
 /// Why the terminator did not start.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +50,12 @@ pub enum StartError {
     /// This machine's resolver.
     #[error("names of upstreams cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
+    /// The TLS library that upstreams are not spoken to by.
+    #[error("requests cannot be passed on: {0}")]
+    Requests(#[from] rustls::Error),
+    /// The access log.
+    #[error("the access log cannot be written: {0}")]
+    AccessLog(io::Error),
     /// The HTTP client.
     #[error("staples cannot be fetched: {0}")]
     Http(#[from] http::SetupError),
@@ -55,6 +66,8 @@ pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
     now: Arc<Notify>,
+    routes: Live,
+    reopen: Reopen,
     doors: Doors,
 }
 
@@ -80,39 +93,85 @@ pub async fn start(
     let staples = Staples::new(options.staples.clone());
     let (keeper, loaded) =
         Keeper::start(&options, client, metrics.clone(), Arc::clone(&current), staples.clone()).await?;
-    let routes = Arc::new(options.routes.clone());
-    let config = hello::config(current, Arc::clone(&routes))?;
+    let doors = Doors::default();
+    let routes = Live::new(options.routes.clone());
+    let config = hello::config(current, routes.clone())?;
     let resolver = Resolver::system()?;
     let fetching =
         options.staples.as_ref().map(|staples| http::Client::new(&resolver, &staples.http)).transpose()?;
     let failed = |source| StartError::Bind { address: options.listen, source };
     let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
+    let reopen = Reopen::default();
+    let requesting = requesting(&options, address, &resolver, &doors, &metrics, &reopen)?;
     metrics.may_be_open(options.connections_max);
     let counted = metrics.clone();
     let shared = Arc::new(Shared {
         config,
-        routes,
+        routes: routes.clone(),
+        requesting,
         resolver,
         metrics,
         handshake_timeout: options.handshake_timeout,
         connect_timeout: options.connect_timeout,
         idle: options.idle,
     });
-    let running = Running { address, now: Arc::default(), doors: Doors::default() };
+    let running = Running { address, now: Arc::default(), routes, reopen, doors };
     running.doors.spawn(keeper.keep(Arc::clone(&running.now), running.doors.stopping()));
     if let Some(http) = fetching {
         let (look, stop) = (Arc::clone(&running.now), running.doors.stopping());
         running.doors.spawn(staples.fetch(http, counted, look, stop));
     }
+    let upstreams = shared.requesting.upstreams.clone();
+    running.doors.spawn(upstreams.sweep(running.doors.stopping()));
     running.doors.open(listener, shared, options.connections_max);
     Ok((running, loaded))
 }
 
+/// What requests are answered by.
+fn requesting(
+    options: &Options,
+    own: SocketAddr,
+    resolver: &Resolver,
+    doors: &Doors,
+    metrics: &EdgeMetrics,
+    reopen: &Reopen,
+) -> Result<Requesting, StartError> {
+    let pool = PoolOptions {
+        policies: UpstreamPolicies::default(),
+        connections_max: options.upstream_connections_max,
+        // Often there is one upstream alone.
+        per_host_max: options.upstream_connections_max,
+        idle_max: options.upstream_idle_max,
+        idle_life: options.upstream_idle,
+        connect_timeout: options.connect_timeout,
+        response_timeout: options.response_timeout,
+        idle: options.idle,
+    };
+    // They are spoken to in the clear: there is nobody to be believed.
+    let roots = RootCertStore::empty();
+    let upstreams =
+        Upstreams::new(&pool, vec![own], resolver.clone(), roots, doors.clone(), metrics.reuse())?;
+    let told = requests::Options {
+        access_log: options.access_log.clone(),
+        access_log_query: options.access_log_query,
+        ..requests::Options::default()
+    };
+    let seen = Requests::start(&told, metrics.seen(), doors, reopen).map_err(StartError::AccessLog)?;
+    let trusted = options.trusted_clients.clone();
+    Ok(Requesting { upstreams, seen, doors: doors.clone(), trusted, head_timeout: options.head_timeout })
+}
+
 impl Running {
-    /// Has the files looked at now.
+    /// Has the files looked at now, and the access log opened anew.
     pub fn reload(&self) {
         self.now.notify_one();
+        self.reopen.all();
+    }
+
+    /// Other routes from the next connection on; those that are there go on. Whether they are others than before.
+    pub fn change_routes(&self, routes: Routes) -> bool {
+        self.routes.change(routes)
     }
 
     /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.

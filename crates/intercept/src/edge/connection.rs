@@ -14,17 +14,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::flight::{Alert, Flight, INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
+use super::flight::{Chosen, Flight, Greeting, INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
 use super::metrics::{EdgeMetrics, End, Handshake};
 use super::proxy_protocol::{Told, header};
-use super::routes::{Route, Routes};
+use super::requests::Requesting;
+use super::routes::{Live, Route};
 use super::upstream;
 use crate::relay::{Ended, relay};
 
 /// What all connections share.
 pub(super) struct Shared {
     pub(super) config: Config,
-    pub(super) routes: Arc<Routes>,
+    pub(super) routes: Live,
+    pub(super) requesting: Requesting,
     pub(super) resolver: Resolver,
     pub(super) metrics: EdgeMetrics,
     pub(super) handshake_timeout: Duration,
@@ -32,36 +34,39 @@ pub(super) struct Shared {
     pub(super) idle: Duration,
 }
 
-type Stream = TlsStream<Flight<TcpStream>, Connection>;
+pub(super) type Stream = TlsStream<Flight<TcpStream>, Connection>;
 
-/// A connection that knows with which alert it is to end.
+/// A connection that knows what its handshake comes to.
 #[derive(Clone)]
-struct WithAlert {
+struct Greeted {
     config: Config,
-    alert: Alert,
+    greeting: Greeting,
 }
 
-impl Builder for WithAlert {
+impl Builder for Greeted {
     type Output = Connection;
 
     fn build_connection(&self, mode: Mode) -> Result<Connection, Error> {
         let mut connection = self.config.build_connection(mode)?;
-        connection.set_application_context(self.alert.clone());
+        connection.set_application_context(self.greeting.clone());
         Ok(connection)
     }
 }
 
 impl Shared {
     /// Serves a connection to its end.
-    pub(super) async fn connection(&self, stream: TcpStream, client: SocketAddr) -> End {
+    pub(super) async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
         let server = stream.local_addr().unwrap_or(client);
-        let Some(tls) = self.handshake(stream, client).await else { return End::NoHandshake };
+        let Some((tls, chosen)) = self.handshake(stream, client).await else { return End::NoHandshake };
         let name = tls.as_ref().server_name().map(str::to_owned);
-        let Some(route) = self.routes.find(name.as_deref()) else {
+        let Chosen { route: Some(route), site } = chosen else {
             close(tls).await;
             return End::NoRoute;
         };
-        let upstream = match upstream::connect(&self.resolver, route, self.connect_timeout).await {
+        if route.http.is_some() {
+            return Box::pin(self.serve_requests(tls, client, name, site)).await;
+        }
+        let upstream = match upstream::connect(&self.resolver, &route, self.connect_timeout).await {
             Ok(upstream) => upstream,
             Err(error) => {
                 tracing::info!(upstream = route.host, port = route.port, %error, "an upstream cannot be reached");
@@ -69,7 +74,7 @@ impl Shared {
                 return End::NoUpstream;
             }
         };
-        match self.pass(tls, upstream, route, &Who { client, server, name }).await {
+        match self.pass(tls, upstream, &route, &Who { client, server, name }).await {
             Ended::Closed => End::Closed,
             Ended::Idle => End::Idle,
             Ended::Broken(error) => {
@@ -79,10 +84,12 @@ impl Shared {
         }
     }
 
-    async fn handshake(&self, stream: TcpStream, client: SocketAddr) -> Option<Stream> {
+    /// And what it was answered with.
+    async fn handshake(&self, stream: TcpStream, client: SocketAddr) -> Option<(Stream, Chosen)> {
         let began = Instant::now();
-        let alert = Alert::default();
-        let acceptor = TlsAcceptor::new(WithAlert { config: self.config.clone(), alert: alert.clone() });
+        let greeting = Greeting::default();
+        let alert = &greeting.alert;
+        let acceptor = TlsAcceptor::new(Greeted { config: self.config.clone(), greeting: greeting.clone() });
         let accepting = acceptor.accept(Flight::new(stream, alert.clone()));
         let outcome = match tokio::time::timeout(self.handshake_timeout, accepting).await {
             Err(_) => Err(Handshake::Late),
@@ -111,7 +118,7 @@ impl Shared {
                     .handshake(if resumed { Handshake::Resumed } else { Handshake::Full }, began.elapsed());
                 // What was held back last: in TLS 1.2 that ends the handshake.
                 tls.flush().await.ok()?;
-                Some(tls)
+                Some((tls, greeting.chosen.get().cloned()?))
             }
             Err(outcome) => {
                 self.metrics.handshake(outcome, began.elapsed());

@@ -4,11 +4,14 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::routes::Route;
+use super::sites::Site;
 
 /// The alert handshake_failure and its like, by their numbers (RFC 8446 section 6).
 pub(super) const INTERNAL_ERROR: u8 = 80;
@@ -32,6 +35,21 @@ impl Alert {
     pub(super) fn get(&self) -> Option<u8> {
         Some(self.0.load(Relaxed)).filter(|number| *number != 0)
     }
+}
+
+/// What is known of a handshake before it is done, shared by all who take part in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Greeting {
+    pub(super) alert: Alert,
+    pub(super) chosen: Arc<OnceLock<Chosen>>,
+}
+
+/// What a client's hello was answered with, whatever there is by the end.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    /// Who gets the connection, if there is anybody.
+    pub(super) route: Option<Arc<Route>>,
+    pub(super) site: Arc<Site>,
 }
 
 /// A record with a fatal alert, not encrypted (RFC 8446 sections 5.1 and 6).

@@ -9,8 +9,8 @@ use s2n_tls::config::{Builder, Config};
 use s2n_tls::connection::Connection;
 use s2n_tls::error::Error;
 
-use super::flight::{Alert, MISSING_EXTENSION, UNRECOGNIZED_NAME};
-use super::routes::Routes;
+use super::flight::{Chosen, Greeting, MISSING_EXTENSION, UNRECOGNIZED_NAME};
+use super::routes::Live;
 use super::sites::{NoSite, Sites, policy};
 
 /// The certificates in force.
@@ -19,11 +19,11 @@ pub(super) type Current = Arc<RwLock<Arc<Sites>>>;
 /// Chooses by the name asked for.
 struct Chooser {
     sites: Current,
-    routes: Arc<Routes>,
+    routes: Live,
 }
 
 /// What connections begin with; the certificate's own is put in its place once it is known.
-pub(super) fn config(sites: Current, routes: Arc<Routes>) -> Result<Config, Error> {
+pub(super) fn config(sites: Current, routes: Live) -> Result<Config, Error> {
     let mut builder = Builder::new();
     builder.with_system_certs(false)?;
     builder.set_security_policy(&policy()?)?;
@@ -43,15 +43,20 @@ impl ClientHelloCallback for Chooser {
                 NoSite::UnknownName => UNRECOGNIZED_NAME,
                 NoSite::NoName => MISSING_EXTENSION,
             };
-            if let Some(place) = connection.application_context::<Alert>() {
-                place.set(alert);
+            if let Some(greeting) = connection.application_context::<Greeting>() {
+                greeting.alert.set(alert);
             }
             Error::application("no certificate is for that name".into())
         })?;
         tracing::debug!(name, files = ?site.files, "a client said hello");
         connection.set_config(site.config.clone())?;
-        if let Some(route) = self.routes.find(name.as_deref()) {
-            connection.set_application_protocol_preference(&route.alpn)?;
+        let route = self.routes.now().find(name.as_deref()).cloned();
+        if let Some(route) = &route {
+            connection.set_application_protocol_preference(route.offered())?;
+        }
+        if let Some(greeting) = connection.application_context::<Greeting>() {
+            // A client says hello once; what a second time would find is not what it was answered with.
+            let _ = greeting.chosen.set(Chosen { route, site: Arc::clone(site) });
         }
         if name.is_some() {
             connection.server_name_extension_used();

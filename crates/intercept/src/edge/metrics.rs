@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use keys::SignError;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -12,6 +13,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::http::page::class_of;
+use crate::http::upstream::Reuse;
+use crate::proxy::requests::RequestMetrics;
 use crate::relay::Octets;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -27,6 +31,21 @@ struct EndLabel {
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct DirectionLabel {
     direction: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct StatusLabel {
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ErrorLabel {
+    error: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ConnectionLabel {
+    connection: &'static str,
 }
 
 /// How a handshake ended.
@@ -87,6 +106,8 @@ pub(super) enum End {
     NoRoute,
     /// The upstream cannot be reached.
     NoUpstream,
+    /// Nothing came that is a request.
+    NoRequest,
     /// The terminator stopped.
     CutOff,
 }
@@ -100,6 +121,7 @@ impl End {
             Self::NoHandshake => "no-handshake",
             Self::NoRoute => "no-route",
             Self::NoUpstream => "no-upstream",
+            Self::NoRequest => "no-request",
             Self::CutOff => "cut-off",
         }
     }
@@ -122,11 +144,17 @@ struct Inner {
     certificates: Gauge,
     broken_files: Gauge,
     broken_ticket_keys: Gauge,
+    broken_routes: Gauge,
     inventory_away: Gauge,
     stapled: Gauge,
     bare: Gauge,
     staple_fetches: Family<OutcomeLabel, Counter>,
     first_expiry: Gauge,
+    requests: Family<StatusLabel, Histogram, fn() -> Histogram>,
+    requests_in_flight: Gauge,
+    upstream_requests: Family<ConnectionLabel, Counter>,
+    upstream_errors: Family<ErrorLabel, Counter>,
+    seen: RequestMetrics,
 }
 
 /// 128 µs to 16 s, doubling.
@@ -157,11 +185,17 @@ impl Default for EdgeMetrics {
             certificates: Gauge::default(),
             broken_files: Gauge::default(),
             broken_ticket_keys: Gauge::default(),
+            broken_routes: Gauge::default(),
             inventory_away: Gauge::default(),
             stapled: Gauge::default(),
             bare: Gauge::default(),
             staple_fetches: Family::default(),
             first_expiry: Gauge::default(),
+            requests: Family::new_with_constructor(durations),
+            requests_in_flight: Gauge::default(),
+            upstream_requests: Family::default(),
+            upstream_errors: Family::default(),
+            seen: RequestMetrics::default(),
         }))
     }
 }
@@ -173,6 +207,7 @@ impl EdgeMetrics {
         let gauges = [
             ("connections", "Connections open", &inner.connections),
             ("connections_max", "Connections that may be open", &inner.connections_max),
+            ("requests_in_flight", "Requests that are not answered yet", &inner.requests_in_flight),
             ("certificates", "Chains that can be presented", &inner.certificates),
             (
                 "broken_certificate_files",
@@ -183,6 +218,11 @@ impl EdgeMetrics {
                 "broken_ticket_keys",
                 "Whether the file of ticket keys could not be read when it was last looked at",
                 &inner.broken_ticket_keys,
+            ),
+            (
+                "broken_routes",
+                "Whether the routes of the configuration's file could not be read when they were last looked at",
+                &inner.broken_routes,
             ),
             (
                 "inventory_away",
@@ -235,6 +275,26 @@ impl EdgeMetrics {
             inner.staple_fetches.clone(),
         );
         registry.register(
+            "bulla_intercept_edge_request_duration_seconds",
+            "From a request's head to that of its answer, by the class of its status",
+            inner.requests.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_upstream_requests",
+            "Requests to upstreams, on a connection that was kept or a new one",
+            inner.upstream_requests.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_upstream_errors",
+            "Requests that no upstream answered, by RFC 9209's name of why",
+            inner.upstream_errors.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_access_lines_dropped",
+            "Lines of the access log for which there was no room, or that could not be written",
+            inner.seen.lines_dropped.clone(),
+        );
+        registry.register(
             "bulla_intercept_edge_passed_octets",
             "Octets passed on, by direction",
             inner.octets_family.clone(),
@@ -275,6 +335,30 @@ impl EdgeMetrics {
         self.0.signatures.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
+    /// Counts a request as under way until dropped.
+    pub(super) fn request(&self) -> Open {
+        self.0.requests_in_flight.inc();
+        Open(self.0.requests_in_flight.clone())
+    }
+
+    pub(super) fn answered(&self, status: StatusCode, took: Duration) {
+        let status = class_of(status);
+        self.0.requests.get_or_create(&StatusLabel { status }).observe(took.as_secs_f64());
+    }
+
+    pub(super) fn upstream_error(&self, error: &'static str) {
+        self.0.upstream_errors.get_or_create(&ErrorLabel { error }).inc();
+    }
+
+    pub(super) fn reuse(&self) -> Reuse {
+        let of = |connection| self.0.upstream_requests.get_or_create(&ConnectionLabel { connection }).clone();
+        Reuse { kept: of("kept"), made: of("new") }
+    }
+
+    pub(super) fn seen(&self) -> &RequestMetrics {
+        &self.0.seen
+    }
+
     pub(super) fn octets(&self) -> &Octets {
         &self.0.octets
     }
@@ -301,6 +385,11 @@ impl EdgeMetrics {
         self.0.inventory_away.set(away.into());
     }
 
+    /// Whether the routes in the configuration's file are such as count.
+    pub fn routes_are_broken(&self, broken: bool) {
+        self.0.broken_routes.set(broken.into());
+    }
+
     pub(super) fn ticket_keys_are_broken(&self, broken: bool) {
         self.0.broken_ticket_keys.set(broken.into());
     }
@@ -312,7 +401,7 @@ impl fmt::Debug for EdgeMetrics {
     }
 }
 
-/// A connection, counted until dropped.
+/// A connection or a request, counted until dropped.
 #[derive(Debug)]
 pub(super) struct Open(Gauge);
 

@@ -1,19 +1,21 @@
 //! The terminator: TLS 1.2 and 1.3 for certificates whose private keys are not in this process. Each signature is asked of a
-//! key service; what a handshake leads to is bytes between a client and an upstream.
+//! key service; what a handshake leads to is bytes between a client and an upstream, or requests, each passed on for itself.
 //!
 //! A connection's way: `accept` (places), `connection` (deadlines), `hello` (which certificate), `signing` (the key
-//! service), `flight` (nothing is said before there is a signature), `upstream` (who gets it), `relay` (bytes). Off that way
+//! service), `flight` (nothing is said before there is a signature), then, by its route, `upstream` (who gets it) and `relay`
+//! (bytes), or `requests` (each for itself; `forwarded`: who asks). Off that way
 //! `keeper` keeps what is presented as the files say, and `staples` what is stapled to it.
 
 mod accept;
 mod certificate;
 mod connection;
 mod flight;
+mod forwarded;
 mod hello;
 mod keeper;
 mod metrics;
 mod proxy_protocol;
-
+mod requests;
 mod routes;
 mod signing;
 mod sites;
@@ -25,13 +27,17 @@ pub use accept::{Running, StartError, start};
 pub use certificate::{BadCertificate, CertificateFile};
 pub use keeper::{KeepError, Loaded};
 pub use metrics::EdgeMetrics;
-pub use routes::{BadRoute, Route, Routes};
+pub use routes::{BadRoute, Mode, Route, Routes};
 pub use staples::StapleOptions;
 pub use tickets::{BadTicketKeys, TICKET_KEYS_MAX};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::proxy::requests::AccessLog;
 
 /// How the terminator listens, what it presents, and to whom it passes on.
 #[derive(Clone, Debug)]
@@ -63,8 +69,24 @@ pub struct Options {
     pub sign_timeout: Duration,
     /// For finding the upstream's address and connecting to it.
     pub connect_timeout: Duration,
-    /// A connection on which nothing came from either side, before it is closed.
+    /// A connection on which nothing came from either side, before it is closed; of one with requests, a body on which nothing came.
     pub idle: Duration,
+    /// For a request's head, from its first octet or from the end of the one before.
+    pub head_timeout: Duration,
+    /// For the head of an upstream's answer, from when the request was sent.
+    pub response_timeout: Duration,
+    /// Connections at once that requests are sent on, those that wait for the next one included.
+    pub upstream_connections_max: usize,
+    /// Such as wait for the next request; the one that waits the longest is closed for another.
+    pub upstream_idle_max: usize,
+    /// How long one waits.
+    pub upstream_idle: Duration,
+    /// Networks of clients who say for whom they ask: what their requests tell of that is passed on.
+    pub trusted_clients: Vec<IpNet>,
+    /// Where a line for each request goes.
+    pub access_log: Option<AccessLog>,
+    /// Whether its lines have queries.
+    pub access_log_query: bool,
 }
 
 impl Default for Options {
@@ -84,6 +106,14 @@ impl Default for Options {
             sign_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(5),
             idle: Duration::from_secs(300),
+            head_timeout: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(60),
+            upstream_connections_max: 4_096,
+            upstream_idle_max: 512,
+            upstream_idle: Duration::from_secs(30),
+            trusted_clients: Vec::new(),
+            access_log: None,
+            access_log_query: false,
         }
     }
 }

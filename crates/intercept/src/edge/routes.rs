@@ -3,13 +3,31 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use x509::HostName;
+
+use crate::http::target::{Origin, Target};
+use crate::mint::LeafName;
 
 /// Names of all routes.
 const NAMES_MAX: usize = 100_000;
 /// Protocols of a route, and octets of each (RFC 7301 section 3.1).
 const ALPN_MAX: usize = 8;
 const ALPN_OCTETS_MAX: usize = 255;
+
+/// What clients of a route of HTTP are offered, and what such upstreams may speak.
+const HTTP_2: &str = "h2";
+const HTTP_1: &str = "http/1.1";
+
+/// What is passed on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// Connections, as they are.
+    #[default]
+    Tcp,
+    /// Requests, one by one.
+    Http,
+}
 
 /// An upstream, and how it is spoken to.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -22,6 +40,22 @@ pub struct Route {
     pub alpn: Vec<String>,
     /// Whether it is told the client's address by a header of the PROXY protocol, version 2.
     pub proxy_protocol: bool,
+    /// Where requests are passed on one by one.
+    pub(super) http: Option<HttpRoute>,
+}
+
+/// How an upstream is asked.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct HttpRoute {
+    origin: Arc<Origin>,
+    /// The same by HTTP/1.1, for changes of protocol: where it speaks both, and HTTP/2 rather.
+    by_http1: Option<Arc<Origin>>,
+}
+
+impl HttpRoute {
+    pub(super) fn origin(&self, is_upgrade: bool) -> &Arc<Origin> {
+        self.by_http1.as_ref().filter(|_| is_upgrade).unwrap_or(&self.origin)
+    }
 }
 
 /// Why there is no such route.
@@ -36,6 +70,15 @@ pub enum BadRoute {
     /// A name twice.
     #[error("the name {0:?} has two routes")]
     Twice(String),
+    /// A protocol of an upstream that is asked by requests.
+    #[error("mode = \"http\" asks an upstream by \"{HTTP_1}\" or \"{HTTP_2}\": {0:?} is no alpn for it")]
+    Http(Vec<String>),
+    /// Its connections are of many clients.
+    #[error("mode = \"http\" goes without proxy_protocol: the fields of each request say who asks")]
+    ProxyProtocol,
+    /// Neither a name nor an address.
+    #[error("{0:?} is no host name or address")]
+    Host(String),
     /// More than are held.
     #[error("there are more than {NAMES_MAX} names")]
     TooMany,
@@ -63,12 +106,47 @@ impl Route {
         if alpn.len() > ALPN_MAX || !alpn.iter().all(fits) {
             return Err(BadRoute::Alpn);
         }
-        Ok(Self { host: host.to_owned(), port, alpn: alpn.to_vec(), proxy_protocol })
+        Ok(Self { host: host.to_owned(), port, alpn: alpn.to_vec(), proxy_protocol, http: None })
+    }
+
+    /// As it is, or asked by requests: then by the first of its protocols.
+    ///
+    /// # Errors
+    /// [`BadRoute`]
+    pub fn with_mode(self, mode: Mode) -> Result<Self, BadRoute> {
+        if mode == Mode::Tcp {
+            return Ok(self);
+        }
+        if self.proxy_protocol {
+            return Err(BadRoute::ProxyProtocol);
+        }
+        let speaks = |protocol: &str| self.alpn.iter().any(|one| one == protocol);
+        if self.alpn.is_empty() || self.alpn.iter().any(|one| one != HTTP_1 && one != HTTP_2) {
+            return Err(BadRoute::Http(self.alpn));
+        }
+        let name = LeafName::parse(&self.host).map_err(|_| BadRoute::Host(self.host.clone()))?;
+        let origin = |http2| {
+            let target = Target { name: name.clone(), port: self.port, redirected: false };
+            // Who runs the terminator says where it leads, be it to this machine.
+            Arc::new(Origin { target, server: None, http2, in_full: false, may_be_here: true })
+        };
+        let is_http2 = self.alpn.first().is_some_and(|first| first == HTTP_2);
+        let by_http1 = (is_http2 && speaks(HTTP_1)).then(|| origin(false));
+        let http = Some(HttpRoute { origin: origin(is_http2), by_http1 });
+        Ok(Self { http, ..self })
+    }
+
+    /// What its clients may agree upon.
+    pub(super) fn offered(&self) -> Vec<&str> {
+        match self.http {
+            Some(_) => vec![HTTP_2, HTTP_1],
+            None => self.alpn.iter().map(String::as_str).collect(),
+        }
     }
 }
 
 /// All routes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Routes {
     exact: HashMap<String, Arc<Route>>,
     /// By what stands after the star and its dot.
@@ -123,6 +201,31 @@ impl Routes {
     }
 }
 
+/// The routes that count now. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Live(Arc<RwLock<Arc<Routes>>>);
+
+impl Live {
+    pub(super) fn new(routes: Routes) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(routes))))
+    }
+
+    pub(super) fn now(&self) -> Arc<Routes> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Whether they are others than before.
+    pub(super) fn change(&self, routes: Routes) -> bool {
+        if *self.now() == routes {
+            return false;
+        }
+        let old = std::mem::replace(&mut *self.0.write(), Arc::new(routes));
+        // Taken apart outside of the lock.
+        drop(old);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +251,30 @@ mod tests {
             assert_eq!(read.as_ref().map(|route| (route.host.as_str(), route.port)), wanted, "{text}");
         }
         assert_eq!(Route::new("a:1", &[String::new()], false), Err(BadRoute::Alpn));
+    }
+
+    #[test]
+    fn what_is_asked_by_requests_speaks_http() {
+        let by = |alpn: &[&str], told| {
+            let alpn: Vec<String> = alpn.iter().map(ToString::to_string).collect();
+            Route::new("app:1", &alpn, told).unwrap().with_mode(Mode::Http)
+        };
+        for (alpn, http2, upgrades_by_http2) in [
+            (&["http/1.1"][..], false, false),
+            (&["h2"], true, true),
+            (&["h2", "http/1.1"], true, false),
+            (&["http/1.1", "h2"], false, false),
+        ] {
+            let route = by(alpn, false).unwrap();
+            assert_eq!(route.offered(), ["h2", "http/1.1"], "whatever the upstream speaks");
+            let http = route.http.unwrap();
+            assert_eq!((http.origin(false).http2, http.origin(true).http2), (http2, upgrades_by_http2));
+        }
+        assert_eq!(by(&[], false), Err(BadRoute::Http(Vec::new())));
+        assert_eq!(by(&["h2", "h3"], false), Err(BadRoute::Http(vec!["h2".into(), "h3".into()])));
+        assert_eq!(by(&["h2"], true), Err(BadRoute::ProxyProtocol));
+        let nobody = Route::new("a b:1", &["h2".into()], false).unwrap();
+        assert_eq!(nobody.with_mode(Mode::Http), Err(BadRoute::Host("a b".into())));
     }
 
     #[test]

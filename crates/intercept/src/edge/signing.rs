@@ -12,7 +12,7 @@ use s2n_tls::connection::Connection;
 use s2n_tls::enums::{HashAlgorithm, SignatureAlgorithm};
 use s2n_tls::error::Error;
 
-use super::flight::{Alert, INTERNAL_ERROR};
+use super::flight::{Greeting, INTERNAL_ERROR};
 use super::metrics::EdgeMetrics;
 
 /// The key of a chain: who asks it for a signature.
@@ -96,7 +96,7 @@ impl ConnectionFuture for Signing {
         Poll::Ready(match (signed, operation) {
             (Ok(signature), Some(operation)) => operation.set_output(connection, &signature),
             (Err(error), _) => {
-                if let Some(alert) = connection.application_context::<Alert>() {
+                if let Some(Greeting { alert, .. }) = connection.application_context() {
                     alert.set(INTERNAL_ERROR);
                 }
                 Err(Error::application(Box::new(error)))

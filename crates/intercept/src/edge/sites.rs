@@ -18,6 +18,7 @@ use super::metrics::EdgeMetrics;
 use super::signing::{HeldElsewhere, RemoteSigning};
 use super::staples::Staples;
 use super::tickets::TicketSecrets;
+use crate::mint::LeafName;
 
 /// TLS 1.2 and 1.3, forward secrecy and authenticated encryption only, X25519MLKEM768 for who has it.
 const POLICY: &str = "20251014";
@@ -31,6 +32,14 @@ pub(super) struct Site {
     pub(super) config: Config,
     /// Files, for who looks.
     pub(super) files: Vec<String>,
+    /// Hosts that a certificate of it is for, `*.` before those that stand for all below.
+    names: BTreeSet<String>,
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").field("files", &self.files).finish_non_exhaustive()
+    }
 }
 
 /// Why no certificate is presented.
@@ -160,14 +169,29 @@ impl Site {
         // A ticket opens only for the names it was given for.
         let names: BTreeSet<&str> = files.iter().flat_map(|file| &file.names).map(String::as_str).collect();
         with.tickets.add_to(&mut builder, &names, SystemTime::now())?;
+        let names = common_names(files);
         let files = files.iter().map(|file| file.name.clone()).collect();
-        Ok(Self { config: builder.build()?, files })
+        Ok(Self { config: builder.build()?, files, names })
+    }
+
+    /// Whether whichever certificate of it a client was shown is for `host` too.
+    pub(super) fn is_for(&self, host: &LeafName) -> bool {
+        let Some(host) = host.dns() else { return false };
+        let is_below = |parent: &str| self.names.iter().any(|name| name.strip_prefix("*.") == Some(parent));
+        self.names.contains(host) || host.split_once('.').is_some_and(|(_, parent)| is_below(parent))
     }
 }
 
 /// What a connection begins with, before it is known which certificate is wanted.
 pub(super) fn policy() -> Result<Policy, Error> {
     Policy::from_version(POLICY)
+}
+
+/// Those of all, as it is not known which of them a client was shown.
+fn common_names(files: &[&CertificateFile]) -> BTreeSet<String> {
+    let Some((first, others)) = files.split_first() else { return BTreeSet::new() };
+    let is_common = |name: &&String| others.iter().all(|file| file.names.contains(name));
+    first.names.iter().filter(is_common).cloned().collect()
 }
 
 /// A chain that knows who signs for it.

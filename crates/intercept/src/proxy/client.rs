@@ -8,30 +8,30 @@ use crate::certificate_store::Charged;
 
 /// A client: where it is and, where it had to say, who it is.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
-    pub(super) address: SocketAddr,
+pub(crate) struct Client {
+    pub(crate) address: SocketAddr,
     /// The name in the configuration of who has shown a password or a token.
-    pub(super) user: Option<Arc<str>>,
+    pub(crate) user: Option<Arc<str>>,
 }
 
 impl Client {
     /// Of whom no more is known.
-    pub(super) fn at(address: SocketAddr) -> Self {
+    pub(crate) fn at(address: SocketAddr) -> Self {
         Self { address, user: None }
     }
 
     /// The same, as `user`.
-    pub(super) fn known_as(&self, user: Option<Arc<str>>) -> Self {
+    pub(crate) fn known_as(&self, user: Option<Arc<str>>) -> Self {
         Self { address: self.address, user: user.or_else(|| self.user.clone()) }
     }
 
     /// Whether it is on this machine, and reaches what is of this machine alone without the proxy too.
-    pub(super) fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         self.ip().is_loopback()
     }
 
     /// Who is charged for what it asks.
-    pub(super) fn charged(&self) -> Charged {
+    pub(crate) fn charged(&self) -> Charged {
         match &self.user {
             Some(user) => Charged::User(Arc::clone(user)),
             None => Charged::from(self.ip()),
@@ -39,7 +39,7 @@ impl Client {
     }
 
     /// Its address alone, one of IPv4 as such.
-    pub(super) fn ip(&self) -> IpAddr {
+    pub(crate) fn ip(&self) -> IpAddr {
         self.address.ip().to_canonical()
     }
 }

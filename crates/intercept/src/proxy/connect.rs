@@ -13,9 +13,10 @@ use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::Handshake;
 use super::opening::{self, Hello, Opening};
-use super::requests::Counted;
-use super::target::{Origin, Target, Way};
+use super::requests::counted;
 use super::tls::{NotIntercepted, was_resumed};
+use super::way::Way;
+use crate::http::target::{Origin, Target};
 use crate::mint::LeafName;
 use crate::relay::{Octets, relay, relay_with};
 
@@ -152,7 +153,7 @@ impl Proxy {
         match self.upstreams.link(target, name, client.is_here()).await {
             Ok((upstream, _place)) => {
                 answered(StatusCode::OK);
-                let stream = Counted::new(stream, sight.as_deref());
+                let stream = counted(stream, sight.as_deref());
                 let ended = relay(stream, upstream, self.options.idle, &octets).await;
                 tracing::debug!(%target, ?ended, "a tunnel ended");
             }

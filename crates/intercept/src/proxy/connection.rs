@@ -1,21 +1,17 @@
 //! A client's connection to the proxy: CONNECT, requests in full, and what the proxy itself has to say.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::http::uri::Scheme;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
 use super::access::Access;
-use super::asked::Asked;
 use super::client::Client;
 use super::connect::ended;
 use super::metrics::{End, ProxyMetrics};
@@ -25,26 +21,16 @@ use super::page::{self, Body};
 use super::permitted;
 use super::refusals::Refusals;
 use super::requests::{Live, Requests};
-use super::streams::{self, Noted, Streams};
-use super::target::{Origin, Target, Way};
 use super::tls::Interception;
-use super::upstream::Upstreams;
+use super::way::Way;
 use super::{Action, Options};
 use crate::doors::{Doors, Host};
+use crate::http::asked::Asked;
+use crate::http::serve::Serving;
+use crate::http::streams::Spoken;
+use crate::http::target::{Origin, Target};
+use crate::http::upstream::Upstreams;
 use crate::permission::Permission;
-
-/// Octets of a request's head.
-const HEAD_OCTETS_MAX: usize = 64 << 10;
-/// Requests of one connection under way (HTTP/2).
-const STREAMS_MAX: u32 = 256;
-/// Octets of an answer that wait for a client to read, of each request (HTTP/2).
-const SEND_OCTETS_MAX: usize = 64 << 10;
-/// Octets of a request's body, or of what is said on a WebSocket, that may wait for an upstream to read (HTTP/2).
-const STREAM_WINDOW: u32 = 256 << 10;
-/// Those of all requests of a connection: of one whose upstream does not read, the others have to be left some.
-const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Streams that a client reset before they were looked at (CVE-2023-44487, "rapid reset").
-const RESETS_MAX: usize = 64;
 
 /// How a client came to the proxy itself.
 #[derive(Clone, Copy, Debug)]
@@ -244,7 +230,7 @@ impl Proxy {
             return permitted::page(&target.name, &refused);
         }
         let doors = self.doors.clone();
-        let (tunnel, stream) = (tunnels.token(), streams::Spoken::on());
+        let (tunnel, stream) = (tunnels.token(), Spoken::on());
         doors.spawn_bounded(async move {
             let _tunnel = tunnel;
             let _stream = stream;
@@ -263,25 +249,7 @@ impl Proxy {
         A: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<Body>>,
     {
-        let serving = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.options.head_timeout)
-            .max_buf_size(HEAD_OCTETS_MAX)
-            .serve_connection(
-                TokioIo::new(stream),
-                service_fn(|request| answer(request).map(Ok::<_, Infallible>)),
-            )
-            .with_upgrades();
-        let mut serving = std::pin::pin!(serving);
-        let stopping = self.doors.stopping();
-        let ended = tokio::select! {
-            ended = serving.as_mut() => ended,
-            () = stopping.cancelled() => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
-        };
-        End::of(ended)
+        End::of(self.serving().http1(stream, answer).await)
     }
 
     /// HTTP/2 to a client, who may ask for WebSockets by it where there are `websockets`.
@@ -291,39 +259,15 @@ impl Proxy {
         A: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<Body>> + Send + 'static,
     {
-        let streams = Streams::new(self.options.idle);
-        let mut http = hyper::server::conn::http2::Builder::new(streams.clone());
-        if websockets {
-            http.enable_connect_protocol();
+        End::of(self.serving().http2(stream, answer, websockets).await)
+    }
+
+    fn serving(&self) -> Serving {
+        Serving {
+            head_timeout: self.options.head_timeout,
+            idle: self.options.idle,
+            stopping: self.doors.stopping(),
         }
-        let serving = http
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS_MAX)
-            .max_header_list_size(HEAD_OCTETS_MAX as u32)
-            .max_pending_accept_reset_streams(RESETS_MAX)
-            .max_send_buf_size(SEND_OCTETS_MAX)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .keep_alive_interval(self.options.head_timeout)
-            .serve_connection(TokioIo::new(stream), service_fn(|request| answer(request).map(noted)));
-        let mut serving = std::pin::pin!(serving);
-        let stopping = self.doors.stopping();
-        let ended = tokio::select! {
-            ended = serving.as_mut() => ended,
-            () = stopping.cancelled() => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
-            // Pings keep it alive, not open for ever.
-            () = streams.idle() => {
-                serving.as_mut().graceful_shutdown();
-                match tokio::time::timeout(self.options.idle, serving).await {
-                    Ok(ended) => ended,
-                    Err(_) => return End::CutOff,
-                }
-            }
-        };
-        End::of(ended)
     }
 
     /// Whether it is asked for by its own address: a browser's way to its pages when it is set up as a proxy.
@@ -375,8 +319,4 @@ pub(super) const OWN_NAME: &str = "bulla.proxy";
 pub(super) fn rejected_page(target: &Target) -> Response<Body> {
     let detail = format!("connections to {} are not allowed here", target.name);
     page::problem(StatusCode::FORBIDDEN, "http_request_denied", &detail)
-}
-
-fn noted(answer: Response<Body>) -> Result<Response<Noted>, Infallible> {
-    Ok(answer.map(Noted))
 }

@@ -1,45 +1,30 @@
-//! One request and its answer: what a proxy takes out of both (RFC 9110 section 7.6.1), and what it must not.
+//! One request and its answer.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use http_body_util::Either;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
-    UPGRADE,
-};
-use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme, Uri};
+use hyper::header::HeaderValue;
+use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
-use hyper_util::rt::TokioIo;
-use outbound::dial::DialError;
-use outbound::resolve::ResolveError;
 use tokio_util::task::TaskTracker;
 
 use super::Action;
-use super::asked::Asked;
 use super::connection::{Proxy, rejected_page};
-use super::mirror::misdirected_page;
 use super::page::{self, Body};
-use super::requests::{Counted, Injected, Judged, Place, RequestBody, RuleSet, Sight, redact, was_taken};
-use super::stall::Upload;
-use super::streams::Spoken;
-use super::target::{Origin, Way};
-use super::upstream::{Kept, NoAnswer, NoConnection, NoParent, Relayed};
-use super::websocket::Websocket;
+use super::requests::{Injected, Judged, Place, RequestBody, RuleSet, Sight, counted, redact, was_taken};
+use super::way::Way;
+use crate::http::asked::Asked;
+use crate::http::fields::{address, authority_of, clean, take_upgrade};
+use crate::http::page::misdirected_page;
+use crate::http::stall::Upload;
+use crate::http::target::Origin;
+use crate::http::unanswered::{stalled, unanswered};
+use crate::http::upgrade::{Upgrading, ask_for};
+use crate::http::upstream::{Kept, Relayed};
+use crate::http::websocket::Websocket;
 use crate::mint::LeafName;
-
-/// Those of a connection alone, beside what `Connection` names.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    HeaderName::from_static("http2-settings"),
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("proxy-authenticate"),
-    HeaderName::from_static("proxy-authorization"),
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
 
 impl Proxy {
     /// As [`Self::exchange`], for services that own what they use.
@@ -142,8 +127,7 @@ impl Proxy {
             version: request.version(),
         });
         if let Some(protocol) = &upgrade {
-            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            request.headers_mut().insert(UPGRADE, protocol.clone());
+            ask_for(protocol, request.headers_mut());
         }
         let tee = sight.as_ref().map(|sight| sight.up());
         let version = request.version();
@@ -204,12 +188,8 @@ impl Proxy {
             sight.decide(judged.records_answer(response.headers()));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(Upgrading { client, tunnels, version, .. }) = client else {
-                return page::problem(
-                    StatusCode::BAD_GATEWAY,
-                    "http_protocol_error",
-                    "the upstream changed protocols unasked",
-                );
+            let Some(client) = client else {
+                return page::changed_unasked();
             };
             let upstream = hyper::upgrade::on(&mut response);
             let proxy = Arc::clone(self);
@@ -217,16 +197,11 @@ impl Proxy {
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
             sight.iter_mut().for_each(|sight| sight.answered(told, response.headers()));
             // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
-            let half = if version == Version::HTTP_2 { self.options.head_timeout } else { self.options.idle };
-            let (tunnel, stream) = (tunnels.token(), Spoken::on());
-            self.doors.spawn_bounded(async move {
-                let _live = telemetry::tasks::guard("proxy-upgraded");
-                let _tunnel = tunnel;
-                let _stream = stream;
-                if let Ok((client, upstream)) = futures_util::future::try_join(client, upstream).await {
-                    let client = Counted::new(TokioIo::new(client), sight.as_deref());
-                    proxy.relay_upgraded(client, TokioIo::new(upstream), half).await;
-                }
+            let is_http2 = client.version == Version::HTTP_2;
+            let half = if is_http2 { self.options.head_timeout } else { self.options.idle };
+            client.spawn(upstream, &self.doors, move |client, upstream| async move {
+                let client = counted(client, sight.as_deref());
+                proxy.relay_upgraded(client, upstream, half).await;
             });
             return response.map(Either::Left);
         }
@@ -254,14 +229,6 @@ struct Asking<'a> {
     tunnels: &'a TaskTracker,
 }
 
-/// A client that waits for another protocol.
-struct Upgrading<'a> {
-    client: hyper::upgrade::OnUpgrade,
-    websocket: Option<&'a Websocket>,
-    tunnels: &'a TaskTracker,
-    version: Version,
-}
-
 /// Where requests of `way` go: by HTTP/1.1 for what only that changes to.
 fn origin_of(way: &Way, websocket: Option<&Websocket>) -> Arc<Origin> {
     match websocket {
@@ -275,150 +242,4 @@ fn url_of(request: &Request<Asked>, place: &Place) -> String {
     let scheme = if place.origin.server.is_some() { "https" } else { "http" };
     let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     format!("{scheme}://{}{path}", place.authority.to_str().unwrap_or_default())
-}
-
-/// The host a request names: HTTP/2's `:authority`, or `Host`. One of the two, and one only (RFC 9112 section 3.2); one that
-/// cannot be read is none, as nobody could say whether it is refused.
-fn authority_of(request: &Request<Asked>) -> Result<(HeaderValue, LeafName), &'static str> {
-    const UNREADABLE: &str = "the host is no name or address";
-    let mut hosts = request.headers().get_all(HOST).iter();
-    let (host, another) = (hosts.next(), hosts.next());
-    if another.is_some() {
-        return Err("a request names one host");
-    }
-    let authority = match request.uri().authority() {
-        // Host is what a request in full says, whatever else it carries.
-        Some(authority) => authority.clone(),
-        None => {
-            let host = host.ok_or("the request names no host")?;
-            Authority::try_from(host.as_bytes()).map_err(|_| UNREADABLE)?
-        }
-    };
-    if authority.as_str().contains('@') {
-        return Err("a host is named without a user");
-    }
-    let name = LeafName::parse(authority.host()).map_err(|_| UNREADABLE)?;
-    let value = HeaderValue::try_from(authority.as_str()).map_err(|_| UNREADABLE)?;
-    Ok((value, name))
-}
-
-/// Puts the request into the form that the origin's protocol has.
-fn address(request: &mut Request<RequestBody>, origin: &Origin, authority: &HeaderValue, http2: bool) {
-    let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    let mut parts = Parts::default();
-    parts.path_and_query = Some(path);
-    if http2 {
-        parts.scheme = Some(if origin.server.is_some() { Scheme::HTTPS } else { Scheme::HTTP });
-        parts.authority = authority.to_str().ok().and_then(|authority| authority.parse().ok());
-        request.headers_mut().remove(HOST);
-        *request.version_mut() = Version::HTTP_2;
-    } else {
-        request.headers_mut().insert(HOST, authority.clone());
-        join_cookies(request.headers_mut());
-        // Else a body of unknown length would be none, with methods that seldom have one.
-        if !request.body().is_end_stream() && request.body().size_hint().exact().is_none() {
-            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
-        *request.version_mut() = Version::HTTP_11;
-    }
-    if let Ok(uri) = Uri::from_parts(parts) {
-        *request.uri_mut() = uri;
-    }
-}
-
-/// One line of cookies, as HTTP/1.1 has it (RFC 9113 section 8.2.3).
-fn join_cookies(headers: &mut HeaderMap) {
-    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    if crumbs.len() > 1
-        && let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
-    {
-        headers.insert(COOKIE, whole);
-    }
-}
-
-/// The protocol a client wants to change to (RFC 9110 section 7.8); not HTTP/2, whose requests would not be seen.
-fn take_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let wanted = headers.get(UPGRADE).filter(|wanted| !wanted.as_bytes().eq_ignore_ascii_case(b"h2c"))?;
-    named_by_connection(headers).any(|name| name.eq_ignore_ascii_case("upgrade")).then(|| wanted.clone())
-}
-
-fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let all = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
-    all.flat_map(|value| value.split(',').map(str::trim))
-}
-
-/// Takes out what is of one connection alone. `TE: trailers` stays, as both sides pass trailers on.
-fn clean(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> =
-            named_by_connection(headers).filter_map(|name| name.parse().ok()).collect();
-        for name in named {
-            headers.remove(name);
-        }
-    }
-    // Where both are, the chunks count (RFC 9112 section 6.3).
-    if headers.contains_key(TRANSFER_ENCODING) {
-        headers.remove(CONTENT_LENGTH);
-    }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
-    if let Some(te) = headers.get(TE) {
-        let trailers =
-            te.to_str().is_ok_and(|te| te.split(',').any(|one| one.trim().eq_ignore_ascii_case("trailers")));
-        headers.remove(TE);
-        if trailers {
-            headers.insert(TE, HeaderValue::from_static("trailers"));
-        }
-    }
-}
-
-/// Of a client that began a request and did not go on.
-fn stalled(version: Version) -> Response<Body> {
-    let detail = "nothing more came of the request's body";
-    let mut response = page::problem(StatusCode::REQUEST_TIMEOUT, "http_request_error", detail);
-    if version < Version::HTTP_2 {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
-}
-
-/// RFC 9209's name for what went wrong, and a status.
-fn unanswered(error: &NoAnswer) -> Response<Body> {
-    let (status, reason) = match error {
-        NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
-        NoAnswer::Broken(_) => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
-        NoAnswer::Connection(error) => unconnected(error),
-    };
-    page::problem(status, reason, &error.to_string())
-}
-
-fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
-    use NoConnection as C;
-    match error {
-        C::Name(ResolveError::TimedOut) => (StatusCode::GATEWAY_TIMEOUT, "dns_timeout"),
-        C::Name(_) => (StatusCode::BAD_GATEWAY, "dns_error"),
-        C::Dial(DialError::TimedOut) | C::Late => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
-        C::Dial(DialError::Refused) => (StatusCode::BAD_GATEWAY, "connection_refused"),
-        C::Dial(_) => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
-        C::NotAllowed => (StatusCode::FORBIDDEN, "destination_ip_prohibited"),
-        C::Loop => (StatusCode::LOOP_DETECTED, "proxy_loop_detected"),
-        C::Tls(error) if is_of_certificate(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
-        C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
-        C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
-        C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
-        C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
-        C::NoWebsockets => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),
-        C::Parent { why: NoParent::Connection(error), .. } => unconnected(error),
-        C::Parent { why: NoParent::Late, .. } => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
-        C::Parent { why: NoParent::Refused(StatusCode::GATEWAY_TIMEOUT), .. } => {
-            (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable")
-        }
-        C::Parent { .. } => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
-    }
-}
-
-fn is_of_certificate(error: &std::io::Error) -> bool {
-    let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-    matches!(of_tls, Some(rustls::Error::InvalidCertificate(_)))
 }

@@ -16,6 +16,9 @@ use prometheus_client::registry::Registry;
 use super::access::Denied;
 use super::requests::RequestMetrics;
 use crate::certificate_store::CertificateStore;
+use crate::http::page::class_of;
+use crate::http::serve::Served;
+use crate::http::upstream::Reuse;
 use crate::minting::MintingMetrics;
 use crate::permission::PermissionMetrics;
 use crate::relay::Octets;
@@ -86,8 +89,12 @@ pub(super) enum End {
 }
 
 impl End {
-    pub(super) fn of(ended: Result<(), hyper::Error>) -> Self {
-        ended.map_or(Self::Broken, |()| Self::Closed)
+    pub(super) fn of(served: Served) -> Self {
+        match served {
+            Served::Closed => Self::Closed,
+            Served::Broken(_) => Self::Broken,
+            Served::CutOff => Self::CutOff,
+        }
     }
 
     const fn name(self) -> &'static str {
@@ -252,13 +259,7 @@ impl ProxyMetrics {
     }
 
     pub(super) fn request(&self, status: StatusCode, took: Duration) {
-        let status = match status.as_u16() / 100 {
-            1 => "1xx",
-            2 => "2xx",
-            3 => "3xx",
-            4 => "4xx",
-            _ => "5xx",
-        };
+        let status = class_of(status);
         self.0.requests.get_or_create(&ClassLabel { status }).observe(took.as_secs_f64());
     }
 
@@ -282,9 +283,10 @@ impl ProxyMetrics {
         self.0.denied.get_or_create(&WhyLabel { why: denied.name() }).inc();
     }
 
-    pub(super) fn upstream_request(&self, reused: bool) {
-        let connection = if reused { "kept" } else { "new" };
-        self.0.upstream_requests.get_or_create(&ConnectionLabel { connection }).inc();
+    /// Of requests to upstreams.
+    pub(super) fn reuse(&self) -> Reuse {
+        let of = |connection| self.0.upstream_requests.get_or_create(&ConnectionLabel { connection }).clone();
+        Reuse { kept: of("kept"), made: of("new") }
     }
 
     pub(super) fn tunnel(&self) -> Octets {

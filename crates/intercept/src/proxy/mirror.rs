@@ -9,18 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
-use hyper::{Response, StatusCode};
 
 use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::ProxyMetrics;
-use super::page::{self, Body};
 use super::requests::RuleSet;
-use super::target::{Origin, Target, Way};
-use super::upstream::{NoConnection, Upstreams};
+use super::way::Way;
 use super::{Action, Options};
 use crate::certificate_store::{LOOKS_PER_NAME, Newcomers, TooManyNames};
 use crate::clock::now;
+use crate::http::target::{Origin, Target};
+use crate::http::upstream::{NoConnection, Upstreams};
 use crate::mint::{LeafName, Likeness, NoLikeness, VALIDITY_MIN};
 
 /// How long it counts what a server showed: so late another certificate of its is seen.
@@ -165,10 +164,4 @@ impl Proxy {
         };
         rules.names.decide(host) == Action::Tunnel || !self.upstreams.treats_alike(server, host)
     }
-}
-
-/// What a request for `host` is told on a connection that is for another (RFC 9110 section 15.5.20).
-pub(super) fn misdirected_page(host: &LeafName) -> Response<Body> {
-    let detail = format!("{host} is asked on a connection of its own");
-    page::problem(StatusCode::MISDIRECTED_REQUEST, "http_request_error", &detail)
 }

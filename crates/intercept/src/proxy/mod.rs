@@ -2,38 +2,33 @@
 //!
 //! A connection's way: `connection` (HTTP to the proxy itself; `socks`; `transparent`, where its client knows of no proxy), `access` (who may), `connect` (what the client says
 //! after CONNECT: TLS, whose ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept, mirror), `mirror`
-//! (what the server shows), the certificate store, `exchange` (one request: what a proxy must change in it), `requests` (what rules change in it), `upstream` (the pool,
-//! and by which way).
+//! (what the server shows), the certificate store, `exchange` (one request), `requests` (what rules change in it), and what is [`crate::http`]'s: what a proxy must change in a request,
+//! and the pool of upstreams.
 
 mod access;
-mod asked;
-mod client;
+pub(crate) mod client;
 mod connect;
 mod connection;
 mod exchange;
 mod metrics;
 mod mirror;
-mod names;
-mod opening;
+pub(crate) mod names;
+pub(crate) mod opening;
 mod page;
 mod permitted;
 mod refusals;
 pub mod requests;
 mod rules;
 mod socks;
-mod stall;
-mod streams;
-mod target;
-mod tls;
-mod transparent;
-mod upstream;
-mod websocket;
+pub(crate) mod tls;
+pub(crate) mod transparent;
+mod way;
 
+pub use crate::http::upstream::{BadParent, Parent, UpstreamPolicies, UpstreamPolicy, UpstreamWay};
 pub use access::{AccessOptions, BadOwnTls, BadUsers, OwnTls, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use rules::{Action, BadRule, Rules};
 pub use transparent::TransparentOptions;
-pub use upstream::{BadParent, Parent, UpstreamPolicies, UpstreamPolicy, UpstreamWay};
 
 use std::fmt;
 use std::io;
@@ -51,6 +46,7 @@ use tokio::sync::Semaphore;
 use crate::certificate_store::{self, CertificateStore, Newcomers, SecondLevel};
 use crate::clock::now;
 use crate::doors::Doors;
+use crate::http::upstream::{PoolOptions, Upstreams};
 use crate::mint::{
     Authority, Intermediates, KeysByOwner, KeysOfLeaves, LEAF_KEY_LIFE, LeafKeys, MintError, Minter,
     RsaStock, VALIDITY_MAX,
@@ -163,6 +159,21 @@ impl Default for Options {
             intermediate: None,
             permission: None,
             minting: None,
+        }
+    }
+}
+
+impl Options {
+    fn pool(&self) -> PoolOptions {
+        PoolOptions {
+            policies: self.upstreams.clone(),
+            connections_max: self.upstream_connections_max,
+            per_host_max: self.upstream_per_host_max,
+            idle_max: self.upstream_idle_max,
+            idle_life: self.upstream_idle,
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.response_timeout,
+            idle: self.idle,
         }
     }
 }
@@ -286,7 +297,7 @@ pub async fn start(
     let redirected = transparent::listen(&options.transparent).await?;
     let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
     let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
-    let upstreams = upstream::Upstreams::new(&options, own, resolver, roots, doors.clone(), metrics.clone())?;
+    let upstreams = Upstreams::new(&options.pool(), own, resolver, roots, doors.clone(), metrics.reuse())?;
     doors.spawn(upstreams.clone().sweep(doors.stopping()));
     let places = Arc::new(Semaphore::new(options.connections_max));
     let (rules, reopen) =

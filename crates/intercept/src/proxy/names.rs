@@ -26,7 +26,7 @@ pub enum BadRule {
 
 /// Values by `NAME`, `*.NAME` and address.
 #[derive(Clone, Debug)]
-pub(super) struct Names<T> {
+pub(crate) struct Names<T> {
     exact: HashMap<String, T>,
     below: HashMap<String, T>,
     addresses: HashMap<IpAddr, T>,
@@ -39,7 +39,7 @@ impl<T> Default for Names<T> {
 }
 
 impl<T> Names<T> {
-    pub(super) fn add(&mut self, pattern: &str, value: T) -> Result<(), BadRule> {
+    pub(crate) fn add(&mut self, pattern: &str, value: T) -> Result<(), BadRule> {
         if self.exact.len() + self.below.len() + self.addresses.len() >= PATTERNS_MAX {
             return Err(BadRule::TooMany);
         }
@@ -56,7 +56,7 @@ impl<T> Names<T> {
         if before.is_some() { Err(BadRule::Twice(pattern.to_owned())) } else { Ok(()) }
     }
 
-    pub(super) fn get(&self, name: &LeafName) -> Option<&T> {
+    pub(crate) fn get(&self, name: &LeafName) -> Option<&T> {
         match name {
             LeafName::Ip(address) => self.addresses.get(address),
             LeafName::Dns(name) => self.exact.get(name.as_str()).or_else(|| self.above(name.as_str())),
@@ -64,7 +64,7 @@ impl<T> Names<T> {
     }
 
     /// Whether it has an entry of its own.
-    pub(super) fn has(&self, name: &LeafName) -> bool {
+    pub(crate) fn has(&self, name: &LeafName) -> bool {
         match name {
             LeafName::Ip(address) => self.addresses.contains_key(address),
             LeafName::Dns(name) => self.exact.contains_key(name.as_str()),

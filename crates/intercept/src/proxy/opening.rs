@@ -11,7 +11,7 @@ use rustls::{CipherSuite, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::socks;
-use super::stall::Stall;
+use crate::http::stall::Stall;
 use crate::mint::LeafKeyKind;
 
 /// Octets of a ClientHello, with its record headers: several times what post-quantum shares take.
@@ -29,7 +29,7 @@ const SSH: &[u8] = b"SSH-";
 
 /// A stream whose first octets have been read, and to which nothing is written for ever.
 #[derive(Debug)]
-pub(super) struct Rewound<S> {
+pub(crate) struct Rewound<S> {
     first: Bytes,
     stream: S,
     /// How long a write may wait for a peer that does not read.
@@ -101,7 +101,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
 
 /// What a client begins with.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Opening {
+pub(crate) enum Opening {
     /// TLS.
     Tls(Hello),
     /// A request by HTTP/1.
@@ -116,20 +116,20 @@ pub(super) enum Opening {
 
 /// What a ClientHello says.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Hello {
+pub(crate) struct Hello {
     /// The server's name, in lower case.
-    pub(super) server_name: Option<String>,
+    pub(crate) server_name: Option<String>,
     /// What key it can be shown.
-    pub(super) kind: LeafKeyKind,
+    pub(crate) kind: LeafKeyKind,
     /// Whether it offers HTTP/2.
-    pub(super) http2: bool,
+    pub(crate) http2: bool,
     /// Whether it offers HTTP/1.1, as it does that offers nothing.
-    pub(super) http1: bool,
+    pub(crate) http1: bool,
 }
 
 /// Why there is nothing to judge.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoOpening {
+pub(crate) enum NoOpening {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("the client said nothing")]
@@ -141,7 +141,7 @@ pub(super) enum NoOpening {
 }
 
 /// Reads as little as tells what it is; whoever calls sets the time. Later writes to who does not read fail after `stall`.
-pub(super) async fn read<S: AsyncRead + Unpin>(
+pub(crate) async fn read<S: AsyncRead + Unpin>(
     mut stream: S,
     stall: Duration,
 ) -> Result<(Opening, Rewound<S>), NoOpening> {

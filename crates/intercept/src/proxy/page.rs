@@ -2,45 +2,11 @@
 
 use std::net::SocketAddr;
 
-use bytes::Bytes;
-use http_body_util::{Either, Full};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{HOST, HeaderMap};
 use hyper::http::uri::{Authority, Uri};
-use hyper::{Response, StatusCode};
 
 use super::connection::{OWN_NAME, Reached};
-use super::upstream::Relayed;
-
-/// A body to a client: an upstream's, or our own.
-pub(super) type Body = Either<Relayed, Full<Bytes>>;
-
-/// Why it is not the upstream that answers (RFC 9209).
-const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
-
-/// A page; `reason` is one of RFC 9209's error types.
-pub(super) fn problem(status: StatusCode, reason: &str, detail: &str) -> Response<Body> {
-    let mut response = text(status, "text/plain; charset=utf-8", format!("bulla proxy: {detail}\n").into());
-    if let Ok(value) = HeaderValue::try_from(format!("bulla; error={reason}")) {
-        response.headers_mut().insert(PROXY_STATUS, value);
-    }
-    response
-}
-
-/// Something to read.
-pub(super) fn text(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Body> {
-    let mut response = Response::new(Either::Right(Full::new(body)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
-/// Nothing.
-pub(super) fn empty(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(Either::Right(Full::default()));
-    *response.status_mut() = status;
-    response
-}
+pub(super) use crate::http::page::{Body, changed_unasked, empty, problem, text};
 
 /// A proxy auto-configuration file that names the address it was asked at.
 pub(super) fn pac(reached: Reached, uri: &Uri, headers: &HeaderMap) -> String {
@@ -73,6 +39,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::HeaderValue;
+
     use super::*;
 
     #[test]

@@ -5,7 +5,8 @@ use hyper::{Response, StatusCode};
 use super::client::Client;
 use super::connection::Proxy;
 use super::page::{self, Body};
-use super::target::{Target, Way};
+use super::way::Way;
+use crate::http::target::Target;
 use crate::mint::LeafName;
 use crate::permission::{Asker, NotPermitted};
 

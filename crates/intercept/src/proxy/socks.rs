@@ -9,7 +9,7 @@ use super::Action;
 use super::access::Denied;
 use super::client::Client;
 use super::connection::Proxy;
-use super::target::Target;
+use crate::http::target::Target;
 use crate::mint::LeafName;
 use crate::permission::NotPermitted;
 

@@ -166,7 +166,7 @@ fn no_key(error: Arc<KeyError>) -> MintError {
 
 /// Both sides of the proxy prefer AES-128-GCM with SHA-256, for which processors have instructions: with SHA-384 a handshake takes a
 /// tenth longer. All suites of rustls are still offered.
-pub(super) fn provider() -> CryptoProvider {
+pub(crate) fn provider() -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.sort_by_key(|suite| {
         !suite.suite().as_str().is_some_and(|name| name.ends_with("AES_128_GCM_SHA256"))

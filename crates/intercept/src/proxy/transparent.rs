@@ -14,9 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::End;
-use super::target::Target;
 use super::{Action, StartError};
 use crate::doors::Host;
+use crate::http::target::Target;
 
 /// Where redirected connections come in, and whose they are.
 #[derive(Clone, Debug, Default)]
@@ -144,7 +144,7 @@ impl Proxy {
 }
 
 /// An address of IPv4 as such, and of IPv6 without what is of one connection or interface alone (flow label, scope).
-pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 

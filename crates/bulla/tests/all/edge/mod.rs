@@ -1,7 +1,11 @@
 //! `bulla edge` before `bulla keys serve`: certificates here, their keys there.
 
+mod http;
+mod http2;
 mod memory;
+mod routes;
 mod staples;
+mod telling;
 mod upstream;
 mod world;
 

@@ -9,7 +9,7 @@ pub(super) const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell
 const PREFACE: &str = "PRI * HTTP/2.0\r\n";
 
 /// Serves until the test's process ends; its address.
-fn serve(serving: impl Fn(TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
+pub(super) fn serve(serving: impl Fn(TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -20,6 +20,21 @@ fn serve(serving: impl Fn(TcpStream) -> std::io::Result<()> + Clone + Send + 'st
         }
     });
     address
+}
+
+/// Answers every request by HTTP/1.1 with `text`.
+pub(super) fn saying(text: &'static str) -> String {
+    serve(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut line = String::new();
+        while reader.read_line(&mut line)? > 0 {
+            if line == "\r\n" {
+                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;
+            }
+            line.clear();
+        }
+        Ok(())
+    })
 }
 
 /// Says hello.

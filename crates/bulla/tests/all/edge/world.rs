@@ -106,14 +106,21 @@ impl World {
 
     /// What curl is answered with.
     pub(super) fn curl(&self, edge: &Edge, name: &str, arguments: &[&str]) -> String {
+        self.curl_at(edge, &format!("{name}/"), arguments)
+    }
+
+    /// `place`: a name and a path.
+    pub(super) fn curl_at(&self, edge: &Edge, place: &str, arguments: &[&str]) -> String {
+        let (name, path) = place.split_once('/').unwrap();
         let port = edge.address.rsplit(':').next().unwrap();
         let mut command = Command::new("curl");
         command
+            .current_dir(self.place.folder.path())
             .args(["-sS", "--max-time", "60", "--cacert"])
             .arg(self.place.path("ca.pem"))
             .args(["--resolve", &format!("{name}:{port}:127.0.0.1")])
             .args(arguments)
-            .arg(format!("https://{name}:{port}/"));
+            .arg(format!("https://{name}:{port}/{path}"));
         let output = command.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"));
         assert!(output.status.success(), "{name} {arguments:?}: {}", describe(&output));
         stdout(&output)
@@ -145,6 +152,17 @@ impl World {
     }
 
     fn handshake(&self, edge: &Edge, name: &str) -> Result<Tls, std::io::Error> {
+        self.handshake_by(edge, name, &[])
+    }
+
+    /// As [`Self::connect`], by HTTP/2.
+    pub(super) fn connect_h2(&self, edge: &Edge, name: &str) -> Tls {
+        let tls = self.handshake_by(edge, name, &["h2"]).unwrap();
+        assert_eq!(tls.conn.alpn_protocol(), Some(&b"h2"[..]));
+        tls
+    }
+
+    fn handshake_by(&self, edge: &Edge, name: &str, alpn: &[&str]) -> Result<Tls, std::io::Error> {
         let mut roots = RootCertStore::empty();
         let pem = std::fs::read(self.place.path("ca.pem")).unwrap();
         for (_, der) in x509::pem::certificates(&pem) {
@@ -152,7 +170,8 @@ impl World {
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
+        let mut config = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let stream = TcpStream::connect(&edge.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -10,13 +10,14 @@ use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode};
 
 use super::super::page::{self, Body};
-use super::super::target::{Origin, Target, Way};
-use super::super::upstream::Relayed;
+use super::super::way::Way;
 use super::compile::{Answer, Compiled, Headers, Rule};
 use super::inject::{Injected, Injection, NoSecret, Secrets};
 use super::matcher::{has_dots, hides_dots, is_doubtful, is_like, is_named, plain_path, sent_path};
 use super::rewrite::Rewrite;
 use super::{RequestMetrics, RequestRules};
+use crate::http::target::{Origin, Target};
+use crate::http::upstream::Relayed;
 use crate::mint::LeafName;
 
 /// The rules that a request meets; of those with a type of answer it is not known yet.

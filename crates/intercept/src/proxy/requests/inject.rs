@@ -76,7 +76,7 @@ enum Source {
 }
 
 /// What was put into a request: by which its echo is known.
-pub(in crate::proxy) struct Injected {
+pub(crate) struct Injected {
     injection: Arc<Injection>,
     needles: Vec<Zeroizing<Vec<u8>>>,
     digest: [u8; 32],
@@ -310,7 +310,7 @@ impl Injected {
     }
 
     /// Takes it out of headers of an answer.
-    pub(in crate::proxy) fn redact(&self, headers: &mut HeaderMap) {
+    pub(crate) fn redact(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut() {
             let mut text: Option<Zeroizing<Vec<u8>>> = None;
             for needle in &self.needles {

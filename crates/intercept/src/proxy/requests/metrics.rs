@@ -20,7 +20,7 @@ pub struct RequestMetrics {
     answered: Counter,
     pub(super) recorded: Counter,
     pub(super) recordings_dropped: Counter,
-    pub(super) lines_dropped: Counter,
+    pub(crate) lines_dropped: Counter,
 }
 
 impl RequestMetrics {

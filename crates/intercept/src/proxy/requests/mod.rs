@@ -25,8 +25,9 @@ pub use metrics::RequestMetrics;
 pub use rule::{BadRequestRule, Form, InjectText, RewriteText, RuleText};
 
 pub(super) use apply::{Judged, Place, redact, was_taken};
-pub(super) use inject::Injected;
-pub(super) use sight::{Counted, RequestBody, Sight};
+pub(crate) use inject::Injected;
+pub(super) use sight::counted;
+pub(crate) use sight::{RequestBody, Sight};
 
 use std::fmt;
 use std::io;
@@ -38,8 +39,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::Rules;
 use super::client::Client;
-use super::target::Target;
 use crate::doors::Doors;
+use crate::http::target::Target;
 use crate::mint::LeafName;
 use access::{AccessFile, LINES_MAX, Line};
 use har::HarFolder;
@@ -96,7 +97,7 @@ impl Live {
 
 /// What is left behind of requests. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Requests(Arc<Inner>);
+pub(crate) struct Requests(Arc<Inner>);
 
 struct Inner {
     log: Option<Spool<Line>>,
@@ -113,13 +114,13 @@ struct Recorder {
 
 /// Has files opened anew.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reopen {
+pub(crate) struct Reopen {
     log: Arc<Notify>,
     recorder: Arc<Notify>,
 }
 
 impl Reopen {
-    pub(super) fn all(&self) {
+    pub(crate) fn all(&self) {
         self.log.notify_one();
         self.recorder.notify_one();
     }
@@ -133,7 +134,7 @@ impl fmt::Debug for Requests {
 
 impl Requests {
     /// Begins to write; that ends with the last clone.
-    pub(super) fn start(
+    pub(crate) fn start(
         options: &Options,
         metrics: &RequestMetrics,
         doors: &Doors,
@@ -163,7 +164,7 @@ impl Requests {
     }
 
     /// A request, if anybody wants to see it: `rules` may be such as record.
-    pub(super) fn sight<B>(
+    pub(crate) fn sight<B>(
         &self,
         request: &Request<B>,
         client: &Client,
@@ -171,6 +172,11 @@ impl Requests {
     ) -> Option<Box<Sight>> {
         let may_record = rules.record() && self.0.recorder.is_some();
         (may_record || self.is_told()).then(|| Box::new(Sight::of(self, request, client)))
+    }
+
+    /// A request, if it is told.
+    pub(crate) fn told<B>(&self, request: &Request<B>, client: &Client) -> Option<Box<Sight>> {
+        self.is_told().then(|| Box::new(Sight::of(self, request, client)))
     }
 
     /// A tunnel to `target`, as `server` where that is another name.

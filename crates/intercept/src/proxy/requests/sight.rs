@@ -13,32 +13,38 @@ use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Request, StatusCode};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::asked::Asked;
 use super::super::client::Client;
-use super::super::stall::Upload;
 use super::Requests;
 use super::access::{Line, path_of, trace_of};
 use super::har::{Exchange, Kept};
 use super::inject::{Injected, REDACTED};
 use super::needles::Needles;
+use crate::http::asked::Asked;
+use crate::http::stall::Upload;
+use crate::relay::{Count, Counted};
 
 /// Octets of a method in what is left behind: it is for the client to choose, and may be as long as a head.
 const METHOD_OCTETS_MAX: usize = 32;
 
 /// Counts octets of one direction, and keeps the first of them where that is asked for.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Tee {
+pub(crate) struct Tee {
     octets: AtomicU64,
     text: Mutex<Vec<u8>>,
     /// Octets that are kept at most.
     most: AtomicU64,
 }
 
+impl Count for Arc<Tee> {
+    fn count(&self, octets: usize) {
+        Tee::count(self, octets);
+    }
+}
+
 impl Tee {
-    pub(in crate::proxy) fn count(&self, octets: usize) {
+    pub(crate) fn count(&self, octets: usize) {
         self.octets.fetch_add(octets as u64, Relaxed);
     }
 
@@ -78,7 +84,7 @@ pub(super) struct Recorded {
 }
 
 /// A request under way; told when it is dropped.
-pub(in crate::proxy) struct Sight {
+pub(crate) struct Sight {
     requests: Requests,
     line: Line,
     began: Instant,
@@ -138,17 +144,17 @@ impl Sight {
         self.line.server_name = name;
     }
 
-    pub(in crate::proxy) fn rules(&mut self, rules: Vec<Arc<str>>) {
+    pub(crate) fn rules(&mut self, rules: Vec<Arc<str>>) {
         self.line.rules = rules;
     }
 
     /// Those that are met by the answer.
-    pub(in crate::proxy) fn more_rules(&mut self, rules: Vec<Arc<str>>) {
+    pub(crate) fn more_rules(&mut self, rules: Vec<Arc<str>>) {
         self.line.rules.extend(rules);
     }
 
     /// Keeps what goes by from now on, if there is a place.
-    pub(in crate::proxy) fn record<B>(&mut self, request: &Request<B>, url: String) {
+    pub(crate) fn record<B>(&mut self, request: &Request<B>, url: String) {
         let Some((place, most)) = self.requests.place_to_record() else { return };
         self.up.most.store(most as u64, Relaxed);
         self.down.most.store(most as u64, Relaxed);
@@ -171,7 +177,7 @@ impl Sight {
     }
 
     /// A credential was put in that nobody is to see: neither its header, nor where the answer says it again.
-    pub(in crate::proxy) fn hide(&mut self, injected: &Injected) {
+    pub(crate) fn hide(&mut self, injected: &Injected) {
         if let Some(recording) = &mut self.recording {
             let redacted = HeaderValue::from_static(REDACTED);
             recording.exchange.request.insert(injected.header().clone(), redacted);
@@ -180,7 +186,7 @@ impl Sight {
     }
 
     /// Once the answer is known: of several, the first who knows counts.
-    pub(in crate::proxy) fn decide(&mut self, is_recorded: bool) {
+    pub(crate) fn decide(&mut self, is_recorded: bool) {
         if !std::mem::replace(&mut self.is_decided, true) && !is_recorded {
             self.recording = None;
             self.up.forget();
@@ -189,16 +195,16 @@ impl Sight {
     }
 
     /// Where the request's body is counted.
-    pub(in crate::proxy) fn up(&self) -> Arc<Tee> {
+    pub(crate) fn up(&self) -> Arc<Tee> {
         Arc::clone(&self.up)
     }
 
     /// Where the answer's is.
-    pub(in crate::proxy) fn down(&self) -> Arc<Tee> {
+    pub(crate) fn down(&self) -> Arc<Tee> {
         Arc::clone(&self.down)
     }
 
-    pub(in crate::proxy) fn upstream(&mut self, kept: bool) {
+    pub(crate) fn upstream(&mut self, kept: bool) {
         self.line.upstream = Some(if kept { "kept" } else { "new" });
     }
 
@@ -208,7 +214,7 @@ impl Sight {
     }
 
     /// The head of the answer, as the client gets it.
-    pub(in crate::proxy) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
+    pub(crate) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.line.status = Some(status.as_u16());
         self.answered = Some(Instant::now());
         if let Some(recording) = &mut self.recording {
@@ -218,7 +224,7 @@ impl Sight {
     }
 
     /// Octets of the answer's body.
-    pub(in crate::proxy) fn passed(&self, data: &[u8]) {
+    pub(crate) fn passed(&self, data: &[u8]) {
         self.down.pass(data);
     }
 }
@@ -243,14 +249,14 @@ impl Drop for Sight {
 }
 
 /// A request's body on its way to the upstream; cut off when nothing comes for too long.
-pub(in crate::proxy) struct RequestBody {
+pub(crate) struct RequestBody {
     body: Asked,
     tee: Option<Arc<Tee>>,
     upload: Upload,
 }
 
 impl RequestBody {
-    pub(in crate::proxy) fn new(body: Asked, tee: Option<Arc<Tee>>, upload: Upload) -> Self {
+    pub(crate) fn new(body: Asked, tee: Option<Arc<Tee>>, upload: Upload) -> Self {
         Self { body, tee, upload }
     }
 }
@@ -286,54 +292,9 @@ impl Body for RequestBody {
     }
 }
 
-/// A client's side of a tunnel, counted.
-pub(in crate::proxy) struct Counted<S> {
-    stream: S,
-    up: Option<Arc<Tee>>,
-    down: Option<Arc<Tee>>,
-}
-
-impl<S> Counted<S> {
-    pub(in crate::proxy) fn new(stream: S, sight: Option<&Sight>) -> Self {
-        Self { stream, up: sight.map(Sight::up), down: sight.map(Sight::down) }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if let Some(up) = &self.up {
-            up.count(buffer.filled().len().saturating_sub(before));
-        }
-        polled
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        octets: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, octets);
-        if let (Some(down), Poll::Ready(Ok(count))) = (&self.down, &polled) {
-            down.count(*count);
-        }
-        polled
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+/// A client's side of a tunnel, as whoever sees it counts.
+pub(in crate::proxy) fn counted<S>(stream: S, sight: Option<&Sight>) -> Counted<S, Arc<Tee>> {
+    Counted::new(stream, sight.map(Sight::up), sight.map(Sight::down))
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 
-use super::super::requests::{Injected, RequestBody, Sight};
 use super::super::stall::{Answering, Stall, Uploading};
 use super::super::target::Origin;
 use super::shared::Stream;
 use super::{Sender, Upstreams};
+use crate::proxy::requests::{Injected, RequestBody, Sight};
 
 /// How long a connection may take to be ready for the next request after its answer was read.
 const READY_WITHIN: Duration = Duration::from_secs(1);
@@ -75,13 +75,13 @@ impl Relayed {
     }
 
     /// Has `sight` see it; takes what was put into the request out of trailers.
-    pub(in crate::proxy) fn seen(mut self, sight: Option<Box<Sight>>, injected: Vec<Injected>) -> Self {
+    pub(crate) fn seen(mut self, sight: Option<Box<Sight>>, injected: Vec<Injected>) -> Self {
         (self.sight, self.injected) = (sight, injected);
         self
     }
 
     /// Lets `upload` know, as long as it is under way.
-    pub(in crate::proxy) fn beside(mut self, upload: &Uploading) -> Self {
+    pub(crate) fn beside(mut self, upload: &Uploading) -> Self {
         self.answering = (!self.body.is_end_stream()).then(|| upload.answering());
         self
     }

@@ -14,7 +14,7 @@ use crate::doors::Doors;
 
 /// A request's body. What is left of it when it is dropped is read beside its connection, so that a client that still
 /// writes gets its answer.
-pub(super) struct Asked {
+pub(crate) struct Asked {
     /// Until it is dropped.
     inner: Option<Incoming>,
     /// Who reads what is left, and how long; nobody for a client that asked first whether to send it (RFC 9110 section
@@ -23,13 +23,13 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn of(request: Request<Incoming>, doors: &Doors, limit: Duration) -> Request<Self> {
+    pub(crate) fn of(request: Request<Incoming>, doors: &Doors, limit: Duration) -> Request<Self> {
         let rest = (!request.headers().contains_key(EXPECT)).then(|| (doors.clone(), limit));
         request.map(|inner| Self { inner: Some(inner), rest })
     }
 
     /// Nothing more of it is waited for.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         self.rest = None;
     }
 }

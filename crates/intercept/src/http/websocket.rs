@@ -18,14 +18,14 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const KEY: usize = 16;
 
 /// One that was asked for by HTTP/2.
-pub(super) struct Websocket {
+pub(crate) struct Websocket {
     /// What the server says that has understood.
     accept: String,
 }
 
 impl Websocket {
     /// That which `request` asks for, which then asks as HTTP/1.1 does; none where it asks for nothing of the kind.
-    pub(super) fn of<B>(request: &mut Request<B>) -> Option<Self> {
+    pub(crate) fn of<B>(request: &mut Request<B>) -> Option<Self> {
         let protocol = request.extensions().get::<Protocol>()?;
         if request.method() != Method::CONNECT || protocol.as_str() != "websocket" {
             return None;
@@ -46,7 +46,7 @@ impl Websocket {
     }
 
     /// What its client is told: 200 once the server has changed protocols, as octets follow then (RFC 8441 section 5).
-    pub(super) fn answered(&self, mut response: Response<Body>) -> Response<Body> {
+    pub(crate) fn answered(&self, mut response: Response<Body>) -> Response<Body> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS && self.is_accepted(&response) {
             *response.status_mut() = StatusCode::OK;
             for header in [CONNECTION, UPGRADE, SEC_WEBSOCKET_ACCEPT] {
@@ -58,7 +58,7 @@ impl Websocket {
     }
 
     /// What its client is told instead where it would take `response` for the beginning of one that it is not.
-    pub(super) fn refusal<B>(&self, response: &Response<B>) -> Option<Response<Body>> {
+    pub(crate) fn refusal<B>(&self, response: &Response<B>) -> Option<Response<Body>> {
         let status = response.status();
         let is_refused = match status {
             StatusCode::SWITCHING_PROTOCOLS => !self.is_accepted(response),
@@ -81,7 +81,7 @@ impl Websocket {
 }
 
 /// What a server says that has understood `key`.
-pub(super) fn accept_of(key: &[u8]) -> String {
+pub(crate) fn accept_of(key: &[u8]) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     context.update(key);
     context.update(GUID);

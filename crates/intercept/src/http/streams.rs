@@ -43,7 +43,7 @@ impl Since {
 
 /// The streams of a connection; has their tasks done. Clones are of the same connection.
 #[derive(Clone)]
-pub(super) struct Streams(Arc<Inner>);
+pub(crate) struct Streams(Arc<Inner>);
 
 struct Inner {
     limit: Duration,
@@ -53,13 +53,13 @@ struct Inner {
 
 impl Streams {
     /// Who does not read for `limit` is cut off.
-    pub(super) fn new(limit: Duration) -> Self {
+    pub(crate) fn new(limit: Duration) -> Self {
         let idle = Since(Mutex::new(Some(Instant::now())));
         Self(Arc::new(Inner { limit, under_way: Mutex::new(0), idle }))
     }
 
     /// Until none was under way for the limit.
-    pub(super) async fn idle(&self) {
+    pub(crate) async fn idle(&self) {
         self.0.idle.lasted(self.0.limit).await;
     }
 
@@ -103,11 +103,11 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 
 /// Who goes on speaking on the stream whose task asks, after its answer (CONNECT, a WebSocket). Once that is dropped, its client has
 /// the limit's time to take what is left.
-pub(super) struct Spoken(Option<Arc<Since>>);
+pub(crate) struct Spoken(Option<Arc<Since>>);
 
 impl Spoken {
     /// On the stream whose task asks; on none by HTTP/1.
-    pub(super) fn on() -> Self {
+    pub(crate) fn on() -> Self {
         Self(UNREAD.try_with(Arc::clone).ok())
     }
 }
@@ -121,7 +121,7 @@ impl Drop for Spoken {
 }
 
 /// An answer by HTTP/2, which notes when its client has to take something before it goes on.
-pub(super) struct Noted(pub(super) Body);
+pub(crate) struct Noted(pub(crate) Body);
 
 impl hyper::body::Body for Noted {
     type Data = Bytes;

@@ -10,9 +10,9 @@ mod shared;
 mod single;
 mod websocket;
 
-pub(super) use body::Relayed;
-pub(super) use connect::NoConnection;
-pub(super) use parent::NoParent;
+pub(crate) use body::Relayed;
+pub(crate) use connect::NoConnection;
+pub(crate) use parent::NoParent;
 pub use parent::{BadParent, Parent};
 pub use policy::{UpstreamPolicies, UpstreamPolicy, UpstreamWay};
 
@@ -26,17 +26,16 @@ use hyper::{Request, Response, StatusCode};
 use outbound::Deadline;
 use outbound::resolve::Resolver;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::Options;
-use super::metrics::ProxyMetrics;
-use super::requests::RequestBody;
 use super::target::{Origin, Target};
 use crate::doors::Doors;
 use crate::mint::LeafName;
+use crate::proxy::requests::RequestBody;
 use body::GiveBack;
 use connect::{Dialler, Place};
 use idle::Idle;
@@ -51,9 +50,49 @@ const KEPT_TRIES: usize = 3;
 /// Between two looks for connections that have waited too long.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// What bounds a pool, and how others are reached.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolOptions {
+    /// What differs for certain upstreams.
+    pub(crate) policies: UpstreamPolicies,
+    /// Connections at once, those that wait for a request included.
+    pub(crate) connections_max: usize,
+    /// Of those, to one host and port.
+    pub(crate) per_host_max: usize,
+    /// Of all, such as wait for the next request.
+    pub(crate) idle_max: usize,
+    /// How long one waits.
+    pub(crate) idle_life: Duration,
+    /// For an address, connection and handshake.
+    pub(crate) connect_timeout: Duration,
+    /// For the head of an answer, from when the request was sent.
+    pub(crate) response_timeout: Duration,
+    /// A body of which nothing came, before it is cut off.
+    pub(crate) idle: Duration,
+}
+
+/// Counts requests by the connections they went out on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reuse {
+    /// That had been kept.
+    pub(crate) kept: Counter,
+    /// Made for them.
+    pub(crate) made: Counter,
+}
+
+impl Reuse {
+    fn request(&self, reused: bool) {
+        if reused {
+            self.kept.inc()
+        } else {
+            self.made.inc()
+        };
+    }
+}
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoAnswer {
+pub(crate) enum NoAnswer {
     /// One for all who have waited for the same connection.
     #[error(transparent)]
     Connection(#[from] Arc<NoConnection>),
@@ -80,19 +119,19 @@ struct Ready {
 
 /// Of an answer: whether its connection had been kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept(pub(super) bool);
+pub(crate) struct Kept(pub(crate) bool);
 
 /// A server that was spoken to before there was a request for it.
-pub(super) struct Introduced {
+pub(crate) struct Introduced {
     /// What it showed.
-    pub(super) certificate: Option<CertificateDer<'static>>,
+    pub(crate) certificate: Option<CertificateDer<'static>>,
     /// Whether it speaks HTTP/2.
-    pub(super) http2: bool,
+    pub(crate) http2: bool,
 }
 
 /// All of them. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Upstreams(Arc<Inner>);
+pub(crate) struct Upstreams(Arc<Inner>);
 
 struct Inner {
     dialler: Dialler,
@@ -104,43 +143,43 @@ struct Inner {
     connect_timeout: Duration,
     response_timeout: Duration,
     idle_body: Duration,
-    metrics: ProxyMetrics,
+    reuse: Reuse,
 }
 
 impl Upstreams {
-    pub(super) fn new(
-        options: &Options,
+    pub(crate) fn new(
+        options: &PoolOptions,
         own: Vec<SocketAddr>,
         resolver: Resolver,
         roots: RootCertStore,
         doors: Doors,
-        metrics: ProxyMetrics,
+        reuse: Reuse,
     ) -> Result<Self, rustls::Error> {
-        let places = Arc::new(Semaphore::new(options.upstream_connections_max));
+        let places = Arc::new(Semaphore::new(options.connections_max));
         let dialler = Dialler::new(
             resolver,
-            Policies::new(&options.upstreams, roots)?,
+            Policies::new(&options.policies, roots)?,
             own,
             places,
-            options.upstream_per_host_max,
+            options.per_host_max,
             doors,
         );
-        let idle = Idle::new(options.upstream_idle_max, options.upstream_idle);
+        let idle = Idle::new(options.idle_max, options.idle_life);
         Ok(Self(Arc::new(Inner {
             dialler,
             idle: Mutex::new(idle),
-            keeps: options.upstream_idle_max > 0,
+            keeps: options.idle_max > 0,
             making: Making::with_entries(HTTP1_ORIGINS_MAX),
             http2_alone: websocket::http2_alone(),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
             idle_body: options.idle,
-            metrics,
+            reuse,
         })))
     }
 
     /// Closes what has waited too long, until `stop`.
-    pub(super) async fn sweep(self, stop: CancellationToken) {
+    pub(crate) async fn sweep(self, stop: CancellationToken) {
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -154,14 +193,14 @@ impl Upstreams {
     }
 
     /// Asks `origin`. A request of which nothing was sent is sent again on another connection.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         origin: &Arc<Origin>,
         mut request: Request<RequestBody>,
         prepare: impl Fn(&mut Request<RequestBody>, bool),
     ) -> Result<Response<Relayed>, NoAnswer> {
         let is_websocket = is_websocket(&request);
-        if is_websocket && self.0.http2_alone.contains_key(origin) {
+        if is_websocket && (origin.is_http2_alone() || self.0.http2_alone.contains_key(origin)) {
             return Box::pin(self.send_by_connect(origin, request, prepare)).await;
         }
         for tries in 0.. {
@@ -179,7 +218,7 @@ impl Upstreams {
                 None => Box::pin(self.connect(origin)).await.map_err(Arc::new)?,
             };
             let reused = ready.kept;
-            self.0.metrics.upstream_request(reused);
+            self.0.reuse.request(reused);
             prepare(&mut request, matches!(ready.sender, Sender::Http2(_)));
             let parent = self.0.dialler.asked_by_request(origin);
             if let Some(parent) = parent {
@@ -202,23 +241,23 @@ impl Upstreams {
     }
 
     /// Whether it is known that nobody stands between when `origin` is spoken to.
-    pub(super) fn verifies(&self, origin: &Origin) -> bool {
+    pub(crate) fn verifies(&self, origin: &Origin) -> bool {
         origin.server.is_some() && self.0.dialler.verifies(origin)
     }
 
     /// Whether the proxy itself is at the other end of a connection that was accepted here.
-    pub(super) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
+    pub(crate) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
         self.0.dialler.made(from, to)
     }
 
     /// Whether both names are believed and reached alike.
-    pub(super) fn treats_alike(&self, one: &LeafName, other: &LeafName) -> bool {
+    pub(crate) fn treats_alike(&self, one: &LeafName, other: &LeafName) -> bool {
         self.0.dialler.treats_alike(one, other)
     }
 
     /// Makes a connection to `origin` as `server`, with HTTP/2 where both say so. It is kept for the first request of a client who is
     /// told to speak as the server does.
-    pub(super) async fn introduce(
+    pub(crate) async fn introduce(
         &self,
         origin: &Origin,
         server: &LeafName,
@@ -241,7 +280,7 @@ impl Upstreams {
     }
 
     /// Octets to `target`, by the way that `name` has, and their place; `may_be_here` as in [`Origin`].
-    pub(super) async fn link(
+    pub(crate) async fn link(
         &self,
         target: &Target,
         name: &LeafName,

@@ -22,9 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::super::requests::RequestBody;
 use super::super::target::{Origin, Target};
-use super::super::transparent::canonical;
 use super::Sender;
 use super::parent::{Link, NoParent, Parent};
 use super::placed::Placed;
@@ -32,6 +30,8 @@ use super::policy::{Policies, UpstreamWay};
 use super::shared::Http2;
 use crate::doors::Doors;
 use crate::mint::LeafName;
+use crate::proxy::requests::RequestBody;
+use crate::proxy::transparent::canonical;
 
 /// Octets of an upstream's heads.
 const HEAD_OCTETS_MAX: usize = 128 << 10;
@@ -253,7 +253,10 @@ impl Dialler {
         let Some(server) = &origin.server else {
             let (link, place) =
                 self.link(&origin.target, &origin.target.name, origin.may_be_here, deadline).await?;
-            return self.http1(link, place).await;
+            return match origin.http2 {
+                true => self.http2(link, place).await,
+                false => self.http1(link, place).await,
+            };
         };
         Ok(self.connect_by_tls(origin, server, deadline).await?.0)
     }
@@ -297,11 +300,27 @@ impl Dialler {
         origin: &Origin,
         deadline: Deadline,
     ) -> Result<http2::SendRequest<RequestBody>, NoConnection> {
-        let server = origin.server.as_ref().ok_or(NoConnection::NoWebsockets)?;
+        let Some(server) = &origin.server else {
+            let (link, place) =
+                self.link(&origin.target, &origin.target.name, origin.may_be_here, deadline).await?;
+            return self.websockets_on(link, place, deadline).await;
+        };
         let (stream, place) = self.tls(origin, server, true, deadline).await?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             return Err(NoConnection::Tls(std::io::Error::other("it speaks HTTP/2 no more")));
         }
+        self.websockets_on(stream, place, deadline).await
+    }
+
+    async fn websockets_on<S>(
+        &self,
+        stream: S,
+        place: Place,
+        deadline: Deadline,
+    ) -> Result<http2::SendRequest<RequestBody>, NoConnection>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let mut builder = self.http2_builder(place);
         builder.initial_max_send_streams(NOT_SAID);
         let made = builder.handshake(TokioIo::new(stream)).await;

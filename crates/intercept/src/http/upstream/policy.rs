@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -10,11 +9,11 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_rustls::TlsConnector;
 
-use super::super::names::{BadRule, Names};
 use super::super::target::Origin;
-use super::super::tls::provider;
 use super::parent::Parent;
 use crate::mint::LeafName;
+use crate::proxy::names::{BadRule, Names};
+use crate::proxy::tls::provider;
 
 /// What differs for certain upstreams.
 #[derive(Clone, Debug)]
@@ -129,8 +128,8 @@ fn compiled(
         for root in &policy.roots {
             Arc::make_mut(&mut roots).add(CertificateDer::from(root.as_slice()))?;
         }
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-        builder.with_webpki_verifier(verifier.map_err(|error| rustls::Error::General(error.to_string()))?)
+        // Without any, nobody is believed.
+        builder.with_root_certificates(roots)
     } else {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
     };

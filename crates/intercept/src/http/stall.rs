@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep};
 
 /// How long something is waited for, each time anew.
 #[derive(Debug)]
-pub(super) struct Stall {
+pub(crate) struct Stall {
     limit: Duration,
     /// Made when something is first waited for.
     sleep: Option<Pin<Box<Sleep>>>,
@@ -18,17 +18,17 @@ pub(super) struct Stall {
 }
 
 impl Stall {
-    pub(super) fn new(limit: Duration) -> Self {
+    pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, sleep: None, waits: false }
     }
 
     /// What was waited for is there.
-    pub(super) fn over(&mut self) {
+    pub(crate) fn over(&mut self) {
         self.waits = false;
     }
 
     /// Ready once it was waited for too long.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let until = Instant::now() + self.limit;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         if !self.waits {
@@ -49,32 +49,32 @@ struct Known {
 /// The wait for a request's body. While the answer is under way the client may be silent, as in a stream that only the upstream
 /// still speaks on; whether that one does is the answer's concern.
 #[derive(Debug)]
-pub(super) struct Upload {
+pub(crate) struct Upload {
     stall: Stall,
     known: Arc<Known>,
 }
 
 /// Whether an [`Upload`] came to its end for its silence.
 #[derive(Debug)]
-pub(super) struct Uploading(Arc<Known>);
+pub(crate) struct Uploading(Arc<Known>);
 
 /// An answer that is under way, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Answering(Arc<Known>);
+pub(crate) struct Answering(Arc<Known>);
 
 impl Upload {
-    pub(super) fn within(limit: Duration) -> (Self, Uploading) {
+    pub(crate) fn within(limit: Duration) -> (Self, Uploading) {
         let known = Arc::<Known>::default();
         (Self { stall: Stall::new(limit), known: Arc::clone(&known) }, Uploading(known))
     }
 
     /// Something came.
-    pub(super) fn over(&mut self) {
+    pub(crate) fn over(&mut self) {
         self.stall.over();
     }
 
     /// Ready once nothing came for too long.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.stall.poll(cx));
             if !self.known.is_answered.load(Relaxed) {
@@ -87,11 +87,11 @@ impl Upload {
 }
 
 impl Uploading {
-    pub(super) fn has_stalled(&self) -> bool {
+    pub(crate) fn has_stalled(&self) -> bool {
         self.0.stalled.load(Relaxed)
     }
 
-    pub(super) fn answering(&self) -> Answering {
+    pub(crate) fn answering(&self) -> Answering {
         self.0.is_answered.store(true, Relaxed);
         Answering(Arc::clone(&self.0))
     }

@@ -10,10 +10,10 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use moka::sync::Cache;
 use outbound::Deadline;
 
-use super::super::requests::RequestBody;
 use super::super::target::Origin;
 use super::super::websocket::accept_of;
 use super::{NoAnswer, NoConnection, Relayed, Upstreams, marked, unsent_or_broken};
+use crate::proxy::requests::RequestBody;
 
 const WEBSOCKET: &str = "websocket";
 /// Servers that are known to speak HTTP/2 alone, and for how long: those are not tried by HTTP/1.1 first.
@@ -59,7 +59,7 @@ impl Upstreams {
                 return Err(Arc::new(error).into());
             }
         };
-        inner.metrics.upstream_request(false);
+        inner.reuse.request(false);
         prepare(&mut request, true);
         *request.method_mut() = Method::CONNECT;
         request.extensions_mut().insert(Protocol::from_static(WEBSOCKET));

@@ -1,0 +1,386 @@
+//! Requests, each passed on for itself.
+
+use std::io::{Read, Write};
+use std::time::Instant;
+
+use super::P256;
+use super::telling::Telling;
+use super::upstream::saying;
+use super::world::{Edge, Tls, World, sum};
+use crate::key_service::{PATIENCE, until};
+
+/// Two certificates, of which one is for two names, and a terminator whose configuration begins with `more`.
+pub(super) fn world(upstream: &str, more: &str) -> (World, Edge) {
+    let mut world = World::new(&[("a", P256, "DNS:a.example,DNS:*.a.example"), ("b", P256, "DNS:b.example")]);
+    world.serve(&[]);
+    world.configure(&format!("[edge]\nmode = \"http\"\nupstream = \"{upstream}\"\n{more}"));
+    let edge = world.edge(&["--config", "edge.toml"]);
+    (world, edge)
+}
+
+/// The value of a field of a head.
+fn field<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
+    let is = |line: &&'a str| line.split(':').next().is_some_and(|field| field.eq_ignore_ascii_case(name));
+    head.lines().filter(is).map(|line| line.split_once(':').unwrap().1.trim()).collect()
+}
+
+/// What is answered to `request`, up to the end of the connection or to `until`.
+pub(super) fn ask(tls: &mut Tls, request: &str, end: &str) -> String {
+    // Who is cut off meanwhile may have been answered.
+    let _ = tls.write_all(request.as_bytes());
+    let mut answer = Vec::new();
+    let mut some = [0; 4_096];
+    while end.is_empty() || !String::from_utf8_lossy(&answer).contains(end) {
+        match tls.read(&mut some) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => answer.extend(&some[..count]),
+        }
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+/// An answer that says its length.
+fn exchange(tls: &mut Tls, request: &str) -> String {
+    let mut answer = ask(tls, request, "\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{request}: {answer}"));
+    let length: usize = field(head, "Content-Length")[0].parse().unwrap();
+    let mut rest = vec![0; length - body.len()];
+    tls.read_exact(&mut rest).unwrap();
+    answer.push_str(std::str::from_utf8(&rest).unwrap());
+    answer
+}
+
+#[test]
+fn an_upstream_is_told_who_asks_and_of_whom() {
+    let upstream = Telling::start();
+    let (world, edge) = world(&upstream.address, "");
+    for http in ["--http1.1", "--http2"] {
+        let sent = [
+            "-HX-Forwarded-For: 10.0.0.1",
+            "-HX_Forwarded_For: 10.0.0.1",
+            "-HX-Forwarded-Proto: http",
+            "-HX-Real-IP: 10.0.0.1",
+            "-HForwarded: for=10.0.0.1",
+            "-HCookie: one=1",
+            "-HX-Own: stays",
+            "-HTE: trailers",
+        ];
+        let head = world.curl_at(&edge, "a.example/path?query=1", &[&[http][..], &sent].concat());
+        assert!(
+            head.starts_with("GET /path?query=1 HTTP/1.1\n")
+                || head.starts_with("GET /path?query=1 HTTP/1.1\r\n"),
+            "{head}"
+        );
+        let port = edge.address.rsplit(':').next().unwrap();
+        let host = format!("a.example:{port}");
+        for (name, wanted) in [
+            ("Host", host.clone()),
+            ("X-Forwarded-For", "127.0.0.1".into()),
+            ("X-Forwarded-Proto", "https".into()),
+            ("X-Forwarded-Host", host.clone()),
+            ("Forwarded", format!("for=127.0.0.1;host=\"{host}\";proto=https")),
+            ("X-Own", "stays".into()),
+            ("Cookie", "one=1".into()),
+        ] {
+            assert_eq!(field(&head, name), [wanted.as_str()], "{http} {name}: {head}");
+        }
+        assert!(!head.contains("10.0.0.1"), "{head}");
+    }
+    assert_eq!(upstream.connections(), 1, "the second request goes where the first one went");
+    let figures = edge.figures();
+    assert_eq!(sum(&figures, "bulla_intercept_edge_upstream_requests_total", "kept"), 1.0);
+    assert_eq!(sum(&figures, "bulla_intercept_edge_request_duration_seconds_count", "2xx"), 2.0);
+    assert_eq!(sum(&figures, "bulla_intercept_edge_requests_in_flight", ""), 0.0);
+    assert!(sum(&figures, "bulla_intercept_edge_passed_octets_total", "to-client") > 500.0);
+    assert_eq!(edge.stop(), Some(0));
+}
+
+#[test]
+fn who_is_trusted_says_for_whom_it_asks() {
+    let upstream = Telling::start();
+    let (world, edge) = world(&upstream.address, "trusted_clients = [\"127.0.0.0/8\"]\n");
+    let head = world.curl(&edge, "a.example", &["-HX-Forwarded-For: 10.0.0.1", "-HForwarded: for=10.0.0.1"]);
+    assert_eq!(field(&head, "X-Forwarded-For"), ["10.0.0.1, 127.0.0.1"], "{head}");
+    assert!(field(&head, "Forwarded")[0].starts_with("for=10.0.0.1, for=127.0.0.1;"), "{head}");
+}
+
+#[test]
+fn fields_of_one_connection_stay_on_it() {
+    let upstream = Telling::start();
+    let (world, edge) = world(&upstream.address, "");
+    let mut tls = world.connect(&edge, "a.example");
+    let request = "GET /trailers HTTP/1.1\r\nHost: a.example\r\nConnection: keep-alive, X-Secret\r\nX-Secret: 1\r\nKeep-Alive: 5\r\n\
+                   Proxy-Connection: keep-alive\r\nUpgrade: h2c\r\nTE: trailers, deflate\r\n\r\n";
+    let answer = ask(&mut tls, request, "42\r\n\r\n").to_ascii_lowercase();
+    assert!(answer.contains("hello") && answer.contains("\r\n0\r\nx-sum: 42\r\n"), "trailers pass: {answer}");
+    assert!(!answer.contains("x-hop: 1") && !answer.contains("keep-alive"), "{answer}");
+    let head = upstream.heard().remove(0);
+    for name in ["X-Secret", "Keep-Alive", "Proxy-Connection", "Upgrade"] {
+        assert!(field(&head, name).is_empty(), "{name}: {head}");
+    }
+    assert_eq!(field(&head, "TE"), ["trailers"]);
+    // Answers before the last one are the upstream's connection's concern.
+    let answer = ask(&mut tls, "GET /hints HTTP/1.1\r\nHost: a.example\r\n\r\n", "hello");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+}
+
+#[test]
+fn a_connection_is_for_its_name() {
+    let (upstream, other) = (Telling::start(), saying("b's own"));
+    let routes = format!(
+        "default_certificate = \"a\"\n[[edge.routes]]\nnames = [\"c.a.example\"]\nupstream = \"{other}\"\n"
+    );
+    let (world, edge) = world(&upstream.address, &routes);
+    for (host, wanted) in [
+        ("a.example", "200"),
+        ("A.Example.:8443", "200"),
+        // Its certificate is for it, and its route.
+        ("d.a.example", "200"),
+        // Its certificate is, its route is not.
+        ("c.a.example", "421"),
+        // Its route is, its certificate is not.
+        ("b.example", "421"),
+        ("127.0.0.1", "421"),
+        ("a.example@b", "400"),
+        ("", "400"),
+        ("a b", "400"),
+    ] {
+        let mut tls = world.connect(&edge, "a.example");
+        let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let answer = ask(&mut tls, &request, "\r\n\r\n");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {wanted} ")), "{host}: {answer}");
+    }
+    for (request, wanted) in [
+        ("GET / HTTP/1.1\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: a.example\r\nHost: b.example\r\n\r\n", "400"),
+        ("GET https://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n", "421"),
+        ("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", "405"),
+    ] {
+        let mut tls = world.connect(&edge, "a.example");
+        let answer = ask(&mut tls, request, "\r\n\r\n");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {wanted} ")), "{request}: {answer}");
+    }
+    // Who named nobody.
+    for (host, wanted) in [("127.0.0.1", "200"), ("a.example", "200"), ("c.a.example", "421")] {
+        let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let said = world.s_client(&edge, "-noservername", &request);
+        assert!(said.contains(&format!("HTTP/1.1 {wanted} ")), "{host}: {said}");
+    }
+    assert!(upstream.heard().iter().all(|head| !head.contains("b.example")), "{:?}", upstream.heard());
+    assert_eq!(
+        world.curl(&edge, "b.example", &[]).lines().next(),
+        Some("GET / HTTP/1.1"),
+        "on its own one it is"
+    );
+}
+
+#[test]
+fn nothing_is_smuggled() {
+    let upstream = Telling::start();
+    let (world, edge) = world(&upstream.address, "head_timeout_ms = 2000\n");
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    let post = "POST /first HTTP/1.1\r\nHost: a.example\r\n";
+    for (fields, body) in [
+        // The length ends before what is hidden, or the chunks do.
+        (
+            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+            format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len()),
+        ),
+        (
+            "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+            format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len()),
+        ),
+        ("Content-Length: 0\r\nContent-Length: 46\r\n", hidden.to_owned()),
+        ("Content-Length: +0\r\n", hidden.to_owned()),
+        ("Content-Length: 0, 46\r\n", hidden.to_owned()),
+        ("Transfer-Encoding: chunked, identity\r\n", format!("0\r\n\r\n{hidden}")),
+        ("Transfer-Encoding: xchunked\r\nContent-Length: 46\r\n", hidden.to_owned()),
+        ("Transfer-Encoding : chunked\r\n", format!("0\r\n\r\n{hidden}")),
+        (" Transfer-Encoding: chunked\r\n", format!("0\r\n\r\n{hidden}")),
+        ("X: 1\r\n\tTransfer-Encoding: chunked\r\n", format!("0\r\n\r\n{hidden}")),
+        ("Transfer-Encoding: chunked\r\n", format!("0x{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len())),
+    ] {
+        let before = upstream.heard().len();
+        let mut tls = world.connect(&edge, "a.example");
+        let answer = ask(&mut tls, &format!("{post}{fields}\r\n{body}"), "");
+        let heard = upstream.heard().split_off(before);
+        assert!(
+            heard.len() <= 1 && !heard.iter().any(|head| head.contains("/hidden")),
+            "{fields}: {heard:?}, {answer}"
+        );
+        if let Some(head) = heard.first() {
+            let (length, chunks) = (field(head, "Content-Length"), field(head, "Transfer-Encoding"));
+            assert!(length.len() + chunks.len() <= 1, "one way to tell where it ends: {head}");
+        }
+    }
+    assert!(world.curl(&edge, "a.example", &[]).contains("GET / "), "and it goes on");
+}
+
+#[test]
+fn a_slow_head_is_not_waited_for() {
+    let upstream = Telling::start();
+    let (world, edge) = world(&upstream.address, "head_timeout_ms = 1000\n");
+    let ends = |what: &str| sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", what);
+    let began = Instant::now();
+    for begun in ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a.exa"] {
+        let mut tls = world.connect(&edge, "a.example");
+        let answer = ask(&mut tls, begun, "");
+        assert!(!answer.contains("200"), "{answer}");
+    }
+    let mut h2 = world.connect_h2(&edge, "a.example");
+    assert_eq!(ask(&mut h2, "PRI * HTTP/2.0\r\n", ""), "");
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    until("all are gone", || sum(&edge.figures(), "bulla_intercept_edge_connections ", "") == 0.0);
+    assert!(ends("no-request") >= 2.0, "{}", edge.figures());
+    assert!(upstream.heard().is_empty());
+    // Whatever has more fields, or more of them, than a head may; who says too much may be cut off before it hears.
+    for (fields, may_be_cut_off) in
+        [("X: 1\r\n".repeat(200), false), (format!("X: {}\r\n", "1".repeat(100_000)), true)]
+    {
+        let mut tls = world.connect(&edge, "a.example");
+        let answer = ask(&mut tls, &format!("GET / HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"), "");
+        assert!(answer.starts_with("HTTP/1.1 431 ") || may_be_cut_off && answer.is_empty(), "{answer}");
+    }
+    assert!(upstream.heard().is_empty());
+}
+
+#[test]
+fn a_slow_body_is_given_up() {
+    let upstream = Telling::start();
+    let (world, edge) = world(&upstream.address, "idle_s = 1\n");
+    let mut tls = world.connect(&edge, "a.example");
+    let answer = ask(&mut tls, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhalf", "");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
+    assert_eq!(upstream.heard().len(), 1);
+    until("the upstream is let go of", || upstream.ended() == 1);
+    assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", ""), 0.0);
+}
+
+#[test]
+fn an_upstream_that_closes_kept_connections_fails_no_request() {
+    let upstream = Telling::start();
+    let (world, edge) = world(&upstream.address, "");
+    for closed in 1..=20 {
+        assert!(world.curl_at(&edge, "a.example/close", &[]).starts_with("GET /close"));
+        until("it has closed the connection", || upstream.ended() == closed);
+    }
+    let statuses = sum(&edge.figures(), "bulla_intercept_edge_request_duration_seconds_count", "2xx");
+    assert_eq!(statuses, 20.0);
+    // What was heard, and not answered, is not said again: it may have been done.
+    assert!(world.curl_at(&edge, "a.example/", &[]).starts_with("GET / "));
+    let before = upstream.heard().len();
+    let said = world.curl_at(&edge, "a.example/broken", &["-XPOST", "-w", "%{http_code}"]);
+    assert!(said.ends_with("502"), "{said}");
+    assert_eq!(upstream.heard().len(), before + 1);
+    assert_eq!(
+        sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", "http_response_incomplete"),
+        1.0
+    );
+}
+
+#[test]
+fn a_client_is_told_why_there_is_no_answer() {
+    let upstream = Telling::start();
+    let more = "response_timeout_ms = 1500\nupstream_connections_max = 1\n[[edge.routes]]\nnames = [\"b.example\"]\n\
+                upstream = \"127.0.0.1:1\"\n";
+    let (world, edge) = world(&upstream.address, more);
+    let code = ["-w", "%{http_code}", "--http2"];
+    let said = world.curl(&edge, "b.example", &code);
+    assert!(said == "bulla proxy: the upstream is not reached, or broke off\n502", "{said}");
+    let said = world.curl_at(&edge, "a.example/silent", &code);
+    assert!(said.contains("did not answer in its time") && said.ends_with("504"), "{said}");
+    let said = world.curl_at(&edge, "a.example/changed", &code);
+    assert!(said.ends_with("502"), "{said}");
+    // The one place is taken for good by a WebSocket.
+    let mut tls = world.connect(&edge, "a.example");
+    let asked = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: \
+                 dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+    let answer = ask(&mut tls, asked, "\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    assert!(
+        answer.to_ascii_lowercase().contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="),
+        "{answer}"
+    );
+    let said = world.curl(&edge, "a.example", &code);
+    assert!(
+        said.contains("as many connections to upstreams as there may be") && said.ends_with("503"),
+        "{said}"
+    );
+    assert_eq!(ask(&mut tls, "to and fro", "to and fro"), "to and fro");
+    drop(tls);
+    until("the place is free again", || world.curl(&edge, "a.example", &code).ends_with("200"));
+    let errors = |why: &str| sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", why);
+    for why in
+        ["connection_refused", "http_response_timeout", "http_protocol_error", "connection_limit_reached"]
+    {
+        assert!(errors(why) >= 1.0, "{why}");
+    }
+}
+
+#[test]
+fn bodies_of_any_size_pass_both_ways() {
+    const SIZE: usize = 24 << 20;
+    let upstream = Telling::start();
+    let (world, edge) = world(&upstream.address, "");
+    std::fs::write(world.place.path("large"), vec![b'.'; SIZE]).unwrap();
+    for http in ["--http1.1", "--http2"] {
+        // curl asks whether to send it (Expect: 100-continue), with a length or in chunks.
+        for how in ["-HX: 1", "-HTransfer-Encoding: chunked"] {
+            let said = world.curl(&edge, "a.example", &[http, how, "-T", "large"]);
+            assert!(said.ends_with(&format!("octets={SIZE}\n")), "{http} {how}: {said}");
+        }
+        let said = world.curl_at(&edge, "a.example/refused", &[http, "-T", "large", "-w", "%{http_code}"]);
+        assert!(said.ends_with("no403"), "an answer that comes before the body's end: {said}");
+    }
+}
+
+#[test]
+fn requests_follow_the_routes() {
+    let (upstream, other) = (Telling::start(), saying("other"));
+    let (world, edge) = world(&upstream.address, "");
+    let mut tls = world.connect(&edge, "a.example");
+    let request = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    assert!(exchange(&mut tls, request).contains("GET / "));
+    world.put("edge.toml", format!("[edge]\nmode = \"http\"\nupstream = \"{other}\"\n").as_bytes());
+    edge.signal("HUP");
+    until("the next request goes there", || exchange(&mut tls, request).ends_with("other"));
+    // As connections are passed on now, it has to make another.
+    world.put("edge.toml", format!("[edge]\nupstream = \"{other}\"\n").as_bytes());
+    edge.signal("HUP");
+    until("there is no place for requests", || exchange(&mut tls, request).starts_with("HTTP/1.1 421 "));
+    for (wrong, hint) in [
+        ("mode = \"http\"\nproxy_protocol = true\n", "goes without proxy_protocol"),
+        ("mode = \"http\"\nalpn = [\"h3\"]\n", "is no alpn for it"),
+        ("mode = \"https\"\n", "mode"),
+    ] {
+        world.configure(&format!("[edge]\nupstream = \"{other}\"\n{wrong}"));
+        let output =
+            crate::world::run(&mut world.command(&["--config", "edge.toml", "--certificates", "certs"]));
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(crate::world::stderr(&output).contains(hint), "{wrong}: {}", crate::world::describe(&output));
+    }
+}
+
+#[test]
+fn each_request_has_a_line() {
+    let upstream = Telling::start();
+    let (world, edge) = world(&upstream.address, "access_log_file = \"access\"\n");
+    world.curl_at(&edge, "a.example/path?secret=1", &["--http2", "-d", "body"]);
+    let lines = || std::fs::read_to_string(world.place.path("access")).unwrap_or_default();
+    until("it is written", || lines().ends_with('\n'));
+    let line = lines();
+    for wanted in [
+        "\"client\":\"127.0.0.1\"",
+        "\"method\":\"POST\"",
+        "\"path\":\"/path\"",
+        "\"status\":200",
+        "\"octets_up\":4",
+        "\"upstream\":\"new\"",
+    ] {
+        assert!(line.contains(wanted), "{wanted}: {line}");
+    }
+    std::fs::rename(world.place.path("access"), world.place.path("access.1")).unwrap();
+    edge.signal("HUP");
+    until("another file is begun", || world.place.path("access").exists());
+}

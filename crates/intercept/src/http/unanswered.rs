@@ -1,0 +1,64 @@
+//! What a client is told where its upstream did not answer.
+
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::{Response, StatusCode, Version};
+use outbound::dial::DialError;
+use outbound::resolve::ResolveError;
+
+use super::page::{self, Body};
+use super::upstream::{NoAnswer, NoConnection, NoParent};
+
+/// Of a client that began a request and did not go on.
+pub(crate) fn stalled(version: Version) -> Response<Body> {
+    let detail = "nothing more came of the request's body";
+    let mut response = page::problem(StatusCode::REQUEST_TIMEOUT, "http_request_error", detail);
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// What its client is told.
+pub(crate) fn unanswered(error: &NoAnswer) -> Response<Body> {
+    let (status, reason) = reason_of(error);
+    page::problem(status, reason, &error.to_string())
+}
+
+/// A status, and RFC 9209's name for what went wrong.
+pub(crate) fn reason_of(error: &NoAnswer) -> (StatusCode, &'static str) {
+    match error {
+        NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
+        NoAnswer::Broken(_) => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
+        NoAnswer::Connection(error) => unconnected(error),
+    }
+}
+
+fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
+    use NoConnection as C;
+    match error {
+        C::Name(ResolveError::TimedOut) => (StatusCode::GATEWAY_TIMEOUT, "dns_timeout"),
+        C::Name(_) => (StatusCode::BAD_GATEWAY, "dns_error"),
+        C::Dial(DialError::TimedOut) | C::Late => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+        C::Dial(DialError::Refused) => (StatusCode::BAD_GATEWAY, "connection_refused"),
+        C::Dial(_) => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
+        C::NotAllowed => (StatusCode::FORBIDDEN, "destination_ip_prohibited"),
+        C::Loop => (StatusCode::LOOP_DETECTED, "proxy_loop_detected"),
+        C::Tls(error) if is_of_certificate(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
+        C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
+        C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+        C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
+        C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+        C::NoWebsockets => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),
+        C::Parent { why: NoParent::Connection(error), .. } => unconnected(error),
+        C::Parent { why: NoParent::Late, .. } => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+        C::Parent { why: NoParent::Refused(StatusCode::GATEWAY_TIMEOUT), .. } => {
+            (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable")
+        }
+        C::Parent { .. } => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
+    }
+}
+
+fn is_of_certificate(error: &std::io::Error) -> bool {
+    let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(of_tls, Some(rustls::Error::InvalidCertificate(_)))
+}
