@@ -21,6 +21,7 @@ pub mod client;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 pub mod fair;
+mod flow;
 mod folder;
 mod key_set;
 mod metrics;

@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::flow::Ratio;
 use crate::operation::OPERATIONS;
 use crate::server::ELSEWHERE_MAX;
 use crate::stage::{Asker, Cost, LaneFigures, Stage};
@@ -113,7 +114,7 @@ pub(crate) struct TenantCounters {
     /// Seconds that requests took, in all.
     pub(crate) took: Counter<f64, AtomicU64>,
     pub(crate) queued: Histogram,
-    pub(crate) ratio: Gauge<f64, AtomicU64>,
+    pub(crate) ratio: Ratio,
     refusals: Vec<Counter>,
 }
 
@@ -138,7 +139,7 @@ struct Inner {
     tenant_in_flight_max: Family<TenantLabel, Gauge>,
     tenant_took: Family<TenantLabel, Counter<f64, AtomicU64>>,
     tenant_queued: Family<TenantLabel, Histogram, fn() -> Histogram>,
-    ratio: Family<TenantLabel, Gauge<f64, AtomicU64>>,
+    ratio: Family<TenantLabel, Ratio>,
     in_flight: Family<OpcodeLabel, Gauge>,
     in_flight_by_place: Vec<Gauge>,
     refusals: Family<KindLabel, Counter>,
@@ -339,8 +340,6 @@ impl Metrics {
             let labels = TenantKindLabels { tenant: tenant.to_owned(), kind };
             self.0.tenant_refusals.get_or_create(&labels).clone()
         };
-        let ratio = self.0.ratio.get_or_create(&label).clone();
-        ratio.set(1.0);
         TenantCounters {
             requests: self.0.tenant_requests.get_or_create(&label).clone(),
             in_flight: self.0.tenant_in_flight.get_or_create(&label).clone(),
@@ -348,7 +347,7 @@ impl Metrics {
             took: self.0.tenant_took.get_or_create(&label).clone(),
             queued: self.0.tenant_queued.get_or_create(&label).clone(),
             refusals: Refusal::ALL.iter().map(refusal).collect(),
-            ratio,
+            ratio: self.0.ratio.get_or_create(&label).clone(),
         }
     }
 

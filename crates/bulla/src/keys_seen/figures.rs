@@ -100,6 +100,8 @@ pub(super) struct Site {
     pub(super) hedged_per_s: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
+    /// As a tenant's.
+    pub(super) littles_law_ratio: Option<f64>,
 }
 
 impl View {
@@ -223,6 +225,7 @@ fn sites(rates: &Rates) -> Vec<Site> {
             hedged_per_s: second("hedged"),
             p50_ms: rates.quantile(TOOK, &of, 0.5).map(ms),
             p99_ms: rates.quantile(TOOK, &of, 0.99).map(ms),
+            littles_law_ratio: rates.worst("bulla_keyless_site_littles_law_ratio", &of).map(short),
         }
     };
     rates.values("bulla_keyless_site_nodes_up", "site").into_iter().map(one).collect()
@@ -298,6 +301,7 @@ mod tests {
             (10.0, 0.5, 0.0)
         );
         assert_eq!((frankfurt.in_flight, frankfurt.in_flight_max), (2.0, 12288.0));
+        assert_eq!((frankfurt.littles_law_ratio, view.sites[1].littles_law_ratio), (Some(3.5), None));
         assert_eq!((view.hedged_per_s, view.retried_per_s, view.out_of_budget_per_s), (0.5, 0.0, 1.0));
     }
 }

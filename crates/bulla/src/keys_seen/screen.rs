@@ -152,6 +152,7 @@ fn sites(all: &[Site], paint: Paint, width: Option<u16>) -> Table {
         "HEDGED/S",
         "P50 MS",
         "P99 MS",
+        "L/λW, 1 MIN",
     ];
     let mut shown = new(&head, paint, width);
     for one in all.iter().take(ROWS_MAX) {
@@ -168,6 +169,7 @@ fn sites(all: &[Site], paint: Paint, width: Option<u16>) -> Table {
             figure(rate(one.hedged_per_s)),
             figure(maybe(one.p50_ms)),
             figure(maybe(one.p99_ms)),
+            figure(maybe(one.littles_law_ratio)),
         ]);
     }
     shown

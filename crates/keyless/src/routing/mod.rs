@@ -16,7 +16,7 @@ mod peer;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use rustls::ClientConfig;
@@ -245,6 +245,11 @@ impl Router {
     pub fn measured(&self) -> Vec<(NodeId, Duration)> {
         let links = self.0.links.lock();
         links.peers().filter_map(|peer| Some((peer.member().id, peer.round_trip()?))).collect()
+    }
+
+    /// Looks at the requests to every site; every [`LOOK_EVERY`](crate::flow::LOOK_EVERY).
+    pub(crate) fn look(&self, now: Instant) {
+        self.0.metrics.look(now);
     }
 
     /// Whether who presented this certificate is a node that lives.

@@ -199,6 +199,19 @@ async fn the_nearest_node_that_holds_the_key_signs() {
     world.stop().await;
 }
 
+/// The service looks by itself, every five seconds: nothing here is decided by when.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_to_a_site_that_do_not_end_are_seen() {
+    let world = World::new(&[0]).await;
+    world.gates.set(0, false);
+    let (client, asked) = (world.front.client(), request(0, &world.key, EC, &[1; 32]));
+    let asked = tokio::spawn(async move { client.sign(asked, patient()).await });
+    until(|| world.front.figure("bulla_keyless_site_littles_law_ratio{site=\"site-2\"}") > 2.0).await;
+    world.gates.set(0, true);
+    asked.await.unwrap().unwrap();
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_joins_is_asked_and_one_that_dies_is_not() {
     let world = World::unconnected(&[0, 0], Options::default).await;
