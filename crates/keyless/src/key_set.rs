@@ -3,15 +3,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use keys::{KeyRef, KeyType, PrivateKey};
 use parking_lot::{Mutex, RwLock};
 use x509::SpkiHash;
 
-use crate::metrics::Refusal;
+use crate::destination::Way;
+use crate::metrics::{Metrics, Refusal};
 use crate::routing::RoutedKey;
 use crate::stage::Cost;
 use crate::tenant::{Counts, Tenant};
@@ -45,6 +46,8 @@ pub struct Key {
     /// Requests under way to a key elsewhere; and by tenant, where no other node holds it, of which each has bounds of its own.
     elsewhere: Arc<AtomicUsize>,
     by_tenant: Arc<Mutex<Counts>>,
+    /// Where it is, once it was asked for.
+    way: OnceLock<Way>,
 }
 
 /// What takes longer than that many times what 99 of 100 take is not coming.
@@ -97,6 +100,7 @@ impl Key {
             route,
             elsewhere: Arc::default(),
             by_tenant: Arc::default(),
+            way: OnceLock::new(),
         }
     }
 
@@ -106,6 +110,14 @@ impl Key {
         let route = self.route.as_ref().filter(|_| self.here.is_none());
         let usual = route.and_then(|route| route.usual());
         usual.map_or(most, |usual| (usual * PATIENCE_FACTOR).max(PATIENCE_MIN).min(most))
+    }
+
+    /// Where requests to it go that is elsewhere, and not with other nodes.
+    pub(crate) fn way(&self, metrics: &Metrics) -> Option<&Way> {
+        if self.here.is_some() || self.route.is_some() {
+            return None;
+        }
+        Some(self.way.get_or_init(|| metrics.destinations().of(self.signer.destination())))
     }
 
     /// A place among the requests under way to this key elsewhere. What another node asks for it has counted for its tenant.
@@ -313,7 +325,6 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metrics;
     use crate::tenant::{DEFAULT, Tenants};
 
     #[test]

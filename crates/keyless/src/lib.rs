@@ -20,6 +20,7 @@ mod budget;
 pub mod client;
 #[cfg(feature = "cloud")]
 pub mod cloud;
+mod destination;
 pub mod fair;
 mod flow;
 mod folder;

@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::destination::Destinations;
 use crate::flow::Ratio;
 use crate::operation::OPERATIONS;
 use crate::server::ELSEWHERE_MAX;
@@ -64,7 +65,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 10] = [
+    pub(crate) const ALL: [(Self, &'static str); 10] = [
         (Self::Stage, "stage"),
         (Self::Key, "key"),
         (Self::TenantKey, "tenant-key"),
@@ -153,6 +154,7 @@ struct Inner {
     keys: Gauge,
     broken_files: Gauge,
     traces: Traces,
+    destinations: Destinations,
     /// Others that are registered with these.
     others: Mutex<Vec<Registration>>,
 }
@@ -202,6 +204,7 @@ impl Default for Metrics {
             keys: Gauge::default(),
             broken_files: Gauge::default(),
             traces: Traces::default(),
+            destinations: Destinations::default(),
             others: Mutex::default(),
         }))
     }
@@ -298,6 +301,7 @@ impl Metrics {
             inner.broken_files.clone(),
         );
         inner.traces.register(registry);
+        inner.destinations.register(registry);
         inner.others.lock().iter().for_each(|add| add(registry));
     }
 
@@ -305,6 +309,11 @@ impl Metrics {
     #[must_use]
     pub fn traces(&self) -> &Traces {
         &self.0.traces
+    }
+
+    /// What is counted of keys that neither this process nor another node holds.
+    pub(crate) fn destinations(&self) -> &Destinations {
+        &self.0.destinations
     }
 
     /// Has `add` called by [`Self::register`], too.

@@ -276,7 +276,7 @@ enum Protocol {
     Nodes,
 }
 
-/// Holds L = λW against itself, of every tenant and every site that is asked, until the server stops.
+/// Holds L = λW against itself, of every tenant and of everybody who is asked, until the server stops.
 async fn look_at_flows(shared: Arc<Shared>) {
     let _live = telemetry::tasks::guard("keyless-flows");
     loop {
@@ -364,6 +364,7 @@ impl Shared {
 
     fn look_at_flows(&self, now: Instant) {
         self.tenants.look(now);
+        self.metrics.destinations().look(now);
         if let Some(nodes) = &self.options.nodes {
             nodes.router.look(now);
         }

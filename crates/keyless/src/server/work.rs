@@ -12,8 +12,10 @@ use super::entry::{Entry, Failure};
 use super::outbox::Ticket;
 use super::replies::Call;
 use crate::Key;
+use crate::destination::Way;
 use crate::key_set::KeyName;
 use crate::metrics::Refusal;
+use crate::native::code_name;
 use crate::routing::Asking;
 use crate::stage::{Asker, Cost, Job, StageError};
 use crate::tenant::{Counted, Tenant};
@@ -268,14 +270,19 @@ impl Shared {
         input: Box<[u8]>,
         deadline: Instant,
     ) {
+        let way = key.way(&self.metrics);
+        let refuse = |caller: Caller, refusal| {
+            way.iter().for_each(|way| way.refused(refusal));
+            caller.fail(Failure::Overloaded(refusal));
+        };
         let of_key = match key.place(caller.entry().tenant(), caller.is_node()) {
             Ok(place) => place,
-            Err(refusal) => return caller.fail(Failure::Overloaded(refusal)),
+            Err(refusal) => return refuse(caller, refusal),
         };
         let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
-            return caller.fail(Failure::Overloaded(Refusal::Elsewhere));
+            return refuse(caller, Refusal::Elsewhere);
         };
-        let counted = self.metrics.elsewhere();
+        let (counted, asked) = (self.metrics.elsewhere(), way.map(Way::began));
         self.tracker.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-elsewhere");
             let _places = (of_key, of_all, counted);
@@ -290,8 +297,14 @@ impl Shared {
                 () = gone => None,
                 done = tokio::time::timeout_at(end.into(), asking) => Some(done),
             };
+            let done = done.map(|done| done.unwrap_or(Err(Failure::Late)));
+            if let (Some(asked), Some(Err(failure))) = (&asked, &done) {
+                asked.failed(code_name(failure.grpc()));
+            }
+            // Before the answer: who has it may ask for figures.
+            drop(asked);
             if let Some(done) = done {
-                caller.end(done.unwrap_or(Err(Failure::Late)));
+                caller.end(done);
             }
         });
     }
