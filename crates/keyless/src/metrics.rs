@@ -143,6 +143,8 @@ struct Inner {
     ratio: Family<TenantLabel, Ratio>,
     in_flight: Family<OpcodeLabel, Gauge>,
     in_flight_by_place: Vec<Gauge>,
+    queued: Family<OpcodeLabel, Gauge>,
+    queued_by_place: Vec<Gauge>,
     refusals: Family<KindLabel, Counter>,
     refusals_by_kind: Vec<Counter>,
     opcode_refusals: Family<OpcodeLabel, Counter>,
@@ -174,6 +176,8 @@ impl Default for Metrics {
         let labels = || OPERATIONS.iter().map(|(_, opcode, _)| OpcodeLabel { opcode });
         let by_place = labels().map(|label| durations.get_or_create(&label).clone()).collect();
         let in_flight_by_place = labels().map(|label| in_flight.get_or_create(&label).clone()).collect();
+        let queued = Family::<OpcodeLabel, Gauge>::default();
+        let queued_by_place = labels().map(|label| queued.get_or_create(&label).clone()).collect();
         let counter =
             |(_, kind): &(Refusal, &'static str)| refusals.get_or_create(&KindLabel { kind }).clone();
         let refusals_by_kind = Refusal::ALL.iter().map(counter).collect();
@@ -193,6 +197,8 @@ impl Default for Metrics {
             ratio: Family::default(),
             in_flight,
             in_flight_by_place,
+            queued,
+            queued_by_place,
             refusals,
             refusals_by_kind,
             opcode_refusals,
@@ -228,6 +234,11 @@ impl Metrics {
             "bulla_keyless_requests_in_flight",
             "Requests read and not yet answered, by opcode",
             inner.in_flight.clone(),
+        );
+        registry.register(
+            "bulla_keyless_requests_queued",
+            "Of the requests under way those that wait for their turn to be signed, by opcode",
+            inner.queued.clone(),
         );
         registry.register(
             "bulla_keyless_refusals",
@@ -334,6 +345,16 @@ impl Metrics {
     pub(crate) fn ended(&self, place: usize, took: Duration) {
         self.0.in_flight_by_place[place].dec();
         self.0.by_place[place].observe(took.as_secs_f64());
+    }
+
+    /// One more waits for its turn.
+    pub(crate) fn queued(&self, place: usize) {
+        self.0.queued_by_place[place].inc();
+    }
+
+    /// It waits no more.
+    pub(crate) fn unqueued(&self, place: usize) {
+        self.0.queued_by_place[place].dec();
     }
 
     /// `place` is `None` for what is no operation.

@@ -44,6 +44,8 @@ pub(super) struct Opcode {
     pub(super) errors_per_s: f64,
     pub(super) refused_per_s: f64,
     pub(super) in_flight: f64,
+    /// Of those the ones that wait for their turn.
+    pub(super) queued: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
 }
@@ -165,6 +167,7 @@ fn opcodes(rates: &Rates) -> Vec<Opcode> {
             errors_per_s: short(rates.sum("bulla_keyless_errors_total", &of)),
             refused_per_s: short(rates.sum("bulla_keyless_opcode_refusals_total", &of)),
             in_flight: rates.sum("bulla_keyless_requests_in_flight", &of),
+            queued: rates.sum("bulla_keyless_requests_queued", &of),
             p50_ms: rates.quantile(TOOK, &of, 0.5).map(ms),
             p99_ms: rates.quantile(TOOK, &of, 0.99).map(ms),
             opcode: opcode.to_owned(),
@@ -308,6 +311,7 @@ mod tests {
         assert_eq!(opcodes, ["ecdsa-sha256", "rsa-sha256"], "pings were none");
         let ecdsa = &view.opcodes[0];
         assert_eq!((ecdsa.requests_per_s, ecdsa.errors_per_s, ecdsa.refused_per_s), (150.0, 1.0, 2.0));
+        assert_eq!((ecdsa.in_flight, ecdsa.queued), (12.0, 9.0));
         // 300 more: 150 up to 32 µs, 294 up to 64 µs, all up to 128 µs.
         assert_eq!((ecdsa.p50_ms, ecdsa.p99_ms), (Some(0.032), Some(0.096)));
     }

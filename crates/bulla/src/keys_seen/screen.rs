@@ -74,7 +74,7 @@ fn summary(view: &View, paint: Paint) -> String {
 
 fn opcodes(all: &[Opcode], paint: Paint, width: Option<u16>) -> Table {
     let mut shown = new(
-        &["OPERATION", "REQUESTS/S", "ERRORS/S", "REFUSED/S", "IN FLIGHT", "P50 MS", "P99 MS"],
+        &["OPERATION", "REQUESTS/S", "ERRORS/S", "REFUSED/S", "IN FLIGHT", "WAITING", "P50 MS", "P99 MS"],
         paint,
         width,
     );
@@ -85,6 +85,7 @@ fn opcodes(all: &[Opcode], paint: Paint, width: Option<u16>) -> Table {
             figure(rate(one.errors_per_s)),
             figure(rate(one.refused_per_s)),
             figure(one.in_flight.to_string()),
+            figure(one.queued.to_string()),
             figure(maybe(one.p50_ms)),
             figure(maybe(one.p99_ms)),
         ]);

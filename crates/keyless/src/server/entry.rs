@@ -165,6 +165,8 @@ pub(super) struct Entry {
     /// The tenant's requests under way when it came, it included.
     in_flight: i64,
     queued: Option<Duration>,
+    /// It waits for its turn.
+    waits: bool,
     span: Span,
     /// The stage it is in: queue, then sign.
     stage: Span,
@@ -191,6 +193,7 @@ impl Entry {
             began,
             in_flight,
             queued: None,
+            waits: false,
             span: span.unwrap_or_else(Span::none),
             stage: Span::none(),
             held: None,
@@ -221,16 +224,25 @@ impl Entry {
     /// It waits for its turn from now on, and holds so many octets, if its message is long.
     pub(super) fn queue(&mut self, held: Option<Held>) {
         self.held = held;
+        self.waits = true;
+        self.metrics.queued(self.place);
         self.stage = self.child("queue");
     }
 
     /// Its turn has come. Says how long it waited.
     pub(super) fn taken(&mut self) -> Duration {
+        self.wait_no_more();
         let queued = self.began.elapsed();
         self.queued = Some(queued);
         self.tenant.counters().queued.observe(queued.as_secs_f64());
         self.stage = self.child("sign");
         queued
+    }
+
+    fn wait_no_more(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.metrics.unqueued(self.place);
+        }
     }
 
     /// It goes to another node, as this span of its trace; of one of its own where the caller has none. Who is asked is to be
@@ -283,6 +295,7 @@ impl Entry {
         if !std::mem::take(&mut self.open) {
             return;
         }
+        self.wait_no_more();
         (self.stage, self.held) = (Span::none(), None);
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
@@ -341,4 +354,45 @@ fn random() -> u64 {
 
 fn random_trace() -> u128 {
     u128::from(random()) << 64 | u128::from(random())
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::operation::OPERATIONS;
+    use crate::tenant::{DEFAULT, Tenants};
+
+    #[test]
+    fn a_request_waits_from_when_it_is_queued_until_its_turn_or_its_end() {
+        let metrics = Metrics::default();
+        let tenants = Tenants::new(metrics.clone(), 1);
+        let place = OPERATIONS.iter().position(|(_, name, _)| *name == "ed25519").unwrap();
+        let entry = || Entry::new(metrics.clone(), tenants.named(DEFAULT), place, Origin::default());
+        let figures = || {
+            let (mut registry, mut text) = (Registry::default(), String::new());
+            metrics.register(&mut registry);
+            encode(&mut text, &registry).unwrap();
+            let of = |name: &str| {
+                let name = format!("bulla_keyless_requests_{name}{{opcode=\"ed25519\"}} ");
+                text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(-1)
+            };
+            (of("in_flight"), of("queued"))
+        };
+        let (mut signed, mut late, mut gone, refused) = (entry(), entry(), entry(), entry());
+        assert_eq!(figures(), (4, 0));
+        [&mut signed, &mut late, &mut gone].into_iter().for_each(|entry| entry.queue(None));
+        assert_eq!(figures(), (4, 3));
+        signed.taken();
+        assert_eq!(figures(), (4, 2), "it is being signed");
+        late.taken();
+        late.failed(&Failure::Late, "internal");
+        drop(gone);
+        assert_eq!(figures(), (2, 0));
+        signed.done();
+        drop(refused);
+        assert_eq!(figures(), (0, 0), "each is counted off once");
+    }
 }
