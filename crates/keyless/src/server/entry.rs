@@ -58,6 +58,12 @@ pub(super) enum Failure {
     /// The key failed.
     #[error("the key cannot sign this: {0}")]
     Broken(String),
+    /// The key is not sealed to the policy that was asked for; what it is sealed to.
+    #[error("the key is not sealed to the policy that was asked for: it is sealed to {}", sealed_to(.0.as_deref()))]
+    Policy(Option<Arc<str>>),
+    /// So says the node that was asked.
+    #[error("{0}")]
+    PolicyElsewhere(String),
     /// RSA without padding.
     #[error("nothing is decrypted here")]
     NoDecryption,
@@ -70,6 +76,10 @@ pub(super) enum Failure {
     /// The service stops.
     #[error("the key service is stopping")]
     Stopping,
+}
+
+fn sealed_to(policy: Option<&str>) -> String {
+    policy.map_or_else(|| "none".to_owned(), |policy| format!("{policy:?}"))
 }
 
 impl Failure {
@@ -89,6 +99,9 @@ impl Failure {
             | Self::LateElsewhere(_)
             | Self::Cancelled
             | Self::Unavailable(_)
+            // No message of that protocol names a policy.
+            | Self::Policy(_)
+            | Self::PolicyElsewhere(_)
             | Self::NoSealing
             | Self::Ticket(TicketError::Library)
             | Self::Stopping => ErrorCode::Internal,
@@ -109,7 +122,10 @@ impl Failure {
             Self::Late | Self::LateElsewhere(_) => Code::DeadlineExceeded,
             Self::Cancelled => Code::Cancelled,
             Self::Unavailable(_) | Self::Stopping => Code::Unavailable,
-            Self::NoSealing | Self::Ticket(TicketError::Retired) => Code::FailedPrecondition,
+            Self::Policy(_)
+            | Self::PolicyElsewhere(_)
+            | Self::NoSealing
+            | Self::Ticket(TicketError::Retired) => Code::FailedPrecondition,
             Self::Broken(_) | Self::Ticket(TicketError::Library) => Code::Internal,
         }
     }
@@ -132,6 +148,10 @@ impl From<RouteError> for Failure {
             RouteError::Late(who) => Self::LateElsewhere(who),
             RouteError::Overloaded(_) => Self::Overloaded(Refusal::Destination),
             RouteError::Nobody | RouteError::Unavailable(_) => Self::Unavailable(error.to_string()),
+            // Nothing else of what nodes are asked has a condition.
+            RouteError::Refused { ref status, .. } if status.code() == Code::FailedPrecondition => {
+                Self::PolicyElsewhere(error.to_string())
+            }
             RouteError::Refused { .. } => Self::Broken(error.to_string()),
         }
     }

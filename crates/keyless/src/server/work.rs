@@ -61,6 +61,15 @@ impl Drop for Held {
     }
 }
 
+/// What a caller says beside what is to be signed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Terms<'a> {
+    /// When it is due, where it is said.
+    pub(super) due: Option<Instant>,
+    /// The policy that the key must be sealed to; any where it is empty.
+    pub(super) policy: &'a str,
+}
+
 /// Whoever waits for an answer. It gets one in any case: dropped, it says that the service stops.
 pub(super) enum Caller {
     /// By the Keyless protocol.
@@ -176,19 +185,22 @@ impl Shared {
         name: KeyName,
         scheme: Scheme,
         input: Box<[u8]>,
-        due: Option<Instant>,
+        terms: Terms<'_>,
     ) {
         let tenant = Arc::clone(caller.entry().tenant());
         let key = match self.key_for(&caller, name) {
             Ok(key) => key,
             Err(failure) => return caller.fail(failure),
         };
+        if !terms.policy.is_empty() && !key.is_under(terms.policy) {
+            return caller.fail(Failure::Policy(key.policy.clone()));
+        }
         // Before the key is touched: under another kind of key the signature would be one over what the caller chose for
         // another algorithm.
         if let Err(misfit) = scheme.check(key.kind, input.len()) {
             return caller.fail(Failure::Misfit(misfit));
         }
-        let deadline = self.deadline(&caller, &key, due);
+        let deadline = self.deadline(&caller, &key, terms.due);
         if deadline <= Instant::now() {
             return caller.fail(Failure::Late);
         }
@@ -199,7 +211,8 @@ impl Shared {
         }
         caller.entry_mut().queue(held.flatten());
         let Some(here) = key.here.clone() else {
-            return self.ask_elsewhere(caller, key, Wanted::Signature(scheme), input, deadline);
+            let policy = key.policy.clone().filter(|_| !terms.policy.is_empty());
+            return self.ask_elsewhere(caller, key, Wanted::Signature(scheme, policy), input, deadline);
         };
         let cost = if input.len() > LONG && key.cost == Cost::Light { Cost::Medium } else { key.cost };
         let job = Job { key: here, scheme, input, deadline, line: tenant.line(), asker: caller };
@@ -311,9 +324,9 @@ impl Shared {
 }
 
 /// What is wanted of a key that somebody else holds.
-#[derive(Clone, Copy)]
 enum Wanted {
-    Signature(Scheme),
+    /// By a key under this policy, where it is said.
+    Signature(Scheme, Option<Arc<str>>),
     Decryption,
 }
 
@@ -325,8 +338,8 @@ async fn elsewhere(
     input: &[u8],
     deadline: Instant,
 ) -> Result<Vec<u8>, Failure> {
-    let scheme = match wanted {
-        Wanted::Signature(scheme) => scheme,
+    let (scheme, policy) = match wanted {
+        Wanted::Signature(scheme, policy) => (scheme, policy),
         Wanted::Decryption => return Ok(key.signer.decrypt_raw(input, deadline).await?.to_vec()),
     };
     let Some(route) = &key.route else { return Ok(key.signer.sign_digest(scheme, input, deadline).await?) };
@@ -334,6 +347,8 @@ async fn elsewhere(
     let (trace, hops) = entry.passed_on();
     let tenant = Arc::clone(entry.tenant());
     let most = tenant.of_node_max();
-    let asking = Asking { tenant: tenant.name(), most, trace: Some(trace), hops: Some(&hops), deadline };
+    let policy = policy.as_deref().unwrap_or_default();
+    let asking =
+        Asking { tenant: tenant.name(), most, policy, trace: Some(trace), hops: Some(&hops), deadline };
     Ok(route.ask(scheme, input, &asking).await?)
 }
