@@ -1,6 +1,5 @@
 //! One request under way, by whichever protocol it came: what is counted of it, what is traced of it, why it failed.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,7 +13,7 @@ use crate::metrics::{Metrics, Refusal};
 use crate::native::TraceParent;
 use crate::routing::RouteError;
 use crate::tenant::Tenant;
-use crate::traces::{self, End, Hops, HopsDone, Kind, Record, SLOW};
+use crate::traces::{self, End, Hops, HopsDone, Kind, Record, SLOW, random};
 use crate::wire::ErrorCode;
 
 /// Why a request was not done.
@@ -196,6 +195,8 @@ pub(super) struct Entry {
     key: Option<KeyName>,
     request_id: Option<Box<str>>,
     passed: Option<Passed>,
+    /// Its spans are sent to whoever collects them.
+    is_exported: bool,
     open: bool,
 }
 
@@ -206,6 +207,7 @@ impl Entry {
         metrics.began(place);
         let in_flight = tenant.began(began);
         let Origin { span, trace, key, request_id } = origin;
+        let is_exported = metrics.traces().wants(trace.as_ref());
         Self {
             metrics,
             tenant,
@@ -221,6 +223,7 @@ impl Entry {
             key,
             request_id,
             passed: None,
+            is_exported,
             open: true,
         }
     }
@@ -271,6 +274,7 @@ impl Entry {
         let span = random();
         let passed = match &self.trace {
             Some(trace) => trace.child(span),
+            None if self.is_exported => TraceParent::root(random_trace(), span).sampled(),
             None => TraceParent::root(random_trace(), span),
         };
         if !self.span.is_disabled() {
@@ -327,13 +331,14 @@ impl Entry {
         self.keep(took, failed, gone);
     }
 
-    /// Keeps what became of it, where somebody may ask: what failed or took long, and what has a name. What was refused at once
+    /// Keeps what became of it, where somebody may ask, and has its spans sent, where they are wanted. Kept is what failed or took long, and what has a name. What was refused at once
     /// comes in crowds, and must not take the places of other failures.
     fn keep(&mut self, took: Duration, failed: Option<(&'static str, &Failure)>, gone: bool) {
         let is_refusal = matches!(failed, Some((_, Failure::Overloaded(_))));
         let is_notable = took >= SLOW || (failed.is_some() && !is_refusal);
         let has_name = self.trace.is_some() || self.passed.is_some() || self.request_id.is_some();
-        if !is_notable && !has_name {
+        let is_kept = is_notable || has_name;
+        if !is_kept && !self.is_exported {
             return;
         }
         let known = self.passed.as_ref().map(|passed| passed.as_span);
@@ -357,7 +362,13 @@ impl Entry {
             hops: self.passed.as_ref().map(|passed| Box::new(HopsDone::of(&passed.hops))),
             end,
         };
-        self.metrics.traces().keep(if is_notable { Kind::Notable } else { Kind::Other }, record);
+        let traces = self.metrics.traces();
+        if self.is_exported {
+            traces.export(&record);
+        }
+        if is_kept {
+            traces.keep(if is_notable { Kind::Notable } else { Kind::Other }, record);
+        }
     }
 }
 
@@ -365,11 +376,6 @@ impl Drop for Entry {
     fn drop(&mut self) {
         self.gone();
     }
-}
-
-/// For names of spans: unlike each other, secret to nobody.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 fn random_trace() -> u128 {
