@@ -15,6 +15,7 @@ mod proxy_transparent;
 mod proxy_upstreams;
 mod store_settings;
 mod table;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -42,6 +43,7 @@ pub(crate) use proxy_authority::ProxyAuthoritySettings;
 pub(crate) use proxy_requests::ProxyRequestSettings;
 pub(crate) use proxy_store::{LeafBackend, ProxyStoreSettings};
 pub(crate) use store_settings::StoreSettings;
+pub(crate) use telemetry::TelemetrySettings;
 
 /// All settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -63,6 +65,7 @@ pub(crate) struct Settings {
     pub(crate) keys: KeyServiceSettings,
     pub(crate) edge: EdgeSettings,
     pub(crate) proxy: ProxySettings,
+    pub(crate) telemetry: TelemetrySettings,
 }
 
 /// `[server]`
@@ -611,6 +614,7 @@ impl Settings {
         self.keys.check()?;
         self.edge.check()?;
         self.proxy.check()?;
+        self.telemetry.check()?;
         self.fail_on()?;
         Ok(())
     }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::Global;
 use crate::config::{Configuration, KeyServiceSettings, Settings};
 use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::keys_export::Export;
 use crate::keys_node::{Node, NodeArgs};
 use crate::keys_seen::{self, TopArgs, TraceArgs};
 use crate::serve_command::{
@@ -133,6 +134,7 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let held = master_keys::token_keys(&settings, "keys.pkcs11_labels", &settings.keys.pkcs11_labels).await?;
     set.put_named("pkcs11", settings.keys.pkcs11_labels.iter().cloned().zip(held).collect());
     crate::keys_clouds::put(&settings.keys, &set, &metrics).await?;
+    let export = Export::open(&settings.telemetry)?;
     let inventory = if settings.keys.inventory { Some(inventory(&settings).await?) } else { None };
     let mut settings = settings.keys;
     let node =
@@ -155,11 +157,17 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         all.register(|registry| {
             metrics.register(registry);
             node.iter().for_each(|node| node.register(registry));
+            export.iter().for_each(|export| export.spans().register(registry));
         });
         node.iter().for_each(|node| node.name_in(metrics.traces()));
         let traces = metrics.traces().clone();
         let documents: Documents = Arc::new(move |path| traces.answer(path));
         background.spawn(serve_figures(listener, all, Some(documents), stop.clone()));
+    }
+    let answered = CancellationToken::new();
+    if let Some(export) = export {
+        metrics.traces().export_to(export.spans());
+        background.spawn(export.run(node.as_ref().map(Node::place), answered.clone()));
     }
     announce(&settings, &running, &set)?;
     node.iter().for_each(Node::announce);
@@ -171,6 +179,7 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     }
     eprintln!("stopping: requests under way are answered");
     let drained = running.stop().await;
+    answered.cancel();
     while background.join_next().await.is_some() {}
     if !drained {
         eprintln!("some requests had not finished and were cut off");

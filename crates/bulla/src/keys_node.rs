@@ -177,6 +177,11 @@ impl Node {
         traces.is_node(self.node.name(), self.node.site());
     }
 
+    /// Its name and its site.
+    pub(crate) fn place(&self) -> (String, String) {
+        (self.node.name().to_owned(), self.node.site().to_owned())
+    }
+
     pub(crate) fn announce(&self) {
         eprintln!("it is the node {} of the site {}", self.node.name(), self.node.site());
     }

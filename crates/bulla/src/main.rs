@@ -20,6 +20,7 @@ mod fleet_command;
 mod inventory;
 mod keys_clouds;
 mod keys_command;
+mod keys_export;
 mod keys_node;
 mod keys_seen;
 mod listing;

@@ -3,15 +3,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use keys::{KeyRef, KeyType, PrivateKey};
 use parking_lot::{Mutex, RwLock};
 use x509::SpkiHash;
 
-use crate::metrics::Refusal;
+use crate::destination::Way;
+use crate::metrics::{Metrics, Refusal};
 use crate::routing::RoutedKey;
 use crate::stage::Cost;
 use crate::tenant::{Counts, Tenant};
@@ -40,11 +41,15 @@ pub struct Key {
     pub(crate) here: Option<PrivateKey>,
     /// Whether other nodes may have it sign.
     pub(crate) for_nodes: bool,
+    /// What it is sealed to, if that is all that is known of it: a key that lies somewhere else as well is sealed to nothing.
+    pub(crate) policy: Option<Arc<str>>,
     /// The way to it, where other nodes hold it.
     pub(crate) route: Option<Arc<RoutedKey>>,
     /// Requests under way to a key elsewhere; and by tenant, where no other node holds it, of which each has bounds of its own.
     elsewhere: Arc<AtomicUsize>,
     by_tenant: Arc<Mutex<Counts>>,
+    /// Where it is, once it was asked for.
+    way: OnceLock<Way>,
 }
 
 /// What takes longer than that many times what 99 of 100 take is not coming.
@@ -81,9 +86,10 @@ impl Drop for Place {
 }
 
 impl Key {
-    fn new(ski: Ski, held: &Held, for_nodes: bool, names: Vec<String>) -> Self {
+    fn new(ski: Ski, held: &Held, of_all: OfAll) -> Self {
         let (signer, route) = (Arc::clone(&held.signer), held.route.clone());
         let (kind, here) = (signer.key_type(), signer.here().cloned());
+        let OfAll { names, for_nodes, policy } = of_all;
         let (cost, spki_sha256) = (Cost::of(kind), SpkiHash::of(signer.spki()));
         Self {
             kind,
@@ -94,10 +100,17 @@ impl Key {
             here,
             signer,
             for_nodes,
+            policy,
             route,
             elsewhere: Arc::default(),
             by_tenant: Arc::default(),
+            way: OnceLock::new(),
         }
+    }
+
+    /// Whether it is sealed to the policy of this name, and known as nothing else.
+    pub(crate) fn is_under(&self, policy: &str) -> bool {
+        self.policy.as_deref() == Some(policy)
     }
 
     /// How long a signature is worth waiting for where nobody says it: ten times what it usually takes the nodes that hold the
@@ -106,6 +119,14 @@ impl Key {
         let route = self.route.as_ref().filter(|_| self.here.is_none());
         let usual = route.and_then(|route| route.usual());
         usual.map_or(most, |usual| (usual * PATIENCE_FACTOR).max(PATIENCE_MIN).min(most))
+    }
+
+    /// Where requests to it go that is elsewhere, and not with other nodes.
+    pub(crate) fn way(&self, metrics: &Metrics) -> Option<&Way> {
+        if self.here.is_some() || self.route.is_some() {
+            return None;
+        }
+        Some(self.way.get_or_init(|| metrics.destinations().of(self.signer.destination())))
     }
 
     /// A place among the requests under way to this key elsewhere. What another node asks for it has counted for its tenant.
@@ -193,7 +214,33 @@ struct Held {
     signer: KeyRef,
     route: Option<Arc<RoutedKey>>,
     for_nodes: bool,
+    policy: Option<Arc<str>>,
     names: Vec<String>,
+}
+
+/// What all sources together say of a key.
+#[derive(Default)]
+struct OfAll {
+    names: Vec<String>,
+    for_nodes: bool,
+    policy: Option<Arc<str>>,
+}
+
+impl OfAll {
+    fn new<'a>(held: impl Iterator<Item = &'a Held> + Clone) -> Self {
+        let mut names: Vec<String> = held.clone().flat_map(|held| held.names.iter().cloned()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let for_nodes = held.clone().any(|held| held.for_nodes);
+        let mut policies = held.map(|held| &held.policy);
+        let first = policies.next().cloned().flatten();
+        let policy = first.filter(|first| policies.all(|other| other.as_ref() == Some(first)));
+        Self { names, for_nodes, policy }
+    }
+
+    fn is_of(&self, key: &Key) -> bool {
+        key.names == self.names && key.for_nodes == self.for_nodes && key.policy == self.policy
+    }
 }
 
 /// A key of a source.
@@ -222,15 +269,24 @@ impl KeySet {
 
     /// The same where some keys are held by other nodes: one that another source has here is used here.
     pub fn put_sources(&self, source: &str, keys: Vec<(String, Source)>) {
+        self.put_all(source, keys.into_iter().map(|(name, key)| (name, key, None)));
+    }
+
+    /// The same of keys that are sealed to policies, each with the name of its own, where that is known.
+    pub fn put_sealed(&self, source: &str, keys: Vec<(String, Source, Option<Arc<str>>)>) {
+        self.put_all(source, keys.into_iter());
+    }
+
+    fn put_all(&self, source: &str, keys: impl Iterator<Item = (String, Source, Option<Arc<str>>)>) {
         let mut new: HashMap<Ski, Held> = HashMap::new();
-        for (name, key) in keys {
+        for (name, key, policy) in keys {
             let (signer, route, for_nodes) = match key {
                 Source::Own(signer) => (signer, None, false),
                 Source::Sealed(signer) => (signer, None, true),
                 Source::Routed(route) => (Arc::clone(&route) as KeyRef, Some(route), false),
             };
             let ski = Ski::of_spki(signer.spki());
-            let new_held = || Held { signer, route, for_nodes, names: Vec::new() };
+            let new_held = || Held { signer, route, for_nodes, policy, names: Vec::new() };
             let held = new.entry(ski).or_insert_with(new_held);
             if !name.is_empty() {
                 held.names.push(name);
@@ -277,29 +333,18 @@ impl KeySet {
 impl Inner {
     /// Has a key be what its sources say now; that of `source` counts before the others'.
     fn renew(&mut self, ski: Ski, source: &str) {
-        let mut names: Vec<String> = self
-            .by_source
-            .values()
-            .filter_map(|held| held.get(&ski))
-            .flat_map(|held| held.names.iter().cloned())
-            .collect();
-        names.sort_unstable();
-        names.dedup();
+        let of_all = OfAll::new(self.by_source.values().filter_map(|held| held.get(&ski)));
         let own = self.by_source.get(source).and_then(|held| held.get(&ski));
         let mut all = own.into_iter().chain(self.by_source.values().filter_map(|held| held.get(&ski)));
         // Whatever signs here comes before a way to others.
         let first = all.clone().next();
         let held = all.find(|held| held.route.is_none()).or(first);
         if let Some(held) = held {
-            let for_nodes =
-                self.by_source.values().filter_map(|held| held.get(&ski)).any(|held| held.for_nodes);
-            let same = |key: &Arc<Key>| {
-                Arc::ptr_eq(&key.signer, &held.signer) && key.names == names && key.for_nodes == for_nodes
-            };
+            let same = |key: &Arc<Key>| Arc::ptr_eq(&key.signer, &held.signer) && of_all.is_of(key);
             if self.by_ski.get(&ski).is_some_and(same) {
                 return;
             }
-            let key = Arc::new(Key::new(ski, held, for_nodes, names));
+            let key = Arc::new(Key::new(ski, held, of_all));
             self.by_spki.insert(key.spki_sha256, ski);
             self.order.insert(ski);
             self.by_ski.insert(ski, key);
@@ -313,7 +358,6 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metrics;
     use crate::tenant::{DEFAULT, Tenants};
 
     #[test]
@@ -363,11 +407,35 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_under_a_policy_while_every_source_says_so() {
+        let key: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
+        let ski = Ski::of_spki(key.spki());
+        let set = KeySet::default();
+        let seal = |source: &str, policy: Option<&str>| {
+            let sealed = Source::Sealed(key.clone());
+            set.put_sealed(source, vec![(String::new(), sealed, policy.map(Into::into))]);
+        };
+        let is_under = |policy: &str| set.find(&ski).unwrap().is_under(policy);
+        seal("sealed", Some("europe"));
+        assert!(is_under("europe") && !is_under("asia") && !is_under(""));
+        seal("sealed", Some("asia"));
+        assert!(is_under("asia") && !is_under("europe"), "sealed anew");
+        set.put("folder", vec![key.clone()]);
+        assert!(!is_under("asia"), "it lies in a folder, too");
+        set.put("folder", Vec::new());
+        assert!(is_under("asia"));
+        seal("other", Some("europe"));
+        assert!(!is_under("asia") && !is_under("europe"));
+        seal("other", None);
+        assert!(!is_under("asia") && !is_under(""), "whatever is not known is no policy");
+    }
+
+    #[test]
     fn a_key_elsewhere_has_so_many_places() {
         let signer: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
         let ski = Ski::of_spki(signer.spki());
-        let held = Held { signer, route: None, for_nodes: false, names: Vec::new() };
-        let key = Key::new(ski, &held, false, Vec::new());
+        let held = Held { signer, route: None, for_nodes: false, policy: None, names: Vec::new() };
+        let key = Key::new(ski, &held, OfAll::default());
         let tenants = Tenants::new(Metrics::default(), 1);
         let alone = tenants.named(DEFAULT);
         let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| key.place(&alone, false).unwrap()).collect();

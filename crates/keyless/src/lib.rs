@@ -20,8 +20,10 @@ mod budget;
 pub mod client;
 #[cfg(feature = "cloud")]
 pub mod cloud;
+mod destination;
 pub mod fair;
 mod file_stamp;
+mod flow;
 mod folder;
 mod key_set;
 mod metrics;

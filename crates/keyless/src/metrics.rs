@@ -16,6 +16,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::destination::Destinations;
+use crate::flow::Ratio;
 use crate::operation::OPERATIONS;
 use crate::server::ELSEWHERE_MAX;
 use crate::stage::{Asker, Cost, LaneFigures, Stage};
@@ -63,7 +65,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 10] = [
+    pub(crate) const ALL: [(Self, &'static str); 10] = [
         (Self::Stage, "stage"),
         (Self::Key, "key"),
         (Self::TenantKey, "tenant-key"),
@@ -113,7 +115,7 @@ pub(crate) struct TenantCounters {
     /// Seconds that requests took, in all.
     pub(crate) took: Counter<f64, AtomicU64>,
     pub(crate) queued: Histogram,
-    pub(crate) ratio: Gauge<f64, AtomicU64>,
+    pub(crate) ratio: Ratio,
     refusals: Vec<Counter>,
 }
 
@@ -138,9 +140,11 @@ struct Inner {
     tenant_in_flight_max: Family<TenantLabel, Gauge>,
     tenant_took: Family<TenantLabel, Counter<f64, AtomicU64>>,
     tenant_queued: Family<TenantLabel, Histogram, fn() -> Histogram>,
-    ratio: Family<TenantLabel, Gauge<f64, AtomicU64>>,
+    ratio: Family<TenantLabel, Ratio>,
     in_flight: Family<OpcodeLabel, Gauge>,
     in_flight_by_place: Vec<Gauge>,
+    queued: Family<OpcodeLabel, Gauge>,
+    queued_by_place: Vec<Gauge>,
     refusals: Family<KindLabel, Counter>,
     refusals_by_kind: Vec<Counter>,
     opcode_refusals: Family<OpcodeLabel, Counter>,
@@ -152,6 +156,7 @@ struct Inner {
     keys: Gauge,
     broken_files: Gauge,
     traces: Traces,
+    destinations: Destinations,
     /// Others that are registered with these.
     others: Mutex<Vec<Registration>>,
 }
@@ -171,6 +176,8 @@ impl Default for Metrics {
         let labels = || OPERATIONS.iter().map(|(_, opcode, _)| OpcodeLabel { opcode });
         let by_place = labels().map(|label| durations.get_or_create(&label).clone()).collect();
         let in_flight_by_place = labels().map(|label| in_flight.get_or_create(&label).clone()).collect();
+        let queued = Family::<OpcodeLabel, Gauge>::default();
+        let queued_by_place = labels().map(|label| queued.get_or_create(&label).clone()).collect();
         let counter =
             |(_, kind): &(Refusal, &'static str)| refusals.get_or_create(&KindLabel { kind }).clone();
         let refusals_by_kind = Refusal::ALL.iter().map(counter).collect();
@@ -190,6 +197,8 @@ impl Default for Metrics {
             ratio: Family::default(),
             in_flight,
             in_flight_by_place,
+            queued,
+            queued_by_place,
             refusals,
             refusals_by_kind,
             opcode_refusals,
@@ -201,6 +210,7 @@ impl Default for Metrics {
             keys: Gauge::default(),
             broken_files: Gauge::default(),
             traces: Traces::default(),
+            destinations: Destinations::default(),
             others: Mutex::default(),
         }))
     }
@@ -224,6 +234,11 @@ impl Metrics {
             "bulla_keyless_requests_in_flight",
             "Requests read and not yet answered, by opcode",
             inner.in_flight.clone(),
+        );
+        registry.register(
+            "bulla_keyless_requests_queued",
+            "Of the requests under way those that wait for their turn to be signed, by opcode",
+            inner.queued.clone(),
         );
         registry.register(
             "bulla_keyless_refusals",
@@ -297,6 +312,7 @@ impl Metrics {
             inner.broken_files.clone(),
         );
         inner.traces.register(registry);
+        inner.destinations.register(registry);
         inner.others.lock().iter().for_each(|add| add(registry));
     }
 
@@ -304,6 +320,11 @@ impl Metrics {
     #[must_use]
     pub fn traces(&self) -> &Traces {
         &self.0.traces
+    }
+
+    /// What is counted of keys that neither this process nor another node holds.
+    pub(crate) fn destinations(&self) -> &Destinations {
+        &self.0.destinations
     }
 
     /// Has `add` called by [`Self::register`], too.
@@ -326,6 +347,16 @@ impl Metrics {
         self.0.by_place[place].observe(took.as_secs_f64());
     }
 
+    /// One more waits for its turn.
+    pub(crate) fn queued(&self, place: usize) {
+        self.0.queued_by_place[place].inc();
+    }
+
+    /// It waits no more.
+    pub(crate) fn unqueued(&self, place: usize) {
+        self.0.queued_by_place[place].dec();
+    }
+
     /// `place` is `None` for what is no operation.
     pub(crate) fn error(&self, place: Option<usize>, error: &'static str) {
         let opcode = place.map_or("unknown", |place| OPERATIONS[place].1);
@@ -339,8 +370,6 @@ impl Metrics {
             let labels = TenantKindLabels { tenant: tenant.to_owned(), kind };
             self.0.tenant_refusals.get_or_create(&labels).clone()
         };
-        let ratio = self.0.ratio.get_or_create(&label).clone();
-        ratio.set(1.0);
         TenantCounters {
             requests: self.0.tenant_requests.get_or_create(&label).clone(),
             in_flight: self.0.tenant_in_flight.get_or_create(&label).clone(),
@@ -348,7 +377,7 @@ impl Metrics {
             took: self.0.tenant_took.get_or_create(&label).clone(),
             queued: self.0.tenant_queued.get_or_create(&label).clone(),
             refusals: Refusal::ALL.iter().map(refusal).collect(),
-            ratio,
+            ratio: self.0.ratio.get_or_create(&label).clone(),
         }
     }
 

@@ -40,6 +40,6 @@ pub use lanes::{BATCH, BATCH_MIN, is_batched};
 pub use provider::{Held, KeyProvider};
 pub use scheme::{Hash, Misfit, Scheme, SignJob, Slice, sign_slice};
 pub use secret::Secret;
-pub use signer::{Deadline, KeyRef, SignError, Signer};
+pub use signer::{AtOnce, Deadline, Destination, KeyRef, SignError, Signer};
 pub use software::{DecryptError, KeyError, KeyFileError, OaepHash, PrivateKey, constant_time_eq};
 pub use tickets::{OVERHEAD as TICKET_OVERHEAD, TicketError, TicketKeys};

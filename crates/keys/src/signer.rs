@@ -30,6 +30,24 @@ pub enum SignError {
     Failed(String),
 }
 
+/// Where a key signs that is not in this process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Destination<'a> {
+    /// `KIND:WHICH`, as metrics write it: one of few, the same for all keys there.
+    pub name: &'a str,
+    /// How much it takes at once.
+    pub at_once: AtOnce,
+}
+
+/// Calls that are made of a destination at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AtOnce {
+    /// For each of its keys.
+    OfKey(usize),
+    /// For all of them together.
+    All(usize),
+}
+
 /// A private key that signs, wherever it lives: in this process, in a security module, elsewhere.
 pub trait Signer: Send + Sync + fmt::Debug {
     /// What kind of key it is.
@@ -88,6 +106,11 @@ pub trait Signer: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, SignError>> {
         let _ = (c, deadline);
         Box::pin(std::future::ready(Err(SignError::Failed("it decrypts nothing".to_owned()))))
+    }
+
+    /// Where it signs, for figures; `None` for a key that is in this process, or that does not know.
+    fn destination(&self) -> Option<Destination<'_>> {
+        None
     }
 
     /// The key itself, where it is in this process: its signatures are work of a processor and wait for nobody.

@@ -614,4 +614,16 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         Kind::List,
         "parameters of queries, fields of forms and members of JSON whose values are not recorded",
     ),
+    (
+        "telemetry.otlp_endpoint",
+        Kind::Text,
+        "the collector of the key service's traces (OTLP over HTTP), http://HOST:4318; empty: as \
+         OTEL_EXPORTER_OTLP_ENDPOINT says; `none`: nobody",
+    ),
+    ("telemetry.otlp_ca_file", Kind::Text, "certificates to trust for it; empty: the system's"),
+    (
+        "telemetry.otlp_share",
+        Kind::Number,
+        "the share of requests without a trace of their caller's that is told of, 0 to 1",
+    ),
 ];

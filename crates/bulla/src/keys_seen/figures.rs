@@ -34,6 +34,7 @@ pub(super) struct View {
     /// The busiest first.
     pub(super) tenants: Vec<Tenant>,
     pub(super) sites: Vec<Site>,
+    pub(super) destinations: Vec<Destination>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,6 +44,8 @@ pub(super) struct Opcode {
     pub(super) errors_per_s: f64,
     pub(super) refused_per_s: f64,
     pub(super) in_flight: f64,
+    /// Of those the ones that wait for their turn.
+    pub(super) queued: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
 }
@@ -100,6 +103,25 @@ pub(super) struct Site {
     pub(super) hedged_per_s: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
+    /// As a tenant's.
+    pub(super) littles_law_ratio: Option<f64>,
+}
+
+/// Security modules and key services of clouds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Destination {
+    pub(super) destination: String,
+    pub(super) requests_per_s: f64,
+    pub(super) errors_per_s: f64,
+    pub(super) refused_per_s: f64,
+    pub(super) in_flight: f64,
+    pub(super) in_flight_max: f64,
+    /// Calls at once: requests beyond wait for their turn.
+    pub(super) calls_max: f64,
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+    /// As a tenant's.
+    pub(super) littles_law_ratio: Option<f64>,
 }
 
 impl View {
@@ -127,6 +149,7 @@ impl View {
             classes: ["light", "medium", "heavy"].iter().map(|cost| class(rates, cost)).collect(),
             tenants: tenants(rates),
             sites: sites(rates),
+            destinations: destinations(rates),
         }
     }
 }
@@ -144,6 +167,7 @@ fn opcodes(rates: &Rates) -> Vec<Opcode> {
             errors_per_s: short(rates.sum("bulla_keyless_errors_total", &of)),
             refused_per_s: short(rates.sum("bulla_keyless_opcode_refusals_total", &of)),
             in_flight: rates.sum("bulla_keyless_requests_in_flight", &of),
+            queued: rates.sum("bulla_keyless_requests_queued", &of),
             p50_ms: rates.quantile(TOOK, &of, 0.5).map(ms),
             p99_ms: rates.quantile(TOOK, &of, 0.99).map(ms),
             opcode: opcode.to_owned(),
@@ -223,9 +247,32 @@ fn sites(rates: &Rates) -> Vec<Site> {
             hedged_per_s: second("hedged"),
             p50_ms: rates.quantile(TOOK, &of, 0.5).map(ms),
             p99_ms: rates.quantile(TOOK, &of, 0.99).map(ms),
+            littles_law_ratio: rates.worst("bulla_keyless_site_littles_law_ratio", &of).map(short),
         }
     };
     rates.values("bulla_keyless_site_nodes_up", "site").into_iter().map(one).collect()
+}
+
+fn destinations(rates: &Rates) -> Vec<Destination> {
+    const TOOK: &str = "bulla_keyless_destination_request_duration_seconds";
+    let count = format!("{TOOK}_count");
+    let one = |destination: &str| {
+        let of = [("destination", destination)];
+        let sum = |name: &str| rates.sum(name, &of);
+        Destination {
+            destination: destination.to_owned(),
+            requests_per_s: short(sum(&count)),
+            errors_per_s: short(sum("bulla_keyless_destination_errors_total")),
+            refused_per_s: short(sum("bulla_keyless_destination_refusals_total")),
+            in_flight: sum("bulla_keyless_destination_requests_in_flight"),
+            in_flight_max: sum("bulla_keyless_destination_requests_in_flight_max"),
+            calls_max: sum("bulla_keyless_destination_calls_max"),
+            p50_ms: rates.quantile(TOOK, &of, 0.5).map(ms),
+            p99_ms: rates.quantile(TOOK, &of, 0.99).map(ms),
+            littles_law_ratio: rates.worst("bulla_keyless_destination_littles_law_ratio", &of).map(short),
+        }
+    };
+    rates.values(&count, "destination").into_iter().map(one).collect()
 }
 
 fn over(sum: f64, count: f64) -> Option<f64> {
@@ -264,6 +311,7 @@ mod tests {
         assert_eq!(opcodes, ["ecdsa-sha256", "rsa-sha256"], "pings were none");
         let ecdsa = &view.opcodes[0];
         assert_eq!((ecdsa.requests_per_s, ecdsa.errors_per_s, ecdsa.refused_per_s), (150.0, 1.0, 2.0));
+        assert_eq!((ecdsa.in_flight, ecdsa.queued), (12.0, 9.0));
         // 300 more: 150 up to 32 µs, 294 up to 64 µs, all up to 128 µs.
         assert_eq!((ecdsa.p50_ms, ecdsa.p99_ms), (Some(0.032), Some(0.096)));
     }
@@ -287,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_cannot_be_asked_has_no_distance() {
+    fn a_site_that_cannot_be_asked_has_no_distance_and_destinations_stand_beside_sites() {
         let view = view();
         let sites: Vec<_> =
             view.sites.iter().map(|one| (one.site.as_str(), one.nodes_up, one.round_trip_ms)).collect();
@@ -298,6 +346,13 @@ mod tests {
             (10.0, 0.5, 0.0)
         );
         assert_eq!((frankfurt.in_flight, frankfurt.in_flight_max), (2.0, 12288.0));
+        assert_eq!((frankfurt.littles_law_ratio, view.sites[1].littles_law_ratio), (Some(3.5), None));
+        let [token] = view.destinations.as_slice() else { panic!("{:?}", view.destinations) };
+        assert_eq!((token.destination.as_str(), token.requests_per_s), ("pkcs11:web", 5.0));
+        assert_eq!((token.errors_per_s, token.refused_per_s, token.in_flight), (0.5, 1.0, 20.0));
+        assert_eq!((token.in_flight_max, token.calls_max), (4096.0, 8.0));
+        // Ten more, all between 8 and 16 ms.
+        assert_eq!((token.p50_ms, token.littles_law_ratio), (Some(12.0), Some(1.0)));
         assert_eq!((view.hedged_per_s, view.retried_per_s, view.out_of_budget_per_s), (0.5, 0.0, 1.0));
     }
 }

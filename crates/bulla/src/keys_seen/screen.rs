@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use comfy_table::{Cell, CellAlignment, Table};
 
-use super::figures::{Class, Opcode, Site, Tenant, View};
+use super::figures::{Class, Destination, Opcode, Site, Tenant, View};
 use super::reading::HINT;
 use crate::terminal::{Paint, clean, table};
 
@@ -32,6 +32,8 @@ pub(super) fn text(view: &View, paint: Paint, width: Option<u16>) -> String {
         view.tenants.len().saturating_sub(ROWS_MAX),
     );
     add(view.sites.len(), sites(&view.sites, paint, width), view.sites.len().saturating_sub(ROWS_MAX));
+    let missing = view.destinations.len().saturating_sub(ROWS_MAX);
+    add(view.destinations.len(), destinations(&view.destinations, paint, width), missing);
     parts.join("\n\n")
 }
 
@@ -72,7 +74,7 @@ fn summary(view: &View, paint: Paint) -> String {
 
 fn opcodes(all: &[Opcode], paint: Paint, width: Option<u16>) -> Table {
     let mut shown = new(
-        &["OPERATION", "REQUESTS/S", "ERRORS/S", "REFUSED/S", "IN FLIGHT", "P50 MS", "P99 MS"],
+        &["OPERATION", "REQUESTS/S", "ERRORS/S", "REFUSED/S", "IN FLIGHT", "WAITING", "P50 MS", "P99 MS"],
         paint,
         width,
     );
@@ -83,6 +85,7 @@ fn opcodes(all: &[Opcode], paint: Paint, width: Option<u16>) -> Table {
             figure(rate(one.errors_per_s)),
             figure(rate(one.refused_per_s)),
             figure(one.in_flight.to_string()),
+            figure(one.queued.to_string()),
             figure(maybe(one.p50_ms)),
             figure(maybe(one.p99_ms)),
         ]);
@@ -152,6 +155,7 @@ fn sites(all: &[Site], paint: Paint, width: Option<u16>) -> Table {
         "HEDGED/S",
         "P50 MS",
         "P99 MS",
+        "L/λW, 1 MIN",
     ];
     let mut shown = new(&head, paint, width);
     for one in all.iter().take(ROWS_MAX) {
@@ -168,6 +172,37 @@ fn sites(all: &[Site], paint: Paint, width: Option<u16>) -> Table {
             figure(rate(one.hedged_per_s)),
             figure(maybe(one.p50_ms)),
             figure(maybe(one.p99_ms)),
+            figure(maybe(one.littles_law_ratio)),
+        ]);
+    }
+    shown
+}
+
+fn destinations(all: &[Destination], paint: Paint, width: Option<u16>) -> Table {
+    let head = [
+        "DESTINATION",
+        "CALLS",
+        "REQUESTS/S",
+        "ERRORS/S",
+        "REFUSED/S",
+        "IN FLIGHT",
+        "P50 MS",
+        "P99 MS",
+        "L/λW, 1 MIN",
+    ];
+    let mut shown = new(&head, paint, width);
+    for one in all.iter().take(ROWS_MAX) {
+        shown.add_row([
+            name(&one.destination),
+            // What is under way beyond waits for its turn.
+            figure(format!("{}/{}", one.in_flight.min(one.calls_max), one.calls_max)),
+            figure(rate(one.requests_per_s)),
+            figure(rate(one.errors_per_s)),
+            figure(rate(one.refused_per_s)),
+            figure(format!("{}/{}", one.in_flight, one.in_flight_max)),
+            figure(maybe(one.p50_ms)),
+            figure(maybe(one.p99_ms)),
+            figure(maybe(one.littles_law_ratio)),
         ]);
     }
     shown
@@ -279,6 +314,26 @@ mod tests {
         let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[0][..5], ["CLASS", "BUSY", "WORKERS", "SIGNING", "WAITING"]);
         assert_eq!(rows[1][..6], ["medium", "100", "%", "2/2", "16", "30/2048"]);
+    }
+
+    /// Twenty requests to a token of eight sessions are eight calls, and twelve that wait.
+    #[test]
+    fn a_destination_has_no_more_calls_than_it_takes() {
+        let token = Destination {
+            destination: "pkcs11:web".to_owned(),
+            requests_per_s: 5.0,
+            errors_per_s: 0.0,
+            refused_per_s: 0.0,
+            in_flight: 20.0,
+            in_flight_max: 4_096.0,
+            calls_max: 8.0,
+            p50_ms: Some(12.0),
+            p99_ms: None,
+            littles_law_ratio: Some(1.0),
+        };
+        let shown = destinations(&[token], Paint(false), None).trim_fmt();
+        let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row[..6], ["pkcs11:web", "8/8", "5.0", "0", "0", "20/4096"]);
     }
 
     #[test]

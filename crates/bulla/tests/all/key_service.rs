@@ -505,5 +505,12 @@ fn keys_of_a_security_module_sign() {
     assert_eq!(sign(&mut stream, 0x01, &rsa, &c), (0xf0, clear));
     assert_eq!(sign(&mut stream, 0x01, &rsa, &c[1..]), (0xff, vec![1]), "no whole number");
     assert_eq!(sign(&mut stream, 0x01, &p256, &c), (0xff, vec![1]), "another algorithm's");
+    // What does not fit went to no token.
+    let figures = figures(&said);
+    for (name, value) in [("request_duration_seconds_count", 6), ("requests_in_flight", 0), ("calls_max", 8)]
+    {
+        let line = format!("bulla_keyless_destination_{name}{{destination=\"pkcs11:bulla\"}} {value}\n");
+        assert!(figures.contains(&line), "{line}: {figures}");
+    }
     assert_eq!(place.stop(), Some(0));
 }

@@ -101,5 +101,18 @@ fn a_key_of_aws_signs() {
         );
         assert!(figures.contains(&line), "{line}: {figures}");
     }
+    // Both keys, and all schemes, are one destination; what was held back came to nothing.
+    let of = "{destination=\"aws-kms:eu-west-1\"";
+    for (name, value) in [
+        (format!("request_duration_seconds_count{of}}}"), 5),
+        (format!("requests_in_flight{of}}}"), 0),
+        (format!("requests_in_flight_max{of}}}"), 8_192),
+        (format!("calls_max{of}}}"), 64),
+        (format!("errors_total{of},error=\"internal\"}}"), 1),
+        (format!("refusals_total{of},kind=\"key\"}}"), 0),
+    ] {
+        let line = format!("bulla_keyless_destination_{name} {value}\n");
+        assert!(figures.contains(&line), "{line}: {figures}");
+    }
     assert_eq!(place.stop(), Some(0));
 }

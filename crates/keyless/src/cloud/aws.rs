@@ -14,8 +14,12 @@ use serde_json::{Value, json};
 use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
 
 /// The message's length is that of `Sign`.
-const KIND: Kind =
-    Kind { name: "AWS KMS", needs: "kms:GetPublicKey and kms:Sign on the key", message_max: 4_096 };
+const KIND: Kind = Kind {
+    name: "AWS KMS",
+    short: "aws-kms",
+    needs: "kms:GetPublicKey and kms:Sign on the key",
+    message_max: 4_096,
+};
 /// The algorithms that are used here, in KMS's words. With MessageType DIGEST, PSS has a salt as long as its hash; that of Ed25519
 /// (RFC 8032) takes MessageType RAW.
 const ALGORITHMS: [(Scheme, &str); 10] = [
@@ -33,7 +37,10 @@ const ALGORITHMS: [(Scheme, &str); 10] = [
 
 /// KMS in one region, with credentials that all of its keys share. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct AwsKms(Arc<JsonService>);
+pub struct AwsKms {
+    service: Arc<JsonService>,
+    region: Arc<str>,
+}
 
 impl AwsKms {
     /// KMS of this region. Asks nobody but for credentials.
@@ -45,7 +52,8 @@ impl AwsKms {
         if region.is_empty() || !region.bytes().all(plain) {
             return Err(CloudKeyError::Name { key: region.to_owned(), problem: "it is no name of a region" });
         }
-        Ok(Self(Arc::new(JsonService::new(JsonProtocol::KMS, region, options, http).await)))
+        let service = JsonService::new(JsonProtocol::KMS, region, options, http).await;
+        Ok(Self { service: Arc::new(service), region: region.into() })
     }
 
     /// The key with this id, ARN or alias (`alias/NAME`), once KMS has given its public half. An alias is looked up now and never
@@ -59,15 +67,16 @@ impl AwsKms {
         }
         let question = json!({ "KeyId": key });
         let answer =
-            described(KIND, key, || self.0.ready(), || self.0.call("GetPublicKey", &question)).await?;
+            described(KIND, key, || self.service.ready(), || self.service.call("GetPublicKey", &question))
+                .await?;
         let found = found(&answer).ok_or_else(|| CloudKeyError::Unusable {
             service: KIND.name,
             key: key.to_owned(),
             problem: "has no public half that can be read".to_owned(),
         })?;
         let key_id = answer.get("KeyId").and_then(Value::as_str).unwrap_or(key).to_owned();
-        let service = Box::new(Kms { service: Arc::clone(&self.0), key_id });
-        CloudKey::new(key.to_owned(), KIND, found, service, calls)
+        let service = Box::new(Kms { service: Arc::clone(&self.service), key_id });
+        CloudKey::new((key.to_owned(), &self.region), KIND, found, service, calls)
     }
 }
 

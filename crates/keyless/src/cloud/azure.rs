@@ -20,6 +20,7 @@ use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described}
 
 const KIND: Kind = Kind {
     name: "Azure Key Vault",
+    short: "azure-key-vault",
     needs: "the role Key Vault Crypto User, or keys/get and keys/sign in the vault's access policy",
     // It signs digests alone.
     message_max: 0,
@@ -118,7 +119,8 @@ pub async fn open(
     vault.key = format!("{origin}/{pinned}");
     let found =
         found(&answer).ok_or_else(|| unusable("does not sign, or has no public half that can be read"))?;
-    CloudKey::new(key.key.clone(), KIND, found, Box::new(vault), calls)
+    let host = origin.split_once("://").map_or(origin, |(_, host)| host);
+    CloudKey::new((key.key.clone(), host), KIND, found, Box::new(vault), calls)
 }
 
 /// Origin and path, `keys/NAME[/VERSION]`.

@@ -19,6 +19,7 @@ use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described}
 /// No length of a message is documented: what our protocols carry is below it, or the service refuses it.
 const KIND: Kind = Kind {
     name: "Google Cloud KMS",
+    short: "gcp-kms",
     needs: "the role roles/cloudkms.signerVerifier on the key",
     message_max: usize::MAX,
 };
@@ -82,7 +83,9 @@ pub async fn open(
         key: key.version.clone(),
         problem: "has no public half that can be read".to_owned(),
     })?;
-    CloudKey::new(key.version, KIND, found, Box::new(version), calls)
+    // projects/P/locations/L/…
+    let location = key.version.split('/').nth(3).unwrap_or_default().to_owned();
+    CloudKey::new((key.version, &location), KIND, found, Box::new(version), calls)
 }
 
 fn is_version(name: &str) -> bool {

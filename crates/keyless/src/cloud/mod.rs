@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use keys::verify::{input_for_service, verifies};
-use keys::{Deadline, Hash, KeyType, Scheme, SignError, Signer};
+use keys::{AtOnce, Deadline, Destination, Hash, KeyType, Scheme, SignError, Signer};
 use outbound::cloud::ApiError;
 use outbound::pool::Verdict;
 use outbound::retry::{self, Policy};
@@ -130,6 +130,8 @@ struct Described {
 struct Kind {
     /// In errors and figures.
     name: &'static str,
+    /// In names of destinations.
+    short: &'static str,
     /// What it takes to sign, for whoever is refused.
     needs: &'static str,
     /// Octets of a message that it signs whole.
@@ -177,6 +179,7 @@ impl Calls {
 /// A private key that a service of a cloud holds.
 pub struct CloudKey {
     name: String,
+    destination: String,
     of: Kind,
     kind: KeyType,
     spki: Vec<u8>,
@@ -190,8 +193,9 @@ pub struct CloudKey {
 }
 
 impl CloudKey {
+    /// `place` is what all keys have in common that are asked for at one place: a region, a vault.
     fn new(
-        name: String,
+        (name, place): (String, &str),
         of: Kind,
         described: Described,
         service: Box<dyn Service>,
@@ -211,6 +215,7 @@ impl CloudKey {
             return Err(unusable("does not sign in any way that is used here"));
         }
         Ok(Self {
+            destination: format!("{}:{place}", of.short),
             name,
             of,
             kind,
@@ -357,6 +362,10 @@ impl Signer for CloudKey {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(self.sign_by(scheme, input, deadline))
+    }
+
+    fn destination(&self) -> Option<Destination<'_>> {
+        Some(Destination { name: &self.destination, at_once: AtOnce::OfKey(CALLS_PER_KEY_MAX) })
     }
 }
 

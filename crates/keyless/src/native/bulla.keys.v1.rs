@@ -27,6 +27,10 @@ pub struct SignRequest {
     /// connection, and signs nothing itself; what is passed on is passed on no further.
     #[prost(bytes = "vec", tag = "10")]
     pub node: ::prost::alloc::vec::Vec<u8>,
+    /// The name of the policy that the key must be sealed to: nothing is signed by a key that is sealed to another one, or to
+    /// none. Every node that the request comes to goes by what it knows itself. Empty: whatever it is.
+    #[prost(string, tag = "11")]
+    pub policy: ::prost::alloc::string::String,
     /// Which key: one of these.
     #[prost(oneof = "sign_request::Key", tags = "2, 3")]
     pub key: ::core::option::Option<sign_request::Key>,

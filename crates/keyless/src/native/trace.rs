@@ -5,6 +5,9 @@ use std::fmt;
 /// The name of its field.
 pub const TRACEPARENT: &str = "traceparent";
 
+/// Of `trace-flags` (section 3.2.2.5.1).
+const SAMPLED: u8 = 1;
+
 /// Which trace a request belongs to, and which span of it asked (W3C Trace Context, section 3.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TraceParent {
@@ -41,6 +44,18 @@ impl TraceParent {
     #[must_use]
     pub fn root(trace: u128, span: u64) -> Self {
         Self { trace: trace.max(1), parent: span.max(1), flags: 0 }
+    }
+
+    /// Whether its spans are told to whoever collects them.
+    #[must_use]
+    pub const fn is_sampled(&self) -> bool {
+        self.flags & SAMPLED != 0
+    }
+
+    /// The same trace, whose spans are told.
+    #[must_use]
+    pub const fn sampled(self) -> Self {
+        Self { flags: self.flags | SAMPLED, ..self }
     }
 
     pub(crate) const fn trace(&self) -> u128 {
@@ -87,6 +102,9 @@ mod tests {
     fn it_is_read_and_written() {
         let parent = TraceParent::parse(GIVEN).unwrap();
         assert_eq!(parent.to_string(), GIVEN);
+        assert!(parent.is_sampled() && parent.child(7).is_sampled());
+        let own = TraceParent::root(7, 9);
+        assert!(!own.is_sampled() && own.sampled().to_string().ends_with("9-01"));
         assert_eq!(parent.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(parent.parent_id(), "00f067aa0ba902b7");
         let later = format!("cc{}-what-the-future-brings", &GIVEN[2..]);

@@ -24,6 +24,8 @@ pub(crate) struct Asking<'a> {
     pub(crate) tenant: &'a str,
     /// Of the tenant, under way to one node.
     pub(crate) most: usize,
+    /// That the key must be sealed to; empty: any.
+    pub(crate) policy: &'a str,
     pub(crate) trace: Option<TraceParent>,
     /// Where to note who is asked.
     pub(crate) hops: Option<&'a Hops>,
@@ -161,6 +163,7 @@ impl RoutedKey {
             input: input.to_vec(),
             traceparent: asking.trace.map(|trace| trace.to_string()).unwrap_or_default(),
             tenant: asking.tenant.to_owned(),
+            policy: asking.policy.to_owned(),
             ..SignRequest::default()
         };
         let mut tries = FuturesUnordered::new();
@@ -380,7 +383,7 @@ impl Signer for RoutedKey {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         let (tenant, most) = (crate::tenant::DEFAULT, super::TENANT_IN_FLIGHT_MAX);
-        let asking = Asking { tenant, most, trace: None, hops: None, deadline };
+        let asking = Asking { tenant, most, policy: "", trace: None, hops: None, deadline };
         Box::pin(async move { Ok(self.ask(scheme, input, &asking).await?) })
     }
 }

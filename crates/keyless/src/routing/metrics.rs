@@ -1,10 +1,12 @@
 //! What is counted of requests to other nodes, by their site.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -13,6 +15,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::peer::{IN_FLIGHT_MAX, PeerError};
+use crate::flow::{Ratio, Watched};
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct SiteLabel {
@@ -52,6 +55,9 @@ struct Inner {
     errors: Family<ErrorLabels, Counter>,
     second_tries: Family<KindLabel, Counter>,
     site_second_tries: Family<SiteKindLabels, Counter>,
+    ratio: Family<SiteLabel, Ratio>,
+    /// Of the sites that have nodes now, for as long as they do.
+    flows: Mutex<HashMap<String, Weak<Watched>>>,
 }
 
 /// 128 µs to 8 s, doubling.
@@ -73,6 +79,8 @@ impl Default for RoutingMetrics {
             errors: Family::default(),
             second_tries: Family::default(),
             site_second_tries: Family::default(),
+            ratio: Family::default(),
+            flows: Mutex::default(),
         }))
     }
 }
@@ -136,6 +144,35 @@ impl RoutingMetrics {
             "Nodes asked as the second or third for one signature, by their site: retried or hedged",
             inner.site_second_tries.clone(),
         );
+        registry.register(
+            "bulla_keyless_site_littles_law_ratio",
+            "Requests under way over those begun times what they took, of the last minute, by site: 1 unless something \
+             waits that is not measured",
+            inner.ratio.clone(),
+        );
+    }
+
+    /// Looks at the requests to every site. One that has no nodes any more is shown no more.
+    pub(super) fn look(&self, now: Instant) {
+        self.0.flows.lock().retain(|site, flow| {
+            let flow = flow.upgrade();
+            match &flow {
+                Some(flow) => flow.look(now),
+                None => drop(self.0.ratio.remove(&SiteLabel { site: site.clone() })),
+            }
+            flow.is_some()
+        });
+    }
+
+    /// The requests to a site, over all of its nodes.
+    fn flow(&self, label: &SiteLabel) -> Arc<Watched> {
+        let mut flows = self.0.flows.lock();
+        if let Some(flow) = flows.get(&label.site).and_then(Weak::upgrade) {
+            return flow;
+        }
+        let flow = Arc::new(Watched::new(self.0.ratio.get_or_create(label).clone()));
+        flows.insert(label.site.clone(), Arc::downgrade(&flow));
+        flow
     }
 
     /// A request of another node of the pod is passed on.
@@ -158,6 +195,7 @@ impl RoutingMetrics {
             connections: self.0.connections.get_or_create(&label).clone(),
             relayed: self.0.relayed_by_others.get_or_create(&label).clone(),
             round_trip: self.0.round_trip.get_or_create(&label).clone(),
+            flow: self.flow(&label),
             site: label.site,
             all: self.clone(),
         }
@@ -179,6 +217,7 @@ pub(super) struct SiteMetrics {
     connections: Gauge,
     relayed: Counter,
     round_trip: Gauge<f64, AtomicU64>,
+    flow: Arc<Watched>,
     site: String,
     all: RoutingMetrics,
 }
@@ -186,10 +225,12 @@ pub(super) struct SiteMetrics {
 impl SiteMetrics {
     pub(super) fn began(&self) {
         self.in_flight.inc();
+        self.flow.began(Instant::now());
     }
 
     pub(super) fn ended(&self, took: Duration) {
         self.in_flight.dec();
+        self.flow.ended(Instant::now(), took);
         self.durations.observe(took.as_secs_f64());
     }
 
@@ -222,5 +263,41 @@ impl SiteMetrics {
     pub(super) fn reached(&self, change: i64) {
         self.nodes_up.inc_by(change);
         self.in_flight_max.inc_by(change * IN_FLIGHT_MAX as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+    use crate::flow::LOOK_EVERY;
+
+    fn ratio(metrics: &RoutingMetrics, site: &str) -> Option<f64> {
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        metrics.register(&mut registry);
+        encode(&mut text, &registry).unwrap();
+        let name = format!("bulla_keyless_site_littles_law_ratio{{site=\"{site}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok())
+    }
+
+    #[test]
+    fn requests_to_a_site_that_do_not_end_are_seen_over_all_of_its_nodes_until_these_are_gone() {
+        let metrics = RoutingMetrics::default();
+        let (first, second, other) = (metrics.of("paris"), metrics.of("paris"), metrics.of("oslo"));
+        first.began();
+        first.ended(Duration::ZERO);
+        metrics.look(Instant::now());
+        assert_eq!(ratio(&metrics, "paris").map(f64::round), Some(1.0));
+        // One at each of two nodes that has gone on for a minute when it is looked at.
+        (first.began(), second.began());
+        metrics.look(Instant::now() + LOOK_EVERY * 12);
+        let seen = ratio(&metrics, "paris").unwrap();
+        assert!((120.0..123.0).contains(&seen), "120 s under way, and none ended: {seen}");
+        assert_eq!(ratio(&metrics, "oslo"), Some(1.0));
+        drop((first, other));
+        metrics.look(Instant::now());
+        assert_eq!(ratio(&metrics, "oslo"), None);
+        assert!(ratio(&metrics, "paris").is_some(), "it has a node still");
     }
 }

@@ -297,6 +297,11 @@ impl Router {
         self.0.links.lock().told(node, reached);
     }
 
+    /// Looks at the requests to every site; every [`LOOK_EVERY`](crate::flow::LOOK_EVERY).
+    pub(crate) fn look(&self, now: Instant) {
+        self.0.metrics.look(now);
+    }
+
     /// Whether who presented this certificate is a node that lives.
     #[must_use]
     pub fn knows(&self, identity: &Identity) -> bool {

@@ -288,3 +288,172 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+    use futures_util::task::AtomicWaker;
+    use keys::{Hash, KeyRef, KeyType, PrivateKey, Scheme, Signer};
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+
+    use super::*;
+    use crate::server::{Options, Running, start};
+    use crate::wire::{Items, Ski, opcode};
+    use crate::{KeySet, Metrics};
+
+    /// Octets that fit on the way: nobody waits for the other side to read.
+    const WAY: usize = 32 << 20;
+
+    /// A stream that counts its writes and takes none while it is shut.
+    struct Counting {
+        inner: DuplexStream,
+        gate: Arc<Gate>,
+    }
+
+    #[derive(Default)]
+    struct Gate {
+        is_open: AtomicBool,
+        writes: AtomicUsize,
+        waker: AtomicWaker,
+    }
+
+    impl Gate {
+        fn open(&self) {
+            self.is_open.store(true, SeqCst);
+            self.waker.wake();
+        }
+    }
+
+    impl AsyncRead for Counting {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.inner).poll_read(context, into)
+        }
+    }
+
+    impl AsyncWrite for Counting {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            octets: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.gate.waker.register(context.waker());
+            if !self.gate.is_open.load(SeqCst) {
+                return Poll::Pending;
+            }
+            self.gate.writes.fetch_add(1, SeqCst);
+            Pin::new(&mut self.inner).poll_write(context, octets)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.inner).poll_flush(context)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.inner).poll_shutdown(context)
+        }
+    }
+
+    struct World {
+        running: Running,
+        client: DuplexStream,
+        gate: Arc<Gate>,
+        key: PrivateKey,
+        _folder: tempfile::TempDir,
+    }
+
+    impl World {
+        /// One connection that has asked for all of that, in one write, before anything is read of it.
+        async fn asked(count: u32, items: impl Fn(Ski) -> Items<'static>) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let socket = Some(folder.path().join("keys.sock"));
+            let options = Options { socket, processors: 1, ..Options::default() };
+            let key = PrivateKey::generate(KeyType::P256).unwrap();
+            let keys = KeySet::default();
+            keys.put("folder", vec![Arc::new(key.clone()) as KeyRef]);
+            let running = start(options, keys, Metrics::default()).await.unwrap();
+            let (mut client, server) = duplex(WAY);
+            let mut messages = Vec::new();
+            for id in 0..count {
+                items(Ski::of_spki(key.spki())).encode(id, &mut messages).unwrap();
+            }
+            client.write_all(&messages).await.unwrap();
+            let gate = Arc::new(Gate::default());
+            let stream = Counting { inner: server, gate: Arc::clone(&gate) };
+            let (shared, minute) = (Arc::clone(&running.shared), Duration::from_secs(60));
+            let serving =
+                serve(Arc::clone(&shared), stream, Identity::socket(), minute, CancellationToken::new());
+            shared.run(async move { serving.await.name() });
+            Self { running, client, gate, key, _folder: folder }
+        }
+
+        /// The replies to so many requests, each once; their payloads.
+        async fn replies(&mut self, count: usize) -> Vec<Vec<u8>> {
+            let (mut octets, mut payloads) = (Vec::new(), vec![None; count]);
+            let mut start = 0;
+            while payloads.iter().any(Option::is_none) {
+                assert!(self.client.read_buf(&mut octets).await.unwrap() > 0, "it is closed");
+                while let Some((header, body)) = wire::first(&octets[start..]) {
+                    let items = Items::parse(body).unwrap();
+                    assert_ne!(items.opcode, opcode::ERROR, "{:?}", items.payload);
+                    let before = payloads[header.id as usize].replace(items.payload.to_vec());
+                    assert!(before.is_none(), "{} is answered twice", header.id);
+                    start += HEADER + body.len();
+                }
+            }
+            payloads.into_iter().flatten().collect()
+        }
+
+        async fn stop(self) {
+            drop(self.client);
+            assert!(self.running.stop().await);
+        }
+    }
+
+    /// What is answered as it is read: a write has what one round of reading holds.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn replies_to_what_was_read_at_once_are_one_write() {
+        const MANY: usize = 4_096;
+        let ping = |_| Items { opcode: opcode::PING, payload: b"?", ..Items::default() };
+        let mut world = World::asked(MANY as u32, ping).await;
+        world.gate.open();
+        let replies = world.replies(MANY).await;
+        assert!(replies.iter().all(|payload| payload == b"?"));
+        let writes = world.gate.writes.load(SeqCst);
+        println!("{MANY} replies in {writes} writes");
+        assert!(writes <= MANY / 32, "{writes} writes");
+        world.stop().await;
+    }
+
+    /// What ends while the peer takes nothing waits in one place, however it came there: the write that was begun, one for all the rest,
+    /// and one where the last reply is put there just now.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn signatures_that_end_while_nothing_is_taken_are_three_writes_at_most() {
+        const MANY: usize = 2_048;
+        let sign = |ski| Items { opcode: 0x15, ski: Some(ski), payload: &[7; 32], ..Items::default() };
+        let mut world = World::asked(MANY as u32, sign).await;
+        let light = crate::stage::Cost::Light;
+        let all_done = async {
+            let shared = &world.running.shared;
+            let tenant = shared.tenants.named(crate::tenant::DEFAULT);
+            while shared.stage.figures(light).done < MANY as u64 || tenant.counters().in_flight.get() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(180), all_done).await.unwrap();
+        assert_eq!(world.gate.writes.load(SeqCst), 0);
+        world.gate.open();
+        let replies = world.replies(MANY).await;
+        let writes = world.gate.writes.load(SeqCst);
+        println!("{MANY} replies in {writes} writes");
+        assert!((2..=3).contains(&writes), "{writes} writes for {MANY} replies");
+        let scheme = Scheme::Ecdsa(Hash::Sha256);
+        let (spki, kind) = (world.key.spki(), world.key.key_type());
+        assert!(keys::verify::verifies(spki, kind, scheme, &[7; 32], &replies[MANY / 2]));
+        world.stop().await;
+    }
+}

@@ -1,6 +1,5 @@
 //! One request under way, by whichever protocol it came: what is counted of it, what is traced of it, why it failed.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,7 +13,7 @@ use crate::metrics::{Metrics, Refusal};
 use crate::native::TraceParent;
 use crate::routing::{RelayError, RouteError};
 use crate::tenant::Tenant;
-use crate::traces::{self, End, Hops, HopsDone, Kind, Record, SLOW};
+use crate::traces::{self, End, Hops, HopsDone, Kind, Record, SLOW, random};
 use crate::wire::ErrorCode;
 
 /// Why a request was not done.
@@ -61,6 +60,12 @@ pub(super) enum Failure {
     /// The key failed.
     #[error("the key cannot sign this: {0}")]
     Broken(String),
+    /// The key is not sealed to the policy that was asked for; what it is sealed to.
+    #[error("the key is not sealed to the policy that was asked for: it is sealed to {}", sealed_to(.0.as_deref()))]
+    Policy(Option<Arc<str>>),
+    /// So says the node that was asked.
+    #[error("{0}")]
+    PolicyElsewhere(String),
     /// RSA without padding.
     #[error("nothing is decrypted here")]
     NoDecryption,
@@ -73,6 +78,10 @@ pub(super) enum Failure {
     /// The service stops.
     #[error("the key service is stopping")]
     Stopping,
+}
+
+fn sealed_to(policy: Option<&str>) -> String {
+    policy.map_or_else(|| "none".to_owned(), |policy| format!("{policy:?}"))
 }
 
 impl Failure {
@@ -93,6 +102,9 @@ impl Failure {
             | Self::Cancelled
             | Self::Relay(_)
             | Self::Unavailable(_)
+            // No message of that protocol names a policy.
+            | Self::Policy(_)
+            | Self::PolicyElsewhere(_)
             | Self::NoSealing
             | Self::Ticket(TicketError::Library)
             | Self::Stopping => ErrorCode::Internal,
@@ -117,7 +129,10 @@ impl Failure {
             Self::Relay(RelayError::Late) => Code::DeadlineExceeded,
             Self::Relay(RelayError::NoWay | RelayError::Lost) => Code::Unavailable,
             Self::Unavailable(_) | Self::Stopping => Code::Unavailable,
-            Self::NoSealing | Self::Ticket(TicketError::Retired) => Code::FailedPrecondition,
+            Self::Policy(_)
+            | Self::PolicyElsewhere(_)
+            | Self::NoSealing
+            | Self::Ticket(TicketError::Retired) => Code::FailedPrecondition,
             Self::Broken(_) | Self::Ticket(TicketError::Library) => Code::Internal,
         }
     }
@@ -140,6 +155,10 @@ impl From<RouteError> for Failure {
             RouteError::Late(who) => Self::LateElsewhere(who),
             RouteError::Overloaded(_) => Self::Overloaded(Refusal::Destination),
             RouteError::Nobody | RouteError::Unavailable(_) => Self::Unavailable(error.to_string()),
+            // Nothing else of what nodes are asked has a condition.
+            RouteError::Refused { ref status, .. } if status.code() == Code::FailedPrecondition => {
+                Self::PolicyElsewhere(error.to_string())
+            }
             RouteError::Refused { .. } => Self::Broken(error.to_string()),
         }
     }
@@ -173,6 +192,8 @@ pub(super) struct Entry {
     /// The tenant's requests under way when it came, it included.
     in_flight: i64,
     queued: Option<Duration>,
+    /// It waits for its turn.
+    waits: bool,
     span: Span,
     /// The stage it is in: queue, then sign.
     stage: Span,
@@ -182,6 +203,8 @@ pub(super) struct Entry {
     key: Option<KeyName>,
     request_id: Option<Box<str>>,
     passed: Option<Passed>,
+    /// Its spans are sent to whoever collects them.
+    is_exported: bool,
     open: bool,
 }
 
@@ -192,6 +215,7 @@ impl Entry {
         metrics.began(place);
         let in_flight = tenant.began(began);
         let Origin { span, trace, key, request_id } = origin;
+        let is_exported = metrics.traces().wants(trace.as_ref());
         Self {
             metrics,
             tenant,
@@ -199,6 +223,7 @@ impl Entry {
             began,
             in_flight,
             queued: None,
+            waits: false,
             span: span.unwrap_or_else(Span::none),
             stage: Span::none(),
             held: None,
@@ -206,6 +231,7 @@ impl Entry {
             key,
             request_id,
             passed: None,
+            is_exported,
             open: true,
         }
     }
@@ -229,16 +255,25 @@ impl Entry {
     /// It waits for its turn from now on, and holds so many octets, if its message is long.
     pub(super) fn queue(&mut self, held: Option<Held>) {
         self.held = held;
+        self.waits = true;
+        self.metrics.queued(self.place);
         self.stage = self.child("queue");
     }
 
     /// Its turn has come. Says how long it waited.
     pub(super) fn taken(&mut self) -> Duration {
+        self.wait_no_more();
         let queued = self.began.elapsed();
         self.queued = Some(queued);
         self.tenant.counters().queued.observe(queued.as_secs_f64());
         self.stage = self.child("sign");
         queued
+    }
+
+    fn wait_no_more(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.metrics.unqueued(self.place);
+        }
     }
 
     /// It goes to another node, as this span of its trace; of one of its own where the caller has none. Who is asked is to be
@@ -247,6 +282,7 @@ impl Entry {
         let span = random();
         let passed = match &self.trace {
             Some(trace) => trace.child(span),
+            None if self.is_exported => TraceParent::root(random_trace(), span).sampled(),
             None => TraceParent::root(random_trace(), span),
         };
         if !self.span.is_disabled() {
@@ -291,6 +327,7 @@ impl Entry {
         if !std::mem::take(&mut self.open) {
             return;
         }
+        self.wait_no_more();
         (self.stage, self.held) = (Span::none(), None);
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
@@ -302,13 +339,14 @@ impl Entry {
         self.keep(took, failed, gone);
     }
 
-    /// Keeps what became of it, where somebody may ask: what failed or took long, and what has a name. What was refused at once
+    /// Keeps what became of it, where somebody may ask, and has its spans sent, where they are wanted. Kept is what failed or took long, and what has a name. What was refused at once
     /// comes in crowds, and must not take the places of other failures.
     fn keep(&mut self, took: Duration, failed: Option<(&'static str, &Failure)>, gone: bool) {
         let is_refusal = matches!(failed, Some((_, Failure::Overloaded(_))));
         let is_notable = took >= SLOW || (failed.is_some() && !is_refusal);
         let has_name = self.trace.is_some() || self.passed.is_some() || self.request_id.is_some();
-        if !is_notable && !has_name {
+        let is_kept = is_notable || has_name;
+        if !is_kept && !self.is_exported {
             return;
         }
         let known = self.passed.as_ref().map(|passed| passed.as_span);
@@ -332,7 +370,13 @@ impl Entry {
             hops: self.passed.as_ref().map(|passed| Box::new(HopsDone::of(&passed.hops))),
             end,
         };
-        self.metrics.traces().keep(if is_notable { Kind::Notable } else { Kind::Other }, record);
+        let traces = self.metrics.traces();
+        if self.is_exported {
+            traces.export(&record);
+        }
+        if is_kept {
+            traces.keep(if is_notable { Kind::Notable } else { Kind::Other }, record);
+        }
     }
 }
 
@@ -342,11 +386,47 @@ impl Drop for Entry {
     }
 }
 
-/// For names of spans: unlike each other, secret to nobody.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
 fn random_trace() -> u128 {
     u128::from(random()) << 64 | u128::from(random())
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::operation::OPERATIONS;
+    use crate::tenant::{DEFAULT, Tenants};
+
+    #[test]
+    fn a_request_waits_from_when_it_is_queued_until_its_turn_or_its_end() {
+        let metrics = Metrics::default();
+        let tenants = Tenants::new(metrics.clone(), 1);
+        let place = OPERATIONS.iter().position(|(_, name, _)| *name == "ed25519").unwrap();
+        let entry = || Entry::new(metrics.clone(), tenants.named(DEFAULT), place, Origin::default());
+        let figures = || {
+            let (mut registry, mut text) = (Registry::default(), String::new());
+            metrics.register(&mut registry);
+            encode(&mut text, &registry).unwrap();
+            let of = |name: &str| {
+                let name = format!("bulla_keyless_requests_{name}{{opcode=\"ed25519\"}} ");
+                text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(-1)
+            };
+            (of("in_flight"), of("queued"))
+        };
+        let (mut signed, mut late, mut gone, refused) = (entry(), entry(), entry(), entry());
+        assert_eq!(figures(), (4, 0));
+        [&mut signed, &mut late, &mut gone].into_iter().for_each(|entry| entry.queue(None));
+        assert_eq!(figures(), (4, 3));
+        signed.taken();
+        assert_eq!(figures(), (4, 2), "it is being signed");
+        late.taken();
+        late.failed(&Failure::Late, "internal");
+        drop(gone);
+        assert_eq!(figures(), (2, 0));
+        signed.done();
+        drop(refused);
+        assert_eq!(figures(), (0, 0), "each is counted off once");
+    }
 }

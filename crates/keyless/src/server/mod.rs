@@ -27,11 +27,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::KeySet;
+use crate::flow::LOOK_EVERY;
 use crate::key_set::Places;
 use crate::metrics::Metrics;
 use crate::routing::Router;
 use crate::stage::Stage;
-use crate::tenant::{Identity, LOOK_EVERY, TenantError, TenantOptions, Tenants};
+use crate::tenant::{Identity, TenantError, TenantOptions, Tenants};
 use door::{Door, accept_tcp, accept_unix};
 use socket::Bound;
 use tls::Configs;
@@ -275,13 +276,13 @@ enum Protocol {
     Nodes,
 }
 
-/// Holds every tenant's L = λW against itself until the server stops.
+/// Holds L = λW against itself, of every tenant and of everybody who is asked, until the server stops.
 async fn look_at_flows(shared: Arc<Shared>) {
     let _live = telemetry::tasks::guard("keyless-flows");
     loop {
         tokio::select! {
             () = shared.stopping.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => shared.tenants.look(Instant::now()),
+            () = tokio::time::sleep(LOOK_EVERY) => shared.look_at_flows(Instant::now()),
         }
     }
 }
@@ -364,6 +365,14 @@ impl Shared {
     /// Whether somebody who comes as a node is one, still; who does not is let in by its certificate alone.
     fn lets_in(&self, identity: &Identity) -> bool {
         !identity.is_node() || self.router().is_some_and(|router| router.knows(identity))
+    }
+
+    fn look_at_flows(&self, now: Instant) {
+        self.tenants.look(now);
+        self.metrics.destinations().look(now);
+        if let Some(nodes) = &self.options.nodes {
+            nodes.router.look(now);
+        }
     }
 
     /// Until somebody who came as a node is none any more.

@@ -7,7 +7,7 @@ use tracing::{Level, Span};
 use super::Shared;
 use super::entry::{Entry, Failure, Origin};
 use super::outbox::{Outbox, Ticket};
-use super::work::Caller;
+use super::work::{Caller, Terms};
 use crate::ELSEWHERE_PER_KEY_MAX;
 use crate::key_set::KeyName;
 use crate::metrics::Refusal;
@@ -64,7 +64,7 @@ impl Shared {
                 self.decrypt(caller, name, input, None);
             }),
             Operation::Sign(scheme) => self.by_key(ticket, items, |caller, name, input| {
-                self.sign(caller, name, scheme, input, None);
+                self.sign(caller, name, scheme, input, Terms::default());
             }),
         }
     }

@@ -16,7 +16,7 @@ use x509::SpkiHash;
 use super::Shared;
 use super::entry::{Entry, Failure, Origin};
 use super::replies::{Inbox, Outcome, Unread};
-use super::work::Caller;
+use super::work::{Caller, Terms};
 use crate::Key;
 use crate::key_set::KeyName;
 use crate::metrics::Refusal;
@@ -111,7 +111,8 @@ impl Keys {
             let node = request.node.as_slice().try_into().map_or(NodeId([0; 16]), NodeId);
             return self.shared.relay(call, self.client.identity(), node, request, due);
         }
-        self.shared.sign(Caller::Native(call), name, scheme, request.input.into(), due);
+        let terms = Terms { due, policy: &request.policy };
+        self.shared.sign(Caller::Native(call), name, scheme, request.input.into(), terms);
     }
 
     /// Nodes have each other sign, and nothing else.

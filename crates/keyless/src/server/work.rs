@@ -12,8 +12,10 @@ use super::entry::{Entry, Failure};
 use super::outbox::Ticket;
 use super::replies::Call;
 use crate::Key;
+use crate::destination::Way;
 use crate::key_set::KeyName;
 use crate::metrics::Refusal;
+use crate::native::code_name;
 use crate::native::proto::SignRequest;
 use crate::routing::{Asking, NodeId, RelayError};
 use crate::stage::{Asker, Cost, Job, StageError};
@@ -58,6 +60,15 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Relaxed);
     }
+}
+
+/// What a caller says beside what is to be signed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Terms<'a> {
+    /// When it is due, where it is said.
+    pub(super) due: Option<Instant>,
+    /// The policy that the key must be sealed to; any where it is empty.
+    pub(super) policy: &'a str,
 }
 
 /// Whoever waits for an answer. It gets one in any case: dropped, it says that the service stops.
@@ -175,19 +186,22 @@ impl Shared {
         name: KeyName,
         scheme: Scheme,
         input: Box<[u8]>,
-        due: Option<Instant>,
+        terms: Terms<'_>,
     ) {
         let tenant = Arc::clone(caller.entry().tenant());
         let key = match self.key_for(&caller, name) {
             Ok(key) => key,
             Err(failure) => return caller.fail(failure),
         };
+        if !terms.policy.is_empty() && !key.is_under(terms.policy) {
+            return caller.fail(Failure::Policy(key.policy.clone()));
+        }
         // Before the key is touched: under another kind of key the signature would be one over what the caller chose for
         // another algorithm.
         if let Err(misfit) = scheme.check(key.kind, input.len()) {
             return caller.fail(Failure::Misfit(misfit));
         }
-        let deadline = self.deadline(&caller, &key, due);
+        let deadline = self.deadline(&caller, &key, terms.due);
         if deadline <= Instant::now() {
             return caller.fail(Failure::Late);
         }
@@ -198,7 +212,8 @@ impl Shared {
         }
         caller.entry_mut().queue(held.flatten());
         let Some(here) = key.here.clone() else {
-            return self.ask_elsewhere(caller, key, Wanted::Signature(scheme), input, deadline);
+            let policy = key.policy.clone().filter(|_| !terms.policy.is_empty());
+            return self.ask_elsewhere(caller, key, Wanted::Signature(scheme, policy), input, deadline);
         };
         let cost = if input.len() > LONG && key.cost == Cost::Light { Cost::Medium } else { key.cost };
         let job = Job { key: here, scheme, input, deadline, line: tenant.line(), asker: caller };
@@ -286,9 +301,15 @@ impl Shared {
             let (trace, hops) = call.entry.passed_on();
             let tenant = Arc::clone(call.entry.tenant());
             let most = tenant.of_node_max();
-            let asking =
-                Asking { tenant: tenant.name(), most, trace: Some(trace), hops: Some(&hops), deadline };
-            let message = SignRequest { node: Vec::new(), traceparent: trace.to_string(), ..request };
+            let asking = Asking {
+                tenant: tenant.name(),
+                most,
+                trace: Some(trace),
+                hops: Some(&hops),
+                policy: &request.policy,
+                deadline,
+            };
+            let message = SignRequest { node: Vec::new(), traceparent: trace.to_string(), ..request.clone() };
             let relaying = router.relay(node, message, &asking);
             let done = tokio::select! {
                 biased;
@@ -312,14 +333,19 @@ impl Shared {
         input: Box<[u8]>,
         deadline: Instant,
     ) {
+        let way = key.way(&self.metrics);
+        let refuse = |caller: Caller, refusal| {
+            way.iter().for_each(|way| way.refused(refusal));
+            caller.fail(Failure::Overloaded(refusal));
+        };
         let of_key = match key.place(caller.entry().tenant(), caller.is_node()) {
             Ok(place) => place,
-            Err(refusal) => return caller.fail(Failure::Overloaded(refusal)),
+            Err(refusal) => return refuse(caller, refusal),
         };
         let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
-            return caller.fail(Failure::Overloaded(Refusal::Elsewhere));
+            return refuse(caller, Refusal::Elsewhere);
         };
-        let counted = self.metrics.elsewhere();
+        let (counted, asked) = (self.metrics.elsewhere(), way.map(Way::began));
         self.tracker.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-elsewhere");
             let _places = (of_key, of_all, counted);
@@ -334,17 +360,23 @@ impl Shared {
                 () = gone => None,
                 done = tokio::time::timeout_at(end.into(), asking) => Some(done),
             };
+            let done = done.map(|done| done.unwrap_or(Err(Failure::Late)));
+            if let (Some(asked), Some(Err(failure))) = (&asked, &done) {
+                asked.failed(code_name(failure.grpc()));
+            }
+            // Before the answer: who has it may ask for figures.
+            drop(asked);
             if let Some(done) = done {
-                caller.end(done.unwrap_or(Err(Failure::Late)));
+                caller.end(done);
             }
         });
     }
 }
 
 /// What is wanted of a key that somebody else holds.
-#[derive(Clone, Copy)]
 enum Wanted {
-    Signature(Scheme),
+    /// By a key under this policy, where it is said.
+    Signature(Scheme, Option<Arc<str>>),
     Decryption,
 }
 
@@ -356,8 +388,8 @@ async fn elsewhere(
     input: &[u8],
     deadline: Instant,
 ) -> Result<Vec<u8>, Failure> {
-    let scheme = match wanted {
-        Wanted::Signature(scheme) => scheme,
+    let (scheme, policy) = match wanted {
+        Wanted::Signature(scheme, policy) => (scheme, policy),
         Wanted::Decryption => return Ok(key.signer.decrypt_raw(input, deadline).await?.to_vec()),
     };
     let Some(route) = &key.route else { return Ok(key.signer.sign_digest(scheme, input, deadline).await?) };
@@ -365,6 +397,8 @@ async fn elsewhere(
     let (trace, hops) = entry.passed_on();
     let tenant = Arc::clone(entry.tenant());
     let most = tenant.of_node_max();
-    let asking = Asking { tenant: tenant.name(), most, trace: Some(trace), hops: Some(&hops), deadline };
+    let policy = policy.as_deref().unwrap_or_default();
+    let asking =
+        Asking { tenant: tenant.name(), most, policy, trace: Some(trace), hops: Some(&hops), deadline };
     Ok(route.ask(scheme, input, &asking).await?)
 }

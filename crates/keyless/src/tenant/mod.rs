@@ -5,7 +5,6 @@
 //! stay, and every connection goes by what holds now from its next request on.
 
 mod counts;
-mod flow;
 mod identity;
 mod rights;
 
@@ -20,16 +19,15 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use parking_lot::{Mutex, RwLock};
 
 use crate::fair::SHARE_MAX;
+use crate::flow::Watched;
 use crate::metrics::{Metrics, Refusal, TenantCounters};
 use crate::routing;
 use crate::stage::{Asker, Stage};
 use crate::{ELSEWHERE_PER_KEY_MAX, Key};
-use flow::Flow;
 use identity::Pattern;
 use rights::Rights;
 
 pub(crate) use counts::Counts;
-pub(crate) use flow::LOOK_EVERY;
 pub use identity::Identity;
 
 /// The tenant of clients that are nobody else's.
@@ -238,18 +236,14 @@ impl Tenant {
     pub(crate) fn began(&self, now: Instant) -> i64 {
         self.account.counters.requests.inc();
         self.account.counters.in_flight.inc();
-        let mut flow = self.account.flow.lock();
-        flow.step(now, 1);
-        flow.in_flight
+        self.account.flow.began(now)
     }
 
     /// A request that took so long has ended.
     pub(crate) fn ended(&self, now: Instant, took: Duration) {
         self.account.counters.in_flight.dec();
         self.account.counters.took.inc_by(took.as_secs_f64());
-        let mut flow = self.account.flow.lock();
-        flow.step(now, -1);
-        flow.took += took;
+        self.account.flow.ended(now, took);
     }
 
     /// Whether a request is within its limits, where so many are under way with it.
@@ -277,14 +271,14 @@ impl fmt::Debug for Tenant {
 struct Account {
     line: usize,
     counters: TenantCounters,
-    flow: Mutex<Flow>,
+    flow: Watched,
     connections: AtomicUsize,
     octets: AtomicUsize,
 }
 
 impl Account {
     fn new(line: usize, counters: TenantCounters) -> Arc<Self> {
-        let flow = Mutex::new(Flow::new(Instant::now()));
+        let flow = Watched::new(counters.ratio.clone());
         let (connections, octets) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Arc::new(Self { line, counters, flow, connections, octets })
     }
@@ -420,12 +414,11 @@ impl Tenants {
         Arc::clone(table.by_name.get(name).unwrap_or(&table.default))
     }
 
-    /// Looks at every tenant's flow; every [`LOOK_EVERY`].
+    /// Looks at every tenant's flow; every [`LOOK_EVERY`](crate::flow::LOOK_EVERY).
     pub(crate) fn look(&self, now: Instant) {
         let table = Arc::clone(&self.table.read());
         for tenant in &table.tenants {
-            let ratio = tenant.account.flow.lock().ratio(now);
-            tenant.account.counters.ratio.set(ratio);
+            tenant.account.flow.look(now);
         }
     }
 }

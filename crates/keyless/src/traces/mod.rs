@@ -4,12 +4,13 @@
 //! way, so that none pushes out what is kept of the others. Whoever ends a request never waits here: where every ring that it tries is
 //! in somebody's hands, the request is not kept, and counted.
 
+mod export;
 mod record;
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,7 +18,10 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
+use telemetry::spans::Spans;
 
+use crate::native::TraceParent;
+pub(crate) use export::random;
 use record::RecordView;
 pub(crate) use record::{End, HopNumber, Hops, HopsDone, Record, failure};
 
@@ -48,6 +52,10 @@ struct Inner {
     notable: Rings,
     others: Rings,
     dropped: Counter,
+    /// Where spans go, where somebody collects them.
+    export: OnceLock<Spans>,
+    /// Requests that were asked whether they are wanted there.
+    numbers: AtomicU64,
 }
 
 /// Which ring a request is kept in.
@@ -165,6 +173,29 @@ impl Traces {
             trace == Some(record.trace) || record.request_id.as_deref().is_some_and(|own| own == id)
         };
         self.0.notable.all().chain(self.0.others.all()).filter(is_it).collect()
+    }
+
+    /// Has spans of requests sent: of those whose caller wants it for the whole trace, and of the share of the others.
+    pub fn export_to(&self, spans: &Spans) {
+        // Once: a service has one collector.
+        let _ = self.0.export.set(spans.clone());
+    }
+
+    /// Whether spans of a request that came with this are to be sent.
+    pub(crate) fn wants(&self, caller: Option<&TraceParent>) -> bool {
+        let Some(spans) = self.0.export.get() else { return false };
+        let number = || self.0.numbers.fetch_add(1, Relaxed);
+        match caller {
+            Some(caller) => caller.is_sampled(),
+            None => spans.wants(number()),
+        }
+    }
+
+    /// Has spans of a request sent that is over.
+    pub(crate) fn export(&self, record: &Record) {
+        if let Some(spans) = self.0.export.get() {
+            spans.put(export::spans(record));
+        }
     }
 
     pub(crate) fn keep(&self, kind: Kind, record: Record) {

@@ -22,13 +22,13 @@ pub(crate) struct Hops {
 
 /// One node that was asked.
 #[derive(Clone, Debug)]
-struct Hop {
-    node: String,
-    site: String,
-    why: &'static str,
-    after: Duration,
+pub(super) struct Hop {
+    pub(super) node: String,
+    pub(super) site: String,
+    pub(super) why: &'static str,
+    pub(super) after: Duration,
     /// How long it took, and why it was in vain; `None` while nothing came of it.
-    end: Option<(Duration, Option<&'static str>)>,
+    pub(super) end: Option<(Duration, Option<&'static str>)>,
 }
 
 /// Which of the nodes asked.
@@ -98,7 +98,7 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub(crate) struct HopsDone {
     /// Until the first was asked: for a connection to one. `None` when there was none.
-    connect: Option<Duration>,
+    pub(super) connect: Option<Duration>,
     /// From then on.
     wire: Option<Duration>,
     all: Vec<Hop>,
@@ -110,6 +110,11 @@ impl HopsDone {
         let connect = all.first().map(|hop| hop.after);
         let wire = connect.map(|connect| hops.since.elapsed().saturating_sub(connect));
         Self { connect, wire, all }
+    }
+
+    /// Those asked, in the order in which they were.
+    pub(super) fn all(&self) -> &[Hop] {
+        &self.all
     }
 
     #[cfg(test)]
@@ -206,11 +211,15 @@ impl Hop {
             why: self.why,
             after_us: micros(self.after),
             took_us: self.end.map(|(took, _)| micros(took)),
-            outcome: match self.end {
-                None => "taken-back",
-                Some((_, None)) => "done",
-                Some((_, Some(error))) => error,
-            },
+            outcome: self.outcome(),
+        }
+    }
+
+    pub(super) fn outcome(&self) -> &'static str {
+        match self.end {
+            None => "taken-back",
+            Some((_, None)) => "done",
+            Some((_, Some(error))) => error,
         }
     }
 }

@@ -199,6 +199,19 @@ async fn the_nearest_node_that_holds_the_key_signs() {
     world.stop().await;
 }
 
+/// The service looks by itself, every five seconds: nothing here is decided by when.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_to_a_site_that_do_not_end_are_seen() {
+    let world = World::new(&[0]).await;
+    world.gates.set(0, false);
+    let (client, asked) = (world.front.client(), request(0, &world.key, EC, &[1; 32]));
+    let asked = tokio::spawn(async move { client.sign(asked, patient()).await });
+    until(|| world.front.figure("bulla_keyless_site_littles_law_ratio{site=\"site-2\"}") > 2.0).await;
+    world.gates.set(0, true);
+    asked.await.unwrap().unwrap();
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_joins_is_asked_and_one_that_dies_is_not() {
     let world = World::unconnected(&[0, 0], Options::default).await;
@@ -590,4 +603,59 @@ async fn the_callers_trace_goes_along_from_span_to_span() {
     let (_, span) = wire.split_once("span_id=\"").unwrap();
     let parent = format!("parent_id=\"{}\"", &span[..16]);
     assert!(with(&parent).iter().any(|line| line.contains("stage=\"sign\"")), "no {parent} in {text}");
+}
+
+/// What is asked for under the name of a policy is signed by a key that is sealed to that one: as the node knows it that is asked, and
+/// as every other one does that it asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_signs_under_the_policy_that_it_is_sealed_to_and_under_no_other() {
+    fn options() -> Options {
+        let socket = TenantOptions { keys: vec!["shop".to_owned()], ..TenantOptions::new("socket") };
+        Options { tenants: vec![socket], ..Options::default() }
+    }
+    let world = World::with(&[0], options).await;
+    let (front, other) = (&world.front.keys, &world.others[0].keys);
+    let sealed =
+        |name: &str, source: Source, policy: &str| vec![(name.to_owned(), source, Some(policy.into()))];
+    let routed = Arc::new(world.front.router.key(&world.holders, world.key.spki()).unwrap());
+    let held = Source::Sealed(world.held[0].clone() as KeyRef);
+    front.put_sealed("routed", sealed("shop", Source::Routed(Arc::clone(&routed)), "europe"));
+    other.put_sealed("sealed", sealed("shop", held.clone(), "europe"));
+    let client = world.front.client();
+    let sign = async |key: &dyn Signer, policy: &str| {
+        let request = SignRequest { policy: policy.to_owned(), ..request(0, key, EC, &[1; 32]) };
+        client.sign(request, patient()).await
+    };
+    for policy in ["", "europe"] {
+        assert!(sign(&world.key, policy).await.is_ok(), "{policy}");
+    }
+    let signed = || world.held[0].signed.load(Relaxed);
+    let before = signed();
+    for policy in ["asia", "europe ", "Europe"] {
+        let status = sign(&world.key, policy).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{policy}: {status}");
+        assert!(status.message().ends_with("it is sealed to \"europe\""), "{status}");
+    }
+    // The node that is asked knows it to be another's: it says so, and does not sign.
+    other.put_sealed("sealed", sealed("shop", held, "asia"));
+    let status = sign(&world.key, "europe").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    let message = status.message();
+    assert!(message.starts_with("node-2: ") && message.ends_with("\"asia\""), "{status}");
+    assert_eq!(signed(), before, "nothing was signed");
+    assert!(sign(&world.key, "").await.is_ok(), "whoever names none may have it");
+    // A folder's key is sealed to nothing.
+    let own = PrivateKey::generate(KeyType::P256).unwrap();
+    front.put_named("folder", vec![("shop".to_owned(), Arc::new(own.clone()) as KeyRef)]);
+    assert!(sign(&own, "").await.is_ok());
+    let status = sign(&own, "europe").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    assert!(status.message().ends_with("it is sealed to none"), "{status}");
+    // Who may not use a key is not told what it is sealed to, nor whether it is right.
+    front.put_sealed("routed", sealed("mail", Source::Routed(routed), "europe"));
+    for policy in ["", "asia", "europe"] {
+        assert_eq!(sign(&world.key, policy).await.unwrap_err().code(), Code::NotFound, "{policy}");
+    }
+    drop(client);
+    world.stop().await;
 }

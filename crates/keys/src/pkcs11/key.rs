@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::objects::{self, Found};
 use super::token::Token;
-use crate::signer::{Deadline, SignError, Signer};
+use crate::signer::{AtOnce, Deadline, Destination, SignError, Signer};
 use crate::verify::ecdsa_der;
 use crate::{Hash, KeyType, Scheme};
 
@@ -101,6 +101,11 @@ impl Signer for Pkcs11Key {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, SignError>> {
         Box::pin(self.decrypt_by(c.to_vec(), deadline))
+    }
+
+    fn destination(&self) -> Option<Destination<'_>> {
+        let at_once = AtOnce::All(self.token.sessions());
+        Some(Destination { name: self.token.destination(), at_once })
     }
 }
 

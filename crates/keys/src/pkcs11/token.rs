@@ -59,6 +59,8 @@ pub struct Token {
 
 struct Inner {
     config: TokenConfig,
+    /// As figures name it.
+    destination: String,
     context: Pkcs11,
     /// A module may be in use in this many calls at once.
     turns: Arc<Semaphore>,
@@ -132,10 +134,11 @@ impl Token {
         let _within = Within::enter();
         let context = context_of(&config.module)?;
         let inner = Inner {
-            turns: Arc::new(Semaphore::new(config.sessions.clamp(1, 1_024))),
+            turns: Arc::new(Semaphore::new(sessions(&config))),
             idle: Mutex::default(),
             login: Mutex::default(),
             logins: AtomicU64::new(0),
+            destination: format!("pkcs11:{}", config.label),
             context,
             config,
         };
@@ -222,6 +225,20 @@ impl Token {
     pub fn label(&self) -> &str {
         &self.inner.config.label
     }
+
+    /// `pkcs11:LABEL`.
+    pub(super) fn destination(&self) -> &str {
+        &self.inner.destination
+    }
+
+    /// Calls at once.
+    pub(super) fn sessions(&self) -> usize {
+        sessions(&self.inner.config)
+    }
+}
+
+fn sessions(config: &TokenConfig) -> usize {
+    config.sessions.clamp(1, 1_024)
 }
 
 impl Inner {

@@ -328,7 +328,7 @@ impl KeyNode {
         let is_suspended = self.is_suspended.load(Ordering::Acquire);
         let sources = if is_suspended { Vec::new() } else { known.sealed.sources() };
         // Under the lock: who puts later knows more.
-        self.keys.put_sources(SOURCE, sources);
+        self.keys.put_sealed(SOURCE, sources);
         let (own, routed) = known.sealed.counts();
         self.metrics.sealed_keys(own, routed, known.sealed.broken());
         self.metrics.members(known.members.count());

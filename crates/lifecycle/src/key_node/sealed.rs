@@ -27,6 +27,8 @@ pub(super) type Generation = (Uuid, u32);
 /// A policy, and who satisfies it.
 struct Policy {
     told: PolicyNews,
+    /// Its name, for its keys.
+    name: Arc<str>,
     /// `None` for one that this version does not understand: nobody satisfies it here.
     formula: Option<Formula>,
     nodes: HashSet<NodeId>,
@@ -161,7 +163,8 @@ impl SealedKeys {
             }
             None => self.router.holders(nodes.iter().copied().collect()),
         };
-        self.policies.insert(told.id, Policy { told, formula, nodes, holders });
+        let name = told.name.as_str().into();
+        self.policies.insert(told.id, Policy { told, name, formula, nodes, holders });
     }
 
     /// What signs by keys under it goes on to, until they are opened by it; what was opened by one that is withdrawn does not.
@@ -295,9 +298,10 @@ impl SealedKeys {
         }
     }
 
-    /// With their names, as a set of keys wants them.
-    pub(super) fn sources(&self) -> Vec<(String, Source)> {
-        let known = |key: &Sealed| Some((key.told.name.clone(), key.source.clone()?));
+    /// With their names and those of their policies, as a set of keys wants them.
+    pub(super) fn sources(&self) -> Vec<(String, Source, Option<Arc<str>>)> {
+        let policy = |key: &Sealed| Some(Arc::clone(&self.policies.get(&key.told.policy)?.name));
+        let known = |key: &Sealed| Some((key.told.name.clone(), key.source.clone()?, policy(key)));
         self.keys.values().filter_map(known).collect()
     }
 

@@ -14,7 +14,7 @@ use super::signing::{Service, started_saying};
 use crate::world::{describe, run, stderr};
 
 /// Beyond it a signature is none.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A node in a folder of its own.
 pub(super) struct Node {
@@ -28,7 +28,7 @@ pub(super) struct Node {
 
 impl Node {
     /// Joins the site.
-    fn join(house: &House, runtime: &Runtime, name: &str, site: &str) -> (Self, Client) {
+    pub(super) fn join(house: &House, runtime: &Runtime, name: &str, site: &str) -> (Self, Client) {
         Self::join_at(house, runtime, (name, Ipv4Addr::LOCALHOST), site)
     }
 
@@ -80,7 +80,7 @@ impl Node {
     }
 }
 
-fn request(house: &House, name: &str) -> SignRequest {
+pub(super) fn request(house: &House, name: &str) -> SignRequest {
     let hash = hash_of(house, name).as_bytes().to_vec();
     let mut request = SignRequest { key: Some(Key::SpkiSha256(hash)), ..SignRequest::default() };
     request.input = vec![7; 32];
@@ -120,6 +120,19 @@ pub(super) fn make_key(house: &House, name: &str) {
     let (key, public) = (format!("{name}.key"), format!("{name}.pub"));
     house.openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", &key]);
     house.openssl(&["pkey", "-in", &key, "-pubout", "-out", &public]);
+}
+
+/// Who names the policy of a key gets a signature from where it is opened and from elsewhere; who names another one gets none.
+fn goes_by_its_policy(house: &House, runtime: &Runtime, client: &Client) {
+    let under = |policy: &str| {
+        let request = SignRequest { policy: policy.to_owned(), ..request(house, "shop") };
+        runtime.block_on(client.sign(request, Terms::within(PATIENCE)))
+    };
+    // Once more where the other was not heard for a moment.
+    house.until("it is signed for under its policy", || under("europe").is_ok());
+    let status = under("asia").unwrap_err();
+    assert_eq!(status.code() as i32, 9, "FAILED_PRECONDITION: {status}");
+    assert!(status.message().contains("it is sealed to \"europe\""), "{status}");
 }
 
 /// A request from newyork that frankfurt signed is one tree, whoever of the two is asked first.
@@ -186,6 +199,7 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     house.until("it signs in frankfurt", || signs(&house, &runtime, &in_frankfurt, "shop").is_ok());
     house.until("it is signed for in newyork", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
     is_followed(&house, &runtime, &in_newyork, (&newyork, &frankfurt));
+    [&in_frankfurt, &in_newyork].iter().for_each(|client| goes_by_its_policy(&house, &runtime, client));
 
     // Where the policy does not let it be, it cannot be had: not while the other is away, and not from the folder.
     frankfurt.kill();

@@ -11,6 +11,7 @@ mod exchange;
 mod house;
 mod key_node;
 mod key_policies;
+mod key_spans;
 mod kv;
 mod life;
 mod login;

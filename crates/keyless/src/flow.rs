@@ -1,16 +1,64 @@
 //! Requests under way, held against what arrives and how long it takes.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-/// Requests under way over time, to hold L = λW against itself.
-pub(super) struct Flow {
-    pub(super) in_flight: i64,
+use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// L over λW, as it is shown.
+pub(crate) type Ratio = Gauge<f64, AtomicU64>;
+
+/// The requests of a tenant, or to a destination: L = λW is held against itself, and shown.
+pub(crate) struct Watched {
+    flow: Mutex<Flow>,
+    ratio: Ratio,
+}
+
+impl Watched {
+    /// From now on.
+    pub(crate) fn new(ratio: Ratio) -> Self {
+        ratio.set(1.0);
+        Self { flow: Mutex::new(Flow::new(Instant::now())), ratio }
+    }
+
+    /// One has begun; how many are under way now, it included.
+    pub(crate) fn began(&self, now: Instant) -> i64 {
+        let mut flow = self.flow.lock();
+        flow.step(now, 1);
+        flow.in_flight
+    }
+
+    /// One that took so long has ended.
+    pub(crate) fn ended(&self, now: Instant, took: Duration) {
+        let mut flow = self.flow.lock();
+        flow.step(now, -1);
+        flow.took += took;
+    }
+
+    /// Shows the ratio of the last minute; to be called every [`LOOK_EVERY`].
+    pub(crate) fn look(&self, now: Instant) {
+        let ratio = self.flow.lock().ratio(now);
+        self.ratio.set(ratio);
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watched")
+    }
+}
+
+/// Requests under way over time.
+struct Flow {
+    in_flight: i64,
     at: Instant,
     /// Requests under way, summed over time: one for a second is a second.
     area: f64,
     /// What those that ended took.
-    pub(super) took: Duration,
+    took: Duration,
     /// `area` and `took` (seconds) at the last looks, the oldest first.
     looks: VecDeque<(f64, f64)>,
 }
@@ -23,11 +71,11 @@ const LOOKS: usize = 12;
 const SMOOTH_S: f64 = 1.0;
 
 impl Flow {
-    pub(super) fn new(now: Instant) -> Self {
+    fn new(now: Instant) -> Self {
         Self { in_flight: 0, at: now, area: 0.0, took: Duration::ZERO, looks: [(0.0, 0.0)].into() }
     }
 
-    pub(super) fn step(&mut self, now: Instant, change: i64) {
+    fn step(&mut self, now: Instant, change: i64) {
         self.area += self.in_flight as f64 * now.saturating_duration_since(self.at).as_secs_f64();
         self.at = self.at.max(now);
         self.in_flight += change;
@@ -35,7 +83,7 @@ impl Flow {
 
     /// The average under way (L) over arrivals times what they took (λW), over the last minute. Both are sums over the
     /// same time, which cancels out.
-    pub(super) fn ratio(&mut self, now: Instant) -> f64 {
+    fn ratio(&mut self, now: Instant) -> f64 {
         self.step(now, 0);
         let look = (self.area, self.took.as_secs_f64());
         let (area, took) = self.looks.front().copied().unwrap_or_default();

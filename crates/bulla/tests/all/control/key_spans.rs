@@ -1,0 +1,157 @@
+//! One request over two nodes, as a collector of traces sees it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
+use prost::Message;
+use tokio::runtime::Runtime;
+
+use super::House;
+use super::key_node::{Node, PATIENCE, make_key, request};
+
+/// What came of spans, each with the node that sent it.
+type Seen = Arc<Mutex<Vec<(String, Span)>>>;
+
+/// A collector: OTLP over HTTP, as long as the test runs.
+fn collector() -> (String, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (url, seen) = (format!("http://{}", listener.local_addr().unwrap()), Seen::default());
+    let into = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let into = Arc::clone(&into);
+            std::thread::spawn(move || while taken(&mut BufReader::new(stream.as_ref().unwrap()), &into) {});
+        }
+    });
+    (url, seen)
+}
+
+/// Takes one batch; false at the end of the connection.
+fn taken(stream: &mut BufReader<&TcpStream>, into: &Seen) -> bool {
+    let mut head = Vec::new();
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).unwrap_or_default() == 0 {
+            return false;
+        }
+        if line == "\r\n" {
+            break;
+        }
+        head.push(line.trim_end().to_ascii_lowercase());
+    }
+    assert_eq!(head[0], "post /v1/traces http/1.1");
+    assert!(head.contains(&"content-type: application/x-protobuf".to_owned()), "{head:?}");
+    let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    let batch = ExportTraceServiceRequest::decode(body.as_slice()).unwrap();
+    for of_resource in batch.resource_spans {
+        let resource = of_resource.resource.unwrap().attributes;
+        assert_eq!(text(&resource, "service.name"), "bulla-keys");
+        let node = text(&resource, "bulla.node");
+        let spans = of_resource.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans);
+        into.lock().unwrap().extend(spans.map(|span| (node.clone(), span)));
+    }
+    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+    stream.get_mut().write_all(answer.as_bytes()).is_ok()
+}
+
+fn text(all: &[KeyValue], key: &str) -> String {
+    let found = all.iter().find(|one| one.key == key).and_then(|one| one.value.clone()?.value);
+    match found {
+        Some(Value::StringValue(text)) => text,
+        other => panic!("{key} is {other:?} in {all:?}"),
+    }
+}
+
+/// The spans of a trace, once a request of the node that was asked is below one of the node that asked; and where that left.
+fn of_trace(house: &House, seen: &Seen, trace: u128) -> (Vec<(String, Span)>, Span) {
+    let of_trace = || -> Vec<(String, Span)> {
+        let seen = seen.lock().unwrap();
+        seen.iter().filter(|(_, span)| span.trace_id == trace.to_be_bytes()).cloned().collect()
+    };
+    let wire = || {
+        let all = of_trace();
+        let is_followed = |wire: &Span| {
+            all.iter().any(|(node, span)| node == "fra-1" && span.parent_span_id == wire.span_id)
+        };
+        let wires = all.iter().filter(|(node, span)| node == "nyc-1" && span.name == "wire");
+        wires.map(|(_, wire)| wire.clone()).find(is_followed)
+    };
+    house.until("both nodes told", || wire().is_some());
+    (of_trace(), wire().unwrap())
+}
+
+#[test]
+fn a_collector_sees_one_trace_over_two_nodes() {
+    const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
+    const PARENT: u64 = 0x00f0_67aa_0ba9_02b7;
+    let (url, seen) = collector();
+    // None but those whose callers want it.
+    let settings = format!(
+        "[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n[telemetry]\notlp_endpoint = \"{url}\"\notlp_share = 0.0\n"
+    );
+    let house = House::up_with(&settings, None);
+    let runtime = Runtime::new().unwrap();
+    house.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
+    house.does(&["site", "create", "newyork", "--attribute", "region=NA"]);
+    let (_frankfurt, _) = Node::join(&house, &runtime, "fra-1", "frankfurt");
+    let (newyork, in_newyork) = Node::join(&house, &runtime, "nyc-1", "newyork");
+    make_key(&house, "shop");
+    house.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
+    let key = house.path("shop.key").display().to_string();
+    house.does(&["key", "seal", "--policy", "europe", "--key", &key]);
+    let sign = |trace: u128, flags: u8| {
+        let mut request = request(&house, "shop");
+        request.traceparent = format!("00-{trace:032x}-{PARENT:016x}-{flags:02x}");
+        let terms = keyless::native::Terms::within(PATIENCE);
+        runtime.block_on(in_newyork.sign(request, terms)).is_ok()
+    };
+    // Without the flag, until it is known there: nobody is told.
+    house.until("it is signed for", || sign(TRACE + 1, 0));
+    house.until("it is signed for, with a trace", || sign(TRACE, 1));
+    let (all, wire) = of_trace(&house, &seen, TRACE);
+
+    let named = |node: &str, name: &str| -> Vec<Span> {
+        all.iter()
+            .filter(|(of, span)| of == node && span.name == name)
+            .map(|(_, span)| span.clone())
+            .collect()
+    };
+    let asked = named("nyc-1", "ecdsa-sha256").into_iter().find(|span| span.span_id == wire.parent_span_id);
+    let asked = asked.unwrap();
+    assert_eq!(
+        (asked.parent_span_id.as_slice(), asked.kind()),
+        (&PARENT.to_be_bytes()[..], SpanKind::Server)
+    );
+    assert_eq!(text(&asked.attributes, "bulla.outcome"), "done");
+    let below = |node: &str, parent: &Span, name: &str| -> Span {
+        let found = named(node, name).into_iter().find(|span| span.parent_span_id == parent.span_id);
+        found.unwrap_or_else(|| panic!("no {name} of {node} below {}: {all:?}", parent.name))
+    };
+    let queue = below("nyc-1", &asked, "queue");
+    let connect = below("nyc-1", &asked, "connect");
+    assert_eq!(wire.kind(), SpanKind::Client);
+    let ask = below("nyc-1", &wire, "ask");
+    assert_eq!(
+        (text(&ask.attributes, "bulla.node"), text(&ask.attributes, "bulla.site")),
+        ("fra-1".into(), "frankfurt".into())
+    );
+    let signed = below("fra-1", &wire, "ecdsa-sha256");
+    let stages = [below("fra-1", &signed, "queue"), below("fra-1", &signed, "sign")];
+    // One after the other, within what they are parts of.
+    for (before, after) in [(&queue, &connect), (&connect, &wire), (&stages[0], &stages[1])] {
+        assert_eq!(before.end_time_unix_nano, after.start_time_unix_nano, "{} {}", before.name, after.name);
+    }
+    for (part, whole) in [(&queue, &asked), (&wire, &asked), (&stages[0], &signed), (&stages[1], &signed)] {
+        assert!(part.start_time_unix_nano >= whole.start_time_unix_nano, "{}", part.name);
+        assert!(part.end_time_unix_nano <= whole.end_time_unix_nano, "{}", part.name);
+    }
+    let seen = seen.lock().unwrap();
+    assert!(seen.iter().all(|(_, span)| span.trace_id == TRACE.to_be_bytes()), "others were not to be told");
+    drop(newyork);
+}

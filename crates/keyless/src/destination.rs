@@ -1,0 +1,307 @@
+//! What is counted of requests to keys that neither this process nor another node holds, by where they are: a security module's
+//! token, a cloud's key service. None by key: there may be thousands.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use keys::{AtOnce, Destination as Named};
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::ELSEWHERE_PER_KEY_MAX;
+use crate::flow::{Ratio, Watched};
+use crate::metrics::Refusal;
+use crate::server::ELSEWHERE_MAX;
+
+/// Destinations with figures of their own; those beyond share [`OTHER`]'s.
+const DESTINATIONS_MAX: usize = 1_000;
+/// For keys that do not say where they are.
+const OTHER: &str = "other";
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Label {
+    destination: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct KindLabels {
+    destination: String,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ErrorLabels {
+    destination: String,
+    error: &'static str,
+}
+
+/// All of them.
+pub(crate) struct Destinations {
+    durations: Family<Label, Histogram, fn() -> Histogram>,
+    in_flight: Family<Label, Gauge>,
+    in_flight_max: Family<Label, Gauge>,
+    calls_max: Family<Label, Gauge>,
+    refusals: Family<KindLabels, Counter>,
+    errors: Family<ErrorLabels, Counter>,
+    ratio: Family<Label, Ratio>,
+    all: Mutex<HashMap<String, Arc<Destination>>>,
+}
+
+/// 128 µs to 8 s, doubling.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_128, 2.0, 17))
+}
+
+impl Default for Destinations {
+    fn default() -> Self {
+        Self {
+            durations: Family::new_with_constructor(durations),
+            in_flight: Family::default(),
+            in_flight_max: Family::default(),
+            calls_max: Family::default(),
+            refusals: Family::default(),
+            errors: Family::default(),
+            ratio: Family::default(),
+            all: Mutex::default(),
+        }
+    }
+}
+
+impl Destinations {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "bulla_keyless_destination_request_duration_seconds",
+            "Requests to security modules and key services of clouds, from taken to done, failed or given up",
+            self.durations.clone(),
+        );
+        registry.register(
+            "bulla_keyless_destination_requests_in_flight",
+            "Requests to a security module or a key service of a cloud that are under way, those that wait for their turn \
+             there included",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "bulla_keyless_destination_requests_in_flight_max",
+            "Requests that may be under way to its keys",
+            self.in_flight_max.clone(),
+        );
+        registry.register(
+            "bulla_keyless_destination_calls_max",
+            "Calls that are made of it at once; requests beyond wait for their turn",
+            self.calls_max.clone(),
+        );
+        registry.register(
+            "bulla_keyless_destination_refusals",
+            "Requests refused at once because a limit was reached, by destination and limit",
+            self.refusals.clone(),
+        );
+        registry.register(
+            "bulla_keyless_destination_errors",
+            "Requests without a result, by destination and why",
+            self.errors.clone(),
+        );
+        registry.register(
+            "bulla_keyless_destination_littles_law_ratio",
+            "Requests under way over those begun times what they took, of the last minute, by destination: 1 unless \
+             something waits that is not measured",
+            self.ratio.clone(),
+        );
+    }
+
+    /// Looks at the requests to each; every [`LOOK_EVERY`](crate::flow::LOOK_EVERY).
+    pub(crate) fn look(&self, now: Instant) {
+        let all: Vec<_> = self.all.lock().values().cloned().collect();
+        all.iter().for_each(|destination| destination.flow.look(now));
+    }
+
+    /// One key's, for as long as that is there.
+    pub(crate) fn of(&self, named: Option<Named<'_>>) -> Way {
+        let name = named.map_or(OTHER, |named| named.name);
+        let destination = {
+            let mut all = self.all.lock();
+            let is_full = all.len() >= DESTINATIONS_MAX && !all.contains_key(name);
+            let name: String = if is_full { OTHER.into() } else { name.into() };
+            Arc::clone(all.entry(name).or_insert_with_key(|name| self.made(name)))
+        };
+        let at_once = named.map_or(AtOnce::All(ELSEWHERE_MAX), |named| named.at_once);
+        Way::new(destination, at_once)
+    }
+
+    fn made(&self, name: &str) -> Arc<Destination> {
+        let label = Label { destination: name.to_owned() };
+        let kind = |(_, kind): &(Refusal, &'static str)| KindLabels { destination: name.to_owned(), kind };
+        Arc::new(Destination {
+            durations: self.durations.get_or_create(&label).clone(),
+            in_flight: self.in_flight.get_or_create(&label).clone(),
+            in_flight_max: self.in_flight_max.get_or_create(&label).clone(),
+            calls_max: self.calls_max.get_or_create(&label).clone(),
+            refusals: Refusal::ALL.iter().map(|of| self.refusals.get_or_create(&kind(of)).clone()).collect(),
+            errors: self.errors.clone(),
+            flow: Watched::new(self.ratio.get_or_create(&label).clone()),
+            keys: Mutex::default(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// The counters of one.
+struct Destination {
+    name: String,
+    durations: Histogram,
+    in_flight: Gauge,
+    in_flight_max: Gauge,
+    calls_max: Gauge,
+    refusals: Vec<Counter>,
+    errors: Family<ErrorLabels, Counter>,
+    flow: Watched,
+    /// Keys there that were asked for and are there still.
+    keys: Mutex<usize>,
+}
+
+impl Destination {
+    /// A key more, or one less.
+    fn count(&self, count: impl Fn(usize) -> usize, at_once: AtOnce) {
+        let mut locked = self.keys.lock();
+        let keys = count(*locked);
+        *locked = keys;
+        self.in_flight_max.set((keys * ELSEWHERE_PER_KEY_MAX).min(ELSEWHERE_MAX) as i64);
+        self.calls_max.set(match at_once {
+            AtOnce::OfKey(calls) => keys.saturating_mul(calls).min(ELSEWHERE_MAX),
+            AtOnce::All(calls) => calls,
+        } as i64);
+    }
+}
+
+/// One key's destination. What may be under way there grows with its keys.
+pub(crate) struct Way {
+    destination: Arc<Destination>,
+    at_once: AtOnce,
+}
+
+impl Way {
+    fn new(destination: Arc<Destination>, at_once: AtOnce) -> Self {
+        destination.count(|keys| keys + 1, at_once);
+        Self { destination, at_once }
+    }
+
+    pub(crate) fn refused(&self, refusal: Refusal) {
+        self.destination.refusals[refusal as usize].inc();
+    }
+
+    /// A request is under way, until what is given back is dropped.
+    pub(crate) fn began(&self) -> Asked {
+        let (destination, now) = (Arc::clone(&self.destination), Instant::now());
+        destination.in_flight.inc();
+        destination.flow.began(now);
+        Asked { destination, began: now }
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.destination.count(|keys| keys.saturating_sub(1), self.at_once);
+    }
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Way({})", self.destination.name)
+    }
+}
+
+/// A request under way to a destination.
+pub(crate) struct Asked {
+    destination: Arc<Destination>,
+    began: Instant,
+}
+
+impl Asked {
+    /// It came to nothing.
+    pub(crate) fn failed(&self, error: &'static str) {
+        let destination = self.destination.name.clone();
+        self.destination.errors.get_or_create(&ErrorLabels { destination, error }).inc();
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.began);
+        self.destination.in_flight.dec();
+        self.destination.durations.observe(took.as_secs_f64());
+        self.destination.flow.ended(now, took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    fn figure(destinations: &Destinations, name: &str) -> Option<f64> {
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        destinations.register(&mut registry);
+        encode(&mut text, &registry).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map(|value| value.parse().unwrap())
+    }
+
+    #[test]
+    fn what_may_be_under_way_grows_with_the_keys_of_a_cloud_and_calls_of_a_token_do_not() {
+        let all = Destinations::default();
+        let max = |name: &str, of: &str| {
+            figure(&all, &format!("bulla_keyless_destination_{name}_max{{destination=\"{of}\"}}"))
+        };
+        let cloud = Named { name: "aws-kms:eu-west-1", at_once: AtOnce::OfKey(32) };
+        let token = Named { name: "pkcs11:web", at_once: AtOnce::All(8) };
+        let (first, second) = (all.of(Some(cloud)), all.of(Some(cloud)));
+        let _token = (all.of(Some(token)), all.of(Some(token)));
+        assert_eq!(max("requests_in_flight", "aws-kms:eu-west-1"), Some(8_192.0));
+        assert_eq!((max("calls", "aws-kms:eu-west-1"), max("calls", "pkcs11:web")), (Some(64.0), Some(8.0)));
+        drop(second);
+        assert_eq!(max("calls", "aws-kms:eu-west-1"), Some(32.0));
+        let many: Vec<Way> = (0..100).map(|_| all.of(Some(cloud))).collect();
+        assert_eq!(max("requests_in_flight", "aws-kms:eu-west-1"), Some(ELSEWHERE_MAX as f64));
+        drop((first, many));
+        assert_eq!(max("requests_in_flight", "aws-kms:eu-west-1"), Some(0.0));
+    }
+
+    #[test]
+    fn names_without_end_have_one_place() {
+        let all = Destinations::default();
+        for number in 0..2 * DESTINATIONS_MAX {
+            let name = format!("azure-key-vault:{number}");
+            all.of(Some(Named { name: &name, at_once: AtOnce::OfKey(1) })).began();
+        }
+        assert_eq!(all.all.lock().len(), DESTINATIONS_MAX + 1);
+        let beyond =
+            figure(&all, "bulla_keyless_destination_request_duration_seconds_count{destination=\"other\"}");
+        assert_eq!(beyond, Some(DESTINATIONS_MAX as f64));
+    }
+
+    #[test]
+    fn requests_that_do_not_end_are_seen() {
+        let all = Destinations::default();
+        let way = all.of(None);
+        let stuck = way.began();
+        all.look(Instant::now() + crate::flow::LOOK_EVERY);
+        let ratio = || figure(&all, "bulla_keyless_destination_littles_law_ratio{destination=\"other\"}");
+        assert!(ratio().unwrap() > 5.0, "{:?}", ratio());
+        stuck.failed("late");
+        drop(stuck);
+        let error = "bulla_keyless_destination_errors_total{destination=\"other\",error=\"late\"}";
+        assert_eq!(figure(&all, error), Some(1.0));
+        assert_eq!(
+            figure(&all, "bulla_keyless_destination_requests_in_flight{destination=\"other\"}"),
+            Some(0.0)
+        );
+    }
+}

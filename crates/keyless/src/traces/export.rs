@@ -1,0 +1,98 @@
+//! A request that has ended, as spans.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use telemetry::spans::{Kind, Span};
+
+use super::record::{End, Record};
+use crate::operation::OPERATIONS;
+
+/// For names of spans: unlike each other, secret to nobody.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Makes spans of one trace.
+struct Maker {
+    trace: u128,
+    began_ns: u64,
+}
+
+impl Maker {
+    fn span(&self, parent: u64, name: &'static str, from: Duration, until: Duration) -> Span {
+        Span {
+            trace: self.trace,
+            id: random().max(1),
+            parent,
+            name,
+            kind: Kind::Internal,
+            began_ns: self.began_ns.saturating_add(nanos(from)),
+            ended_ns: self.began_ns.saturating_add(nanos(until)),
+            attributes: Vec::new(),
+            error: None,
+        }
+    }
+}
+
+/// The request below its caller's span; below it one for each stage: `queue`, then `sign`, or `connect` and `wire` and, below this
+/// one, `ask` for each node that was asked. What another node did stands below `wire`, by the name that it was told.
+pub(super) fn spans(record: &Record) -> Vec<Span> {
+    let maker = Maker { trace: record.trace, began_ns: record.at_us.saturating_mul(1_000) };
+    let took = record.took;
+    let name = OPERATIONS.get(record.place).map_or("unknown", |(_, name, _)| name);
+    let mut request = maker.span(record.parent, name, Duration::ZERO, took);
+    request.kind = Kind::Server;
+    request.attributes = attributes(record);
+    request.error = match &record.end {
+        End::Failed(_, why) => Some(why.clone()),
+        End::Done | End::Gone => None,
+    };
+    let own = request.id;
+    let mut all = vec![request];
+    let Some(queued) = record.queued else { return all };
+    all.push(maker.span(own, "queue", Duration::ZERO, queued));
+    let Some(hops) = &record.hops else {
+        all.push(maker.span(own, "sign", queued, took));
+        return all;
+    };
+    // Whoever found no node waited for a connection all the time.
+    let asked = hops.connect.map_or(took, |connect| (queued + connect).min(took));
+    all.push(maker.span(own, "connect", queued, asked));
+    if hops.connect.is_none() {
+        return all;
+    }
+    let wire = Span { id: record.span, kind: Kind::Client, ..maker.span(own, "wire", asked, took) };
+    all.push(wire);
+    for hop in hops.all() {
+        let from = queued + hop.after;
+        let until = hop.end.map_or(took, |(took, _)| from + took);
+        let mut ask = maker.span(record.span, "ask", from, until);
+        let text = |name, value: &str| (name, value.to_owned());
+        ask.attributes = vec![
+            text("bulla.node", &hop.node),
+            text("bulla.site", &hop.site),
+            text("bulla.why", hop.why),
+            text("bulla.outcome", hop.outcome()),
+        ];
+        ask.error = hop.end.and_then(|(_, error)| error).map(str::to_owned);
+        all.push(ask);
+    }
+    all
+}
+
+fn attributes(record: &Record) -> Vec<(&'static str, String)> {
+    let outcome = match &record.end {
+        End::Done => "done",
+        End::Gone => "gone",
+        End::Failed(name, _) => name,
+    };
+    let mut all = vec![("bulla.tenant", record.tenant.to_string()), ("bulla.outcome", outcome.to_owned())];
+    all.extend(record.key.map(|key| ("bulla.key", key.to_string())));
+    all.extend(record.request_id.as_ref().map(|id| ("bulla.request_id", id.to_string())));
+    all
+}
+
+fn nanos(of: Duration) -> u64 {
+    u64::try_from(of.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,443 @@
+//! Spans for whoever collects traces: OpenTelemetry's, sent by OTLP over HTTP.
+//!
+//! Who makes them never waits: what finds no room in the queue is dropped and counted. One task sends them in batches ([`export`]);
+//! how an octet gets to the collector is its caller's to say.
+
+mod wire;
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// What requests left behind that waits to be sent, 1 to 3 KB each: 12 MB.
+pub const QUEUE_MAX: usize = 4_096;
+/// Of them in one message: some 500 KB.
+const BATCH_MAX: usize = 256;
+/// How long the first of a batch waits for others.
+const LINGER: Duration = Duration::from_secs(1);
+/// Pauses before a batch is sent again that may be taken later (OTLP 1.x, "Retryable Response Codes").
+const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+/// For what is left at the stop.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How often the log hears that nothing is taken; figures count each time.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+/// The low 8 bits are W3C's flags: sampled (OTLP, `SpanFlags`).
+const SAMPLED: u32 = 1;
+
+/// What a span is in its trace.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// A request that came from somebody else.
+    Server,
+    /// One that went to somebody else.
+    Client,
+    /// A part of one.
+    Internal,
+}
+
+/// A span that has ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Span {
+    /// Of which trace.
+    pub trace: u128,
+    /// Itself.
+    pub id: u64,
+    /// Below which; 0: none.
+    pub parent: u64,
+    /// One of few.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Nanoseconds since 1970.
+    pub began_ns: u64,
+    /// The same.
+    pub ended_ns: u64,
+    /// What is known of it.
+    pub attributes: Vec<(&'static str, String)>,
+    /// Why it came to nothing.
+    pub error: Option<String>,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// Where spans are put. Cheap to clone; the clones share the queue.
+#[derive(Clone)]
+pub struct Spans(Arc<Inner>);
+
+struct Inner {
+    queue: mpsc::Sender<Vec<Span>>,
+    /// Of 2^64.
+    share: u64,
+    random: RandomState,
+    counted: Counted,
+}
+
+/// What became of spans.
+#[derive(Clone)]
+struct Counted {
+    all: Family<OutcomeLabel, Counter>,
+    dropped: Counter,
+}
+
+impl Counted {
+    fn new() -> Self {
+        let all = Family::<OutcomeLabel, Counter>::default();
+        let of = |outcome| all.get_or_create(&OutcomeLabel { outcome }).clone();
+        let dropped = of("dropped");
+        drop((of("sent"), of("failed")));
+        Self { all, dropped }
+    }
+
+    fn add(&self, outcome: &'static str, count: usize) {
+        self.all.get_or_create(&OutcomeLabel { outcome }).inc_by(count as u64);
+    }
+}
+
+/// What waits to be sent: for [`export`].
+pub struct Waiting {
+    queue: mpsc::Receiver<Vec<Span>>,
+    counted: Counted,
+}
+
+impl fmt::Debug for Spans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Spans")
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiting")
+    }
+}
+
+/// A queue, of which that share (0 to 1) of the traces that begin here is wanted.
+#[must_use]
+pub fn queue(share: f64) -> (Spans, Waiting) {
+    let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+    let counted = Counted::new();
+    // Saturating: 1 is all of them.
+    let share = (share.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
+    let inner = Inner { queue: sender, share, random: RandomState::new(), counted: counted.clone() };
+    (Spans(Arc::new(inner)), Waiting { queue: receiver, counted })
+}
+
+impl Spans {
+    /// Whether a trace that begins here is among the share. `number` is one that no other trace has.
+    #[must_use]
+    pub fn wants(&self, number: u64) -> bool {
+        match self.0.share {
+            0 => false,
+            u64::MAX => true,
+            share => self.0.random.hash_one(number) < share,
+        }
+    }
+
+    /// Has them sent: those of one request, which are kept or dropped together.
+    pub fn put(&self, spans: Vec<Span>) {
+        let count = spans.len() as u64;
+        if self.0.queue.try_send(spans).is_err() {
+            self.0.counted.dropped.inc_by(count);
+        }
+    }
+
+    /// Adds its figures to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "bulla_telemetry_spans",
+            "Spans by what became of them: sent, failed (the collector did not take them), dropped (too many waited)",
+            self.0.counted.all.clone(),
+        );
+    }
+}
+
+/// Why a collector did not take a batch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NotTaken {
+    /// It may later: no answer, 429, 502, 503, 504.
+    Later(String),
+    /// It will not.
+    Never(String),
+}
+
+/// Sends what is put into the queue until `stop`, and then what is left, for two seconds. `resource` is who speaks; `send` has one
+/// message go to the collector, and ends by itself.
+pub async fn export<F>(
+    mut waiting: Waiting,
+    resource: Vec<(&'static str, String)>,
+    send: impl Fn(Vec<u8>) -> F,
+    stop: impl Future<Output = ()>,
+) where
+    F: Future<Output = Result<(), NotTaken>>,
+{
+    let _live = crate::tasks::guard("spans");
+    let told = Mutex::new(None);
+    let mut stop = std::pin::pin!(stop);
+    let mut batch = Vec::with_capacity(BATCH_MAX);
+    loop {
+        let sending = async {
+            if batch.is_empty() {
+                fill(&mut waiting.queue, &mut batch).await;
+            }
+            deliver(&resource, &batch, &send, &waiting.counted, &told).await;
+        };
+        tokio::select! {
+            () = stop.as_mut() => break,
+            () = sending => batch.clear(),
+        }
+    }
+    waiting.queue.close();
+    let rest = async {
+        loop {
+            while batch.len() < BATCH_MAX
+                && let Ok(spans) = waiting.queue.try_recv()
+            {
+                batch.push(spans);
+            }
+            if batch.is_empty() {
+                return;
+            }
+            deliver(&resource, &batch, &send, &waiting.counted, &told).await;
+            batch.clear();
+        }
+    };
+    if tokio::time::timeout(FAREWELL, rest).await.is_err() {
+        tracing::warn!("spans were left at the stop that the collector had not taken");
+    }
+}
+
+/// What comes within a while, or a whole batch.
+async fn fill(queue: &mut mpsc::Receiver<Vec<Span>>, batch: &mut Vec<Vec<Span>>) {
+    if queue.recv_many(batch, BATCH_MAX).await == 0 {
+        // Nobody puts any more.
+        return std::future::pending().await;
+    }
+    let until = Instant::now() + LINGER;
+    while batch.len() < BATCH_MAX {
+        let room = BATCH_MAX - batch.len();
+        match tokio::time::timeout_at(until, queue.recv_many(batch, room)).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Sends a batch, again where the collector may take it later.
+async fn deliver<F>(
+    resource: &[(&'static str, String)],
+    batch: &[Vec<Span>],
+    send: &impl Fn(Vec<u8>) -> F,
+    counted: &Counted,
+    told: &Mutex<Option<Instant>>,
+) where
+    F: Future<Output = Result<(), NotTaken>>,
+{
+    let (message, count) = (message(resource, batch), batch.iter().map(Vec::len).sum());
+    let mut pauses = PAUSES.into_iter();
+    let why = loop {
+        match send(message.clone()).await {
+            Ok(()) => return counted.add("sent", count),
+            Err(NotTaken::Never(why)) => break why,
+            Err(NotTaken::Later(why)) => match pauses.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => break why,
+            },
+        }
+    };
+    counted.add("failed", count);
+    let mut told = told.lock();
+    if told.is_none_or(|told: Instant| told.elapsed() >= TOLD_EVERY) {
+        *told = Some(Instant::now());
+        tracing::warn!(why, "the collector of traces does not take spans");
+    }
+}
+
+fn message(resource: &[(&'static str, String)], batch: &[Vec<Span>]) -> Vec<u8> {
+    let attributes = resource.iter().map(|(key, value)| attribute(key, value)).collect();
+    let scope = wire::InstrumentationScope {
+        name: "bulla".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let spans = batch.iter().flatten().map(written).collect();
+    let resource_spans = vec![wire::ResourceSpans {
+        resource: Some(wire::Resource { attributes }),
+        scope_spans: vec![wire::ScopeSpans { scope: Some(scope), spans }],
+    }];
+    wire::ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+}
+
+fn written(span: &Span) -> wire::Span {
+    let kind = match span.kind {
+        Kind::Server => wire::SpanKind::Server,
+        Kind::Client => wire::SpanKind::Client,
+        Kind::Internal => wire::SpanKind::Internal,
+    };
+    let status = span
+        .error
+        .as_ref()
+        .map(|error| wire::Status { message: error.clone(), code: wire::StatusCode::Error.into() });
+    wire::Span {
+        trace_id: span.trace.to_be_bytes().to_vec(),
+        span_id: span.id.to_be_bytes().to_vec(),
+        parent_span_id: if span.parent == 0 { Vec::new() } else { span.parent.to_be_bytes().to_vec() },
+        name: span.name.to_owned(),
+        kind: kind.into(),
+        start_time_unix_nano: span.began_ns,
+        end_time_unix_nano: span.ended_ns,
+        attributes: span.attributes.iter().map(|(key, value)| attribute(key, value)).collect(),
+        status,
+        flags: SAMPLED,
+    }
+}
+
+fn attribute(key: &str, value: &str) -> wire::KeyValue {
+    let value = wire::AnyValue { value: Some(wire::Value::StringValue(value.to_owned())) };
+    wire::KeyValue { key: key.to_owned(), value: Some(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::trace::v1::{span::SpanKind, status::StatusCode};
+
+    use super::*;
+
+    fn span(id: u64) -> Span {
+        Span {
+            trace: 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736,
+            id,
+            parent: 0x00f0_67aa_0ba9_02b7,
+            name: "wire",
+            kind: Kind::Client,
+            began_ns: 1_700_000_000_000_000_001,
+            ended_ns: 1_700_000_000_000_000_009,
+            attributes: vec![("bulla.tenant", "shop".to_owned())],
+            error: Some("late".to_owned()),
+        }
+    }
+
+    fn figure(spans: &Spans, outcome: &'static str) -> u64 {
+        spans.0.counted.all.get_or_create(&OutcomeLabel { outcome }).get()
+    }
+
+    /// What is sent is what OpenTelemetry's own types read.
+    #[test]
+    fn a_message_is_what_opentelemetry_reads() {
+        let root = Span { parent: 0, kind: Kind::Server, error: None, ..span(2) };
+        let octets = message(&[("service.name", "bulla-keys".to_owned())], &[vec![span(1)], vec![root]]);
+        let read = ExportTraceServiceRequest::decode(octets.as_slice()).unwrap();
+        let [of_resource] = read.resource_spans.as_slice() else { panic!("{read:?}") };
+        let text = |value: &Option<opentelemetry_proto::tonic::common::v1::AnyValue>| match value {
+            Some(value) => match &value.value {
+                Some(Value::StringValue(text)) => text.clone(),
+                other => panic!("{other:?}"),
+            },
+            None => panic!("no value"),
+        };
+        let resource = &of_resource.resource.as_ref().unwrap().attributes;
+        assert_eq!(
+            (resource[0].key.as_str(), text(&resource[0].value)),
+            ("service.name", "bulla-keys".into())
+        );
+        let [of_scope] = of_resource.scope_spans.as_slice() else { panic!("{of_resource:?}") };
+        let scope = of_scope.scope.as_ref().unwrap();
+        assert_eq!((scope.name.as_str(), scope.version.as_str()), ("bulla", env!("CARGO_PKG_VERSION")));
+        let [wire, root] = of_scope.spans.as_slice() else { panic!("{of_scope:?}") };
+        assert_eq!(wire.trace_id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes());
+        assert_eq!(wire.span_id, 1_u64.to_be_bytes());
+        assert_eq!(wire.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
+        assert_eq!((wire.name.as_str(), wire.kind(), wire.flags), ("wire", SpanKind::Client, 1));
+        assert_eq!(
+            (wire.start_time_unix_nano, wire.end_time_unix_nano),
+            (1_700_000_000_000_000_001, 1_700_000_000_000_000_009)
+        );
+        assert_eq!(
+            (wire.attributes[0].key.as_str(), text(&wire.attributes[0].value)),
+            ("bulla.tenant", "shop".into())
+        );
+        let status = wire.status.as_ref().unwrap();
+        assert_eq!((status.code(), status.message.as_str()), (StatusCode::Error, "late"));
+        assert_eq!((root.kind(), root.parent_span_id.len(), &root.status), (SpanKind::Server, 0, &None));
+    }
+
+    #[test]
+    fn of_traces_that_begin_here_the_share_is_wanted() {
+        let wanted = |share| {
+            let (spans, _waiting) = queue(share);
+            (0..10_000).filter(|number| spans.wants(*number)).count()
+        };
+        assert_eq!((wanted(0.0), wanted(1.0)), (0, 10_000));
+        // Six standard deviations.
+        assert!((820..1_180).contains(&wanted(0.1)), "{}", wanted(0.1));
+    }
+
+    #[test]
+    fn what_finds_no_room_is_dropped_and_counted_and_waits_for_nobody() {
+        let (spans, waiting) = queue(1.0);
+        for number in 0..QUEUE_MAX as u64 + 10 {
+            spans.put(vec![span(number), span(number)]);
+        }
+        assert_eq!((waiting.queue.len(), figure(&spans, "dropped")), (QUEUE_MAX, 20));
+        drop(waiting);
+        spans.put(vec![span(1)]);
+        assert_eq!(figure(&spans, "dropped"), 21, "nobody sends any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn spans_go_in_batches_again_where_they_may_and_what_is_left_at_the_stop() {
+        let (spans, waiting) = queue(1.0);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let (sent, answers) = (RefCell::new(Vec::new()), Cell::new(0));
+        let send = |message: Vec<u8>| {
+            let read = ExportTraceServiceRequest::decode(message.as_slice()).unwrap();
+            let count = read.resource_spans[0].scope_spans[0].spans.len();
+            answers.set(answers.get() + 1);
+            let answer = match (answers.get(), count) {
+                // The first is taken at its third try.
+                (1 | 2, _) => Err(NotTaken::Later("busy".to_owned())),
+                (_, 7) => Err(NotTaken::Later("away".to_owned())),
+                (_, 9) => Err(NotTaken::Never("nonsense".to_owned())),
+                _ => Ok(()),
+            };
+            if answer.is_ok() {
+                sent.borrow_mut().push(count);
+            }
+            std::future::ready(answer)
+        };
+        let exporting = export(waiting, Vec::new(), send, async { drop(stopped.await) });
+        let asking = async {
+            let put = |count: usize| (0..count).for_each(|at| spans.put(vec![span(at as u64)]));
+            let minute = || tokio::time::sleep(Duration::from_secs(60));
+            put(BATCH_MAX + 3);
+            minute().await;
+            assert_eq!((sent.borrow().as_slice(), answers.get()), (&[BATCH_MAX, 3][..], 4));
+            put(7);
+            minute().await;
+            assert_eq!((figure(&spans, "failed"), answers.get()), (7, 8), "once, and three times again");
+            put(9);
+            minute().await;
+            assert_eq!((figure(&spans, "failed"), answers.get()), (16, 9), "never again");
+            put(5);
+            drop(stop);
+        };
+        tokio::join!(exporting, asking);
+        assert_eq!(sent.borrow().as_slice(), [BATCH_MAX, 3, 5]);
+        assert_eq!((figure(&spans, "sent"), figure(&spans, "dropped")), (BATCH_MAX as u64 + 8, 0));
+    }
+}
