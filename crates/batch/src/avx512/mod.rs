@@ -1,7 +1,9 @@
 //! The operations on a processor with AVX-512 IFMA.
 
 mod montgomery;
+pub(crate) mod p256;
 mod power;
+mod short;
 mod wide;
 
 use std::arch::x86_64::{

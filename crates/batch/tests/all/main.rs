@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod lanes;
+mod p256;
 #[cfg(target_os = "linux")]
 mod stack;
