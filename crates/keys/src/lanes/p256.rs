@@ -53,12 +53,9 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Out
         };
         digest.copy_from_slice(number.as_ref());
     }
-    let mut nonces = Box::new(Zeroizing::new([[0; OCTETS]; BATCH]));
-    let derived = derive(&mut nonces, &digests, jobs);
-    zeroize_stack::<STACK>();
-    if derived.is_none() {
+    let Some(nonces) = nonces(&digests, jobs) else {
         return vec![Outcome::Refused; jobs.len()];
-    }
+    };
     let inputs = digests.iter().zip(nonces.iter());
     let jobs: Vec<P256Job<'_>> = inputs
         .zip(jobs)
@@ -70,6 +67,17 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Out
         Made::Faulty => Outcome::Faulty,
     };
     kernel.p256_signatures(&jobs).into_iter().map(outcome).collect()
+}
+
+/// A nonce for each job. `None` where the library fails.
+fn nonces(
+    digests: &[[u8; OCTETS]; BATCH],
+    jobs: &[(&Numbers, &SignJob<'_>)],
+) -> Option<Box<Zeroizing<[[u8; OCTETS]; BATCH]>>> {
+    let mut nonces = Box::new(Zeroizing::new([[0; OCTETS]; BATCH]));
+    let derived = derive(&mut nonces, digests, jobs);
+    zeroize_stack::<STACK>();
+    derived.map(|()| nonces)
 }
 
 /// In a frame of its own, which can be wiped after it.
@@ -86,4 +94,47 @@ fn derive(
         nonce::nonce(nonces.get_mut(at)?, &numbers.private, digests.get(at)?, fresh)?;
     }
     Some(())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::{Hash, PrivateKey, Scheme};
+
+    /// Octets of stack that are looked at.
+    const DEPTH: usize = 256 * 1024;
+
+    /// What lies below the caller's frame, as the system shows the thread's memory.
+    #[inline(never)]
+    fn below() -> Vec<u8> {
+        let mut found = vec![0; DEPTH];
+        let here = std::ptr::from_ref(&found).addr();
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        memory.read_exact_at(&mut found, (here - DEPTH) as u64).unwrap();
+        found
+    }
+
+    #[test]
+    fn neither_key_nor_nonces_stay_on_the_stack() {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let numbers = Numbers::of(&key.to_pkcs8_der()).unwrap();
+        let secrets = Zeroizing::new(numbers.private.to_vec());
+        // On a thread of its own, on whose stack nothing was but this.
+        let (memory, nonces) = std::thread::spawn(move || {
+            let job = SignJob { key: &key, scheme: Scheme::Ecdsa(Hash::Sha256), input: &[7; OCTETS] };
+            let nonces = nonces(&[[7; OCTETS]; BATCH], &[(&numbers, &job); BATCH]).unwrap();
+            (below(), nonces)
+        })
+        .join()
+        .unwrap();
+        // Eight octets in a row, as they are and as a processor has them in a register.
+        let secrets = [secrets.as_slice(), nonces.as_flattened()].concat();
+        let word = |eight: &[u8]| u64::from_ne_bytes(eight.try_into().unwrap());
+        let secrets: Vec<u64> =
+            secrets.chunks_exact(8).map(word).flat_map(|word| [word, word.swap_bytes()]).collect();
+        let found = memory.windows(8).filter(|eight| secrets.contains(&word(eight))).count();
+        assert_eq!(found, 0);
+    }
 }
