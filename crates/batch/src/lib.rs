@@ -5,21 +5,24 @@
 //! - [`Key`]: the numbers of an RSA-2048 key in the form the kernel reads, for its private operation (RFC 8017 section 5.2.1). Eight
 //!   together cost less than three made one by one.
 //! - [`P256Key`]: the same of a key on P-256, for ECDSA (FIPS 186-5 section 6.4). Eight cost as much as two.
+//! - [`Ed25519Key`]: the same of an Ed25519 key (RFC 8032). Its hashes are made outside, between two halves.
 //!
 //! Whoever holds keys owns those; they are wiped when dropped.
 //!
 //! Time and memory addresses depend on no number of a key, on no nonce and on no input: exponents and scalars are read in the same
 //! windows, tables are read whole, nothing is branched on. Each result is checked before it leaves, as a faulty one may give
-//! the key away (Boneh, DeMillo and Lipton 1997): an RSA one is raised to the public exponent again, for ECDSA see
-//! [`Kernel::p256_signatures`]. What was computed on the way is wiped, and the stack below the call with it, as far as a compiler
+//! the key away (Boneh, DeMillo and Lipton 1997): an RSA one is raised to the public exponent again, for the others see
+//! [`Kernel::p256_signatures`] and [`Kernel::ed25519_responses`]. What was computed on the way is wiped, and the stack below the call with it, as far as a compiler
 //! lets one know where it puts things.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod ed25519;
 mod key;
 mod number;
 mod p256;
 
+pub use ed25519::{Ed25519Job, Ed25519Key, Ed25519Nonces};
 pub use key::{Key, Parts};
 pub use p256::{P256Job, P256Key};
 
@@ -118,5 +121,53 @@ impl Kernel {
             results.extend(eight.iter().map(|_| Made::Faulty));
         }
         results
+    }
+
+    /// Has the tables made that [`Self::ed25519_commitments`] reads, which takes a millisecond, once: 303 KB for as long as the process
+    /// lives.
+    pub fn prepare_ed25519(self) {
+        #[cfg(target_arch = "x86_64")]
+        avx512::ed25519::prepare(self);
+    }
+
+    /// The first half of each of up to [`LANES`] signatures: R of r, of the SHA-512 of the key's prefix and the message; and what their
+    /// second halves need. `None` for a lane where R is not on the curve, is not the multiple asked for, as tags of the tables'
+    /// entries tell (see [`Self::p256_signatures`]), or was not encoded right.
+    #[must_use]
+    pub fn ed25519_commitments(self, nonces: &[&[u8; 64]]) -> (Vec<Option<[u8; 32]>>, Box<Ed25519Nonces>) {
+        let mut kept = Box::new(Ed25519Nonces { scalars: Default::default() });
+        let Some(first) = nonces.first() else { return (Vec::new(), kept) };
+        #[cfg(target_arch = "x86_64")]
+        let made = {
+            let lanes = std::array::from_fn(|lane| *nonces.get(lane).unwrap_or(first));
+            avx512::ed25519::commitments(self, &lanes, &mut kept.scalars)
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let made: ed25519::Committed = {
+            let _ = (first, &mut kept);
+            [None; LANES]
+        };
+        (made.into_iter().take(nonces.len()).collect(), kept)
+    }
+
+    /// The second half of each: S, for the nonces that the first halves were made of, in their order.
+    ///
+    /// These nonces are the same whenever the same is signed, so that whoever has two signatures of one nonce, of which one is faulty
+    /// in R, in its hash or in S, has the key. S leaves only where r and S agree with hashes of the message that were made again
+    /// after R was, and with another copy of the key; `None` for other lanes.
+    #[must_use]
+    pub fn ed25519_responses(self, jobs: &[Ed25519Job<'_>], nonces: &Ed25519Nonces) -> Vec<Option<[u8; 32]>> {
+        let Some(first) = jobs.first() else { return Vec::new() };
+        #[cfg(target_arch = "x86_64")]
+        let made = {
+            let lanes = std::array::from_fn(|lane| *jobs.get(lane).unwrap_or(first));
+            avx512::ed25519::responses(self, &lanes, &nonces.scalars)
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let made: ed25519::Committed = {
+            let _ = (first, nonces);
+            [None; LANES]
+        };
+        made.into_iter().take(jobs.len()).collect()
     }
 }

@@ -18,6 +18,17 @@ pub(crate) fn words<const WORDS: usize>(octets: &[u8]) -> Option<[u64; WORDS]> {
     Some(words)
 }
 
+/// A number of 64 bits a word whose lowest octet is first.
+pub(crate) fn words_from_lowest<const WORDS: usize, const OCTETS: usize>(
+    octets: &[u8; OCTETS],
+) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    for (at, octet) in octets.iter().enumerate().take(8 * WORDS) {
+        words[at / 8] |= u64::from(*octet) << (8 * (at % 8));
+    }
+    words
+}
+
 /// The same number in limbs; bits past them are left out.
 pub(crate) fn limbs<const WORDS: usize, const LIMBS: usize>(words: &[u64; WORDS]) -> [u64; LIMBS] {
     std::array::from_fn(|limb| {

@@ -11,17 +11,20 @@ use std::time::Instant;
 use keys::{BATCH, Hash, KeyType, PrivateKey, Scheme, SignJob, is_batched, sign_slice};
 
 /// What is measured, and how often for each round asked for: short ones need more.
-const CASES: [(&str, KeyType, Scheme, usize); 3] = [
+const CASES: [(&str, KeyType, Scheme, usize); 4] = [
     ("RSA-2048 PKCS #1", KeyType::Rsa2048, Scheme::RsaPkcs1(Hash::Sha256), 1),
     ("RSA-2048 PSS", KeyType::Rsa2048, Scheme::RsaPss(Hash::Sha256), 1),
     ("ECDSA P-256", KeyType::P256, Scheme::Ecdsa(Hash::Sha256), 10),
+    ("Ed25519", KeyType::Ed25519, Scheme::Ed25519, 10),
 ];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let at = arguments.iter().position(|argument| argument == "--rounds");
     let rounds: usize = at.map_or(400, |at| arguments[at + 1].parse().unwrap());
-    println!("SHA-256, {BATCH} keys; median of {rounds} rounds and more, µs a signature (a second and core)");
+    println!(
+        "32 octets, {BATCH} keys; median of {rounds} rounds and more, µs a signature (a second and core)"
+    );
     for (name, kind, scheme, more) in CASES {
         if is_batched(kind, scheme) {
             measure(name, kind, scheme, rounds * more);

@@ -168,8 +168,8 @@ pub struct Slice {
 }
 
 /// Makes several signatures, on this thread. Those whose keys make batches ([`PrivateKey::is_batched`]) are made so,
-/// [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`] by RSA keys or [`crate::EC_BATCH_MIN`] by keys on P-256; the others
-/// one after the other. What a batch made is checked
+/// [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`] by RSA keys or [`crate::EC_BATCH_MIN`] by keys on P-256 or
+/// Ed25519 keys; the others one after the other. What a batch made is checked
 /// before it leaves; after the first that fails, this process makes no more batches.
 #[must_use]
 pub fn sign_slice(jobs: &[SignJob<'_>]) -> Slice {

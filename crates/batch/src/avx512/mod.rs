@@ -1,5 +1,7 @@
 //! The operations on a processor with AVX-512 IFMA.
 
+mod comb;
+pub(crate) mod ed25519;
 mod montgomery;
 pub(crate) mod p256;
 mod power;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod ed25519;
 mod lanes;
 mod p256;
 #[cfg(target_os = "linux")]

@@ -95,13 +95,17 @@ async fn what_waits_is_made_in_batches_and_the_rest_one_by_one() {
 /// Workers of light work are tasks: the gate holds one of the runtime's threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn light_work_that_waits_is_made_in_batches() {
-    let p256 = KeyType::P256;
-    let made = |count: usize| if is_batched(p256, scheme(p256)) { count as u64 } else { 0 };
-    let (order, batched) = answered(&[p256; 2 * BATCH + EC_BATCH_MIN - 1]).await;
-    assert_eq!(order, (0..order.len()).collect::<Vec<_>>());
-    assert_eq!(batched, made(2 * BATCH));
-    assert_eq!(answered(&[p256; EC_BATCH_MIN]).await.1, made(EC_BATCH_MIN));
-    assert_eq!(answered(&[p256; EC_BATCH_MIN - 1]).await.1, 0);
+    for kind in [KeyType::P256, KeyType::Ed25519] {
+        let made = |count: usize| if is_batched(kind, scheme(kind)) { count as u64 } else { 0 };
+        let (order, batched) = answered(&[kind; 2 * BATCH + EC_BATCH_MIN - 1]).await;
+        assert_eq!(order, (0..order.len()).collect::<Vec<_>>());
+        assert_eq!(batched, made(2 * BATCH));
+        assert_eq!(answered(&[kind; EC_BATCH_MIN]).await.1, made(EC_BATCH_MIN));
+        assert_eq!(answered(&[kind; EC_BATCH_MIN - 1]).await.1, 0);
+    }
+    // Neither fills up the other's batch.
+    let (p256, edwards) = (KeyType::P256, KeyType::Ed25519);
+    assert_eq!(answered(&[p256, edwards, edwards, p256]).await.1, 0);
 }
 
 #[tokio::test]

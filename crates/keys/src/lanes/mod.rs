@@ -1,5 +1,6 @@
 //! Signatures that are made eight at a time ([`batch`]), where the processor can.
 
+mod ed25519;
 mod nonce;
 mod p256;
 mod rsa;
@@ -17,15 +18,16 @@ pub const BATCH: usize = batch::LANES;
 /// those wait for each other that would not have.
 pub const BATCH_MIN: usize = 5;
 
-/// The same of signatures on P-256, of which a batch costs as much as two made one by one: as none leaves a slice before all are
-/// made, three are answered sooner so.
+/// The same of signatures on P-256 and by Ed25519, of which a batch costs as much as two to three made one by one: as none leaves a
+/// slice before all are made, three are answered sooner so.
 pub const EC_BATCH_MIN: usize = 3;
 
 /// Set by the first faulty signature: whatever made it, this process makes no more batches.
 static FAULTY: AtomicBool = AtomicBool::new(false);
 
 /// Whether signatures like this are made in batches on this machine, until one was faulty: by RSA keys of 2,048 bits, but a few
-/// ([`crate::PrivateKey::is_batched`]), and by keys on P-256.
+/// ([`crate::PrivateKey::is_batched`]), by keys on P-256, and by Ed25519 keys, of
+/// messages of up to 512 octets.
 #[must_use]
 pub fn is_batched(kind: KeyType, scheme: Scheme) -> bool {
     let is_made = match kind {
@@ -35,6 +37,7 @@ pub fn is_batched(kind: KeyType, scheme: Scheme) -> bool {
                 | Scheme::RsaPss(Hash::Sha256 | Hash::Sha384 | Hash::Sha512)
         ),
         KeyType::P256 => matches!(scheme, Scheme::Ecdsa(_)),
+        KeyType::Ed25519 => scheme == Scheme::Ed25519,
         _ => false,
     };
     is_made && are_made()
@@ -49,7 +52,7 @@ pub(crate) fn are_made() -> bool {
 pub(crate) fn fits(kind: KeyType, pkcs8: &[u8]) -> bool {
     match kind {
         KeyType::Rsa2048 => rsa::fits(pkcs8),
-        KeyType::P256 => true,
+        KeyType::P256 | KeyType::Ed25519 => true,
         _ => false,
     }
 }
@@ -58,29 +61,38 @@ pub(crate) fn fits(kind: KeyType, pkcs8: &[u8]) -> bool {
 pub(crate) enum Numbers {
     Rsa(Box<batch::Key>),
     P256(p256::Numbers),
+    Ed25519(ed25519::Numbers),
 }
 
 impl Numbers {
     /// Of a key that [`fits`].
-    pub(crate) fn of(kind: KeyType, pkcs8: &[u8]) -> Option<Self> {
+    pub(crate) fn of(kind: KeyType, pkcs8: &[u8], spki: &[u8]) -> Option<Self> {
         match kind {
             KeyType::Rsa2048 => rsa::numbers(pkcs8).map(Self::Rsa),
             KeyType::P256 => p256::Numbers::of(pkcs8).map(Self::P256),
+            KeyType::Ed25519 => ed25519::Numbers::of(pkcs8, spki).map(Self::Ed25519),
             _ => None,
         }
     }
 
-    fn rsa(&self) -> Option<&batch::Key> {
+    fn rsa(&self, _: &[u8]) -> Option<&batch::Key> {
         if let Self::Rsa(key) = self { Some(key) } else { None }
     }
 
-    fn p256(&self) -> Option<&p256::Numbers> {
+    fn p256(&self, _: &[u8]) -> Option<&p256::Numbers> {
         if let Self::P256(numbers) = self { Some(numbers) } else { None }
+    }
+
+    fn ed25519(&self, input: &[u8]) -> Option<&ed25519::Numbers> {
+        match self {
+            Self::Ed25519(numbers) if ed25519::Numbers::fits(input) => Some(numbers),
+            _ => None,
+        }
     }
 }
 
 /// What became of one signature of a batch.
-#[derive(Clone)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 enum Outcome {
     Signed(Vec<u8>),
     /// Something that a batch does not make, or not with what chance gave it.
@@ -101,6 +113,7 @@ fn sign_by(kernel: Kernel, jobs: &[SignJob<'_>], is_faulty: &AtomicBool) -> (Vec
     let mut made = Batches { jobs, is_faulty, signed: vec![None; jobs.len()], faulty: 0 };
     made.sign(BATCH_MIN, Numbers::rsa, |batch| rsa::sign(kernel, batch));
     made.sign(EC_BATCH_MIN, Numbers::p256, |batch| p256::sign(kernel, batch));
+    made.sign(EC_BATCH_MIN, Numbers::ed25519, |batch| ed25519::sign(kernel, batch));
     (made.signed, made.faulty)
 }
 
@@ -113,17 +126,17 @@ struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    /// Makes those of one kind of key, while there are `least`.
+    /// Makes those of one kind of key, while there are `least`; `numbers` says whether a key's are of that kind, for what is signed.
     fn sign<N>(
         &mut self,
         least: usize,
-        numbers: fn(&'a Numbers) -> Option<&'a N>,
+        numbers: fn(&'a Numbers, &[u8]) -> Option<&'a N>,
         sign: impl Fn(&[(&'a N, &'a SignJob<'a>)]) -> Vec<Outcome>,
     ) {
         let fitting = |job: &'a SignJob<'a>| {
             let kind = job.key.key_type();
             let fits = job.key.is_batched(job.scheme) && job.scheme.check(kind, job.input.len()).is_ok();
-            Some((job.key.lanes().filter(|_| fits).and_then(numbers)?, job))
+            Some((numbers(job.key.lanes().filter(|_| fits)?, job.input)?, job))
         };
         let (places, batched): (Vec<usize>, Vec<_>) =
             self.jobs.iter().enumerate().filter_map(|(at, job)| Some((at, fitting(job)?))).unzip();
@@ -153,16 +166,17 @@ impl<'a> Batches<'a> {
 
 #[cfg(test)]
 mod tests {
-    use batch::{Key, P256Key, Parts};
+    use batch::{Ed25519Key, Key, P256Key, Parts};
 
     use super::*;
     use crate::{PrivateKey, Slice, sign_slice, verify::verifies};
 
     const HASHES: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
     /// Kinds that make batches, one way in which they sign, and from how many signatures on.
-    const KINDS: [(KeyType, Scheme, usize); 2] = [
+    const KINDS: [(KeyType, Scheme, usize); 3] = [
         (KeyType::Rsa2048, Scheme::RsaPss(Hash::Sha256), BATCH_MIN),
         (KeyType::P256, Scheme::Ecdsa(Hash::Sha256), EC_BATCH_MIN),
+        (KeyType::Ed25519, Scheme::Ed25519, EC_BATCH_MIN),
     ];
 
     fn prepared(kind: KeyType) -> PrivateKey {
@@ -228,6 +242,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn long_messages_are_signed_one_by_one() {
+        let key = prepared(KeyType::Ed25519);
+        let message = vec![7; 513];
+        let job = |input| SignJob { key: &key, scheme: Scheme::Ed25519, input };
+        let mut jobs = vec![job(&message[1..]); BATCH];
+        jobs[1] = job(&message);
+        let Slice { signed, batched, .. } = sign_slice(&jobs);
+        assert_eq!(batched, if Kernel::detect().is_some() { BATCH - 1 } else { 0 });
+        for (job, signed) in jobs.iter().zip(signed) {
+            assert_eq!(signed, key.sign_digest_now(job.scheme, job.input));
+        }
+    }
+
     /// What has the same nonce twice gives its key away.
     #[test]
     fn nonces_are_fresh() {
@@ -267,10 +295,16 @@ mod tests {
         for (kind, scheme, _) in KINDS {
             let sound = prepared(kind);
             let pkcs8 = sound.to_pkcs8_der();
-            let wrong = if kind == KeyType::P256 {
-                Numbers::P256(p256::Numbers::with(&pkcs8, P256Key::unsound()).unwrap())
-            } else {
-                Numbers::Rsa(Key::new(&Parts { coefficient: &[3], ..rsa::parts(&pkcs8).unwrap() }).unwrap())
+            let wrong = match kind {
+                KeyType::P256 => Numbers::P256(p256::Numbers::with(&pkcs8, P256Key::unsound()).unwrap()),
+                KeyType::Ed25519 => {
+                    let numbers = ed25519::Numbers::of(&pkcs8, sound.spki()).unwrap();
+                    Numbers::Ed25519(numbers.with(Ed25519Key::unsound()))
+                }
+                _ => {
+                    let parts = Parts { coefficient: &[3], ..rsa::parts(&pkcs8).unwrap() };
+                    Numbers::Rsa(Key::new(&parts).unwrap())
+                }
             };
             let unsound = PrivateKey::with_lanes(&pkcs8, wrong);
             let job = |key| SignJob { key, scheme, input: &[7; 32] };
@@ -318,7 +352,7 @@ mod tests {
     #[test]
     fn kinds_are_counted_apart() {
         let keys = KINDS.map(|(kind, ..)| prepared(kind));
-        let jobs: Vec<SignJob<'_>> = [(0, BATCH_MIN - 1), (1, EC_BATCH_MIN - 1)]
+        let jobs: Vec<SignJob<'_>> = [(0, BATCH_MIN - 1), (1, EC_BATCH_MIN - 1), (2, EC_BATCH_MIN - 1)]
             .into_iter()
             .flat_map(|(at, count)| {
                 vec![SignJob { key: &keys[at], scheme: KINDS[at].1, input: &[7; 32] }; count]

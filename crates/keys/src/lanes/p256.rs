@@ -96,7 +96,8 @@ fn derive(
     Some(())
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
 

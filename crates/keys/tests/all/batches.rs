@@ -58,6 +58,19 @@ fn openssl_takes_what_a_batch_makes_on_a_curve() {
     }
 }
 
+#[test]
+fn openssl_takes_what_a_batch_makes_by_ed25519() {
+    let keys = [(); BATCH].map(|()| PrivateKey::generate(KeyType::Ed25519).unwrap());
+    keys.iter().for_each(PrivateKey::prepare);
+    let message: Vec<u8> = (0..140).collect();
+    let jobs = keys.each_ref().map(|key| SignJob { key, scheme: Scheme::Ed25519, input: &message });
+    let Slice { signed, batched, .. } = sign_slice(&jobs);
+    assert_eq!(batched, if is_batched(KeyType::Ed25519, Scheme::Ed25519) { BATCH } else { 0 });
+    for (job, signed) in jobs.iter().zip(signed) {
+        assert!(openssl_verifies(job.key.spki(), job.scheme, job.input, &signed.unwrap()));
+    }
+}
+
 /// A public exponent of 3: the batch does not check by it.
 #[test]
 fn an_unusual_key_among_others_signs_all_the_same() {

@@ -9,13 +9,13 @@ mod tests;
 
 use std::arch::x86_64::{
     __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64,
-    _mm512_ternarylogic_epi64,
 };
 use std::hint::black_box;
 
 use zeroize::zeroize_stack;
 
-use super::short::{LIMBS, Short, broadcast, carried, is_zero, same};
+use super::comb::either;
+use super::short::{LIMBS, Short, broadcast, carried, is_zero, same, sum};
 use super::{gather, lanes};
 use crate::p256::{Job, STACK};
 use crate::{Kernel, LANES, Made, number};
@@ -53,18 +53,18 @@ fn sign(jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
     let multiple = curve.multiple(&odd);
     let point = multiple.point.affine(&field::inverse(&multiple.point.zzz));
     let x = field::canonical(&point.x);
-    let r = order::canonical(&x);
+    let r = ORDER.canonical(&x);
     // s: (z + r·d)/k modulo n.
     let [mut private, mut negative] = [[_mm512_setzero_si512(); LIMBS]; 2];
     gather(&mut private, &jobs.map(|job| &job.key.private));
     gather(&mut negative, &jobs.map(|job| &job.key.negative));
-    let nonces_r = order::multiply(&nonces, &curve.order_r2);
-    let s = order::multiply(&sum(&order::multiply(&r, &private), &digests), &order::inverse(&nonces_r));
-    let s = order::canonical(&s);
+    let nonces_r = ORDER.multiply(&nonces, &curve.order_r2);
+    let s = ORDER.multiply(&sum(&ORDER.multiply(&r, &private), &digests), &order::inverse(&nonces_r));
+    let s = ORDER.canonical(&s);
     // What is found wrong must lead nowhere else, whatever it was.
     let sound = is_zero(&point.off_curve(&curve.b))
         & multiple.is_of(&odd)
-        & (same(&odd, &nonces) | same(&sum(&odd, &nonces), &broadcast(&ORDER)))
+        & (same(&odd, &nonces) | same(&sum(&odd, &nonces), &broadcast(&ORDER.limbs)))
         & is_reduced(&x, &r)
         & is_solved(curve, &nonces_r, &digests, [&r, &negative], &s);
     let usable = usable & !is_zero(&r) & !is_zero(&s);
@@ -95,13 +95,13 @@ fn numbers(of: &[&[u8; 32]; LANES]) -> Short {
 #[target_feature(enable = "avx512f")]
 fn in_range(number: &Short) -> __mmask8 {
     // Only a number below n stays what it is.
-    same(&order::canonical(number), number) & !is_zero(number)
+    same(&ORDER.canonical(number), number) & !is_zero(number)
 }
 
 /// Of each number and what it lacks to n the odd one. As multipliers of a point they differ in the sign of y alone.
 #[target_feature(enable = "avx512f")]
 fn odd(number: &Short) -> Short {
-    let order = broadcast(&ORDER);
+    let order = broadcast(&ORDER.limbs);
     let one = _mm512_set1_epi64(1);
     let even = black_box(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
     let mut other = order;
@@ -110,25 +110,15 @@ fn odd(number: &Short) -> Short {
     }
     let mut odd = carried(&other);
     for limb in 0..LIMBS {
-        odd[limb] = _mm512_ternarylogic_epi64::<0xca>(even, odd[limb], number[limb]);
+        odd[limb] = either(even, odd[limb], number[limb]);
     }
     odd
-}
-
-/// a + b.
-#[target_feature(enable = "avx512f")]
-fn sum(a: &Short, b: &Short) -> Short {
-    let mut limbs = *a;
-    for limb in 0..LIMBS {
-        limbs[limb] = _mm512_add_epi64(a[limb], b[limb]);
-    }
-    carried(&limbs)
 }
 
 /// The lanes in which r is x or x - n.
 #[target_feature(enable = "avx512f")]
 fn is_reduced(x: &Short, r: &Short) -> __mmask8 {
-    same(x, r) | same(x, &sum(r, &broadcast(&ORDER)))
+    same(x, r) | same(x, &sum(r, &broadcast(&ORDER.limbs)))
 }
 
 /// The lanes in which s·k - z + r·(n - d) is a multiple of n: the same equation by another copy of the key.
@@ -140,12 +130,12 @@ fn is_solved(
     [r, negative]: [&Short; 2],
     s: &Short,
 ) -> __mmask8 {
-    let (left, right) = (order::multiply(s, nonces_r), order::multiply(r, negative));
-    let mut rest = broadcast(&ORDER);
+    let (left, right) = (ORDER.multiply(s, nonces_r), ORDER.multiply(r, negative));
+    let mut rest = broadcast(&ORDER.limbs);
     for limb in 0..LIMBS {
         let positive = _mm512_add_epi64(_mm512_add_epi64(rest[limb], rest[limb]), left[limb]);
         rest[limb] = _mm512_sub_epi64(_mm512_add_epi64(positive, right[limb]), digests[limb]);
     }
     // Below 5·n; after a product by R, which changes no multiple of n into something else, below 2·n.
-    is_zero(&order::canonical(&order::multiply(&carried(&rest), &curve.order_r2)))
+    is_zero(&ORDER.canonical(&ORDER.multiply(&carried(&rest), &curve.order_r2)))
 }
