@@ -32,10 +32,19 @@ pub struct Ed25519Key {
     pub(crate) negative: [u64; LIMBS],
 }
 
-/// The secret scalars of a batch under way; wiped when dropped.
+/// What is kept of a batch between its halves: the secret scalars, wiped when dropped, and R once more.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Ed25519Nonces {
     pub(crate) scalars: Scalars,
+    pub(crate) points: [[u8; 32]; LANES],
+}
+
+impl Ed25519Nonces {
+    /// R of each lane, as it was made; for those that are not sound anything.
+    #[must_use]
+    pub const fn points(&self) -> &[[u8; 32]; LANES] {
+        &self.points
+    }
 }
 
 /// One signature, of which R is known.
@@ -45,7 +54,7 @@ pub struct Ed25519Job<'a> {
     pub key: &'a Ed25519Key,
     /// SHA-512 of R, the public key and the message.
     pub challenge: &'a [u8; 64],
-    /// The same, hashed again.
+    /// The same, hashed again, with R as it was kept ([`Ed25519Nonces::points`]).
     pub challenge_again: &'a [u8; 64],
     /// SHA-512 of the key's prefix and the message, hashed again.
     pub nonce_again: &'a [u8; 64],

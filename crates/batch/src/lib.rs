@@ -135,12 +135,12 @@ impl Kernel {
     /// entries tell (see [`Self::p256_signatures`]), or was not encoded right.
     #[must_use]
     pub fn ed25519_commitments(self, nonces: &[&[u8; 64]]) -> (Vec<Option<[u8; 32]>>, Box<Ed25519Nonces>) {
-        let mut kept = Box::new(Ed25519Nonces { scalars: Default::default() });
+        let mut kept = Box::new(Ed25519Nonces { scalars: Default::default(), points: Default::default() });
         let Some(first) = nonces.first() else { return (Vec::new(), kept) };
         #[cfg(target_arch = "x86_64")]
         let made = {
             let lanes = std::array::from_fn(|lane| *nonces.get(lane).unwrap_or(first));
-            avx512::ed25519::commitments(self, &lanes, &mut kept.scalars)
+            avx512::ed25519::commitments(self, &lanes, &mut kept)
         };
         #[cfg(not(target_arch = "x86_64"))]
         let made: ed25519::Committed = {

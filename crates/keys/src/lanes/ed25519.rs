@@ -69,9 +69,10 @@ fn expand(pkcs8: &[u8], half: &mut [u8; OCTETS], prefix: &mut [u8; OCTETS]) -> O
 pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Outcome> {
     let first = nonces(jobs);
     let (points, kept) = kernel.ed25519_commitments(&first.iter().take(jobs.len()).collect::<Vec<_>>());
-    // The public key is in memory twice, too.
-    let challenge = challenges(jobs, &points, |(numbers, _)| Some(numbers.public));
-    let challenge_again = challenges(jobs, &points, |(_, job)| job.key.spki().last_chunk().copied());
+    // R and the public key are in memory twice, too.
+    let given: Vec<[u8; OCTETS]> = points.iter().map(|point| point.unwrap_or_default()).collect();
+    let challenge = challenges(jobs, &given, |(numbers, _)| Some(numbers.public));
+    let challenge_again = challenges(jobs, kept.points(), |(_, job)| job.key.spki().last_chunk().copied());
     let nonce_again = nonces(jobs);
     let again = challenge.iter().zip(&challenge_again).zip(nonce_again.iter());
     let lanes: Vec<Ed25519Job<'_>> = jobs
@@ -85,11 +86,12 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Out
         })
         .collect();
     let responses = kernel.ed25519_responses(&lanes, &kept);
-    let outcome = |(point, response): (Option<[u8; OCTETS]>, Option<[u8; OCTETS]>)| match (point, response) {
-        (Some(point), Some(response)) => Outcome::Signed([point, response].concat()),
-        _ => Outcome::Faulty,
+    let outcome = |(point, response): (&[u8; OCTETS], Option<[u8; OCTETS]>)| match response {
+        Some(response) => Outcome::Signed([*point, response].concat()),
+        None => Outcome::Faulty,
     };
-    points.into_iter().zip(responses).map(outcome).collect()
+    let made = given.iter().zip(responses).map(outcome);
+    made.zip(points).map(|(outcome, point)| point.map_or(Outcome::Faulty, |_| outcome)).collect()
 }
 
 /// SHA-512 of prefix and message of each job.
@@ -116,15 +118,14 @@ fn hash_nonces(nonces: &mut Hashes, jobs: &[(&Numbers, &SignJob<'_>)]) {
 /// SHA-512 of R, public key and message of each job.
 fn challenges(
     jobs: &[(&Numbers, &SignJob<'_>)],
-    points: &[Option<[u8; OCTETS]>],
+    points: &[[u8; OCTETS]],
     public: impl Fn(&(&Numbers, &SignJob<'_>)) -> Option<[u8; OCTETS]>,
 ) -> Hashes {
     let (mut challenges, mut hashed) = ([[0; digest::SHA512_OUTPUT_LEN]; BATCH], Vec::new());
     for ((challenge, job), point) in challenges.iter_mut().zip(jobs).zip(points) {
         hashed.clear();
-        for part in [point, &public(job)].into_iter().flatten() {
-            hashed.extend_from_slice(part);
-        }
+        hashed.extend_from_slice(point);
+        hashed.extend(public(job).into_iter().flatten());
         hashed.extend_from_slice(job.1.input);
         challenge.copy_from_slice(digest::digest(&SHA512, &hashed).as_ref());
     }

@@ -17,7 +17,7 @@ use super::comb::either;
 use super::short::{LIMBS, Modulus, Short, broadcast, carried, is_zero, same, sum};
 use super::{gather, lanes};
 use crate::ed25519::{Committed, Job, STACK, Scalars};
-use crate::{Kernel, LANES, number};
+use crate::{Ed25519Nonces, Kernel, LANES, number};
 use curve::Curve;
 
 /// L, the order of the base point.
@@ -32,11 +32,15 @@ pub(crate) fn prepare(_there: Kernel) {
     }
 }
 
-/// R of each nonce where it is sound, and r into `scalars`.
+/// R of each nonce where it is sound, and r and R to be kept.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn commitments(_there: Kernel, nonces: &[&[u8; 64]; LANES], scalars: &mut Scalars) -> Committed {
+pub(crate) fn commitments(
+    _there: Kernel,
+    nonces: &[&[u8; 64]; LANES],
+    kept: &mut Ed25519Nonces,
+) -> Committed {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    let committed = unsafe { commit(nonces, scalars) };
+    let committed = unsafe { commit(nonces, kept) };
     zeroize_stack::<STACK>();
     committed
 }
@@ -53,7 +57,7 @@ pub(crate) fn responses(_there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scala
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn commit(nonces: &[&[u8; 64]; LANES], scalars: &mut Scalars) -> Committed {
+fn commit(nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
     let curve = Curve::get();
     let r = ORDER.canonical(&ORDER.multiply(&wide(curve, nonces), &broadcast(&[1, 0, 0, 0, 0])));
     let odd = odd(&r);
@@ -72,7 +76,8 @@ fn commit(nonces: &[&[u8; 64]; LANES], scalars: &mut Scalars) -> Committed {
         & multiple.is_of(&odd)
         & (same(&odd, &r) | same(&odd, &sum(&r, &broadcast(&ORDER.limbs))))
         & leads_back(&encoded, &x, &y);
-    *scalars = r.map(|limb| lanes(limb));
+    kept.scalars = r.map(|limb| lanes(limb));
+    kept.points = encoded;
     std::array::from_fn(|lane| (sound >> lane & 1 == 1).then_some(encoded[lane]))
 }
 

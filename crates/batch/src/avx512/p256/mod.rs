@@ -2,6 +2,7 @@
 
 mod curve;
 mod field;
+mod inverse;
 mod order;
 mod point;
 #[cfg(test)]
@@ -51,15 +52,16 @@ fn sign(jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
     // r: the x of k·G modulo n, which is that of (n - k)·G.
     let odd = odd(&nonces);
     let multiple = curve.multiple(&odd);
-    let point = multiple.point.affine(&field::inverse(&multiple.point.zzz));
+    let nonces_r = ORDER.multiply(&nonces, &curve.order_r2);
+    let (of_point, of_nonces) = inverse::inverses(&multiple.point.zzz, &nonces_r);
+    let point = multiple.point.affine(&of_point);
     let x = field::canonical(&point.x);
     let r = ORDER.canonical(&x);
     // s: (z + r·d)/k modulo n.
     let [mut private, mut negative] = [[_mm512_setzero_si512(); LIMBS]; 2];
     gather(&mut private, &jobs.map(|job| &job.key.private));
     gather(&mut negative, &jobs.map(|job| &job.key.negative));
-    let nonces_r = ORDER.multiply(&nonces, &curve.order_r2);
-    let s = ORDER.multiply(&sum(&ORDER.multiply(&r, &private), &digests), &order::inverse(&nonces_r));
+    let s = ORDER.multiply(&sum(&ORDER.multiply(&r, &private), &digests), &of_nonces);
     let s = ORDER.canonical(&s);
     // What is found wrong must lead nowhere else, whatever it was.
     let sound = is_zero(&point.off_curve(&curve.b))
