@@ -4,7 +4,7 @@
 //! - [`Kernel`]: exists where the processor has the instructions, and makes the signatures.
 //! - [`Key`]: the numbers of an RSA-2048 key in the form the kernel reads, for its private operation (RFC 8017 section 5.2.1). Eight
 //!   together cost less than three made one by one.
-//! - [`P256Key`]: the same of a key on P-256, for ECDSA (FIPS 186-5 section 6.4). Eight cost as much as two.
+//! - [`P256Key`]: the same of a key on P-256, for ECDSA (FIPS 186-5 section 6.4). Eight cost little more than two.
 //! - [`Ed25519Key`]: the same of an Ed25519 key (RFC 8032). Its hashes are made outside, between two halves.
 //!
 //! Whoever holds keys owns those; they are wiped when dropped.

@@ -18,7 +18,7 @@ pub const BATCH: usize = batch::LANES;
 /// those wait for each other that would not have.
 pub const BATCH_MIN: usize = 5;
 
-/// The same of signatures on P-256 and by Ed25519, of which a batch costs as much as two to three made one by one: as none leaves a
+/// The same of signatures on P-256 and by Ed25519, of which a batch costs as much as two made one by one: as none leaves a
 /// slice before all are made, three are answered sooner so.
 pub const EC_BATCH_MIN: usize = 3;
 

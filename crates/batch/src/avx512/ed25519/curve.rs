@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::super::comb::{DIGIT, DIGITS, ENTRIES, Step, Tags, Window};
 use super::super::short::{LIMBS, Short, broadcast};
 use super::super::{gather, lanes};
-use super::field::{PRIME_WORDS, below_prime, inverse, multiply};
+use super::field::{inverse, multiply};
 use super::point::{Affine, Constants, Entry, Point};
 use crate::ed25519::ORDER_WORDS;
 use crate::{LANES, number};
@@ -55,10 +55,9 @@ impl Curve {
 
     #[target_feature(enable = "avx512f,avx512ifma")]
     fn made() -> Self {
-        let r2 = broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &PRIME_WORDS, 2 * R)));
         let of_order =
             |times| broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &ORDER_WORDS, times * R)));
-        let of = |words: &[u64; 4]| below_prime(&multiply(&broadcast(&number::limbs(words)), &r2));
+        let of = |words: &[u64; 4]| broadcast(&number::limbs(words));
         let constants = Constants { one: of(&[1, 0, 0, 0]), d: of(&D) };
         let windows = windows(&Affine { x: of(&BASE_X), y: of(&BASE_Y) }, &constants);
         Self { constants, order_r2: of_order(2), order_r3: of_order(3), windows }

@@ -1,11 +1,9 @@
-//! Arithmetic modulo p = 2^255 - 19 (RFC 8032 section 5.1), in Montgomery's form with R = 2^260.
-//!
-//! Numbers stand for their residues and are not kept below p. With bounds of a·p and b·p a product is below (ab/32 + 1)·p, so
-//! that sums of a few need not be reduced before they are multiplied.
+//! Arithmetic modulo p = 2^255 - 19 (RFC 8032 section 5.1). Numbers stand for their residues and are not kept below p: factors are below
+//! 2^260, and a product is below 2^255 + 2^215.
 
 use std::arch::x86_64::{
     _mm512_add_epi64, _mm512_and_si512, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_set1_epi64,
-    _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srai_epi64, _mm512_sub_epi64,
+    _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
 };
 
 use super::super::montgomery::BITS;
@@ -16,25 +14,19 @@ use super::super::wide;
 pub(super) const PRIME: [u64; LIMBS] =
     [0xf_ffff_ffff_ffed, 0xf_ffff_ffff_ffff, 0xf_ffff_ffff_ffff, 0xf_ffff_ffff_ffff, 0x7fff_ffff_ffff];
 
-/// p, in words.
-pub(super) const PRIME_WORDS: [u64; 4] = [0u64.wrapping_sub(19), u64::MAX, u64::MAX, u64::MAX >> 1];
-
-/// 1/19 modulo 2^52.
-const INVERSE: i64 = 0xc_a1af_286b_ca1b;
-
-/// a·b/R.
+/// a·b.
 #[target_feature(enable = "avx512f,avx512ifma")]
 pub(super) fn multiply(a: &Short, b: &Short) -> Short {
     reduced(product(a, b))
 }
 
-/// a·a/R.
+/// a·a.
 #[target_feature(enable = "avx512f,avx512ifma")]
 pub(super) fn square(a: &Short) -> Short {
     reduced(squared(a))
 }
 
-/// a to the power of 2^`times`, and as often divided by R as it is multiplied.
+/// a to the power of 2^`times`.
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn squared_often(a: &Short, times: usize) -> Short {
     let mut power = *a;
@@ -44,23 +36,25 @@ fn squared_often(a: &Short, times: usize) -> Short {
     power
 }
 
-/// A sum of products over R. With a nineteenth of a lowest limb as the multiple of p that is added, -19 times it makes the limb zero and
-/// carries what it has above, and 2^255 times it stands four limbs on.
+/// The residue of a sum of products. 2^260 is 608, so that each upper limb goes down by five and is multiplied by that, in two parts: the
+/// lowest 52 bits, and what is above them. At last all from 2^255 on, which is 19, so that the highest limb has room for a carry.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn reduced(mut columns: Columns) -> Short {
-    let zero = _mm512_setzero_si512();
-    let constant = |number: i64| _mm512_set1_epi64(number);
-    let (inverse, nineteen, top) = (constant(INVERSE), constant(19), constant(1 << 47));
-    for row in 0..LIMBS {
-        let times = _mm512_madd52lo_epu64(zero, columns[row], inverse);
-        let above = _mm512_madd52hi_epu64(zero, times, nineteen);
-        let carry = _mm512_sub_epi64(_mm512_srai_epi64::<BITS>(columns[row]), above);
-        columns[row + 1] = _mm512_add_epi64(columns[row + 1], carry);
-        columns[row + 4] = _mm512_madd52lo_epu64(columns[row + 4], times, top);
-        columns[row + 5] = _mm512_madd52hi_epu64(columns[row + 5], times, top);
+fn reduced(columns: Columns) -> Short {
+    let by = _mm512_set1_epi64(608);
+    let [c0, c1, c2, c3, c4, high @ ..] = columns;
+    let mut limbs = [c0, c1, c2, c3, c4, _mm512_setzero_si512()];
+    for limb in 0..LIMBS {
+        let above = _mm512_srli_epi64::<BITS>(high[limb]);
+        limbs[limb] = _mm512_madd52lo_epu64(limbs[limb], high[limb], by);
+        limbs[limb + 1] = _mm512_madd52hi_epu64(limbs[limb + 1], high[limb], by);
+        limbs[limb + 1] = _mm512_madd52lo_epu64(limbs[limb + 1], above, by);
     }
-    carried(&[columns[5], columns[6], columns[7], columns[8], columns[9]])
+    let [l0, l1, l2, l3, l4, l5] = limbs;
+    let times = _mm512_srli_epi64::<47>(l4);
+    let l4 = _mm512_and_si512(l4, _mm512_set1_epi64((1 << 47) - 1));
+    let l0 = _mm512_madd52lo_epu64(_mm512_madd52lo_epu64(l0, l5, by), times, _mm512_set1_epi64(19));
+    carried(&[l0, l1, l2, l3, l4])
 }
 
 /// The residue of a number between -2^260 and 2^260, whose limbs may have 56 bits and be less than nothing: above zero and below
@@ -101,32 +95,22 @@ pub(super) fn subtract(a: &Short, b: &Short) -> Short {
     folded(&limbs)
 }
 
-/// a + b, folded.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn add_folded(a: &Short, b: &Short) -> Short {
-    let mut limbs = *a;
-    for limb in 0..LIMBS {
-        limbs[limb] = _mm512_add_epi64(a[limb], b[limb]);
-    }
-    folded(&limbs)
-}
-
 /// The residue below p of a number below 2·p.
 #[target_feature(enable = "avx512f")]
-pub(super) fn below_prime(number: &Short) -> Short {
+fn below_prime(number: &Short) -> Short {
     let mut residue = *number;
     wide::reduce(&mut residue, &broadcast(&PRIME));
     residue
 }
 
-/// a/R, below p: the residue that a number in Montgomery's form stands for.
-#[target_feature(enable = "avx512f,avx512ifma")]
-pub(super) fn canonical(a: &Short) -> Short {
-    below_prime(&multiply(a, &broadcast(&[1, 0, 0, 0, 0])))
+/// The residue below p of a number below 2^260.
+#[target_feature(enable = "avx512f")]
+pub(super) fn canonical(number: &Short) -> Short {
+    // Folded it may be above 2·p, by so little that two steps do.
+    below_prime(&below_prime(&folded(number)))
 }
 
-/// 1/a (a to the power of p - 2, Fermat), in Montgomery's form as a is; zero for zero.
+/// 1/a (a to the power of p - 2, Fermat); zero for zero.
 #[target_feature(enable = "avx512f,avx512ifma")]
 pub(super) fn inverse(a: &Short) -> Short {
     // p - 2 has 250 ones, a zero, a one, a zero and two ones: 32 times 2^250 - 1, and 11. Names say how many ones an exponent has.

@@ -1,13 +1,13 @@
 //! Points of edwards25519 (RFC 8032 section 5.1: -x² + y² = 1 + d·x²·y²), eight at once, in extended coordinates (Hisil, Wong, Carter and
 //! Dawson 2008): x = X/Z, y = Y/Z, x·y = T/Z.
 //!
-//! The formulas hold for all points, as -1 is a square modulo p and d is none. Coordinates stay below 2·p.
+//! The formulas hold for all points, as -1 is a square modulo p and d is none. What is computed stays below 5·p.
 
 use std::arch::x86_64::__m512i;
 
 use super::super::comb::either;
 use super::super::short::{LIMBS, Short};
-use super::field::{self, add, add_folded, below_prime, multiply, square, subtract};
+use super::field::{add, canonical, multiply, square, subtract};
 
 /// Eight points.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ pub(super) struct Entry {
     pub(super) product: Short,
 }
 
-/// Constants in Montgomery's form.
+/// Constants of the curve.
 #[derive(Clone, Copy)]
 pub(super) struct Constants {
     /// 1
@@ -55,9 +55,9 @@ impl Affine {
     pub(super) fn entry(&self, d: &Short) -> Entry {
         let product = multiply(&multiply(&self.x, &self.y), d);
         Entry {
-            sum: below_twice(&add_folded(&self.y, &self.x)),
-            difference: below_twice(&subtract(&self.y, &self.x)),
-            product: below_twice(&add_folded(&product, &product)),
+            sum: canonical(&add(&self.y, &self.x)),
+            difference: canonical(&subtract(&self.y, &self.x)),
+            product: canonical(&add(&product, &product)),
         }
     }
 
@@ -66,14 +66,8 @@ impl Affine {
     pub(super) fn off_curve(&self, constants: &Constants) -> Short {
         let (xx, yy) = (square(&self.x), square(&self.y));
         let right = add(&constants.one, &multiply(&multiply(&xx, &yy), &constants.d));
-        field::canonical(&subtract(&subtract(&yy, &xx), &right))
+        canonical(&subtract(&subtract(&yy, &xx), &right))
     }
-}
-
-/// Below p, of a number that was folded: it may be above 2·p, by so little that two steps do.
-#[target_feature(enable = "avx512f")]
-fn below_twice(number: &Short) -> Short {
-    below_prime(&below_prime(number))
 }
 
 impl Point {
@@ -100,7 +94,7 @@ impl Point {
         let (a, b, zz) = (square(&self.x), square(&self.y), square(&self.z));
         let e = subtract(&subtract(&square(&add(&self.x, &self.y)), &a), &b);
         let g = subtract(&b, &a);
-        let f = subtract(&g, &add_folded(&zz, &zz));
+        let f = subtract(&g, &add(&zz, &zz));
         let h = subtract(&subtract(&[std::arch::x86_64::_mm512_setzero_si512(); LIMBS], &a), &b);
         Self { x: multiply(&e, &f), y: multiply(&g, &h), z: multiply(&f, &g), t: multiply(&e, &h) }
     }
