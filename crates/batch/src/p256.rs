@@ -14,8 +14,8 @@ const LIMBS: usize = 5;
 /// Bits of R.
 const R: usize = LIMBS * number::BITS;
 
-/// Octets of stack that are wiped after signatures: several times what they take.
-pub(crate) const STACK: usize = 32 * 1024;
+/// Octets of stack that are wiped after signatures: more than twice what they take.
+pub(crate) const STACK: usize = 40 * 1024;
 
 /// A private key. It holds secrets: wiped when dropped, and not shown.
 #[derive(Zeroize, ZeroizeOnDrop)]

@@ -1,4 +1,4 @@
-//! Where many RSA signatures wait and nobody is idle, they are made in batches; nobody waits for a batch to fill.
+//! Where many signatures wait and nobody is idle, they are made in batches; nobody waits for a batch to fill.
 
 use std::sync::mpsc;
 use std::time::Instant;

@@ -16,32 +16,38 @@ const ENTRIES: usize = (1 << WINDOW) - 1;
 /// 1/a modulo p and 1/b modulo n, in Montgomery's form as they are; zero for zero.
 #[target_feature(enable = "avx512f,avx512ifma")]
 pub(super) fn inverses(a: &Short, b: &Short) -> (Short, Short) {
-    let (mut of_a, mut of_b) = ([*a; ENTRIES], [*b; ENTRIES]);
+    // The windows of p - 2 are 0, 1, 13 and 15; those of n - 2 any.
+    let three = field::multiply(&field::square(a), a);
+    let twelve = field::square(&field::square(&three));
+    let (thirteen, fifteen) = (field::multiply(&twelve, a), field::multiply(&twelve, &three));
+    let mut powers = [*b; ENTRIES];
     for at in 1..ENTRIES {
-        of_a[at] = field::multiply(&of_a[at - 1], a);
-        of_b[at] = ORDER.multiply(&of_b[at - 1], b);
+        powers[at] = ORDER.multiply(&powers[at - 1], b);
     }
     // The first windows of both are full.
-    let (mut power_a, mut power_b) = (of_a[ENTRIES - 1], of_b[ENTRIES - 1]);
+    let (mut of_a, mut of_b) = (fifteen, powers[ENTRIES - 1]);
     for window in (0..4 * WINDOWS - 1).rev() {
         for _ in 0..WINDOW {
-            power_a = field::square(&power_a);
-            power_b = ORDER.square(&power_b);
+            of_a = field::square(&of_a);
+            of_b = ORDER.square(&of_b);
         }
-        if let Some(of_a) = bits(&PRIME_WORDS, window).and_then(|at| of_a.get(at)) {
-            power_a = field::multiply(&power_a, of_a);
+        match bits(&PRIME_WORDS, window) {
+            0 => {}
+            1 => of_a = field::multiply(&of_a, a),
+            13 => of_a = field::multiply(&of_a, &thirteen),
+            _ => of_a = field::multiply(&of_a, &fifteen),
         }
-        if let Some(of_b) = bits(&ORDER_WORDS, window).and_then(|at| of_b.get(at)) {
-            power_b = ORDER.multiply(&power_b, of_b);
+        let at = bits(&ORDER_WORDS, window);
+        if at > 0 {
+            of_b = ORDER.multiply(&of_b, &powers[at - 1]);
         }
     }
-    (power_a, power_b)
+    (of_a, of_b)
 }
 
-/// A window of the modulus less two, less one.
-fn bits(modulus: &[u64; 4], window: usize) -> Option<usize> {
+/// A window of the modulus less two.
+fn bits(modulus: &[u64; 4], window: usize) -> usize {
     // Both moduli end in more than two, so that nothing is borrowed from a word.
     let word = modulus[window / WINDOWS] - if window < WINDOWS { 2 } else { 0 };
-    let bits = (word >> (WINDOW * (window % WINDOWS))) as usize & ENTRIES;
-    bits.checked_sub(1)
+    (word >> (WINDOW * (window % WINDOWS))) as usize & ENTRIES
 }
