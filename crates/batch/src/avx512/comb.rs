@@ -47,6 +47,24 @@ impl<const ROWS: usize> Window<ROWS> {
     }
 }
 
+/// Faults, for tests of what finds them.
+#[cfg(test)]
+impl<const ROWS: usize> Window<ROWS> {
+    /// Each index finds another's entry, with its tag.
+    pub(super) fn shift(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.rotate_left(1));
+        self.tags.rotate_left(1);
+    }
+
+    /// Each entry has lost a bit of a coordinate.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn flip(&mut self) {
+        for vector in &mut self.rows[0] {
+            *vector = _mm512_xor_si512(*vector, _mm512_set1_epi64(1 << 20));
+        }
+    }
+}
+
 #[target_feature(enable = "avx512f")]
 fn vectors(values: &[u64; ENTRIES]) -> [__m512i; VECTORS] {
     std::array::from_fn(|vector| across(std::array::from_fn(|element| values[LANES * vector + element])))

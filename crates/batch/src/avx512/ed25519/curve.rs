@@ -30,7 +30,7 @@ pub(super) struct Curve {
     pub(super) order_r2: Short,
     pub(super) order_r3: Short,
     /// From the lowest place on.
-    windows: Vec<Window<ROWS>>,
+    pub(super) windows: Vec<Window<ROWS>>,
 }
 
 /// A multiple of B, and what shows that it is the one that was asked for.
@@ -54,7 +54,7 @@ impl Curve {
     }
 
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn made() -> Self {
+    pub(super) fn made() -> Self {
         let of_order =
             |times| broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &ORDER_WORDS, times * R)));
         let of = |words: &[u64; 4]| broadcast(&number::limbs(words));

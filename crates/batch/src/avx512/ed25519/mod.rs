@@ -40,7 +40,7 @@ pub(crate) fn commitments(
     kept: &mut Ed25519Nonces,
 ) -> Committed {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    let committed = unsafe { commit(nonces, kept) };
+    let committed = unsafe { commit(Curve::get(), nonces, kept) };
     zeroize_stack::<STACK>();
     committed
 }
@@ -57,8 +57,7 @@ pub(crate) fn responses(_there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scala
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn commit(nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
-    let curve = Curve::get();
+fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
     let r = ORDER.canonical(&ORDER.multiply(&wide(curve, nonces), &broadcast(&[1, 0, 0, 0, 0])));
     let odd = odd(&r);
     let multiple = curve.multiple(&odd);

@@ -39,7 +39,7 @@ pub(super) struct Curve {
     /// R² modulo n.
     pub(super) order_r2: Short,
     /// From the lowest place on.
-    windows: Vec<Window<ROWS>>,
+    pub(super) windows: Vec<Window<ROWS>>,
 }
 
 /// A multiple of G, and what shows that it is the one that was asked for.
@@ -63,7 +63,7 @@ impl Curve {
     }
 
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn made() -> Self {
+    pub(super) fn made() -> Self {
         let r2 = broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &PRIME_WORDS, TWICE_R)));
         let order_r2 = broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &ORDER_WORDS, TWICE_R)));
         let of = |words: &[u64; 4]| below_prime(&multiply(&broadcast(&number::limbs(words)), &r2));

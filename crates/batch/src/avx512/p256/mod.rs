@@ -36,7 +36,7 @@ pub(crate) fn prepare(_there: Kernel) {
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 pub(crate) fn signatures(_there: Kernel, jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    let made = unsafe { sign(jobs) };
+    let made = unsafe { sign(Curve::get(), jobs) };
     zeroize_stack::<STACK>();
     made
 }
@@ -44,8 +44,7 @@ pub(crate) fn signatures(_there: Kernel, jobs: &[Job<'_>; LANES]) -> [Made; LANE
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn sign(jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
-    let curve = Curve::get();
+fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
     let nonces = numbers(&jobs.map(|job| job.nonce));
     let digests = numbers(&jobs.map(|job| job.digest));
     let usable = in_range(&nonces);

@@ -166,12 +166,34 @@ fn what_is_another_multiple_or_no_point_is_found() {
     }
 }
 
+/// A table that gives other entries than it was asked for, or spoilt ones, in any place.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn what_a_faulty_table_makes_does_not_leave() {
+    let (key, mut curve) = (P256Key::new(&[0x5a; 32]).unwrap(), Curve::made());
+    let nonces: [[u8; 32]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 32]);
+    let jobs = nonces.each_ref().map(|nonce| Job { key: &key, digest: &[7; 32], nonce });
+    let sound = sign(&curve, &jobs);
+    assert!(sound.iter().all(|made| matches!(made, Made::Signature(_))));
+    for place in 0..curve.windows.len() {
+        curve.windows[place].shift();
+        assert_eq!(sign(&curve, &jobs), [Made::Faulty; LANES], "{place}");
+        (0..7).for_each(|_| curve.windows[place].shift());
+        curve.windows[place].flip();
+        assert_eq!(sign(&curve, &jobs), [Made::Faulty; LANES], "{place}");
+        curve.windows[place].flip();
+        assert_eq!(sign(&curve, &jobs), sound);
+    }
+}
+
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 fn a_fault_of_the_point_is_found() {
     if is_there() {
         // SAFETY: the processor has the instructions.
-        unsafe { what_is_another_multiple_or_no_point_is_found() }
+        unsafe {
+            what_is_another_multiple_or_no_point_is_found();
+            what_a_faulty_table_makes_does_not_leave();
+        }
     }
 }
 
