@@ -12,8 +12,8 @@
 //! Time and memory addresses depend on no number of a key, on no nonce and on no input: exponents and scalars are read in the same
 //! windows, tables are read whole, nothing is branched on. Each result is checked before it leaves, as a faulty one may give
 //! the key away (Boneh, DeMillo and Lipton 1997): an RSA one is raised to the public exponent again, for the others see
-//! [`Kernel::p256_signatures`] and [`Kernel::ed25519_responses`]. What was computed on the way is wiped, and the stack below the call with it, as far as a compiler
-//! lets one know where it puts things.
+//! [`Kernel::p256_signatures`] and [`Kernel::ed25519_responses`]. What was computed on the way is wiped, and the stack below the
+//! call with it, as far as a compiler lets one know where it puts things.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
