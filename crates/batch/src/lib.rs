@@ -1,21 +1,30 @@
-//! RSA-2048 private operations (RFC 8017 section 5.2.1), eight at a time: one signature in each 64-bit lane of AVX-512's registers,
-//! by its instructions for 52-bit products (IFMA). Eight together cost less than three made one by one; a batch that is not
-//! full costs as much as a full one.
+//! Signatures eight at a time: one in each 64-bit lane of AVX-512's registers, by its instructions for 52-bit products (IFMA). A batch
+//! that is not full costs as much as a full one.
 //!
-//! - [`Kernel`]: exists where the processor has the instructions, and makes the operations.
-//! - [`Key`]: the numbers of a private key in the form the kernel reads. Whoever holds keys owns it; it is wiped when dropped.
+//! - [`Kernel`]: exists where the processor has the instructions, and makes the signatures.
+//! - [`Key`]: the numbers of an RSA-2048 key in the form the kernel reads, for its private operation (RFC 8017 section 5.2.1). Eight
+//!   together cost less than three made one by one.
+//! - [`P256Key`]: the same of a key on P-256, for ECDSA (FIPS 186-5 section 6.4). Eight cost little more than two.
+//! - [`Ed25519Key`]: the same of an Ed25519 key (RFC 8032). Its hashes are made outside, between two halves.
 //!
-//! Time and memory addresses depend on no number of a key and on no input: every exponent is read in the same windows, tables are
-//! read whole, nothing is branched on. Each result is raised to the public exponent again and compared before it leaves, as a
-//! faulty one would give the key away (Boneh, DeMillo and Lipton 1997). What was computed on the way is wiped, and the stack below
-//! the call with it, as far as a compiler lets one know where it puts things.
+//! Whoever holds keys owns those; they are wiped when dropped.
+//!
+//! Time and memory addresses depend on no number of a key, on no nonce and on no input: exponents and scalars are read in the same
+//! windows, tables are read whole, nothing is branched on. Each result is checked before it leaves, as a faulty one may give
+//! the key away (Boneh, DeMillo and Lipton 1997): an RSA one is raised to the public exponent again, for the others see
+//! [`Kernel::p256_signatures`] and [`Kernel::ed25519_responses`]. What was computed on the way is wiped, and the stack below the
+//! call with it, as far as a compiler lets one know where it puts things.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod ed25519;
 mod key;
 mod number;
+mod p256;
 
+pub use ed25519::{Ed25519Job, Ed25519Key, Ed25519Nonces};
 pub use key::{Key, Parts};
+pub use p256::{P256Job, P256Key};
 
 /// Operations in a batch.
 pub const LANES: usize = 8;
@@ -33,6 +42,17 @@ pub struct Job<'a> {
     pub key: &'a Key,
     /// On what: big-endian, below the modulus.
     pub input: &'a [u8; OCTETS],
+}
+
+/// What became of a signature.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Made {
+    /// r and s, big-endian, 32 octets each.
+    Signature([u8; 64]),
+    /// Not to be made with this nonce: it is out of range, or r or s would be zero.
+    Refused,
+    /// It did not pass its check: a fault of the machine, or of the key's numbers.
+    Faulty,
 }
 
 /// The instructions are there.
@@ -67,5 +87,87 @@ impl Kernel {
             results.extend(eight.iter().map(|_| None));
         }
         results
+    }
+
+    /// Has the tables made that [`Self::p256_signatures`] reads, which takes a millisecond, once: 208 KB for as long as the process lives.
+    pub fn prepare_p256(self) {
+        #[cfg(target_arch = "x86_64")]
+        avx512::p256::prepare(self);
+    }
+
+    /// The signatures of these jobs in their order, [`LANES`] at a time.
+    ///
+    /// Before one leaves it is held against this:
+    /// - k·G satisfies the equation of the curve, in the coordinates of which r is made: a fault in the arithmetic of points leads off
+    ///   it. A fault that makes k·G of a wrong table entry, sign, or number of steps leads to another point of the curve:
+    ///   entries carry what multiple of G they are modulo 2^52 - 1, which is added up beside them and must be k.
+    /// - r is x of that point modulo n.
+    /// - s·k - r·d is the digest modulo n, for another copy of d in another form than that with which s was made.
+    ///
+    /// Whoever had a signature with one such fault could learn bits of k or d of it. What two faults at once could do, or one that
+    /// strikes a nonce before it comes here, is not looked for; nonces with fresh randomness keep even those from being
+    /// compared with a sound signature of the same nonce.
+    #[must_use]
+    pub fn p256_signatures(self, jobs: &[P256Job<'_>]) -> Vec<Made> {
+        let mut results = Vec::with_capacity(jobs.len());
+        for eight in jobs.chunks(LANES) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                // Lanes without a job do the first one's.
+                let lanes = std::array::from_fn(|lane| *eight.get(lane).unwrap_or(&eight[0]));
+                results.extend(avx512::p256::signatures(self, &lanes).into_iter().take(eight.len()));
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            results.extend(eight.iter().map(|_| Made::Faulty));
+        }
+        results
+    }
+
+    /// Has the tables made that [`Self::ed25519_commitments`] reads, which takes a millisecond, once: 303 KB for as long as the process
+    /// lives.
+    pub fn prepare_ed25519(self) {
+        #[cfg(target_arch = "x86_64")]
+        avx512::ed25519::prepare(self);
+    }
+
+    /// The first half of each of up to [`LANES`] signatures: R of r, of the SHA-512 of the key's prefix and the message; and what their
+    /// second halves need. `None` for a lane where R is not on the curve, is not the multiple asked for, as tags of the tables'
+    /// entries tell (see [`Self::p256_signatures`]), or was not encoded right.
+    #[must_use]
+    pub fn ed25519_commitments(self, nonces: &[&[u8; 64]]) -> (Vec<Option<[u8; 32]>>, Box<Ed25519Nonces>) {
+        let mut kept = Box::new(Ed25519Nonces { scalars: Default::default(), points: Default::default() });
+        let Some(first) = nonces.first() else { return (Vec::new(), kept) };
+        #[cfg(target_arch = "x86_64")]
+        let made = {
+            let lanes = std::array::from_fn(|lane| *nonces.get(lane).unwrap_or(first));
+            avx512::ed25519::commitments(self, &lanes, &mut kept)
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let made: ed25519::Committed = {
+            let _ = (first, &mut kept);
+            [None; LANES]
+        };
+        (made.into_iter().take(nonces.len()).collect(), kept)
+    }
+
+    /// The second half of each: S, for the nonces that the first halves were made of, in their order.
+    ///
+    /// These nonces are the same whenever the same is signed, so that whoever has two signatures of one nonce, of which one is faulty
+    /// in R, in its hash or in S, has the key. S leaves only where r and S agree with hashes of the message that were made again
+    /// after R was, and with another copy of the key; `None` for other lanes.
+    #[must_use]
+    pub fn ed25519_responses(self, jobs: &[Ed25519Job<'_>], nonces: &Ed25519Nonces) -> Vec<Option<[u8; 32]>> {
+        let Some(first) = jobs.first() else { return Vec::new() };
+        #[cfg(target_arch = "x86_64")]
+        let made = {
+            let lanes = std::array::from_fn(|lane| *jobs.get(lane).unwrap_or(first));
+            avx512::ed25519::responses(self, &lanes, &nonces.scalars)
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let made: ed25519::Committed = {
+            let _ = (first, nonces);
+            [None; LANES]
+        };
+        made.into_iter().take(jobs.len()).collect()
     }
 }

@@ -18,6 +18,17 @@ pub(crate) fn words<const WORDS: usize>(octets: &[u8]) -> Option<[u64; WORDS]> {
     Some(words)
 }
 
+/// A number of 64 bits a word whose lowest octet is first.
+pub(crate) fn words_from_lowest<const WORDS: usize, const OCTETS: usize>(
+    octets: &[u8; OCTETS],
+) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    for (at, octet) in octets.iter().enumerate().take(8 * WORDS) {
+        words[at / 8] |= u64::from(*octet) << (8 * (at % 8));
+    }
+    words
+}
+
 /// The same number in limbs; bits past them are left out.
 pub(crate) fn limbs<const WORDS: usize, const LIMBS: usize>(words: &[u64; WORDS]) -> [u64; LIMBS] {
     std::array::from_fn(|limb| {
@@ -56,19 +67,15 @@ pub(crate) fn doubled<const WORDS: usize>(
 ) -> [u64; WORDS] {
     let mut number = *number;
     for _ in 0..times {
-        let (mut carry, mut borrow) = (0, false);
-        let mut less = [0; WORDS];
-        for word in 0..WORDS {
-            let twice = number[word] << 1 | carry;
-            carry = number[word] >> 63;
-            number[word] = twice;
-            let (difference, first) = twice.overflowing_sub(modulus[word]);
-            let (difference, second) = difference.overflowing_sub(u64::from(borrow));
-            less[word] = difference;
-            borrow = first | second;
+        let mut carry = 0;
+        for word in &mut number {
+            let twice = *word << 1 | carry;
+            carry = *word >> 63;
+            *word = twice;
         }
+        let (less, is_whole) = difference(&number, modulus);
         // Twice the number is not below the modulus: it has a bit more, or nothing was borrowed.
-        let keep = u64::from(borrow) & (carry ^ 1);
+        let keep = u64::from(!is_whole) & (carry ^ 1);
         let mask = std::hint::black_box(keep.wrapping_neg());
         for word in 0..WORDS {
             number[word] = number[word] & mask | less[word] & !mask;
@@ -77,12 +84,26 @@ pub(crate) fn doubled<const WORDS: usize>(
     number
 }
 
+/// a - b, and whether it is not less than nothing.
+pub(crate) fn difference<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> ([u64; WORDS], bool) {
+    let (mut less, mut borrow) = ([0; WORDS], false);
+    for word in 0..WORDS {
+        let (difference, first) = a[word].overflowing_sub(b[word]);
+        let (difference, second) = difference.overflowing_sub(u64::from(borrow));
+        less[word] = difference;
+        borrow = first | second;
+    }
+    (less, !borrow)
+}
+
 /// -1/`odd` modulo 2^52.
-pub(crate) fn negative_inverse(odd: u64) -> u64 {
+pub(crate) const fn negative_inverse(odd: u64) -> u64 {
     // Right in three bits; each step doubles them (Newton).
     let mut inverse = odd;
-    for _ in 0..5 {
+    let mut step = 0;
+    while step < 5 {
         inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        step += 1;
     }
     inverse.wrapping_neg() & LIMB_MAX
 }

@@ -5,7 +5,8 @@
 //! Light work (15 µs) runs on the runtime's own threads, for handing it over costs as much; dearer work has threads of its
 //! own, among which and the runtime's the system shares the processors fairly. Work is taken in slices. Where the processor
 //! makes several signatures at once ([`PrivateKey::is_batched`]) and so many wait that it is worth it, whoever comes free while
-//! nobody is idle takes a batch of them; nobody waits for a batch to fill.
+//! nobody is idle takes a batch of them; nobody waits for a batch to fill. A slice of light work is as many as a batch anyway, and
+//! answered when all of it is made: what of it makes a batch is only answered sooner.
 
 mod attempt;
 
@@ -78,11 +79,11 @@ impl Cost {
         }
     }
 
-    /// Jobs taken at once where so many wait for each free thread that are made in batches: 100 µs of light work, after which
+    /// Jobs taken at once where so many wait for each free thread that are made in batches: at most 120 µs of light work, after which
     /// others have their turn, and a batch with what stands between its jobs.
     const fn slice(self, batched: usize) -> usize {
         match self {
-            Self::Light => 8,
+            Self::Light => BATCH,
             Self::Medium if batched >= BATCH_MIN => BATCH,
             Self::Medium | Self::Heavy => 1,
         }

@@ -8,48 +8,59 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use keys::{BATCH, BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, is_batched, sign_slice};
+use keys::{BATCH, Hash, KeyType, PrivateKey, Scheme, SignJob, is_batched, sign_slice};
+
+/// What is measured, and how often for each round asked for: short ones need more.
+const CASES: [(&str, KeyType, Scheme, usize); 4] = [
+    ("RSA-2048 PKCS #1", KeyType::Rsa2048, Scheme::RsaPkcs1(Hash::Sha256), 1),
+    ("RSA-2048 PSS", KeyType::Rsa2048, Scheme::RsaPss(Hash::Sha256), 1),
+    ("ECDSA P-256", KeyType::P256, Scheme::Ecdsa(Hash::Sha256), 10),
+    ("Ed25519", KeyType::Ed25519, Scheme::Ed25519, 10),
+];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let at = arguments.iter().position(|argument| argument == "--rounds");
     let rounds: usize = at.map_or(400, |at| arguments[at + 1].parse().unwrap());
-    let schemes = [("PKCS #1", Scheme::RsaPkcs1(Hash::Sha256)), ("PSS", Scheme::RsaPss(Hash::Sha256))];
-    if !is_batched(KeyType::Rsa2048, schemes[0].1) {
-        println!("this processor has no AVX-512 IFMA: signatures are made one by one");
-        return;
-    }
-    let keys = [(); BATCH].map(|()| PrivateKey::generate(KeyType::Rsa2048).unwrap());
-    let digests: [[u8; 32]; BATCH] = std::array::from_fn(|at| [at as u8; 32]);
     println!(
-        "RSA-2048, SHA-256, {BATCH} keys; median of {rounds} rounds, µs a signature (a second and core)"
+        "32 octets, {BATCH} keys; median of {rounds} rounds and more, µs a signature (a second and core)"
     );
-    for (name, scheme) in schemes {
-        let jobs: [SignJob<'_>; BATCH] =
-            std::array::from_fn(|at| SignJob { key: &keys[at], scheme, input: &digests[at] });
-        keys.iter().for_each(PrivateKey::prepare);
-        let (mut alone, mut batches) = (Vec::new(), vec![Vec::new(); BATCH + 1]);
-        for _ in 0..rounds {
-            let began = Instant::now();
-            for job in &jobs {
-                black_box(job.key.sign_digest_now(job.scheme, job.input).unwrap());
-            }
-            alone.push(micros(began) / BATCH as f64);
-            for (size, took) in batches.iter_mut().enumerate().skip(BATCH_MIN) {
-                let began = Instant::now();
-                black_box(sign_slice(&jobs[..size]));
-                took.push(micros(began) / size as f64);
-            }
+    for (name, kind, scheme, more) in CASES {
+        if is_batched(kind, scheme) {
+            measure(name, kind, scheme, rounds * more);
+        } else {
+            println!("{name}: this processor has no AVX-512 IFMA: signatures are made one by one");
         }
-        let alone = median(alone);
-        println!("{name:8} one by one   {alone:6.1} ({:5.0})", 1e6 / alone);
-        for (size, took) in batches.into_iter().enumerate().skip(BATCH_MIN) {
+    }
+}
+
+fn measure(name: &str, kind: KeyType, scheme: Scheme, rounds: usize) {
+    let keys = [(); BATCH].map(|()| PrivateKey::generate(kind).unwrap());
+    keys.iter().for_each(PrivateKey::prepare);
+    let digests: [[u8; 32]; BATCH] = std::array::from_fn(|at| [at as u8; 32]);
+    let jobs: [SignJob<'_>; BATCH] =
+        std::array::from_fn(|at| SignJob { key: &keys[at], scheme, input: &digests[at] });
+    let (mut alone, mut slices) = (Vec::new(), vec![Vec::new(); BATCH + 1]);
+    for _ in 0..rounds {
+        let began = Instant::now();
+        for job in &jobs {
+            black_box(job.key.sign_digest_now(job.scheme, job.input).unwrap());
+        }
+        alone.push(micros(began) / BATCH as f64);
+        for (size, took) in slices.iter_mut().enumerate().skip(1) {
+            let began = Instant::now();
+            black_box(sign_slice(&jobs[..size]));
+            took.push(micros(began) / size as f64);
+        }
+    }
+    let alone = median(alone);
+    println!("{name:16} one by one   {alone:6.1} ({:6.0})", 1e6 / alone);
+    for (size, took) in slices.into_iter().enumerate().skip(1) {
+        // Fewer are made one by one.
+        if sign_slice(&jobs[..size]).batched == size {
             let batch = median(took);
-            println!(
-                "{name:8} {size} at a time  {batch:6.1} ({:5.0})  ratio {:.2}",
-                1e6 / batch,
-                alone / batch
-            );
+            let (rate, ratio) = (1e6 / batch, alone / batch);
+            println!("{name:16} {size} at a time  {batch:6.1} ({rate:6.0})  ratio {ratio:.2}");
         }
     }
 }

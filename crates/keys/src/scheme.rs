@@ -2,7 +2,7 @@
 
 use aws_lc_rs::digest;
 
-use crate::{BATCH_MIN, KeyType, PrivateKey, SignError, lanes};
+use crate::{BATCH_MIN, EC_BATCH_MIN, KeyType, PrivateKey, SignError, lanes};
 
 /// A hash whose value is signed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -168,12 +168,13 @@ pub struct Slice {
 }
 
 /// Makes several signatures, on this thread. Those whose keys make batches ([`PrivateKey::is_batched`]) are made so,
-/// [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`]; the others one after the other. What a batch made is checked
+/// [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`] by RSA keys or [`crate::EC_BATCH_MIN`] by keys on P-256 or
+/// Ed25519 keys; the others one after the other. What a batch made is checked
 /// before it leaves; after the first that fails, this process makes no more batches.
 #[must_use]
 pub fn sign_slice(jobs: &[SignJob<'_>]) -> Slice {
     let alone = |job: &SignJob<'_>| job.key.sign_digest_now(job.scheme, job.input);
-    if jobs.len() < BATCH_MIN {
+    if jobs.len() < BATCH_MIN.min(EC_BATCH_MIN) {
         return Slice { signed: jobs.iter().map(alone).collect(), batched: 0, faulty: 0 };
     }
     let (made, faulty) = lanes::sign(jobs);

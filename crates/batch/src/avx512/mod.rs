@@ -1,7 +1,11 @@
 //! The operations on a processor with AVX-512 IFMA.
 
+mod comb;
+pub(crate) mod ed25519;
 mod montgomery;
+pub(crate) mod p256;
 mod power;
+mod short;
 mod wide;
 
 use std::arch::x86_64::{

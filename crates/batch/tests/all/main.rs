@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod ed25519;
 mod lanes;
+mod p256;
 #[cfg(target_os = "linux")]
 mod stack;

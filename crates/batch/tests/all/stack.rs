@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use batch::Job;
+use batch::{Ed25519Job, Ed25519Key, Job, Made, P256Job, P256Key};
 use num_bigint::BigUint;
 
 use crate::lanes::{KEYS, Numbers, kernel, octets};
@@ -81,4 +81,87 @@ fn a_key_that_is_read_leaves_no_secret_on_the_stack() {
         memory
     });
     assert_eq!(left(&memory.join().unwrap(), &secrets), [""; 0]);
+}
+
+/// What a signature on P-256 computes with: the key as it is and as the kernel has it, the nonce, and what they lack to n.
+fn p256_secrets(private: &BigUint, nonce: &BigUint) -> Vec<(&'static str, u64)> {
+    let n = &*crate::p256::N;
+    let r = BigUint::from(1_u8) << 260_u32;
+    let named = [
+        ("key", private.clone()),
+        ("key's rest", n - private),
+        ("key, times R", private * &r % n),
+        ("key's rest, times R", (n - private) * &r % n),
+        ("nonce", nonce.clone()),
+        ("nonce's rest", n - nonce),
+        ("nonce, times R", nonce * &r % n),
+        ("nonce's inverse", nonce.modinv(n).unwrap()),
+    ];
+    words(&named)
+}
+
+/// In limbs and in words.
+fn words(of: &[(&'static str, BigUint)]) -> Vec<(&'static str, u64)> {
+    let mut found = Vec::new();
+    for (name, number) in of {
+        for bits in [52_u32, 64] {
+            let part = |at: u32| (number >> (at * bits)) & ((BigUint::from(1_u8) << bits) - 1_u8);
+            let words = (0..4).map(|at| part(at).to_u64_digits().first().copied().unwrap_or(0));
+            found.extend(words.map(|word| (*name, word)));
+        }
+    }
+    found
+}
+
+#[test]
+fn signatures_on_p256_leave_no_secret_on_the_stack() {
+    let Some(kernel) = kernel() else { return };
+    kernel.prepare_p256();
+    let (private, nonce) = (BigUint::from_bytes_be(&[0x5a; 32]), BigUint::from_bytes_be(&[0xc3; 32]));
+    let secrets = p256_secrets(&private, &nonce);
+    // Not on this thread's stack either: a copy in the heap is none of the batch's.
+    let given = Box::new((crate::p256::octets(&private), crate::p256::octets(&nonce)));
+    let memory = std::thread::spawn(move || {
+        let key = P256Key::new(&given.0).unwrap();
+        let after_reading = below();
+        let job = P256Job { key: &key, digest: &[7; 32], nonce: &given.1 };
+        assert!(matches!(kernel.p256_signatures(&[job])[0], Made::Signature(_)));
+        [after_reading, below()]
+    });
+    for memory in memory.join().unwrap() {
+        assert_eq!(left(&memory, &secrets), [""; 0]);
+    }
+}
+
+#[test]
+fn ed25519_leaves_no_secret_on_the_stack() {
+    let Some(kernel) = kernel() else { return };
+    kernel.prepare_ed25519();
+    // The half of a hash as it is clamped anyway.
+    let given = Box::new(([0x58; 32], [0xc3; 64], [0x11; 64]));
+    let (l, private, nonce) =
+        (&*crate::ed25519::L, BigUint::from_bytes_le(&given.0), BigUint::from_bytes_le(&given.1));
+    let (r, k) = (&nonce % l, BigUint::from_bytes_le(&given.2) % l);
+    let secrets = words(&[
+        ("key", private.clone()),
+        ("key's rest", l * 8_u8 - &private),
+        ("hash", nonce.clone()),
+        ("hash's rest", nonce >> 260_u32),
+        ("nonce", r.clone()),
+        ("nonce and L", &r + l),
+        ("product", private * k % l),
+    ]);
+    let memory = std::thread::spawn(move || {
+        let key = Ed25519Key::new(&given.0);
+        let after_reading = below();
+        let (points, kept) = kernel.ed25519_commitments(&[&given.1]);
+        let after_commitments = below();
+        let job =
+            Ed25519Job { key: &key, challenge: &given.2, challenge_again: &given.2, nonce_again: &given.1 };
+        assert!(points[0].is_some() && kernel.ed25519_responses(&[job], &kept)[0].is_some());
+        [after_reading, after_commitments, below()]
+    });
+    for memory in memory.join().unwrap() {
+        assert_eq!(left(&memory, &secrets), [""; 0]);
+    }
 }

@@ -1,10 +1,12 @@
-//! Where many RSA signatures wait and nobody is idle, they are made in batches; nobody waits for a batch to fill.
+//! Where many signatures wait and nobody is idle, they are made in batches; nobody waits for a batch to fill.
 
 use std::sync::mpsc;
 use std::time::Instant;
 
 use keyless::stage::{Asker, Cost, Job, Stage, StageError};
-use keys::{BATCH, BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, Signer, is_batched, verify::verifies};
+use keys::{
+    BATCH, BATCH_MIN, EC_BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, Signer, is_batched, verify::verifies,
+};
 
 use crate::peer::{PATIENCE, key};
 
@@ -43,21 +45,23 @@ fn job(key: &PrivateKey, asker: Waiting) -> Job<Waiting> {
     }
 }
 
-/// Has one worker find these keys' jobs in its queue all at once; says in what order they were answered, and how many were
-/// made in batches.
+/// Has one worker find these keys' jobs, all of one class, in its queue all at once; says in what order they were answered, and how
+/// many were made in batches.
 async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
     let stage = Stage::start(1).unwrap();
+    let cost = Cost::of(kinds[0]);
+    let unbatched = if cost == Cost::Light { KeyType::Ed25519 } else { KeyType::P384 };
     let (answer, answers) = mpsc::channel();
     let job = |number, key: &PrivateKey, gate| job(key, Waiting { number, gate, answer: answer.clone() });
     let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
-    let first = job(usize::MAX, key(KeyType::P384), Some((here, opened)));
-    assert!(stage.submit(Cost::Medium, first).is_ok());
+    let first = job(usize::MAX, key(unbatched), Some((here, opened)));
+    assert!(stage.submit(cost, first).is_ok());
     is_here.recv_timeout(PATIENCE).unwrap();
     for (number, kind) in kinds.iter().enumerate() {
         key(*kind).prepare();
-        assert!(stage.submit(Cost::Medium, job(number, key(*kind), None)).is_ok());
+        assert!(stage.submit(cost, job(number, key(*kind), None)).is_ok());
     }
-    assert_eq!(stage.figures(Cost::Medium).waiting, kinds.len());
+    assert_eq!(stage.figures(cost).waiting, kinds.len());
     open.send(()).unwrap();
     assert_eq!(answers.recv_timeout(PATIENCE).unwrap().0, usize::MAX);
     let mut order = Vec::new();
@@ -69,14 +73,18 @@ async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
         order.push(number);
     }
     stage.stop().await;
-    let figures = stage.figures(Cost::Medium);
+    let figures = stage.figures(cost);
     assert_eq!((figures.waiting, figures.running, figures.done), (0, 0, kinds.len() as u64 + 1));
     assert_eq!((figures.working, figures.faulty), (0, 0));
     (order, figures.batched)
 }
 
 fn scheme(kind: KeyType) -> Scheme {
-    if kind == KeyType::Rsa2048 { PSS } else { Scheme::Ecdsa(Hash::Sha256) }
+    match kind {
+        KeyType::Rsa2048 => PSS,
+        KeyType::Ed25519 => Scheme::Ed25519,
+        _ => Scheme::Ecdsa(Hash::Sha256),
+    }
 }
 
 #[tokio::test]
@@ -86,6 +94,22 @@ async fn what_waits_is_made_in_batches_and_the_rest_one_by_one() {
     assert_eq!(order, (0..order.len()).collect::<Vec<_>>());
     let expected = if is_batched(KeyType::Rsa2048, PSS) { 2 * BATCH as u64 } else { 0 };
     assert_eq!(batched, expected);
+}
+
+/// Workers of light work are tasks: the gate holds one of the runtime's threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn light_work_that_waits_is_made_in_batches() {
+    for kind in [KeyType::P256, KeyType::Ed25519] {
+        let made = |count: usize| if is_batched(kind, scheme(kind)) { count as u64 } else { 0 };
+        let (order, batched) = answered(&[kind; 2 * BATCH + EC_BATCH_MIN - 1]).await;
+        assert_eq!(order, (0..order.len()).collect::<Vec<_>>());
+        assert_eq!(batched, made(2 * BATCH));
+        assert_eq!(answered(&[kind; EC_BATCH_MIN]).await.1, made(EC_BATCH_MIN));
+        assert_eq!(answered(&[kind; EC_BATCH_MIN - 1]).await.1, 0);
+    }
+    // Neither fills up the other's batch.
+    let (p256, edwards) = (KeyType::P256, KeyType::Ed25519);
+    assert_eq!(answered(&[p256, edwards, edwards, p256]).await.1, 0);
 }
 
 #[tokio::test]

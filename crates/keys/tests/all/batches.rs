@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use keys::{
-    BATCH, BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, Slice, is_batched, sign_slice,
+    BATCH, BATCH_MIN, EC_BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, Slice, is_batched,
+    sign_slice,
 };
 
 use crate::scheme::openssl_verifies;
@@ -31,6 +32,42 @@ fn openssl_takes_what_a_batch_makes() {
         let mut other = job.input.to_vec();
         other[0] ^= 1;
         assert!(!openssl_verifies(key.spki(), job.scheme, &other, &signed), "{:?}", job.scheme);
+    }
+}
+
+#[test]
+fn openssl_takes_what_a_batch_makes_on_a_curve() {
+    let keys = [(); 2].map(|()| PrivateKey::generate(KeyType::P256).unwrap());
+    keys.iter().for_each(PrivateKey::prepare);
+    let digest: Vec<u8> = (0..64).map(|at| 0xff - at).collect();
+    let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+    let jobs: Vec<SignJob<'_>> = hashes
+        .into_iter()
+        .flat_map(|hash| keys.each_ref().map(|key| (key, hash)))
+        .map(|(key, hash)| SignJob { key, scheme: Scheme::Ecdsa(hash), input: &digest[..hash.octets()] })
+        .collect();
+    assert!((EC_BATCH_MIN..=BATCH).contains(&jobs.len()), "one batch, not full");
+    let Slice { signed, batched, .. } = sign_slice(&jobs);
+    assert_eq!(batched, if is_batched(KeyType::P256, jobs[0].scheme) { jobs.len() } else { 0 });
+    for (job, signed) in jobs.iter().zip(signed) {
+        let signed = signed.unwrap();
+        assert!(openssl_verifies(job.key.spki(), job.scheme, job.input, &signed), "{:?}", job.scheme);
+        let mut other = job.input.to_vec();
+        other[0] ^= 1;
+        assert!(!openssl_verifies(job.key.spki(), job.scheme, &other, &signed), "{:?}", job.scheme);
+    }
+}
+
+#[test]
+fn openssl_takes_what_a_batch_makes_by_ed25519() {
+    let keys = [(); BATCH].map(|()| PrivateKey::generate(KeyType::Ed25519).unwrap());
+    keys.iter().for_each(PrivateKey::prepare);
+    let message: Vec<u8> = (0..140).collect();
+    let jobs = keys.each_ref().map(|key| SignJob { key, scheme: Scheme::Ed25519, input: &message });
+    let Slice { signed, batched, .. } = sign_slice(&jobs);
+    assert_eq!(batched, if is_batched(KeyType::Ed25519, Scheme::Ed25519) { BATCH } else { 0 });
+    for (job, signed) in jobs.iter().zip(signed) {
+        assert!(openssl_verifies(job.key.spki(), job.scheme, job.input, &signed.unwrap()));
     }
 }
 

@@ -1,0 +1,176 @@
+//! Multiples of a fixed point by digits: what curves have in common.
+//!
+//! An odd scalar k below 2^259 is a sum of 37 odd digits d_i·128^i with |d_i| < 128: with m = (k + 2^259 - 1)/2, which is k without its
+//! lowest bit and with bit 258 set, and windows u_i of seven bits of m, d_i = 2·u_i - 127. A table holds (2·e + 1)·128^i times the point
+//! for each e below 64 and each i; signs are put in by the addition. Each digit is looked up by reading all of its window's
+//! entries, and costs one addition. No digit is zero, so no lane ever adds nothing.
+
+use std::arch::x86_64::{
+    __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_or_si512,
+    _mm512_permutex2var_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_sllv_epi64,
+    _mm512_srli_epi64, _mm512_srlv_epi64, _mm512_sub_epi64, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+};
+use std::hint::black_box;
+
+use super::across;
+use super::montgomery::BITS;
+use super::short::{LIMBS, Short};
+use crate::{LANES, number};
+
+/// Bits of a digit.
+pub(super) const DIGIT: usize = 7;
+/// Digits of a scalar.
+pub(super) const DIGITS: usize = 37;
+/// Odd multiples in a window.
+pub(super) const ENTRIES: usize = 1 << (DIGIT - 1);
+/// Vectors with one limb of all of them.
+const VECTORS: usize = ENTRIES / LANES;
+/// What tags are modulo.
+const TAG_MAX: u64 = number::LIMB_MAX;
+
+/// The multiples of one place, a row for each limb of their coordinates; and their tags.
+pub(super) struct Window<const ROWS: usize> {
+    rows: [[__m512i; VECTORS]; ROWS],
+    tags: [__m512i; VECTORS],
+}
+
+impl<const ROWS: usize> Window<ROWS> {
+    /// Of the limbs of each entry's coordinates.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn of(entries: &[[u64; ROWS]; ENTRIES], place: usize) -> Self {
+        let tag = |entry: usize| {
+            let tag = (2 * entry as u64 + 1) << (DIGIT * place % number::BITS);
+            (tag & TAG_MAX) + (tag >> number::BITS)
+        };
+        let tags = vectors(&std::array::from_fn(tag));
+        Self { rows: std::array::from_fn(|row| vectors(&entries.map(|entry| entry[row]))), tags }
+    }
+}
+
+/// Faults, for tests of what finds them.
+#[cfg(test)]
+impl<const ROWS: usize> Window<ROWS> {
+    /// Each index finds another's entry, with its tag.
+    pub(super) fn shift(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.rotate_left(1));
+        self.tags.rotate_left(1);
+    }
+
+    /// Each entry has lost a bit of a coordinate.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn flip(&mut self) {
+        for vector in &mut self.rows[0] {
+            *vector = _mm512_xor_si512(*vector, _mm512_set1_epi64(1 << 20));
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+fn vectors(values: &[u64; ENTRIES]) -> [__m512i; VECTORS] {
+    std::array::from_fn(|vector| across(std::array::from_fn(|element| values[LANES * vector + element])))
+}
+
+/// What a digit adds.
+pub(super) struct Step<const ROWS: usize> {
+    /// The limbs of the entry's coordinates.
+    pub(super) rows: [__m512i; ROWS],
+    /// All ones where the entry is to be taken away, else all zeros.
+    pub(super) negative: __m512i,
+}
+
+/// Which multiple was made: the tags of all entries that were added, with their signs. A tag is the multiple of the point that the entry
+/// is, modulo 2^52 - 1; it is chosen and signed with the entry, by the same registers, so that a wrong one shows.
+pub(super) struct Tags(__m512i);
+
+impl Tags {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn none() -> Self {
+        Self(_mm512_setzero_si512())
+    }
+
+    /// What the digit of this place adds; told among the tags.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn step<const ROWS: usize>(
+        &mut self,
+        windows: &[Window<ROWS>],
+        scalars: &Short,
+        place: usize,
+    ) -> Step<ROWS> {
+        let bits = bits(scalars, DIGIT * place + 1);
+        // The highest digit is positive, as bit 258 is set. Others are where their highest bit is.
+        let high = if place + 1 == DIGITS {
+            _mm512_set1_epi64(1)
+        } else {
+            _mm512_srli_epi64::<{ DIGIT as u32 - 1 }>(bits)
+        };
+        let negative = _mm512_sub_epi64(high, _mm512_set1_epi64(1));
+        let (rows, tag) = chosen(&windows[place], _mm512_xor_si512(bits, negative));
+        self.0 = _mm512_add_epi64(self.0, _mm512_sub_epi64(_mm512_xor_si512(tag, negative), negative));
+        Step { rows, negative }
+    }
+
+    /// The lanes whose multiple was made of this scalar's digits, each once and in its place.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn are_of(&self, scalars: &Short) -> __mmask8 {
+        let modulus = _mm512_set1_epi64(TAG_MAX.cast_signed());
+        // The sum's size is below 37 times the modulus.
+        let mut difference = _mm512_add_epi64(self.0, _mm512_slli_epi64::<6>(modulus));
+        for limb in scalars {
+            // 2^52 is 1.
+            difference = _mm512_add_epi64(difference, _mm512_sub_epi64(modulus, *limb));
+        }
+        for _ in 0..2 {
+            let high = _mm512_srli_epi64::<BITS>(difference);
+            difference = _mm512_add_epi64(_mm512_and_si512(difference, modulus), high);
+        }
+        // A multiple of the modulus that is not zero, as what was folded is not: the modulus.
+        _mm512_cmpeq_epi64_mask(difference, modulus)
+    }
+}
+
+/// Seven bits from this one on; bits past the number are zero.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn bits(scalars: &Short, from: usize) -> __m512i {
+    let (limb, bit) = (from / number::BITS, from % number::BITS);
+    let shift = |bits: usize| _mm512_set1_epi64(bits as i64);
+    let mut found = _mm512_srlv_epi64(scalars[limb], shift(bit));
+    if bit + DIGIT > number::BITS && limb + 1 < LIMBS {
+        found = _mm512_or_si512(found, _mm512_sllv_epi64(scalars[limb + 1], shift(number::BITS - bit)));
+    }
+    _mm512_and_si512(found, _mm512_set1_epi64((1 << DIGIT) - 1))
+}
+
+/// The entry of each lane's index, of which six bits are read, and its tag. Whole vectors are read whatever the index says; which
+/// element goes to which lane is decided between registers.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i; ROWS], __m512i) {
+    let index = black_box(index);
+    let mask = |bit: __m512i| {
+        let bit = _mm512_and_si512(bit, _mm512_set1_epi64(1));
+        _mm512_sub_epi64(_mm512_setzero_si512(), bit)
+    };
+    let (fifth, sixth) = (mask(_mm512_srli_epi64::<4>(index)), mask(_mm512_srli_epi64::<5>(index)));
+    // The compiler would make masked permutations of it, if it knew what they are.
+    let (fifth, sixth) = (black_box(fifth), black_box(sixth));
+    let one = |vectors: &[__m512i; VECTORS]| {
+        let sixteen = |at: usize| _mm512_permutex2var_epi64(vectors[2 * at], index, vectors[2 * at + 1]);
+        let low = either(fifth, sixteen(1), sixteen(0));
+        either(sixth, either(fifth, sixteen(3), sixteen(2)), low)
+    };
+    let mut rows = [_mm512_setzero_si512(); ROWS];
+    for (row, vectors) in rows.iter_mut().zip(&window.rows) {
+        *row = one(vectors);
+    }
+    (rows, one(&window.tags))
+}
+
+/// The first where the mask has ones, the second where it has zeros.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn either(mask: __m512i, first: __m512i, second: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi64::<0xca>(mask, first, second)
+}

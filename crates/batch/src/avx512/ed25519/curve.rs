@@ -1,0 +1,158 @@
+//! Multiples of edwards25519's base point B, by digits ([`super::super::comb`]). The formulas of addition have no exceptions.
+
+use std::arch::x86_64::{__mmask8, _mm512_setzero_si512};
+use std::sync::OnceLock;
+
+use super::super::comb::{DIGIT, DIGITS, ENTRIES, Step, Tags, Window};
+use super::super::short::{LIMBS, Short, broadcast};
+use super::super::{gather, lanes};
+use super::field::{inverse, multiply};
+use super::point::{Affine, Constants, Entry, Point};
+use crate::ed25519::ORDER_WORDS;
+use crate::{LANES, number};
+
+/// Limbs of an entry.
+const ROWS: usize = 3 * LIMBS;
+/// The bits of R.
+const R: usize = LIMBS * number::BITS;
+
+const BASE_X: [u64; 4] =
+    [0xc956_2d60_8f25_d51a, 0x692c_c760_9525_a7b2, 0xc0a4_e231_fdd6_dc5c, 0x2169_36d3_cd6e_53fe];
+const BASE_Y: [u64; 4] =
+    [0x6666_6666_6666_6658, 0x6666_6666_6666_6666, 0x6666_6666_6666_6666, 0x6666_6666_6666_6666];
+const D: [u64; 4] =
+    [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
+
+/// What is known of the curve. No secret.
+pub(super) struct Curve {
+    pub(super) constants: Constants,
+    /// R² and R³ modulo L.
+    pub(super) order_r2: Short,
+    pub(super) order_r3: Short,
+    /// From the lowest place on.
+    pub(super) windows: Vec<Window<ROWS>>,
+}
+
+/// A multiple of B, and what shows that it is the one that was asked for.
+pub(super) struct Multiple {
+    pub(super) point: Point,
+    tags: Tags,
+}
+
+impl Curve {
+    /// The one there is, which takes a millisecond to make.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn get() -> &'static Self {
+        static CURVE: OnceLock<Curve> = OnceLock::new();
+        match CURVE.get() {
+            Some(curve) => curve,
+            None => {
+                let made = Self::made();
+                CURVE.get_or_init(|| made)
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn made() -> Self {
+        let of_order =
+            |times| broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &ORDER_WORDS, times * R)));
+        let of = |words: &[u64; 4]| broadcast(&number::limbs(words));
+        let constants = Constants { one: of(&[1, 0, 0, 0]), d: of(&D) };
+        let windows = windows(&Affine { x: of(&BASE_X), y: of(&BASE_Y) }, &constants);
+        Self { constants, order_r2: of_order(2), order_r3: of_order(3), windows }
+    }
+
+    /// k·B of each odd k below 2^256.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
+        let (mut tags, zero) = (Tags::none(), [_mm512_setzero_si512(); LIMBS]);
+        let one = self.constants.one;
+        let mut point = Point { x: zero, y: one, z: one, t: zero };
+        for place in (0..DIGITS).rev() {
+            let step = tags.step(&self.windows, scalars, place);
+            point.add(&entry_of(&step), step.negative);
+        }
+        Multiple { point, tags }
+    }
+}
+
+impl Multiple {
+    /// The lanes whose multiple is that of this scalar.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn is_of(&self, scalars: &Short) -> __mmask8 {
+        self.tags.are_of(scalars)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn entry_of(step: &Step<ROWS>) -> Entry {
+    let [s0, s1, s2, s3, s4, d0, d1, d2, d3, d4, p0, p1, p2, p3, p4] = step.rows;
+    Entry { sum: [s0, s1, s2, s3, s4], difference: [d0, d1, d2, d3, d4], product: [p0, p1, p2, p3, p4] }
+}
+
+/// The multiples of each place; eight places at once.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn windows(base: &Affine, constants: &Constants) -> Vec<Window<ROWS>> {
+    let mut place = base.extended(&constants.one);
+    let mut places = Vec::with_capacity(DIGITS);
+    for _ in 0..DIGITS {
+        // All lanes are the same.
+        places.push([place.x, place.y, place.z].map(|number| number.map(|limb| lanes(limb)[0])));
+        for _ in 0..DIGIT {
+            place = place.doubled();
+        }
+    }
+    let mut windows = Vec::with_capacity(DIGITS);
+    for eight in places.chunks(LANES) {
+        let [x, y, z] = std::array::from_fn(|coordinate| {
+            let numbers = std::array::from_fn(|lane| &eight.get(lane).unwrap_or(&eight[0])[coordinate]);
+            let mut number = [_mm512_setzero_si512(); LIMBS];
+            gather(&mut number, &numbers);
+            number
+        });
+        let inverse = inverse(&z);
+        let entries = entries(&Affine { x: multiply(&x, &inverse), y: multiply(&y, &inverse) }, constants);
+        for lane in 0..eight.len() {
+            windows.push(window(&entries, lane, windows.len()));
+        }
+    }
+    windows
+}
+
+/// The odd multiples of eight points.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn entries(point: &Affine, constants: &Constants) -> Vec<Entry> {
+    let mut next = point.extended(&constants.one);
+    let twice = next.doubled();
+    let twice = twice.affine(&inverse(&twice.z)).entry(&constants.d);
+    let mut points = vec![next];
+    // Products of Z of all points so far: one inverse is enough (Montgomery 1987).
+    let mut products = vec![next.z];
+    for entry in 1..ENTRIES {
+        next.add(&twice, _mm512_setzero_si512());
+        products.push(multiply(&products[entry - 1], &next.z));
+        points.push(next);
+    }
+    let mut rest = inverse(&products[ENTRIES - 1]);
+    let mut entries = vec![point.entry(&constants.d); ENTRIES];
+    for entry in (1..ENTRIES).rev() {
+        let inverse = multiply(&rest, &products[entry - 1]);
+        entries[entry] = points[entry].affine(&inverse).entry(&constants.d);
+        rest = multiply(&rest, &points[entry].z);
+    }
+    entries
+}
+
+/// What a lane's entries are.
+#[target_feature(enable = "avx512f")]
+fn window(entries: &[Entry], lane: usize, place: usize) -> Window<ROWS> {
+    let mut limbs = [[0; ROWS]; ENTRIES];
+    for (limbs, Entry { sum, difference, product }) in limbs.iter_mut().zip(entries) {
+        for (row, limb) in limbs.iter_mut().zip(sum.iter().chain(difference).chain(product)) {
+            *row = lanes(*limb)[lane];
+        }
+    }
+    Window::of(&limbs, place)
+}

@@ -1,0 +1,155 @@
+//! Ed25519 (RFC 8032 section 5.1.6) but for its hashes, each lane a signature.
+
+mod curve;
+mod field;
+mod point;
+#[cfg(test)]
+mod tests;
+
+use std::arch::x86_64::{
+    __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64,
+};
+use std::hint::black_box;
+
+use zeroize::zeroize_stack;
+
+use super::comb::either;
+use super::short::{LIMBS, Modulus, Short, broadcast, carried, is_zero, same, sum};
+use super::{gather, lanes};
+use crate::ed25519::{Committed, Job, STACK, Scalars};
+use crate::{Ed25519Nonces, Kernel, LANES, number};
+use curve::Curve;
+
+/// L, the order of the base point.
+const ORDER: Modulus = Modulus::new([0x2_631a_5cf5_d3ed, 0xd_ea2f_79cd_6581, 0x14_def9, 0, 0x1000_0000_0000]);
+
+/// Has the tables made that every signature reads.
+#[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
+pub(crate) fn prepare(_there: Kernel) {
+    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    unsafe {
+        Curve::get();
+    }
+}
+
+/// R of each nonce where it is sound, and r and R to be kept.
+#[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
+pub(crate) fn commitments(
+    _there: Kernel,
+    nonces: &[&[u8; 64]; LANES],
+    kept: &mut Ed25519Nonces,
+) -> Committed {
+    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    let committed = unsafe { commit(Curve::get(), nonces, kept) };
+    zeroize_stack::<STACK>();
+    committed
+}
+
+/// S of each job where it is sound, by r of before.
+#[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
+pub(crate) fn responses(_there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
+    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    let responses = unsafe { respond(jobs, scalars) };
+    zeroize_stack::<STACK>();
+    responses
+}
+
+/// In a frame of its own, which can be wiped after it.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
+    let r = ORDER.canonical(&ORDER.multiply(&wide(curve, nonces), &broadcast(&[1, 0, 0, 0, 0])));
+    let odd = odd(&r);
+    let multiple = curve.multiple(&odd);
+    let point = multiple.point.affine(&field::inverse(&multiple.point.z));
+    let (x, y) = (field::canonical(&point.x), field::canonical(&point.y));
+    let signs = lanes(_mm512_and_si512(x[0], _mm512_set1_epi64(1)));
+    let limbs = y.map(|limb| lanes(limb));
+    let encoded = std::array::from_fn(|lane| {
+        let mut octets = number::octets::<LIMBS, 32>(&limbs.map(|limb| limb[lane]));
+        octets[0] |= (signs[lane] as u8) << 7;
+        octets.reverse();
+        octets
+    });
+    let sound = is_zero(&point.off_curve(&curve.constants))
+        & multiple.is_of(&odd)
+        & (same(&odd, &r) | same(&odd, &sum(&r, &broadcast(&ORDER.limbs))))
+        & leads_back(&encoded, &x, &y);
+    kept.scalars = r.map(|limb| lanes(limb));
+    kept.points = encoded;
+    std::array::from_fn(|lane| (sound >> lane & 1 == 1).then_some(encoded[lane]))
+}
+
+/// In a frame of its own, which can be wiped after it.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn respond(jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
+    let curve = Curve::get();
+    let [mut r, mut private, mut negative] = [[_mm512_setzero_si512(); LIMBS]; 3];
+    let of_lane = std::array::from_fn::<_, LANES, _>(|lane| scalars.map(|limb| limb[lane]));
+    gather(&mut r, &of_lane.each_ref());
+    gather(&mut private, &jobs.map(|job| &job.key.private));
+    gather(&mut negative, &jobs.map(|job| &job.key.negative));
+    // k·s is below 1.1·L, and S what is left of r + k·s after L is taken off as often as twice.
+    let product = ORDER.multiply(&wide(curve, &jobs.map(|job| job.challenge)), &private);
+    let s = ORDER.canonical(&ORDER.canonical(&sum(&r, &product)));
+    // S + k·(8·L - s) - r is a multiple of L, for r and k of the hashes made again.
+    let again = wide(curve, &jobs.map(|job| job.challenge_again));
+    let right = ORDER.multiply(&again, &negative);
+    let nonce = ORDER.multiply(&wide(curve, &jobs.map(|job| job.nonce_again)), &broadcast(&[1, 0, 0, 0, 0]));
+    let mut rest = broadcast(&ORDER.limbs);
+    for limb in 0..LIMBS {
+        let positive = _mm512_add_epi64(_mm512_add_epi64(rest[limb], rest[limb]), s[limb]);
+        rest[limb] = _mm512_sub_epi64(_mm512_add_epi64(positive, right[limb]), nonce[limb]);
+    }
+    let rest = ORDER.multiply(&carried(&rest), &curve.order_r2);
+    let sound = is_zero(&ORDER.canonical(&rest));
+    let limbs = s.map(|limb| lanes(limb));
+    std::array::from_fn(|lane| {
+        let octets = || {
+            let mut octets = number::octets::<LIMBS, 32>(&limbs.map(|limb| limb[lane]));
+            octets.reverse();
+            octets
+        };
+        (sound >> lane & 1 == 1).then(octets)
+    })
+}
+
+/// Numbers of 512 bits, the lowest octet first, modulo L and times R; below 3.1·L.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> Short {
+    let limbs: [[u64; 2 * LIMBS]; LANES] =
+        of.map(|octets| number::limbs(&number::words_from_lowest::<8, 64>(octets)));
+    let mut both = [_mm512_setzero_si512(); 2 * LIMBS];
+    gather(&mut both, &limbs.each_ref());
+    let [l0, l1, l2, l3, l4, h0, h1, h2, h3, h4] = both;
+    // The upper half stands R higher.
+    let low = ORDER.multiply(&[l0, l1, l2, l3, l4], &curve.order_r2);
+    sum(&low, &ORDER.multiply(&[h0, h1, h2, h3, h4], &curve.order_r3))
+}
+
+/// Of each number and its sum with L the odd one: the same multiple of the base point.
+#[target_feature(enable = "avx512f")]
+fn odd(number: &Short) -> Short {
+    let one = _mm512_set1_epi64(1);
+    let even = black_box(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
+    let mut odd = sum(number, &broadcast(&ORDER.limbs));
+    for limb in 0..LIMBS {
+        odd[limb] = either(even, odd[limb], number[limb]);
+    }
+    odd
+}
+
+/// The lanes in which what was encoded is y and the lowest bit of x.
+#[target_feature(enable = "avx512f")]
+fn leads_back(encoded: &[[u8; 32]; LANES], x: &Short, y: &Short) -> __mmask8 {
+    let words = black_box(*encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
+    let limbs: [[u64; LIMBS]; LANES] = words.map(|[a, b, c, d]| number::limbs(&[a, b, c, d & u64::MAX >> 1]));
+    let signs: [[u64; 1]; LANES] = words.map(|words| [words[3] >> 63]);
+    let (mut decoded, mut sign) = ([_mm512_setzero_si512(); LIMBS], [_mm512_setzero_si512()]);
+    gather(&mut decoded, &limbs.each_ref());
+    gather(&mut sign, &signs.each_ref());
+    let lowest = _mm512_and_si512(x[0], _mm512_set1_epi64(1));
+    let zero = _mm512_setzero_si512();
+    same(&decoded, y) & same(&[sign[0], zero, zero, zero, zero], &[lowest, zero, zero, zero, zero])
+}

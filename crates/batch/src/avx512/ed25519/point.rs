@@ -1,0 +1,119 @@
+//! Points of edwards25519 (RFC 8032 section 5.1: -x² + y² = 1 + d·x²·y²), eight at once, in extended coordinates (Hisil, Wong, Carter and
+//! Dawson 2008): x = X/Z, y = Y/Z, x·y = T/Z.
+//!
+//! The formulas hold for all points, as -1 is a square modulo p and d is none. What is computed stays below 5·p.
+
+use std::arch::x86_64::__m512i;
+
+use super::super::comb::either;
+use super::super::short::{LIMBS, Short};
+use super::field::{add, canonical, multiply, square, subtract};
+
+/// Eight points.
+#[derive(Clone, Copy)]
+pub(super) struct Point {
+    pub(super) x: Short,
+    pub(super) y: Short,
+    pub(super) z: Short,
+    pub(super) t: Short,
+}
+
+/// Eight points as they are added: numbers below p.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    /// y + x
+    pub(super) sum: Short,
+    /// y - x
+    pub(super) difference: Short,
+    /// 2·d·x·y
+    pub(super) product: Short,
+}
+
+/// Constants of the curve.
+#[derive(Clone, Copy)]
+pub(super) struct Constants {
+    /// 1
+    pub(super) one: Short,
+    /// d
+    pub(super) d: Short,
+}
+
+/// Both coordinates of eight points.
+#[derive(Clone, Copy)]
+pub(super) struct Affine {
+    pub(super) x: Short,
+    pub(super) y: Short,
+}
+
+impl Affine {
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn extended(&self, one: &Short) -> Point {
+        Point { x: self.x, y: self.y, z: *one, t: multiply(&self.x, &self.y) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn entry(&self, d: &Short) -> Entry {
+        let product = multiply(&multiply(&self.x, &self.y), d);
+        Entry {
+            sum: canonical(&add(&self.y, &self.x)),
+            difference: canonical(&subtract(&self.y, &self.x)),
+            product: canonical(&add(&product, &product)),
+        }
+    }
+
+    /// y² - x² - 1 - d·x²·y², below p: zero where the points are on the curve.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn off_curve(&self, constants: &Constants) -> Short {
+        let (xx, yy) = (square(&self.x), square(&self.y));
+        let right = add(&constants.one, &multiply(&multiply(&xx, &yy), &constants.d));
+        canonical(&subtract(&subtract(&yy, &xx), &right))
+    }
+}
+
+impl Point {
+    /// Adds `other`, or takes it away in the lanes whose `negative` is all ones and not all zeros (madd-2008-hwcd-3): seven products.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn add(&mut self, other: &Entry, negative: __m512i) {
+        // -(x, y) is (-x, y): sum and difference change places, and the product its sign.
+        let (sum, difference) = swapped(negative, &other.sum, &other.difference);
+        let a = multiply(&subtract(&self.y, &self.x), &difference);
+        let b = multiply(&add(&self.y, &self.x), &sum);
+        let c = multiply(&self.t, &other.product);
+        let d = add(&self.z, &self.z);
+        let (e, h) = (subtract(&b, &a), add(&b, &a));
+        let (g, f) = swapped(negative, &add(&d, &c), &subtract(&d, &c));
+        self.x = multiply(&e, &f);
+        self.y = multiply(&g, &h);
+        self.t = multiply(&e, &h);
+        self.z = multiply(&f, &g);
+    }
+
+    /// Twice the points (dbl-2008-hwcd).
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn doubled(&self) -> Self {
+        let (a, b, zz) = (square(&self.x), square(&self.y), square(&self.z));
+        let e = subtract(&subtract(&square(&add(&self.x, &self.y)), &a), &b);
+        let g = subtract(&b, &a);
+        let f = subtract(&g, &add(&zz, &zz));
+        let h = subtract(&subtract(&[std::arch::x86_64::_mm512_setzero_si512(); LIMBS], &a), &b);
+        Self { x: multiply(&e, &f), y: multiply(&g, &h), z: multiply(&f, &g), t: multiply(&e, &h) }
+    }
+
+    /// Their coordinates, by 1/Z; not below p, but below 2·p.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn affine(&self, inverse: &Short) -> Affine {
+        Affine { x: multiply(&self.x, inverse), y: multiply(&self.y, inverse) }
+    }
+}
+
+/// Both as they are, or each in the other's place where the mask is all ones.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn swapped(mask: __m512i, first: &Short, second: &Short) -> (Short, Short) {
+    let (mut left, mut right) = (*first, *second);
+    for limb in 0..LIMBS {
+        left[limb] = either(mask, second[limb], first[limb]);
+        right[limb] = either(mask, first[limb], second[limb]);
+    }
+    (left, right)
+}

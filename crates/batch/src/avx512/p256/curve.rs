@@ -1,0 +1,180 @@
+//! Multiples of P-256's base point G, by digits ([`super::super::comb`]).
+//!
+//! **The formulas of addition hold for every odd k below n.** The digits are summed from the highest, which is positive. Let A be
+//! the sum before d_i·128^i = D is added, as a number. A is an odd multiple of 128^(i+1), and positive, as the rest is less than
+//! its highest digit's place; so 0 < |D| < 128^(i+1) ≤ A, and A + D < n + 128^i. The points would be the same or inverse to each
+//! other only if A ± D were a multiple of n, and as 0 < A ± D < 2·n, only if it were n. A ± D is a multiple of 128^i and n
+//! is odd, so i = 0, where A + D = k < n is not n. If A - D were n, D would be (k - n)/2 < 0, and as A is 128 modulo 256, n
+//! modulo 256 would be 128 - D > 128. It is 81.
+
+use std::arch::x86_64::{__mmask8, _mm512_setzero_si512};
+use std::sync::OnceLock;
+
+use super::super::comb::{DIGIT, DIGITS, ENTRIES, Step, Tags, Window};
+use super::super::short::{LIMBS, Short, broadcast};
+use super::super::{gather, lanes, wide};
+use super::field::{PRIME, PRIME_WORDS, inverse, multiply};
+use super::point::{Affine, Point};
+use crate::p256::ORDER_WORDS;
+use crate::{LANES, number};
+
+/// Limbs of both coordinates.
+const ROWS: usize = 2 * LIMBS;
+/// The bits of R².
+const TWICE_R: usize = 2 * LIMBS * number::BITS;
+
+const BASE_X: [u64; 4] =
+    [0xf4a1_3945_d898_c296, 0x7703_7d81_2deb_33a0, 0xf8bc_e6e5_63a4_40f2, 0x6b17_d1f2_e12c_4247];
+const BASE_Y: [u64; 4] =
+    [0xcbb6_4068_37bf_51f5, 0x2bce_3357_6b31_5ece, 0x8ee7_eb4a_7c0f_9e16, 0x4fe3_42e2_fe1a_7f9b];
+const B: [u64; 4] =
+    [0x3bce_3c3e_27d2_604b, 0x651d_06b0_cc53_b0f6, 0xb3eb_bd55_7698_86bc, 0x5ac6_35d8_aa3a_93e7];
+
+/// What is known of the curve. No secret.
+pub(super) struct Curve {
+    /// b, in Montgomery's form.
+    pub(super) b: Short,
+    /// R modulo p.
+    one: Short,
+    /// R² modulo n.
+    pub(super) order_r2: Short,
+    /// From the lowest place on.
+    pub(super) windows: Vec<Window<ROWS>>,
+}
+
+/// A multiple of G, and what shows that it is the one that was asked for.
+pub(super) struct Multiple {
+    pub(super) point: Point,
+    tags: Tags,
+}
+
+impl Curve {
+    /// The one there is, which takes a millisecond to make.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn get() -> &'static Self {
+        static CURVE: OnceLock<Curve> = OnceLock::new();
+        match CURVE.get() {
+            Some(curve) => curve,
+            None => {
+                let made = Self::made();
+                CURVE.get_or_init(|| made)
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn made() -> Self {
+        let r2 = broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &PRIME_WORDS, TWICE_R)));
+        let order_r2 = broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &ORDER_WORDS, TWICE_R)));
+        let of = |words: &[u64; 4]| below_prime(&multiply(&broadcast(&number::limbs(words)), &r2));
+        let one = of(&[1, 0, 0, 0]);
+        let base = Affine { x: of(&BASE_X), y: of(&BASE_Y) };
+        Self { b: of(&B), one, order_r2, windows: windows(&base, &one) }
+    }
+
+    /// k·G of each odd k below n.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
+        let mut tags = Tags::none();
+        let highest = tags.step(&self.windows, scalars, DIGITS - 1);
+        let mut point = affine_of(&highest).extended(&self.one);
+        for place in (0..DIGITS - 1).rev() {
+            let step = tags.step(&self.windows, scalars, place);
+            point.add(&affine_of(&step), step.negative);
+        }
+        Multiple { point, tags }
+    }
+}
+
+impl Multiple {
+    /// The lanes whose multiple is that of this scalar.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn is_of(&self, scalars: &Short) -> __mmask8 {
+        self.tags.are_of(scalars)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn affine_of(step: &Step<ROWS>) -> Affine {
+    let [x0, x1, x2, x3, x4, y0, y1, y2, y3, y4] = step.rows;
+    Affine { x: [x0, x1, x2, x3, x4], y: [y0, y1, y2, y3, y4] }
+}
+
+/// The residue below p of a number below 2·p.
+#[target_feature(enable = "avx512f")]
+fn below_prime(number: &Short) -> Short {
+    let mut residue = *number;
+    wide::reduce(&mut residue, &broadcast(&PRIME));
+    residue
+}
+
+/// The multiples of each place; eight places at once.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn windows(base: &Affine, one: &Short) -> Vec<Window<ROWS>> {
+    let mut place = base.extended(one);
+    let mut places = Vec::with_capacity(DIGITS);
+    for _ in 0..DIGITS {
+        // All lanes are the same.
+        places.push([place.x, place.y, place.zz, place.zzz].map(|number| number.map(|limb| lanes(limb)[0])));
+        for _ in 0..DIGIT {
+            place = place.doubled();
+        }
+    }
+    let mut windows = Vec::with_capacity(DIGITS);
+    for eight in places.chunks(LANES) {
+        let [x, y, zz, zzz] = std::array::from_fn(|coordinate| {
+            let numbers = std::array::from_fn(|lane| &eight.get(lane).unwrap_or(&eight[0])[coordinate]);
+            let mut number = [_mm512_setzero_si512(); LIMBS];
+            gather(&mut number, &numbers);
+            number
+        });
+        let place = Point { x, y, zz, zzz };
+        let entries = entries(&affine(&place, &inverse(&place.zzz)), one);
+        for lane in 0..eight.len() {
+            windows.push(window(&entries, lane, windows.len()));
+        }
+    }
+    windows
+}
+
+/// The coordinates of the odd multiples of eight points.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn entries(point: &Affine, one: &Short) -> Vec<Affine> {
+    let twice = point.extended(one).doubled();
+    let twice = affine(&twice, &inverse(&twice.zzz));
+    let mut points = vec![point.extended(one)];
+    // Products of ZZZ of all points so far: one inverse is enough (Montgomery 1987).
+    let mut products = vec![*one];
+    for entry in 1..ENTRIES {
+        let mut next = points[entry - 1];
+        next.add(&twice, _mm512_setzero_si512());
+        products.push(multiply(&products[entry - 1], &next.zzz));
+        points.push(next);
+    }
+    let mut rest = inverse(&products[ENTRIES - 1]);
+    let mut entries = vec![*point; ENTRIES];
+    for entry in (1..ENTRIES).rev() {
+        entries[entry] = affine(&points[entry], &multiply(&rest, &products[entry - 1]));
+        rest = multiply(&rest, &points[entry].zzz);
+    }
+    entries
+}
+
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn affine(point: &Point, inverse: &Short) -> Affine {
+    let Affine { x, y } = point.affine(inverse);
+    Affine { x: below_prime(&x), y: below_prime(&y) }
+}
+
+/// What a lane's entries are.
+#[target_feature(enable = "avx512f")]
+fn window(entries: &[Affine], lane: usize, place: usize) -> Window<ROWS> {
+    let mut limbs = [[0; ROWS]; ENTRIES];
+    for (limbs, Affine { x, y }) in limbs.iter_mut().zip(entries) {
+        for (row, limb) in limbs.iter_mut().zip(x.iter().chain(y)) {
+            *row = lanes(*limb)[lane];
+        }
+    }
+    Window::of(&limbs, place)
+}

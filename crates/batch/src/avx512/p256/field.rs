@@ -1,0 +1,145 @@
+//! Arithmetic modulo p = 2^256 - 2^224 + 2^192 + 2^96 - 1 (SP 800-186 section 3.2.1.3), in Montgomery's form with R = 2^260.
+//!
+//! Numbers stand for their residues and are not kept below p. With bounds of a·p and b·p a product is below (ab/16 + 1)·p, so
+//! that sums of a few need not be reduced before they are multiplied.
+
+use std::arch::x86_64::{
+    _mm512_add_epi64, _mm512_and_si512, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_set1_epi64,
+    _mm512_slli_epi64, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
+};
+
+use super::super::montgomery::BITS;
+use super::super::short::{Columns, LIMBS, Short, add_product, broadcast, carried, product, squared};
+use super::super::wide;
+
+/// p, in limbs.
+pub(super) const PRIME: [u64; LIMBS] =
+    [0xf_ffff_ffff_ffff, 0xfff_ffff_ffff, 0, 0x10_0000_0000, 0xffff_ffff_0000];
+
+/// p, in words.
+pub(super) const PRIME_WORDS: [u64; 4] = [u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001];
+
+/// `times`·p; its limbs have more than 52 bits.
+pub(super) const fn multiple(times: u64) -> [u64; LIMBS] {
+    let mut limbs = PRIME;
+    let mut limb = 0;
+    while limb < LIMBS {
+        limbs[limb] *= times;
+        limb += 1;
+    }
+    limbs
+}
+
+/// a·b/R.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn multiply(a: &Short, b: &Short) -> Short {
+    reduced(product(a, b))
+}
+
+/// (a·b + c·d)/R.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn multiply_two([a, b]: [&Short; 2], [c, d]: [&Short; 2]) -> Short {
+    let mut columns = product(a, b);
+    add_product(&mut columns, c, d);
+    reduced(columns)
+}
+
+/// a·a/R.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn square(a: &Short) -> Short {
+    reduced(squared(a))
+}
+
+/// a to the power of 2^`times`, and as often divided by R as it is multiplied.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn squared_often(a: &Short, times: usize) -> Short {
+    let mut power = *a;
+    for _ in 0..times {
+        power = square(&power);
+    }
+    power
+}
+
+/// A sum of products over R. As p is -1 modulo 2^52, each lowest limb says itself how often p must be added for it to become zero;
+/// what is added above it are the limbs of p + 1.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn reduced(mut columns: Columns) -> Short {
+    let limb = |limb: u64| _mm512_set1_epi64(limb.cast_signed());
+    let (second, fourth, fifth) = (limb(PRIME[1] + 1), limb(PRIME[3]), limb(PRIME[4]));
+    for row in 0..LIMBS {
+        let times = columns[row];
+        let carry = _mm512_srli_epi64::<BITS>(times);
+        let next = _mm512_madd52lo_epu64(columns[row + 1], times, second);
+        columns[row + 1] = _mm512_add_epi64(next, carry);
+        columns[row + 2] = _mm512_madd52hi_epu64(columns[row + 2], times, second);
+        columns[row + 3] = _mm512_madd52lo_epu64(columns[row + 3], times, fourth);
+        columns[row + 4] = _mm512_madd52hi_epu64(columns[row + 4], times, fourth);
+        columns[row + 4] = _mm512_madd52lo_epu64(columns[row + 4], times, fifth);
+        columns[row + 5] = _mm512_madd52hi_epu64(columns[row + 5], times, fifth);
+    }
+    carried(&[columns[5], columns[6], columns[7], columns[8], columns[9]])
+}
+
+/// a - b + `TIMES`·p, for b of at most that.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn subtract<const TIMES: u64>(a: &Short, b: &Short) -> Short {
+    let bias = broadcast(&const { multiple(TIMES) });
+    let mut limbs = bias;
+    for limb in 0..LIMBS {
+        limbs[limb] = _mm512_sub_epi64(_mm512_add_epi64(a[limb], bias[limb]), b[limb]);
+    }
+    carried(&limbs)
+}
+
+/// The residue of a number between -2^260 and 2^260, whose limbs may have 56 bits and be less than nothing: above zero and below
+/// 2.001·p. Of the multiple of 2^256 in it the same one of p is taken off, and p is added.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn folded(number: &Short) -> Short {
+    let bias = broadcast(&PRIME);
+    let times = _mm512_srai_epi64::<48>(number[4]);
+    let top = _mm512_and_si512(number[4], _mm512_set1_epi64((1 << 48) - 1));
+    let limbs = [
+        _mm512_add_epi64(number[0], times),
+        _mm512_sub_epi64(number[1], _mm512_slli_epi64::<44>(times)),
+        number[2],
+        _mm512_sub_epi64(number[3], _mm512_slli_epi64::<36>(times)),
+        _mm512_add_epi64(top, _mm512_slli_epi64::<16>(times)),
+    ];
+    let mut sum = bias;
+    for limb in 0..LIMBS {
+        sum[limb] = _mm512_add_epi64(limbs[limb], bias[limb]);
+    }
+    carried(&sum)
+}
+
+/// a/R, below p: the residue that a number in Montgomery's form stands for.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn canonical(a: &Short) -> Short {
+    let mut residue = multiply(a, &broadcast(&[1, 0, 0, 0, 0]));
+    wide::reduce(&mut residue, &broadcast(&PRIME));
+    residue
+}
+
+/// 1/a (a to the power of p - 2, Fermat), in Montgomery's form as a is; zero for zero.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn inverse(a: &Short) -> Short {
+    // Names say how many ones an exponent has. p - 2 has 32, 31 zeros, a one, 96 zeros, 94 ones, a zero and a one.
+    let ones2 = multiply(&square(a), a);
+    let ones4 = multiply(&squared_often(&ones2, 2), &ones2);
+    let ones8 = multiply(&squared_often(&ones4, 4), &ones4);
+    let ones16 = multiply(&squared_often(&ones8, 8), &ones8);
+    let ones32 = multiply(&squared_often(&ones16, 16), &ones16);
+    let ones30 = {
+        let ones24 = multiply(&squared_often(&ones16, 8), &ones8);
+        let ones28 = multiply(&squared_often(&ones24, 4), &ones4);
+        multiply(&squared_often(&ones28, 2), &ones2)
+    };
+    let head = multiply(&squared_often(&ones32, 32), a);
+    let tail = multiply(&squared_often(&head, 128), &ones32);
+    let tail = multiply(&squared_often(&tail, 32), &ones32);
+    let tail = multiply(&squared_often(&tail, 30), &ones30);
+    multiply(&squared_often(&tail, 2), a)
+}

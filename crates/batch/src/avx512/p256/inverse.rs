@@ -1,0 +1,53 @@
+//! Inverses modulo p and n side by side (Fermat: powers of the modulus less two): while one square waits for its carries the other has
+//! products to make. The exponents are no secret.
+
+use super::super::short::Short;
+use super::field::{self, PRIME_WORDS};
+use super::order::ORDER;
+use crate::p256::ORDER_WORDS;
+
+/// Bits of an exponent that are read at once.
+const WINDOW: usize = 4;
+/// Windows of a word.
+const WINDOWS: usize = 64 / WINDOW;
+/// Powers in a table, without the first.
+const ENTRIES: usize = (1 << WINDOW) - 1;
+
+/// 1/a modulo p and 1/b modulo n, in Montgomery's form as they are; zero for zero.
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn inverses(a: &Short, b: &Short) -> (Short, Short) {
+    // The windows of p - 2 are 0, 1, 13 and 15; those of n - 2 any.
+    let three = field::multiply(&field::square(a), a);
+    let twelve = field::square(&field::square(&three));
+    let (thirteen, fifteen) = (field::multiply(&twelve, a), field::multiply(&twelve, &three));
+    let mut powers = [*b; ENTRIES];
+    for at in 1..ENTRIES {
+        powers[at] = ORDER.multiply(&powers[at - 1], b);
+    }
+    // The first windows of both are full.
+    let (mut of_a, mut of_b) = (fifteen, powers[ENTRIES - 1]);
+    for window in (0..4 * WINDOWS - 1).rev() {
+        for _ in 0..WINDOW {
+            of_a = field::square(&of_a);
+            of_b = ORDER.square(&of_b);
+        }
+        match bits(&PRIME_WORDS, window) {
+            0 => {}
+            1 => of_a = field::multiply(&of_a, a),
+            13 => of_a = field::multiply(&of_a, &thirteen),
+            _ => of_a = field::multiply(&of_a, &fifteen),
+        }
+        let at = bits(&ORDER_WORDS, window);
+        if at > 0 {
+            of_b = ORDER.multiply(&of_b, &powers[at - 1]);
+        }
+    }
+    (of_a, of_b)
+}
+
+/// A window of the modulus less two.
+fn bits(modulus: &[u64; 4], window: usize) -> usize {
+    // Both moduli end in more than two, so that nothing is borrowed from a word.
+    let word = modulus[window / WINDOWS] - if window < WINDOWS { 2 } else { 0 };
+    (word >> (WINDOW * (window % WINDOWS))) as usize & ENTRIES
+}

@@ -1,0 +1,125 @@
+//! Points of P-256 (SP 800-186 section 3.2.1.3: y² = x³ - 3x + b), eight at once, in coordinates in which they are added without
+//! inverses: x = X/ZZ, y = Y/ZZZ, ZZ³ = ZZZ² (Sutherland's "XYZZ").
+//!
+//! The formulas hold for points that differ and are not inverse to each other, and for the doubling of any; where they do not,
+//! what comes out has ZZ = 0. See [`super::curve`] for why that does not happen. X stays below 2.1·p, Y below 3.9·p, ZZ and ZZZ
+//! below 1.3·p.
+
+use std::arch::x86_64::{__m512i, _mm512_add_epi64, _mm512_sub_epi64, _mm512_xor_si512};
+
+use super::super::short::{LIMBS, Short, broadcast, carried};
+use super::field::{self, folded, multiple, multiply, multiply_two, square, subtract};
+
+/// Eight points.
+#[derive(Clone, Copy)]
+pub(super) struct Point {
+    pub(super) x: Short,
+    pub(super) y: Short,
+    pub(super) zz: Short,
+    pub(super) zzz: Short,
+}
+
+/// Eight points of which both coordinates are known, below p.
+#[derive(Clone, Copy)]
+pub(super) struct Affine {
+    pub(super) x: Short,
+    pub(super) y: Short,
+}
+
+impl Affine {
+    /// The same points; `one` is R.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn extended(&self, one: &Short) -> Point {
+        Point { x: self.x, y: self.y, zz: *one, zzz: *one }
+    }
+}
+
+impl Point {
+    /// Adds `other`, or takes it away in the lanes whose `negative` is all ones and not all zeros (madd-2008-s): ten products.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn add(&mut self, other: &Affine, negative: __m512i) {
+        let (u2, s2) = (multiply(&other.x, &self.zz), multiply(&other.y, &self.zzz));
+        // Below 4.1·p and 6.1·p.
+        let p = subtract::<3>(&u2, &self.x);
+        let r = with_sign_less(&s2, negative, &self.y);
+        let pp = square(&p);
+        let ppp = multiply(&p, &pp);
+        let q = multiply(&self.x, &pp);
+        let rr = square(&r);
+        let mut x = rr;
+        for limb in 0..LIMBS {
+            let twice = _mm512_add_epi64(q[limb], q[limb]);
+            x[limb] = _mm512_sub_epi64(_mm512_sub_epi64(rr[limb], ppp[limb]), twice);
+        }
+        let x = folded(&x);
+        let less_y = subtract::<4>(&broadcast(&[0; LIMBS]), &self.y);
+        self.y = multiply_two([&r, &subtract::<3>(&q, &x)], [&less_y, &ppp]);
+        self.x = x;
+        self.zz = multiply(&self.zz, &pp);
+        self.zzz = multiply(&self.zzz, &ppp);
+    }
+
+    /// Twice the points (dbl-2008-s-1).
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn doubled(&self) -> Self {
+        let u = sum::<1>(&self.y, &self.y);
+        let v = square(&u);
+        let w = multiply(&u, &v);
+        let s = multiply(&self.x, &v);
+        // 3·(X² - ZZ²)
+        let difference = sum::<-1>(&square(&self.x), &square(&self.zz));
+        let m = sum::<2>(&difference, &difference);
+        let x = sum::<-2>(&square(&m), &s);
+        let y = sum::<-1>(&multiply(&m, &subtract::<3>(&s, &x)), &multiply(&w, &self.y));
+        Self { x, y, zz: multiply(&v, &self.zz), zzz: multiply(&w, &self.zzz) }
+    }
+
+    /// Their coordinates, by 1/ZZZ; not below p, but below 2·p.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn affine(&self, inverse: &Short) -> Affine {
+        // 1/Z, as ZZ = Z² and ZZZ = Z³.
+        let z = multiply(inverse, &self.zz);
+        Affine { x: multiply(&self.x, &square(&z)), y: multiply(&self.y, inverse) }
+    }
+}
+
+impl Affine {
+    /// y² - x³ + 3x - b, below p: zero where the points are on the curve.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn off_curve(&self, b: &Short) -> Short {
+        let (xx, yy) = (square(&self.x), square(&self.y));
+        let rest = sum::<3>(&sum::<-1>(&yy, &multiply(&xx, &self.x)), &self.x);
+        field::canonical(&sum::<-1>(&rest, b))
+    }
+}
+
+/// a + `TIMES`·b, folded.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn sum<const TIMES: i8>(a: &Short, b: &Short) -> Short {
+    let mut limbs = *a;
+    for limb in 0..LIMBS {
+        for _ in 0..TIMES.unsigned_abs() {
+            limbs[limb] = if TIMES < 0 {
+                _mm512_sub_epi64(limbs[limb], b[limb])
+            } else {
+                _mm512_add_epi64(limbs[limb], b[limb])
+            };
+        }
+    }
+    folded(&limbs)
+}
+
+/// ±a - b + 5·p.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn with_sign_less(a: &Short, negative: __m512i, b: &Short) -> Short {
+    let bias = broadcast(&const { multiple(5) });
+    let mut limbs = bias;
+    for limb in 0..LIMBS {
+        let signed = _mm512_sub_epi64(_mm512_xor_si512(a[limb], negative), negative);
+        limbs[limb] = _mm512_sub_epi64(_mm512_add_epi64(signed, bias[limb]), b[limb]);
+    }
+    carried(&limbs)
+}

@@ -1,0 +1,231 @@
+//! The arithmetic beside plain numbers, and what the checks find.
+
+use num_bigint::BigUint;
+use proptest::prelude::*;
+
+use super::super::is_there;
+use super::*;
+use crate::P256Key;
+
+/// As often as a number below 2^260 may hold the modulus.
+const TIMES: u32 = 15;
+
+fn prime() -> BigUint {
+    big(&field::PRIME)
+}
+
+fn order() -> BigUint {
+    big(&ORDER.limbs)
+}
+
+fn big(limbs: &[u64; LIMBS]) -> BigUint {
+    limbs.iter().rev().fold(BigUint::ZERO, |sum, limb| (sum << number::BITS) + *limb)
+}
+
+/// R modulo this.
+fn r(modulus: &BigUint) -> BigUint {
+    (BigUint::from(1_u8) << 260_u32) % modulus
+}
+
+#[target_feature(enable = "avx512f")]
+fn of(numbers: &[BigUint; LANES]) -> Short {
+    let limbs = numbers.each_ref().map(|number| {
+        let words: [u64; 5] = number::words(&number.to_bytes_be()).unwrap();
+        number::limbs(&words)
+    });
+    let mut short = [_mm512_setzero_si512(); LIMBS];
+    gather(&mut short, &limbs.each_ref());
+    short
+}
+
+#[target_feature(enable = "avx512f")]
+fn to(short: &Short) -> [BigUint; LANES] {
+    let limbs = short.map(|limb| lanes(limb));
+    assert!(limbs.iter().flatten().all(|limb| *limb <= number::LIMB_MAX));
+    std::array::from_fn(|lane| big(&limbs.map(|limb| limb[lane])))
+}
+
+/// Numbers that are congruent, lane by lane, and below this many times the modulus.
+fn congruent(found: &[BigUint; LANES], wanted: &[BigUint; LANES], modulus: &BigUint, below: u32) {
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert_eq!(found % modulus, wanted % modulus);
+        assert!(*found < modulus * below, "{found:x}");
+    }
+}
+
+fn each(a: &[BigUint; LANES], of: impl Fn(usize, &BigUint) -> BigUint) -> [BigUint; LANES] {
+    std::array::from_fn(|lane| of(lane, &a[lane]))
+}
+
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn field_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
+    let p = prime();
+    let (x, y) = (of(a), of(b));
+    // A sum of two such products would not fit.
+    let [small_a, small_b] = [a, b].map(|numbers| each(numbers, |_, number| number % (&p * 4_u8)));
+    let (small_x, small_y) = (of(&small_a), of(&small_b));
+    let inverse = r(&p).modinv(&p).unwrap();
+    let product = |a: &BigUint, b: &BigUint| a * b * &inverse;
+    congruent(&to(&field::multiply(&x, &y)), &each(a, |lane, a| product(a, &b[lane])), &p, TIMES + 1);
+    congruent(&to(&field::square(&x)), &each(a, |_, a| product(a, a)), &p, TIMES + 1);
+    congruent(
+        &to(&field::multiply(&small_x, &small_y)),
+        &each(&small_a, |lane, a| product(a, &small_b[lane])),
+        &p,
+        2,
+    );
+    let two = field::multiply_two([&small_x, &small_y], [&small_y, &small_y]);
+    let wanted = each(&small_a, |lane, a| product(&(a + &small_b[lane]), &small_b[lane]));
+    congruent(&to(&two), &wanted, &p, 3);
+    let difference = field::subtract::<4>(&small_x, &small_y);
+    congruent(&to(&difference), &each(&small_a, |lane, a| a + &p * 4_u8 - &small_b[lane]), &p, 8);
+    congruent(&to(&field::folded(&x)), a, &p, 3);
+    congruent(&to(&field::canonical(&x)), &each(a, |_, a| a * &inverse), &p, 1);
+    let negative = std::array::from_fn(|limb| _mm512_sub_epi64(_mm512_setzero_si512(), x[limb]));
+    congruent(&to(&field::folded(&negative)), &each(a, |_, a| &p * 16_u8 - a), &p, 3);
+    let inverted = to(&field::inverse(&small_x));
+    for (inverted, of) in inverted.iter().zip(&small_a) {
+        let wanted = if of % &p == BigUint::ZERO { BigUint::ZERO } else { r(&p) * r(&p) % &p };
+        assert_eq!(inverted * of % &p, wanted);
+    }
+    let beside = to(&inverse::inverses(&small_x, &small_y).0);
+    congruent(&beside, &inverted, &p, 2);
+}
+
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn order_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
+    let n = order();
+    let (x, y) = (of(a), of(b));
+    let inverse = r(&n).modinv(&n).unwrap();
+    let product = |a: &BigUint, b: &BigUint| a * b * &inverse;
+    congruent(&to(&ORDER.multiply(&x, &y)), &each(a, |lane, a| product(a, &b[lane])), &n, TIMES + 1);
+    congruent(&to(&ORDER.square(&x)), &each(a, |_, a| product(a, a)), &n, TIMES + 1);
+    let small = each(a, |_, a| a % (&n * 2_u8));
+    congruent(&to(&ORDER.canonical(&of(&small))), &small, &n, 1);
+    let inverted = to(&inverse::inverses(&of(&small), &of(&small)).1);
+    for (inverted, of) in inverted.iter().zip(&small) {
+        let wanted = if of % &n == BigUint::ZERO { BigUint::ZERO } else { r(&n) * r(&n) % &n };
+        assert_eq!(inverted * of % &n, wanted);
+    }
+}
+
+/// Numbers of all sizes, and those about the multiples of both moduli.
+fn numbers_below_2_260() -> impl Strategy<Value = [BigUint; LANES]> {
+    let edge =
+        (0..=TIMES, any::<bool>(), 0_u32..=4, any::<bool>()).prop_map(|(times, is_order, by, is_more)| {
+            let multiple = if is_order { order() } else { prime() } * times;
+            if is_more || times == 0 { multiple + by } else { multiple - by }
+        });
+    let any = any::<[u8; 33]>().prop_map(|octets| BigUint::from_bytes_be(&octets) >> 4_u32);
+    let full = Just((prime() * TIMES) - 1_u8);
+    prop::array::uniform8(prop_oneof![2 => any, 1 => edge, 1 => full])
+        .prop_map(|numbers| numbers.map(|number| number % (prime() * TIMES)))
+}
+
+proptest! {
+    #[test]
+    #[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
+    fn arithmetic_is_that_of_numbers(a in numbers_below_2_260(), b in numbers_below_2_260()) {
+        if is_there() {
+            // SAFETY: the processor has the instructions.
+            unsafe {
+                field_holds(&a, &b);
+                order_holds(&a, &b);
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn what_is_another_multiple_or_no_point_is_found() {
+    let curve = Curve::get();
+    let scalar = order() >> 3_u32 | BigUint::from(1_u8);
+    let same: [BigUint; LANES] = std::array::from_fn(|_| scalar.clone());
+    let multiple = curve.multiple(&of(&same));
+    assert_eq!(multiple.is_of(&of(&same)), __mmask8::MAX);
+    // Each digit by so little and so much, in one lane.
+    for place in 0..37_u32 {
+        for times in [2_u8, 126] {
+            let mut other = same.clone();
+            other[3] = &scalar + (BigUint::from(times) << (7 * place));
+            assert_eq!(multiple.is_of(&of(&other)), !(1 << 3), "{place}");
+        }
+    }
+    let point = multiple.point.affine(&field::inverse(&multiple.point.zzz));
+    assert_eq!(is_zero(&point.off_curve(&curve.b)), __mmask8::MAX);
+    for limb in 0..LIMBS {
+        for bit in [0, 17, 47] {
+            let mut fault = [[0; LANES]; LIMBS];
+            fault[limb][5] = 1 << bit;
+            let fault = fault.map(|limb| super::super::across(limb));
+            let x = sum(&point.x, &fault);
+            assert_eq!(is_zero(&point::Affine { x, ..point }.off_curve(&curve.b)), !(1 << 5));
+            let y = sum(&point.y, &fault);
+            assert_eq!(is_zero(&point::Affine { y, ..point }.off_curve(&curve.b)), !(1 << 5));
+        }
+    }
+}
+
+/// A table that gives other entries than it was asked for, or spoilt ones, in any place.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn what_a_faulty_table_makes_does_not_leave() {
+    let (key, mut curve) = (P256Key::new(&[0x5a; 32]).unwrap(), Curve::made());
+    let nonces: [[u8; 32]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 32]);
+    let jobs = nonces.each_ref().map(|nonce| Job { key: &key, digest: &[7; 32], nonce });
+    let sound = sign(&curve, &jobs);
+    assert!(sound.iter().all(|made| matches!(made, Made::Signature(_))));
+    for place in 0..curve.windows.len() {
+        curve.windows[place].shift();
+        assert_eq!(sign(&curve, &jobs), [Made::Faulty; LANES], "{place}");
+        (0..7).for_each(|_| curve.windows[place].shift());
+        curve.windows[place].flip();
+        assert_eq!(sign(&curve, &jobs), [Made::Faulty; LANES], "{place}");
+        curve.windows[place].flip();
+        assert_eq!(sign(&curve, &jobs), sound);
+    }
+}
+
+#[test]
+#[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
+fn a_fault_of_the_point_is_found() {
+    if is_there() {
+        // SAFETY: the processor has the instructions.
+        unsafe {
+            what_is_another_multiple_or_no_point_is_found();
+            what_a_faulty_table_makes_does_not_leave();
+        }
+    }
+}
+
+#[test]
+fn a_key_that_lost_a_bit_gives_nothing_and_spoils_no_other() {
+    let Some(kernel) = Kernel::detect() else { return };
+    let sound = P256Key::new(&[0x5a; 32]).unwrap();
+    let broken = |change: fn(&mut P256Key)| {
+        let mut key = P256Key::new(&[0x5a; 32]).unwrap();
+        change(&mut key);
+        key
+    };
+    for faulty in
+        [broken(|key| key.private[2] ^= 1 << 40), broken(|key| key.negative[4] ^= 1), P256Key::unsound()]
+    {
+        for lane in 0..LANES {
+            let job = |at| Job {
+                key: if at == lane { &faulty } else { &sound },
+                digest: &[7; 32],
+                nonce: &[9; 32],
+            };
+            let jobs: Vec<Job<'_>> = (0..LANES).map(job).collect();
+            for (at, made) in kernel.p256_signatures(&jobs).into_iter().enumerate() {
+                assert_eq!(made == Made::Faulty, at == lane, "lane {lane}");
+                assert!(made != Made::Refused);
+            }
+        }
+    }
+}
+
+#[test]
+fn constants_are_what_words_say() {
+    assert_eq!(field::PRIME, number::limbs(&field::PRIME_WORDS));
+    assert_eq!(ORDER.limbs, number::limbs(&crate::p256::ORDER_WORDS));
+}

@@ -1,0 +1,165 @@
+//! Numbers as long as those of a curve: five limbs of 52 bits, eight numbers at once.
+
+use std::arch::x86_64::{
+    __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_madd52hi_epu64,
+    _mm512_madd52lo_epu64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srai_epi64, _mm512_srli_epi64,
+};
+
+use super::montgomery::{BITS, LIMB_MAX};
+use super::wide;
+use crate::number;
+
+/// Limbs of a number; what is computed with stays below 2^260.
+pub(super) const LIMBS: usize = 5;
+
+/// Eight numbers, their limbs below 2^52 unless it is said otherwise.
+pub(super) type Short = [__m512i; LIMBS];
+
+/// Sums of products, each below 2^63, at the place of one limb.
+pub(super) type Columns = [__m512i; 2 * LIMBS];
+
+/// An odd modulus, for arithmetic in Montgomery's form with R = 2^260: with bounds of a and b times the modulus m a product is below
+/// (ab·m/R + 1)·m.
+pub(super) struct Modulus {
+    pub(super) limbs: [u64; LIMBS],
+    /// -1/m modulo 2^52.
+    inverse: u64,
+}
+
+impl Modulus {
+    pub(super) const fn new(limbs: [u64; LIMBS]) -> Self {
+        Self { limbs, inverse: number::negative_inverse(limbs[0]) }
+    }
+
+    /// a·b/R.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn multiply(&self, a: &Short, b: &Short) -> Short {
+        self.reduced(product(a, b))
+    }
+
+    /// a·a/R.
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn square(&self, a: &Short) -> Short {
+        self.reduced(squared(a))
+    }
+
+    /// A sum of products over R.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn reduced(&self, mut columns: Columns) -> Short {
+        let (modulus, inverse) = (broadcast(&self.limbs), _mm512_set1_epi64(self.inverse.cast_signed()));
+        for row in 0..LIMBS {
+            let times = _mm512_madd52lo_epu64(_mm512_setzero_si512(), columns[row], inverse);
+            for limb in 0..LIMBS {
+                columns[row + limb] = _mm512_madd52lo_epu64(columns[row + limb], times, modulus[limb]);
+                columns[row + limb + 1] =
+                    _mm512_madd52hi_epu64(columns[row + limb + 1], times, modulus[limb]);
+            }
+            columns[row + 1] = _mm512_add_epi64(columns[row + 1], _mm512_srli_epi64::<BITS>(columns[row]));
+        }
+        carried(&[columns[5], columns[6], columns[7], columns[8], columns[9]])
+    }
+
+    /// The residue below the modulus of a number below twice the modulus.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn canonical(&self, number: &Short) -> Short {
+        let mut residue = *number;
+        wide::reduce(&mut residue, &broadcast(&self.limbs));
+        residue
+    }
+}
+
+/// The same number in each lane.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn broadcast(limbs: &[u64; LIMBS]) -> Short {
+    limbs.map(|limb| _mm512_set1_epi64(limb.cast_signed()))
+}
+
+/// a·b.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn product(a: &Short, b: &Short) -> Columns {
+    let mut columns = [_mm512_setzero_si512(); 2 * LIMBS];
+    add_product(&mut columns, a, b);
+    columns
+}
+
+/// Adds a·b.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn add_product(columns: &mut Columns, a: &Short, b: &Short) {
+    for at in 0..LIMBS {
+        for limb in 0..LIMBS {
+            columns[at + limb] = _mm512_madd52lo_epu64(columns[at + limb], a[limb], b[at]);
+        }
+        for limb in 0..LIMBS {
+            columns[at + limb + 1] = _mm512_madd52hi_epu64(columns[at + limb + 1], a[limb], b[at]);
+        }
+    }
+}
+
+/// a·a: products of two different limbs are made once, and their sums doubled.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn squared(a: &Short) -> Columns {
+    let mut columns = [_mm512_setzero_si512(); 2 * LIMBS];
+    for at in 0..LIMBS {
+        for limb in at + 1..LIMBS {
+            columns[at + limb] = _mm512_madd52lo_epu64(columns[at + limb], a[limb], a[at]);
+            columns[at + limb + 1] = _mm512_madd52hi_epu64(columns[at + limb + 1], a[limb], a[at]);
+        }
+    }
+    for column in &mut columns {
+        *column = _mm512_add_epi64(*column, *column);
+    }
+    for limb in 0..LIMBS {
+        columns[2 * limb] = _mm512_madd52lo_epu64(columns[2 * limb], a[limb], a[limb]);
+        columns[2 * limb + 1] = _mm512_madd52hi_epu64(columns[2 * limb + 1], a[limb], a[limb]);
+    }
+    columns
+}
+
+/// Gives each limb its 52 bits and the next what is above them, which may be less than nothing. The number is not.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn carried(limbs: &Short) -> Short {
+    let mask = _mm512_set1_epi64(LIMB_MAX);
+    let mut carry = _mm512_setzero_si512();
+    let mut number = *limbs;
+    for limb in &mut number {
+        let sum = _mm512_add_epi64(*limb, carry);
+        *limb = _mm512_and_si512(sum, mask);
+        carry = _mm512_srai_epi64::<BITS>(sum);
+    }
+    number
+}
+
+/// a + b, below 2^260.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn sum(a: &Short, b: &Short) -> Short {
+    let mut limbs = *a;
+    for limb in 0..LIMBS {
+        limbs[limb] = _mm512_add_epi64(a[limb], b[limb]);
+    }
+    carried(&limbs)
+}
+
+/// The lanes in which two numbers have the same limbs.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn same(a: &Short, b: &Short) -> __mmask8 {
+    let mut same = __mmask8::MAX;
+    for limb in 0..LIMBS {
+        same &= _mm512_cmpeq_epi64_mask(a[limb], b[limb]);
+    }
+    same
+}
+
+/// The lanes in which all limbs are zero.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn is_zero(number: &Short) -> __mmask8 {
+    same(number, &[_mm512_setzero_si512(); LIMBS])
+}

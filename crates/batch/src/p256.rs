@@ -1,0 +1,78 @@
+//! ECDSA on P-256.
+
+use std::fmt;
+
+use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
+
+use crate::number;
+
+/// n, the order of the group (SP 800-186 section 3.2.1.3), in words.
+pub(crate) const ORDER_WORDS: [u64; 4] =
+    [0xf3b9_cac2_fc63_2551, 0xbce6_faad_a717_9e84, u64::MAX, 0xffff_ffff_0000_0000];
+/// Limbs of a number; R is 2^260.
+const LIMBS: usize = 5;
+/// Bits of R.
+const R: usize = LIMBS * number::BITS;
+
+/// Octets of stack that are wiped after signatures: more than twice what they take.
+pub(crate) const STACK: usize = 40 * 1024;
+
+/// A private key. It holds secrets: wiped when dropped, and not shown.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct P256Key {
+    /// d·R modulo n, with which signatures are made.
+    pub(crate) private: [u64; LIMBS],
+    /// (n - d)·R modulo n, with which they are checked.
+    pub(crate) negative: [u64; LIMBS],
+}
+
+/// One signature.
+#[derive(Clone, Copy)]
+pub struct P256Job<'a> {
+    /// By which key.
+    pub key: &'a P256Key,
+    /// Over what: the leftmost 256 bits of a digest, big-endian; below 2^256.
+    pub digest: &'a [u8; 32],
+    /// k, big-endian: above zero, below n, a secret, and not used for anything else (FIPS 186-5 appendix A.3).
+    pub nonce: &'a [u8; 32],
+}
+
+pub(crate) use P256Job as Job;
+
+impl P256Key {
+    /// Takes d, big-endian; `None` where it is not between 0 and n. Some 4 µs of work, which depend on no number.
+    #[must_use]
+    pub fn new(private: &[u8]) -> Option<Box<Self>> {
+        // Filled where it stays: what is moved leaves copies behind.
+        let mut key = Box::new(Self { private: [0; LIMBS], negative: [0; LIMBS] });
+        let filled = key.fill(private);
+        zeroize_stack::<STACK>();
+        filled.map(|()| key)
+    }
+
+    /// A key whose signatures do not pass their check, for tests of what becomes of them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unsound() -> Box<Self> {
+        Box::new(Self { private: [1, 0, 0, 0, 0], negative: [1, 0, 0, 0, 0] })
+    }
+
+    /// In a frame of its own, which can be wiped after it.
+    #[inline(never)]
+    fn fill(&mut self, private: &[u8]) -> Option<()> {
+        let private: [u64; 4] = number::words(private)?;
+        let (negative, is_below) = number::difference(&ORDER_WORDS, &private);
+        if !is_below || private == [0; 4] || negative == [0; 4] {
+            return None;
+        }
+        self.private = number::limbs(&number::doubled(&private, &ORDER_WORDS, R));
+        self.negative = number::limbs(&number::doubled(&negative, &ORDER_WORDS, R));
+        Some(())
+    }
+}
+
+impl fmt::Debug for P256Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("P256Key(…)")
+    }
+}

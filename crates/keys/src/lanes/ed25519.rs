@@ -1,0 +1,219 @@
+//! Ed25519 in batches (RFC 8032 section 5.1.6): the key and the hashes.
+//!
+//! A nonce is a hash of the message and the same whenever that is signed, as everybody expects of Ed25519; whoever gets two signatures
+//! by one nonce of which one is faulty has the key. So both hashes are made again once R is known, of what memory holds
+//! then, and the batch holds its results against those ([`Kernel::ed25519_responses`]).
+
+use aws_lc_rs::digest::{self, SHA512};
+use batch::{Ed25519Job, Ed25519Key, Kernel};
+use x509::der::{Reader, tag};
+use zeroize::{Zeroizing, zeroize_stack};
+
+use super::{BATCH, Outcome};
+use crate::{SignJob, Signer as _, encoding};
+
+/// Octets of a seed, a prefix, a public key, and of either half of a signature.
+const OCTETS: usize = 32;
+/// Octets of a longest message: what longer ones take to be hashed twice more outweighs what a batch saves. TLS signs 130 to 150.
+const MESSAGE_MAX: usize = 512;
+/// Octets of stack that are wiped after hashes: several times what the library takes for them.
+const STACK: usize = 16 * 1024;
+
+/// One hash a job.
+type Hashes = [[u8; digest::SHA512_OUTPUT_LEN]; BATCH];
+
+/// What batches need of a key: 144 octets.
+pub(crate) struct Numbers {
+    key: Box<Ed25519Key>,
+    prefix: Box<Zeroizing<[u8; OCTETS]>>,
+    public: [u8; OCTETS],
+}
+
+impl Numbers {
+    pub(super) fn of(pkcs8: &[u8], spki: &[u8]) -> Option<Self> {
+        // Filled where it stays: what is moved leaves copies behind.
+        let mut half = Zeroizing::new([0; OCTETS]);
+        let mut prefix = Box::new(Zeroizing::new([0; OCTETS]));
+        let expanded = expand(pkcs8, &mut half, &mut prefix);
+        zeroize_stack::<STACK>();
+        expanded?;
+        if let Some(kernel) = Kernel::detect() {
+            kernel.prepare_ed25519();
+        }
+        Some(Self { key: Ed25519Key::new(&half), prefix, public: *spki.last_chunk()? })
+    }
+
+    /// With other numbers to sign by.
+    #[cfg(test)]
+    pub(super) fn with(self, key: Box<Ed25519Key>) -> Self {
+        Self { key, ..self }
+    }
+
+    pub(super) fn fits(input: &[u8]) -> bool {
+        input.len() <= MESSAGE_MAX
+    }
+}
+
+/// The halves of the hash of the seed, which is the CurvePrivateKey (RFC 8410 section 7) in a PrivateKeyInfo. In a frame of its
+/// own, which can be wiped after it.
+#[inline(never)]
+fn expand(pkcs8: &[u8], half: &mut [u8; OCTETS], prefix: &mut [u8; OCTETS]) -> Option<()> {
+    let seed = Reader::new(encoding::inner_key(pkcs8)?).expect(tag::OCTET_STRING).ok()?.content;
+    let hash = digest::digest(&SHA512, seed);
+    half.copy_from_slice(hash.as_ref().get(..OCTETS)?);
+    prefix.copy_from_slice(hash.as_ref().get(OCTETS..)?);
+    Some(())
+}
+
+/// The signatures of up to [`BATCH`] jobs by keys that are prepared, of messages that [`Numbers::fits`].
+pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Outcome> {
+    let first = nonces(jobs);
+    let (points, kept) = kernel.ed25519_commitments(&first.iter().take(jobs.len()).collect::<Vec<_>>());
+    // R and the public key are in memory twice, too.
+    let given: Vec<[u8; OCTETS]> = points.iter().map(|point| point.unwrap_or_default()).collect();
+    let challenge = challenges(jobs, &given, |(numbers, _)| Some(numbers.public));
+    let challenge_again = challenges(jobs, kept.points(), |(_, job)| job.key.spki().last_chunk().copied());
+    let nonce_again = nonces(jobs);
+    let again = challenge.iter().zip(&challenge_again).zip(nonce_again.iter());
+    let lanes: Vec<Ed25519Job<'_>> = jobs
+        .iter()
+        .zip(again)
+        .map(|((numbers, _), ((challenge, challenge_again), nonce_again))| Ed25519Job {
+            key: &numbers.key,
+            challenge,
+            challenge_again,
+            nonce_again,
+        })
+        .collect();
+    let responses = kernel.ed25519_responses(&lanes, &kept);
+    let outcome = |(point, response): (&[u8; OCTETS], Option<[u8; OCTETS]>)| match response {
+        Some(response) => Outcome::Signed([*point, response].concat()),
+        None => Outcome::Faulty,
+    };
+    let made = given.iter().zip(responses).map(outcome);
+    made.zip(points).map(|(outcome, point)| point.map_or(Outcome::Faulty, |_| outcome)).collect()
+}
+
+/// SHA-512 of prefix and message of each job.
+fn nonces(jobs: &[(&Numbers, &SignJob<'_>)]) -> Box<Zeroizing<Hashes>> {
+    let mut nonces = Box::new(Zeroizing::new([[0; digest::SHA512_OUTPUT_LEN]; BATCH]));
+    hash_nonces(&mut nonces, jobs);
+    zeroize_stack::<STACK>();
+    nonces
+}
+
+/// In a frame of its own, which can be wiped after it.
+#[inline(never)]
+fn hash_nonces(nonces: &mut Hashes, jobs: &[(&Numbers, &SignJob<'_>)]) {
+    // Room for all of it at once: what grows leaves copies behind.
+    let mut hashed = Zeroizing::new(Vec::with_capacity(OCTETS + MESSAGE_MAX));
+    for (nonce, (numbers, job)) in nonces.iter_mut().zip(jobs) {
+        hashed.clear();
+        hashed.extend_from_slice(numbers.prefix.as_slice());
+        hashed.extend_from_slice(job.input);
+        nonce.copy_from_slice(digest::digest(&SHA512, &hashed).as_ref());
+    }
+}
+
+/// SHA-512 of R, public key and message of each job.
+fn challenges(
+    jobs: &[(&Numbers, &SignJob<'_>)],
+    points: &[[u8; OCTETS]],
+    public: impl Fn(&(&Numbers, &SignJob<'_>)) -> Option<[u8; OCTETS]>,
+) -> Hashes {
+    let (mut challenges, mut hashed) = ([[0; digest::SHA512_OUTPUT_LEN]; BATCH], Vec::new());
+    for ((challenge, job), point) in challenges.iter_mut().zip(jobs).zip(points) {
+        hashed.clear();
+        hashed.extend_from_slice(point);
+        hashed.extend(public(job).into_iter().flatten());
+        hashed.extend_from_slice(job.1.input);
+        challenge.copy_from_slice(digest::digest(&SHA512, &hashed).as_ref());
+    }
+    challenges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BATCH, KeyType, PrivateKey, Scheme};
+
+    /// RFC 8032 section 7.1: seeds, public keys and messages of its tests but for the long one.
+    const VECTORS: [(&str, &str, &str); 3] = [
+        (
+            "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+            "",
+            "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
+        ),
+        (
+            "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+            "72",
+            "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+        ),
+        (
+            "c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
+            "af82",
+            "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a",
+        ),
+    ];
+
+    fn hex(digits: &str) -> Vec<u8> {
+        let octet = |at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+        (0..digits.len()).step_by(2).map(octet).collect()
+    }
+
+    /// PKCS#8 of a seed (RFC 8410 section 7).
+    fn key(seed: &[u8]) -> PrivateKey {
+        let head = hex("302e020100300506032b657004220420");
+        PrivateKey::from_pkcs8_der(&[head, seed.to_vec()].concat()).unwrap()
+    }
+
+    #[test]
+    fn published_signatures_are_made() {
+        let Some(kernel) = Kernel::detect() else { return };
+        let keys = VECTORS.map(|(seed, ..)| key(&hex(seed)));
+        let numbers = keys.each_ref().map(|key| Numbers::of(&key.to_pkcs8_der(), key.spki()).unwrap());
+        let inputs = VECTORS.map(|(_, message, _)| hex(message));
+        let jobs: Vec<SignJob<'_>> = keys
+            .iter()
+            .zip(&inputs)
+            .map(|(key, input)| SignJob { key, scheme: Scheme::Ed25519, input })
+            .collect();
+        let batch: Vec<_> = numbers.iter().zip(&jobs).collect();
+        for (made, (.., wanted)) in sign(kernel, &batch).into_iter().zip(VECTORS) {
+            assert_eq!(made, Outcome::Signed(hex(wanted)));
+        }
+    }
+
+    #[test]
+    fn signatures_are_the_librarys_bit_for_bit() {
+        let Some(kernel) = Kernel::detect() else { return };
+        for round in 0..20_usize {
+            let keys = [(); BATCH].map(|()| PrivateKey::generate(KeyType::Ed25519).unwrap());
+            let numbers = keys.each_ref().map(|key| Numbers::of(&key.to_pkcs8_der(), key.spki()).unwrap());
+            let input: Vec<u8> = (0..MESSAGE_MAX - round).map(|at| (at * (round + 1)) as u8).collect();
+            let jobs: [SignJob<'_>; BATCH] = std::array::from_fn(|at| SignJob {
+                key: &keys[at],
+                scheme: Scheme::Ed25519,
+                input: &input[at..],
+            });
+            let batch: Vec<_> = numbers.iter().zip(&jobs).collect();
+            for (made, job) in sign(kernel, &batch).into_iter().zip(jobs) {
+                assert_eq!(made, Outcome::Signed(job.key.sign_digest_now(job.scheme, job.input).unwrap()));
+            }
+        }
+    }
+
+    /// A public key that lost a bit in one of its two places: its challenge would give the key away.
+    #[test]
+    fn another_public_key_is_a_fault() {
+        let Some(kernel) = Kernel::detect() else { return };
+        let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
+        let of = || Numbers::of(&key.to_pkcs8_der(), key.spki()).unwrap();
+        let (sound, mut broken) = (of(), of());
+        broken.public[7] ^= 4;
+        let job = SignJob { key: &key, scheme: Scheme::Ed25519, input: b"message" };
+        let made = sign(kernel, &[(&sound, &job), (&broken, &job), (&sound, &job)]);
+        let alone = Outcome::Signed(key.sign_digest_now(Scheme::Ed25519, b"message").unwrap());
+        assert_eq!(made, [alone.clone(), Outcome::Faulty, alone]);
+    }
+}

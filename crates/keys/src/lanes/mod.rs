@@ -1,0 +1,363 @@
+//! Signatures that are made eight at a time ([`batch`]), where the processor can.
+
+mod ed25519;
+mod nonce;
+mod p256;
+mod rsa;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use batch::Kernel;
+
+use crate::{Hash, KeyType, Scheme, SignJob, Signer};
+
+/// Signatures in a full batch.
+pub const BATCH: usize = batch::LANES;
+
+/// From so many RSA signatures on a batch is made: it costs as much as three to four signatures made one by one, full or not, and
+/// those wait for each other that would not have.
+pub const BATCH_MIN: usize = 5;
+
+/// The same of signatures on P-256 and by Ed25519, of which a batch costs as much as two made one by one: as none leaves a
+/// slice before all are made, three are answered sooner so.
+pub const EC_BATCH_MIN: usize = 3;
+
+/// Set by the first faulty signature: whatever made it, this process makes no more batches.
+static FAULTY: AtomicBool = AtomicBool::new(false);
+
+/// Whether signatures like this are made in batches on this machine, until one was faulty: by RSA keys of 2,048 bits, but a few
+/// ([`crate::PrivateKey::is_batched`]), by keys on P-256, and by Ed25519 keys, of
+/// messages of up to 512 octets.
+#[must_use]
+pub fn is_batched(kind: KeyType, scheme: Scheme) -> bool {
+    let is_made = match kind {
+        KeyType::Rsa2048 => matches!(
+            scheme,
+            Scheme::RsaPkcs1(Hash::Sha256 | Hash::Sha384 | Hash::Sha512)
+                | Scheme::RsaPss(Hash::Sha256 | Hash::Sha384 | Hash::Sha512)
+        ),
+        KeyType::P256 => matches!(scheme, Scheme::Ecdsa(_)),
+        KeyType::Ed25519 => scheme == Scheme::Ed25519,
+        _ => false,
+    };
+    is_made && are_made()
+}
+
+/// Whether batches are made on this machine, and none was faulty.
+pub(crate) fn are_made() -> bool {
+    Kernel::detect().is_some() && !FAULTY.load(Relaxed)
+}
+
+/// Whether a key makes batches, by its numbers.
+pub(crate) fn fits(kind: KeyType, pkcs8: &[u8]) -> bool {
+    match kind {
+        KeyType::Rsa2048 => rsa::fits(pkcs8),
+        KeyType::P256 | KeyType::Ed25519 => true,
+        _ => false,
+    }
+}
+
+/// What batches need of a key.
+pub(crate) enum Numbers {
+    Rsa(Box<batch::Key>),
+    P256(p256::Numbers),
+    Ed25519(ed25519::Numbers),
+}
+
+impl Numbers {
+    /// Of a key that [`fits`].
+    pub(crate) fn of(kind: KeyType, pkcs8: &[u8], spki: &[u8]) -> Option<Self> {
+        match kind {
+            KeyType::Rsa2048 => rsa::numbers(pkcs8).map(Self::Rsa),
+            KeyType::P256 => p256::Numbers::of(pkcs8).map(Self::P256),
+            KeyType::Ed25519 => ed25519::Numbers::of(pkcs8, spki).map(Self::Ed25519),
+            _ => None,
+        }
+    }
+
+    fn rsa(&self, _: &[u8]) -> Option<&batch::Key> {
+        if let Self::Rsa(key) = self { Some(key) } else { None }
+    }
+
+    fn p256(&self, _: &[u8]) -> Option<&p256::Numbers> {
+        if let Self::P256(numbers) = self { Some(numbers) } else { None }
+    }
+
+    fn ed25519(&self, input: &[u8]) -> Option<&ed25519::Numbers> {
+        match self {
+            Self::Ed25519(numbers) if ed25519::Numbers::fits(input) => Some(numbers),
+            _ => None,
+        }
+    }
+}
+
+/// What became of one signature of a batch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Outcome {
+    Signed(Vec<u8>),
+    /// Something that a batch does not make, or not with what chance gave it.
+    Refused,
+    /// It did not pass its check.
+    Faulty,
+}
+
+/// The signatures that make batches, `None` for the other jobs; and how many were faulty, which are `None` as well.
+pub(crate) fn sign(jobs: &[SignJob<'_>]) -> (Vec<Option<Vec<u8>>>, usize) {
+    match Kernel::detect() {
+        Some(kernel) => sign_by(kernel, jobs, &FAULTY),
+        None => (vec![None; jobs.len()], 0),
+    }
+}
+
+fn sign_by(kernel: Kernel, jobs: &[SignJob<'_>], is_faulty: &AtomicBool) -> (Vec<Option<Vec<u8>>>, usize) {
+    let mut made = Batches { jobs, is_faulty, signed: vec![None; jobs.len()], faulty: 0 };
+    made.sign(BATCH_MIN, Numbers::rsa, |batch| rsa::sign(kernel, batch));
+    made.sign(EC_BATCH_MIN, Numbers::p256, |batch| p256::sign(kernel, batch));
+    made.sign(EC_BATCH_MIN, Numbers::ed25519, |batch| ed25519::sign(kernel, batch));
+    (made.signed, made.faulty)
+}
+
+/// Jobs, and what batches have made of them so far.
+struct Batches<'a> {
+    jobs: &'a [SignJob<'a>],
+    is_faulty: &'a AtomicBool,
+    signed: Vec<Option<Vec<u8>>>,
+    faulty: usize,
+}
+
+impl<'a> Batches<'a> {
+    /// Makes those of one kind of key, while there are `least`; `numbers` says whether a key's are of that kind, for what is signed.
+    fn sign<N>(
+        &mut self,
+        least: usize,
+        numbers: fn(&'a Numbers, &[u8]) -> Option<&'a N>,
+        sign: impl Fn(&[(&'a N, &'a SignJob<'a>)]) -> Vec<Outcome>,
+    ) {
+        let fitting = |job: &'a SignJob<'a>| {
+            let kind = job.key.key_type();
+            let fits = job.key.is_batched(job.scheme) && job.scheme.check(kind, job.input.len()).is_ok();
+            Some((numbers(job.key.lanes().filter(|_| fits)?, job.input)?, job))
+        };
+        let (places, batched): (Vec<usize>, Vec<_>) =
+            self.jobs.iter().enumerate().filter_map(|(at, job)| Some((at, fitting(job)?))).unzip();
+        for (places, batch) in places.chunks(BATCH).zip(batched.chunks(BATCH)) {
+            if batch.len() < least || self.is_faulty.load(Relaxed) {
+                return;
+            }
+            for (at, outcome) in places.iter().zip(sign(batch)) {
+                self.take(*at, outcome);
+            }
+        }
+    }
+
+    fn take(&mut self, at: usize, outcome: Outcome) {
+        match outcome {
+            Outcome::Signed(signature) => self.signed[at] = Some(signature),
+            Outcome::Refused => {}
+            Outcome::Faulty => {
+                self.faulty += 1;
+                if !self.is_faulty.swap(true, Relaxed) {
+                    tracing::error!(key = ?self.jobs[at].key, "a signature made in a batch was faulty: it is made again, and batches no more; look at this machine");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use batch::{Ed25519Key, Key, P256Key, Parts};
+
+    use super::*;
+    use crate::{PrivateKey, Slice, sign_slice, verify::verifies};
+
+    const HASHES: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+    /// Kinds that make batches, one way in which they sign, and from how many signatures on.
+    const KINDS: [(KeyType, Scheme, usize); 3] = [
+        (KeyType::Rsa2048, Scheme::RsaPss(Hash::Sha256), BATCH_MIN),
+        (KeyType::P256, Scheme::Ecdsa(Hash::Sha256), EC_BATCH_MIN),
+        (KeyType::Ed25519, Scheme::Ed25519, EC_BATCH_MIN),
+    ];
+
+    fn prepared(kind: KeyType) -> PrivateKey {
+        let key = PrivateKey::generate(kind).unwrap();
+        key.prepare();
+        key
+    }
+
+    #[test]
+    fn a_batch_signs_as_the_library_does() {
+        let keys = [KeyType::Rsa2048; 3].map(prepared);
+        let curve_keys = [KeyType::P256; 3].map(prepared);
+        let other = prepared(KeyType::P384);
+        let mut cases = Vec::new();
+        for (number, hash) in HASHES.into_iter().cycle().take(9).enumerate() {
+            let digest = vec![0xf0 | number as u8; hash.octets()];
+            for scheme in [Scheme::RsaPkcs1(hash), Scheme::RsaPss(hash)] {
+                cases.push((&keys[number % 3], scheme, digest.clone()));
+            }
+            cases.push((&curve_keys[(number / 3) % 3], Scheme::Ecdsa(hash), digest.clone()));
+            cases.push((&other, Scheme::Ecdsa(hash), digest));
+        }
+        let jobs: Vec<SignJob<'_>> =
+            cases.iter().map(|(key, scheme, input)| SignJob { key, scheme: *scheme, input }).collect();
+        if Kernel::detect().is_some() {
+            let (made, faulty) = sign(&jobs);
+            assert_eq!(faulty, 0);
+            let made = |kind| {
+                let of_kind = |(job, _): &(&SignJob<'_>, _)| job.key.key_type() == kind;
+                jobs.iter().zip(&made).filter(of_kind).filter(|(_, made)| made.is_some()).count()
+            };
+            // Eighteen: two full batches, and two that are not worth one. Nine: one, and one that is not.
+            let of_kinds = [KeyType::Rsa2048, KeyType::P256, KeyType::P384].map(made);
+            assert_eq!(of_kinds, [2 * BATCH, BATCH, 0]);
+        }
+        for (job, signed) in jobs.iter().zip(sign_slice(&jobs).signed) {
+            let signed = signed.unwrap();
+            let kind = job.key.key_type();
+            assert!(verifies(job.key.spki(), kind, job.scheme, job.input, &signed), "{:?}", job.scheme);
+            if let Scheme::RsaPkcs1(_) = job.scheme {
+                assert_eq!(Ok(signed), job.key.sign_digest_now(job.scheme, job.input));
+            }
+        }
+    }
+
+    #[test]
+    fn digests_of_every_hash_are_signed_in_batches() {
+        let key = prepared(KeyType::P256);
+        let digests = Hash::ALL.map(|hash| (hash, vec![0xa5; hash.octets()]));
+        let jobs = digests.each_ref().map(|(hash, input)| SignJob {
+            key: &key,
+            scheme: Scheme::Ecdsa(*hash),
+            input,
+        });
+        let Slice { signed, batched, .. } = sign_slice(&jobs);
+        assert_eq!(batched, if Kernel::detect().is_some() { jobs.len() } else { 0 });
+        for (job, signed) in jobs.iter().zip(signed) {
+            assert!(
+                verifies(key.spki(), KeyType::P256, job.scheme, job.input, &signed.unwrap()),
+                "{:?}",
+                job.scheme
+            );
+        }
+    }
+
+    #[test]
+    fn long_messages_are_signed_one_by_one() {
+        let key = prepared(KeyType::Ed25519);
+        let message = vec![7; 513];
+        let job = |input| SignJob { key: &key, scheme: Scheme::Ed25519, input };
+        let mut jobs = vec![job(&message[1..]); BATCH];
+        jobs[1] = job(&message);
+        let Slice { signed, batched, .. } = sign_slice(&jobs);
+        assert_eq!(batched, if Kernel::detect().is_some() { BATCH - 1 } else { 0 });
+        for (job, signed) in jobs.iter().zip(signed) {
+            assert_eq!(signed, key.sign_digest_now(job.scheme, job.input));
+        }
+    }
+
+    /// What has the same nonce twice gives its key away.
+    #[test]
+    fn nonces_are_fresh() {
+        let key = prepared(KeyType::P256);
+        let job = SignJob { key: &key, scheme: Scheme::Ecdsa(Hash::Sha256), input: &[7; 32] };
+        // r is the nonce's alone, and most of the first half of what is signed.
+        let halves = |jobs: &[SignJob<'_>]| -> Vec<Vec<u8>> {
+            sign_slice(jobs).signed.into_iter().map(|signed| signed.unwrap()[5..35].to_vec()).collect()
+        };
+        let mut found = [halves(&[job; BATCH]), halves(&[job; BATCH])].concat();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), 2 * BATCH);
+    }
+
+    /// What batches need of a key is made aside, never within a batch.
+    #[test]
+    fn a_key_makes_batches_once_it_is_prepared() {
+        for (kind, scheme, _) in KINDS {
+            let key = PrivateKey::generate(kind).unwrap();
+            let jobs = [SignJob { key: &key, scheme, input: &[7; 32] }; BATCH];
+            assert!(!key.is_batched(scheme) && sign(&jobs).0.iter().all(Option::is_none));
+            assert_eq!(key.wants_preparing(), Kernel::detect().is_some());
+            key.prepare();
+            assert!(!key.wants_preparing());
+            assert_eq!(key.is_batched(scheme), is_batched(kind, scheme));
+            assert_eq!(sign(&jobs).0.iter().all(Option::is_some), Kernel::detect().is_some());
+        }
+        let other = PrivateKey::generate(KeyType::P384).unwrap();
+        other.prepare();
+        assert!(!other.wants_preparing() && !other.is_batched(Scheme::Ecdsa(Hash::Sha256)));
+    }
+
+    #[test]
+    fn after_a_fault_there_are_no_batches() {
+        let Some(kernel) = Kernel::detect() else { return };
+        for (kind, scheme, _) in KINDS {
+            let sound = prepared(kind);
+            let pkcs8 = sound.to_pkcs8_der();
+            let wrong = match kind {
+                KeyType::P256 => Numbers::P256(p256::Numbers::with(&pkcs8, P256Key::unsound()).unwrap()),
+                KeyType::Ed25519 => {
+                    let numbers = ed25519::Numbers::of(&pkcs8, sound.spki()).unwrap();
+                    Numbers::Ed25519(numbers.with(Ed25519Key::unsound()))
+                }
+                _ => {
+                    let parts = Parts { coefficient: &[3], ..rsa::parts(&pkcs8).unwrap() };
+                    Numbers::Rsa(Key::new(&parts).unwrap())
+                }
+            };
+            let unsound = PrivateKey::with_lanes(&pkcs8, wrong);
+            let job = |key| SignJob { key, scheme, input: &[7; 32] };
+            let mut jobs = [job(&sound); BATCH];
+            let faulty = AtomicBool::new(false);
+            let made = |jobs: &[SignJob<'_>]| {
+                let (made, count) = sign_by(kernel, jobs, &faulty);
+                (made.iter().map(Option::is_some).collect::<Vec<_>>(), count)
+            };
+            assert_eq!(made(&jobs), (vec![true; BATCH], 0));
+            assert!(!faulty.load(Relaxed));
+            jobs[2] = job(&unsound);
+            assert_eq!(made(&jobs), (vec![true, true, false, true, true, true, true, true], 1));
+            assert!(faulty.load(Relaxed));
+            assert_eq!(made(&[job(&sound); BATCH]), (vec![false; BATCH], 0));
+        }
+    }
+
+    #[test]
+    fn too_few_make_no_batch_and_what_does_not_fit_is_refused() {
+        for (kind, scheme, least) in KINDS {
+            let key = prepared(kind);
+            let job = |scheme, input| SignJob { key: &key, scheme, input };
+            let fitting = job(scheme, &[7; 32]);
+            assert!(sign(&vec![fitting; least - 1]).0.iter().all(Option::is_none));
+            let batched = |count| {
+                let Slice { signed, batched, .. } = sign_slice(&vec![fitting; count]);
+                assert!(signed.iter().all(Result::is_ok));
+                batched
+            };
+            let are_made = Kernel::detect().is_some();
+            assert_eq!([batched(least - 1), batched(least)], [0, if are_made { least } else { 0 }]);
+            let mut jobs = vec![fitting; BATCH];
+            jobs[0] = job(Scheme::RsaPss(Hash::Sha1), &[7; 20]);
+            jobs[1] = job(Scheme::RsaPkcs1(Hash::Sha256), &[7; 31]);
+            jobs[2] = job(Scheme::Ecdsa(Hash::Sha256), &[7; 31]);
+            let Slice { signed, batched, .. } = sign_slice(&jobs);
+            assert_eq!(batched, if are_made { 5 } else { 0 });
+            let refused: Vec<bool> = signed.iter().map(Result::is_err).collect();
+            assert_eq!(refused, [true, true, true, false, false, false, false, false]);
+        }
+    }
+
+    /// Neither kind fills up the other's batch.
+    #[test]
+    fn kinds_are_counted_apart() {
+        let keys = KINDS.map(|(kind, ..)| prepared(kind));
+        let jobs: Vec<SignJob<'_>> = [(0, BATCH_MIN - 1), (1, EC_BATCH_MIN - 1), (2, EC_BATCH_MIN - 1)]
+            .into_iter()
+            .flat_map(|(at, count)| {
+                vec![SignJob { key: &keys[at], scheme: KINDS[at].1, input: &[7; 32] }; count]
+            })
+            .collect();
+        assert_eq!(sign_slice(&jobs).batched, 0);
+    }
+}

@@ -1,0 +1,161 @@
+//! Nonces of ECDSA on P-256: RFC 6979 section 3.2 with SHA-256, with fresh randomness among what they are derived from (section 3.6).
+//! They depend on key and digest even where randomness fails, and do not repeat for a digest, so that a faulty signature has no
+//! sound one beside it of the same nonce.
+
+use std::sync::LazyLock;
+
+use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
+use zeroize::Zeroizing;
+
+/// Octets of a number below n.
+pub(super) const OCTETS: usize = 32;
+/// Octets of fresh randomness. With more a block more would be hashed, twice a signature.
+pub(super) const FRESH: usize = 16;
+/// V, an octet between, the key and the digest.
+const SEED: usize = OCTETS + 1 + 2 * OCTETS;
+
+/// n, the order of the group (SP 800-186 section 3.2.1.3).
+const ORDER: [u8; OCTETS] = [
+    0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbc,
+    0xe6, 0xfa, 0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
+];
+
+/// The state of the generator before anything went in: K of zeros.
+static FIRST: LazyLock<Key> = LazyLock::new(|| Key::new(HMAC_SHA256, &[0; OCTETS]));
+
+/// A nonce into `nonce`, above zero and below n, for the leftmost 256 bits of a digest; `fresh` is [`FRESH`] octets, or none for what
+/// RFC 6979 calls deterministic. `None` where the library fails. What it leaves on the stack is the caller's to wipe.
+pub(super) fn nonce(
+    nonce: &mut [u8; OCTETS],
+    private: &[u8; OCTETS],
+    digest: &[u8; OCTETS],
+    fresh: &[u8],
+) -> Option<()> {
+    let mut seed = Zeroizing::new([0; SEED + FRESH]);
+    let seed = seed.get_mut(..SEED + fresh.len())?;
+    seed[..OCTETS].fill(1);
+    seed[OCTETS + 1..][..OCTETS].copy_from_slice(private);
+    seed[2 * OCTETS + 1..][..OCTETS].copy_from_slice(&below_order(digest));
+    seed[SEED..].copy_from_slice(fresh);
+    let mut key = next_key(&FIRST, seed)?;
+    // V goes back to where it stood, before what else is hashed again.
+    step(&key, seed)?;
+    seed[OCTETS] = 1;
+    key = next_key(&key, seed)?;
+    loop {
+        // Twice before the first candidate, once before each other.
+        step(&key, seed)?;
+        hmac::sign_to_buffer(&key, &seed[..OCTETS], nonce).ok()?;
+        if is_below_order(nonce) && *nonce != [0; OCTETS] {
+            return Some(());
+        }
+        seed[..OCTETS].copy_from_slice(nonce);
+        seed[OCTETS] = 0;
+        key = next_key(&key, &seed[..=OCTETS])?;
+    }
+}
+
+/// K of this and all that is given.
+fn next_key(key: &Key, given: &[u8]) -> Option<Key> {
+    let mut octets = Zeroizing::new([0; OCTETS]);
+    hmac::sign_to_buffer(key, given, octets.as_mut()).ok()?;
+    Some(Key::new(HMAC_SHA256, octets.as_ref()))
+}
+
+/// V of this and the V before, which stands first.
+fn step(key: &Key, seed: &mut [u8]) -> Option<()> {
+    let before = Zeroizing::new(<[u8; OCTETS]>::try_from(seed.get(..OCTETS)?).ok()?);
+    hmac::sign_to_buffer(key, before.as_ref(), seed.get_mut(..OCTETS)?).ok().map(drop)
+}
+
+/// A number below 2^256, modulo n: a digest, which is no secret.
+fn below_order(number: &[u8; OCTETS]) -> [u8; OCTETS] {
+    let (less, is_below) = less_order(number);
+    if is_below { *number } else { less }
+}
+
+/// Without looking at it octet by octet until it is decided: it may be a nonce.
+fn is_below_order(number: &[u8; OCTETS]) -> bool {
+    less_order(number).1
+}
+
+/// A number less n, modulo 2^256, and whether that is below nothing.
+fn less_order(number: &[u8; OCTETS]) -> ([u8; OCTETS], bool) {
+    let (mut less, mut borrow) = ([0; OCTETS], 0);
+    for at in (0..OCTETS).rev() {
+        let difference = i16::from(number[at]) - i16::from(ORDER[at]) + borrow;
+        less[at] = difference as u8;
+        borrow = difference >> 8;
+    }
+    (less, borrow != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::digest;
+
+    use super::*;
+
+    fn hex(digits: &str) -> [u8; OCTETS] {
+        std::array::from_fn(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap())
+    }
+
+    /// RFC 6979 appendix A.2.5.
+    const PRIVATE: &str = "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721";
+
+    fn of(private: &[u8; OCTETS], digest: &[u8; OCTETS], fresh: &[u8]) -> [u8; OCTETS] {
+        let mut made = [0; OCTETS];
+        nonce(&mut made, private, digest, fresh).unwrap();
+        made
+    }
+
+    #[test]
+    fn published_nonces_are_derived() {
+        for (message, wanted) in [
+            ("sample", "A6E3C57DD01ABE90086538398355DD4C3B17AA873382B0F24D6129493D8AAD60"),
+            ("test", "D16B6AE827F17175E040871A1C7EC3500192C4C92677336EC2537ACAEE0008E0"),
+        ] {
+            let digest = digest::digest(&digest::SHA256, message.as_bytes());
+            assert_eq!(of(&hex(PRIVATE), digest.as_ref().try_into().unwrap(), &[]), hex(wanted));
+        }
+    }
+
+    #[test]
+    fn everything_given_counts() {
+        let (private, digest, fresh) = (hex(PRIVATE), [7; OCTETS], [9; FRESH]);
+        let mut made = vec![of(&private, &digest, &[]), of(&private, &digest, &fresh)];
+        for at in [0, OCTETS - 1] {
+            let (mut other, mut digest_other) = (private, digest);
+            (other[at], digest_other[at]) = (other[at] ^ 1, digest_other[at] ^ 1);
+            made.extend([of(&other, &digest, &fresh), of(&private, &digest_other, &fresh)]);
+        }
+        for at in [0, FRESH - 1] {
+            let mut other = fresh;
+            other[at] ^= 1;
+            made.push(of(&private, &digest, &other));
+        }
+        let count = made.len();
+        made.sort_unstable();
+        made.dedup();
+        assert_eq!(made.len(), count);
+        assert!(nonce(&mut [0; OCTETS], &private, &digest, &[0; FRESH + 1]).is_none());
+    }
+
+    #[test]
+    fn the_order_is_where_numbers_begin_anew() {
+        let mut before = ORDER;
+        before[OCTETS - 1] -= 1;
+        assert!(is_below_order(&before) && is_below_order(&[0; OCTETS]));
+        assert!(!is_below_order(&ORDER) && !is_below_order(&[0xff; OCTETS]));
+        let mut after = ORDER;
+        after[OCTETS - 1] += 5;
+        let mut five = [0; OCTETS];
+        five[OCTETS - 1] = 5;
+        assert_eq!(
+            [below_order(&before), below_order(&ORDER), below_order(&after)],
+            [before, [0; OCTETS], five]
+        );
+        // A digest of n or more is the same as what is left of it.
+        assert_eq!(of(&hex(PRIVATE), &after, &[]), of(&hex(PRIVATE), &five, &[]));
+    }
+}

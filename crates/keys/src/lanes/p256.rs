@@ -1,0 +1,141 @@
+//! ECDSA on P-256 in batches: the key, the nonces, the encoding.
+
+use aws_lc_rs::rand;
+use batch::{Kernel, Made, P256Job, P256Key};
+use x509::der::{Reader, tag};
+use zeroize::{Zeroizing, zeroize_stack};
+
+use super::nonce::{self, FRESH, OCTETS};
+use super::{BATCH, Outcome};
+use crate::{KeyType, SignJob, encoding, software, verify};
+
+/// Octets of stack that are wiped after nonces: several times what the library takes for them.
+const STACK: usize = 16 * 1024;
+
+/// What batches need of a key: 112 octets.
+pub(crate) struct Numbers {
+    pub(super) key: Box<P256Key>,
+    /// d, of which nonces are derived.
+    private: Box<Zeroizing<[u8; OCTETS]>>,
+}
+
+impl Numbers {
+    pub(super) fn of(pkcs8: &[u8]) -> Option<Self> {
+        Self::with(pkcs8, P256Key::new(private(pkcs8)?)?)
+    }
+
+    /// With other numbers to sign by.
+    pub(super) fn with(pkcs8: &[u8], key: Box<P256Key>) -> Option<Self> {
+        let octets = private(pkcs8)?;
+        // Filled where it stays: what is moved leaves copies behind.
+        let mut private = Box::new(Zeroizing::new([0; OCTETS]));
+        private.get_mut(OCTETS.checked_sub(octets.len())?..)?.copy_from_slice(octets);
+        if let Some(kernel) = Kernel::detect() {
+            kernel.prepare_p256();
+        }
+        Some(Self { key, private })
+    }
+}
+
+/// The privateKey of the ECPrivateKey (RFC 5915 section 3) in a PrivateKeyInfo.
+fn private(pkcs8: &[u8]) -> Option<&[u8]> {
+    let mut fields = Reader::new(encoding::inner_key(pkcs8)?).sequence().ok()?;
+    fields.expect(tag::INTEGER).ok()?;
+    fields.expect(tag::OCTET_STRING).ok().map(|number| number.content)
+}
+
+/// The signatures of up to [`BATCH`] jobs by keys that are prepared, as DER.
+pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Outcome> {
+    let mut digests = [[0; OCTETS]; BATCH];
+    for (digest, (_, job)) in digests.iter_mut().zip(jobs) {
+        let Some(number) = software::ecdsa_digest(KeyType::P256, job.input) else {
+            return vec![Outcome::Refused; jobs.len()];
+        };
+        digest.copy_from_slice(number.as_ref());
+    }
+    let Some(nonces) = nonces(&digests, jobs) else {
+        return vec![Outcome::Refused; jobs.len()];
+    };
+    let inputs = digests.iter().zip(nonces.iter());
+    let jobs: Vec<P256Job<'_>> = inputs
+        .zip(jobs)
+        .map(|((digest, nonce), (numbers, _))| P256Job { key: &numbers.key, digest, nonce })
+        .collect();
+    let outcome = |made| match made {
+        Made::Signature(octets) => verify::ecdsa_der(&octets).map_or(Outcome::Refused, Outcome::Signed),
+        Made::Refused => Outcome::Refused,
+        Made::Faulty => Outcome::Faulty,
+    };
+    kernel.p256_signatures(&jobs).into_iter().map(outcome).collect()
+}
+
+/// A nonce for each job. `None` where the library fails.
+fn nonces(
+    digests: &[[u8; OCTETS]; BATCH],
+    jobs: &[(&Numbers, &SignJob<'_>)],
+) -> Option<Box<Zeroizing<[[u8; OCTETS]; BATCH]>>> {
+    let mut nonces = Box::new(Zeroizing::new([[0; OCTETS]; BATCH]));
+    let derived = derive(&mut nonces, digests, jobs);
+    zeroize_stack::<STACK>();
+    derived.map(|()| nonces)
+}
+
+/// In a frame of its own, which can be wiped after it.
+#[inline(never)]
+fn derive(
+    nonces: &mut [[u8; OCTETS]; BATCH],
+    digests: &[[u8; OCTETS]; BATCH],
+    jobs: &[(&Numbers, &SignJob<'_>)],
+) -> Option<()> {
+    let mut fresh = [0; FRESH * BATCH];
+    rand::fill(&mut fresh).ok()?;
+    for (at, (numbers, _)) in jobs.iter().enumerate() {
+        let fresh = &fresh[FRESH * at..][..FRESH];
+        nonce::nonce(nonces.get_mut(at)?, &numbers.private, digests.get(at)?, fresh)?;
+    }
+    Some(())
+}
+
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::{Hash, PrivateKey, Scheme};
+
+    /// Octets of stack that are looked at.
+    const DEPTH: usize = 256 * 1024;
+
+    /// What lies below the caller's frame, as the system shows the thread's memory.
+    #[inline(never)]
+    fn below() -> Vec<u8> {
+        let mut found = vec![0; DEPTH];
+        let here = std::ptr::from_ref(&found).addr();
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        memory.read_exact_at(&mut found, (here - DEPTH) as u64).unwrap();
+        found
+    }
+
+    #[test]
+    fn neither_key_nor_nonces_stay_on_the_stack() {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let numbers = Numbers::of(&key.to_pkcs8_der()).unwrap();
+        let secrets = Zeroizing::new(numbers.private.to_vec());
+        // On a thread of its own, on whose stack nothing was but this.
+        let (memory, nonces) = std::thread::spawn(move || {
+            let job = SignJob { key: &key, scheme: Scheme::Ecdsa(Hash::Sha256), input: &[7; OCTETS] };
+            let nonces = nonces(&[[7; OCTETS]; BATCH], &[(&numbers, &job); BATCH]).unwrap();
+            (below(), nonces)
+        })
+        .join()
+        .unwrap();
+        // Eight octets in a row, as they are and as a processor has them in a register.
+        let secrets = [secrets.as_slice(), nonces.as_flattened()].concat();
+        let word = |eight: &[u8]| u64::from_ne_bytes(eight.try_into().unwrap());
+        let secrets: Vec<u64> =
+            secrets.chunks_exact(8).map(word).flat_map(|word| [word, word.swap_bytes()]).collect();
+        let found = memory.windows(8).filter(|eight| secrets.contains(&word(eight))).count();
+        assert_eq!(found, 0);
+    }
+}

@@ -1,0 +1,53 @@
+//! RSA-2048 in batches: the key and its numbers.
+
+use batch::{Job, Kernel, Key, OCTETS, Parts};
+use x509::der::{Reader, tag};
+
+use super::Outcome;
+use crate::{SignJob, encoding, padding};
+
+/// Whether a key of 2,048 bits is as batches need it, as nearly all are: primes of 1,024 bits, public exponent 65,537.
+pub(super) fn fits(pkcs8: &[u8]) -> bool {
+    let is_full = |prime: &[u8]| matches!(prime, [0, rest @ ..] if rest.len() == 128 && rest[0] >> 7 == 1);
+    parts(pkcs8).is_some_and(|parts| {
+        parts.public_exponent == [1, 0, 1] && is_full(parts.first_prime) && is_full(parts.second_prime)
+    })
+}
+
+/// The numbers of a key as batches read them.
+pub(super) fn numbers(pkcs8: &[u8]) -> Option<Box<Key>> {
+    Key::new(&parts(pkcs8)?)
+}
+
+pub(super) fn parts(pkcs8: &[u8]) -> Option<Parts<'_>> {
+    let mut fields = Reader::new(encoding::inner_key(pkcs8)?).sequence().ok()?;
+    fields.expect(tag::INTEGER).ok()?;
+    let mut next = || fields.expect(tag::INTEGER).ok().map(|number| number.content);
+    let (modulus, public_exponent, _private_exponent) = (next()?, next()?, next()?);
+    let (first_prime, second_prime) = (next()?, next()?);
+    let (first_exponent, second_exponent) = (next()?, next()?);
+    let coefficient = next()?;
+    Some(Parts {
+        modulus,
+        public_exponent,
+        first_prime,
+        second_prime,
+        first_exponent,
+        second_exponent,
+        coefficient,
+    })
+}
+
+/// The signatures of these jobs by keys that are prepared.
+pub(super) fn sign(kernel: Kernel, jobs: &[(&Key, &SignJob<'_>)]) -> Vec<Outcome> {
+    let encoded = |(_, job): &(_, &SignJob<'_>)| padding::encoded(job.scheme, job.input);
+    let inputs: Option<Vec<[u8; OCTETS]>> = jobs.iter().map(encoded).collect();
+    let Some(inputs) = inputs else { return vec![Outcome::Refused; jobs.len()] };
+    let lanes: Vec<Job<'_>> = jobs.iter().zip(&inputs).map(|((key, _), input)| Job { key, input }).collect();
+    // The library has found the key sound, and the encoded message is below every modulus.
+    let outcome = |made: Option<[u8; OCTETS]>| match made {
+        Some(octets) => Outcome::Signed(octets.to_vec()),
+        None => Outcome::Faulty,
+    };
+    kernel.private_operations(&lanes).into_iter().map(outcome).collect()
+}
