@@ -290,7 +290,8 @@ mod tests {
         metrics.look(Instant::now());
         assert_eq!(ratio(&metrics, "paris").map(f64::round), Some(1.0));
         // One at each of two nodes that has gone on for a minute when it is looked at.
-        (first.began(), second.began());
+        first.began();
+        second.began();
         metrics.look(Instant::now() + LOOK_EVERY * 12);
         let seen = ratio(&metrics, "paris").unwrap();
         assert!((120.0..123.0).contains(&seen), "120 s under way, and none ended: {seen}");
