@@ -205,6 +205,9 @@ pub struct PingReply {
     /// For a node of the same site: the nodes at other sites that this one has a connection to.
     #[prost(message, repeated, tag = "1")]
     pub ways: ::prost::alloc::vec::Vec<Way>,
+    /// Whether requests are passed on for whoever asks.
+    #[prost(bool, tag = "2")]
+    pub shares: bool,
 }
 /// To a node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -24,17 +24,17 @@ pub(super) async fn keep(
     peer: Arc<Peer>,
     inner: Weak<Inner>,
     options: RouterOptions,
-    stop: CancellationToken,
+    (generation, stop): (u64, CancellationToken),
 ) {
     let _live = telemetry::tasks::guard("keyless-peer");
     tokio::select! {
         () = stop.cancelled() => {}
-        () = connect_again_and_again(&peer, &inner, &options) => {}
+        () = connect_again_and_again(&peer, generation, &inner, &options) => {}
     }
-    peer.close(State::Unwanted);
+    peer.close(generation, State::Unwanted);
 }
 
-async fn connect_again_and_again(peer: &Peer, inner: &Weak<Inner>, options: &RouterOptions) {
+async fn connect_again_and_again(peer: &Peer, generation: u64, inner: &Weak<Inner>, options: &RouterOptions) {
     let mut pause = options.backoff;
     let mut is_known_to_be_away = false;
     let (node, site) = (&peer.member().name, &peer.member().site);
@@ -45,14 +45,14 @@ async fn connect_again_and_again(peer: &Peer, inner: &Weak<Inner>, options: &Rou
                 tracing::info!(node, site, "connected to a node");
                 is_known_to_be_away = false;
                 let since = Instant::now();
-                peer.open(way);
+                peer.open(generation, way);
                 let why = tokio::select! {
                     status = read(peer, replies) => status,
                     status = measure(peer, &client, inner, options) => status,
                 };
                 // One that was good for something is made again at once; who ends others soon is as good as away.
                 let was_good = since.elapsed() > options.backoff_max;
-                peer.close(if was_good { State::Connecting } else { State::Down });
+                peer.close(generation, if was_good { State::Connecting } else { State::Down });
                 tracing::warn!(node, site, error = %why, "the connection to a node was lost");
                 if was_good {
                     pause = options.backoff;
@@ -60,7 +60,7 @@ async fn connect_again_and_again(peer: &Peer, inner: &Weak<Inner>, options: &Rou
                 }
             }
             Err(status) => {
-                peer.close(State::Down);
+                peer.close(generation, State::Down);
                 // Told once: each try after it says the same.
                 if std::mem::replace(&mut is_known_to_be_away, true) {
                     tracing::debug!(node, site, error = %status, "a node cannot be reached");
@@ -141,8 +141,8 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<Inner>, options: &Ro
         };
         let began = Instant::now();
         let request = PingRequest { wanted: wanted.iter().map(|node| node.0.to_vec()).collect() };
-        let reached = match client.ping_for(request, Terms::within(options.ping_timeout)).await {
-            Ok(reply) => reached(reply),
+        let (shares, reached) = match client.ping_for(request, Terms::within(options.ping_timeout)).await {
+            Ok(reply) => (reply.shares, reached(reply)),
             Err(status) => return status,
         };
         peer.measured(began.elapsed());
@@ -150,7 +150,7 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<Inner>, options: &Ro
         let is_due = wanted.iter().any(|node| !reached.contains_key(node));
         pause = if is_due { (pause * 2).clamp(soon, options.ping_every) } else { options.ping_every };
         if let Some(router) = router() {
-            router.told(node, reached);
+            router.told(node, shares.then_some(reached));
         }
     }
 }

@@ -258,7 +258,9 @@ impl RoutedKey {
 
     /// What a request takes there and back beside its work.
     fn way(&self, peer: &Peer) -> Duration {
-        peer.round_trip().unwrap_or_default() + self.router.0.options.margin
+        // Whoever passes it on keeps something, too.
+        let hops = if peer.is_relayed() { 2 } else { 1 };
+        peer.round_trip().unwrap_or_default() + self.router.0.options.margin * hops
     }
 
     /// The next one, if it is near enough and the budget has a second try left or it is free; none is counted where there is no
@@ -291,8 +293,12 @@ impl RoutedKey {
         let request = asking.outgoing(request.clone(), self.router.0.options.margin);
         let patience = request.patience;
         let asked = peer.ask(request);
-        let is_relayed = asked.as_ref().map_or(true, |asked| asked.through().is_some());
+        let through = asked.as_ref().ok().and_then(Asked::through).map(|member| member.id);
+        let is_relayed = asked.is_err() || through.is_some();
         let done = attempted(&peer, asked, asking, why, patience).await;
+        if let (Some(through), Err(PeerError::Unsent | PeerError::Lost)) = (through, &done) {
+            self.router.lost_way(through, peer.member().id);
+        }
         Tried { peer, done, is_relayed }
     }
 }
@@ -321,7 +327,8 @@ pub(super) async fn attempted(
     why: &'static str,
     patience: Duration,
 ) -> Result<Vec<u8>, PeerError> {
-    let hop = asking.asked(peer, asked.as_ref().ok().and_then(Asked::through), why);
+    let through = asked.as_ref().ok().and_then(Asked::through).map(|member| member.name.as_str());
+    let hop = asking.asked(peer, through, why);
     let done = match asked {
         Ok(asked) => asked.answered(patience).await,
         Err(error) => {

@@ -32,6 +32,8 @@ pub(super) struct Line {
 }
 
 struct Queue {
+    /// Of the connection: what an earlier one's task still says is passed over.
+    generation: u64,
     state: State,
     sender: Option<mpsc::Sender<SignRequest>>,
     waiting: HashMap<u64, oneshot::Sender<Answer>>,
@@ -41,6 +43,7 @@ struct Queue {
 impl Line {
     pub(super) fn new() -> Self {
         let queue = Queue {
+            generation: 0,
             state: State::Unwanted,
             sender: None,
             waiting: HashMap::new(),
@@ -57,25 +60,40 @@ impl Line {
         self.in_flight.load(Relaxed)
     }
 
-    /// The first connection is being made.
-    pub(super) fn begin(&self) {
-        self.queue.lock().state = State::Connecting;
+    /// A connection is being made; what is under way by one before is lost. Its number, which the rest is said with.
+    pub(super) fn begin(&self) -> u64 {
+        let (generation, lost) = {
+            let mut queue = self.queue.lock();
+            queue.generation += 1;
+            (queue.sender, queue.state) = (None, State::Connecting);
+            (queue.generation, std::mem::take(&mut queue.waiting))
+        };
+        drop(lost);
+        generation
     }
 
-    /// Requests are taken from now on, by this way.
-    pub(super) fn open(&self, sender: mpsc::Sender<SignRequest>) {
+    /// Requests are taken from now on, by this way. False where there is another connection by now.
+    pub(super) fn open(&self, generation: u64, sender: mpsc::Sender<SignRequest>) -> bool {
         let mut queue = self.queue.lock();
-        (queue.sender, queue.state) = (Some(sender), State::Up);
+        let is_current = queue.generation == generation;
+        if is_current {
+            (queue.sender, queue.state) = (Some(sender), State::Up);
+        }
+        is_current
     }
 
-    /// Everything under way is lost.
-    pub(super) fn close(&self, state: State) {
+    /// Everything under way is lost. False where there is another connection by now, which stays.
+    pub(super) fn close(&self, generation: u64, state: State) -> bool {
         let lost = {
             let mut queue = self.queue.lock();
+            if queue.generation != generation {
+                return false;
+            }
             (queue.sender, queue.state) = (None, state);
             std::mem::take(&mut queue.waiting)
         };
         drop(lost);
+        true
     }
 
     /// Gives an answer to whoever waits for it; nobody may.

@@ -40,6 +40,10 @@ pub(super) struct Links {
     mates: Vec<NodeId>,
     /// As whom nodes are chosen: the own one, or the pod, whose nodes choose alike.
     chooser: NodeId,
+    /// Who chose before, until when its choice is kept beside: the new one's is not connected to yet.
+    former: Option<(NodeId, Instant)>,
+    /// When connections began to be shared, or ceased to be.
+    grouped: Option<Instant>,
     /// How many nodes of a site are asked, where that is more than usual.
     widths: HashMap<String, usize>,
     /// What each of them was told last that is wanted of it.
@@ -87,6 +91,8 @@ impl Links {
             pod: Pod::default(),
             mates: Vec::new(),
             chooser: own,
+            former: None,
+            grouped: None,
             widths: HashMap::new(),
             wanted: HashMap::new(),
         }
@@ -149,7 +155,13 @@ impl Links {
     /// Links those that these holders want now, and nobody else for their sake.
     pub(super) fn choose(&mut self, holders: &Holders, members: &HashMap<NodeId, Member>, make: &impl Make) {
         let mut linked = Vec::new();
-        for member in chosen(self.chooser, holders.living(members), &self.widths) {
+        let mut all = chosen(self.chooser, holders.living(members), &self.widths);
+        if let Some((former, _)) = self.former {
+            all.extend(chosen(former, holders.living(members), &self.widths));
+            all.sort_unstable_by_key(|member| member.id);
+            all.dedup_by_key(|member| member.id);
+        }
+        for member in all {
             let link = self.linked(member, make);
             link.wanted += 1;
             linked.push(Arc::clone(&link.peer));
@@ -179,10 +191,15 @@ impl Links {
     /// Settles who is connected to, and who is asked through others of the pod.
     pub(super) fn share(&mut self, members: &HashMap<NodeId, Member>, make: &impl Make, now: Instant) {
         self.pod.tidy(|node| members.contains_key(node), now);
-        if self.group(members) | self.widen(now) {
-            // Others are chosen now.
+        let is_regrouped = self.group(members, now);
+        let widened = self.widen(now);
+        if is_regrouped || !widened.is_empty() {
+            let at = |member: &&Member| widened.contains(&member.site);
+            let others: HashSet<NodeId> = members.values().filter(at).map(|member| member.id).collect();
             for holders in self.holders.iter().filter_map(Weak::upgrade).collect::<Vec<_>>() {
-                self.choose(&holders, members, make);
+                if is_regrouped || holders.has_any(&others) {
+                    self.choose(&holders, members, make);
+                }
             }
         }
         for mate in self.mates.clone().iter().filter_map(|mate| members.get(mate)) {
@@ -210,33 +227,52 @@ impl Links {
         self.peers.values().filter(is_far).map(|link| link.peer.member().id).collect()
     }
 
-    /// Whether connections are shared, and with whom. Whether nodes are chosen by another than before for it.
-    fn group(&mut self, members: &HashMap<NodeId, Member>) -> bool {
-        let is_worth_it = self.destinations().len() > self.shared_from;
-        let site = self.site.as_deref().filter(|_| is_worth_it);
+    /// Whether connections are shared, and with whom. Whether nodes are chosen otherwise than before for it. How many there are depends
+    /// on who chooses: it is decided anew after some time only, and ends with half of what it began with.
+    fn group(&mut self, members: &HashMap<NodeId, Member>, now: Instant) -> bool {
+        let is_over = self.former.is_some_and(|(_, until)| until <= now);
+        if is_over {
+            self.former = None;
+        }
+        let was_shared = self.chooser != self.own;
+        let is_held = self.grouped.is_some_and(|since| now.saturating_duration_since(since) < GROUPED_FOR);
+        let most = if was_shared { self.shared_from / 2 } else { self.shared_from };
+        let is_shared = if is_held { was_shared } else { self.destinations().len() > most };
+        let site = self.site.as_deref().filter(|_| is_shared);
         let grouped = site.map(|site| mates(self.own, site, members)).filter(|(mates, _)| !mates.is_empty());
         let (mates, chooser) = grouped.unwrap_or_else(|| (Vec::new(), self.own));
         self.mates = mates;
-        std::mem::replace(&mut self.chooser, chooser) != chooser
+        if chooser == self.chooser {
+            return is_over;
+        }
+        if was_shared != (chooser != self.own) {
+            self.grouped = Some(now);
+        }
+        self.former = Some((self.chooser, now + LEASE * 2));
+        self.chooser = chooser;
+        true
     }
 
-    /// How many nodes of each site are asked: more where one owner each had too much to do. Whether that is another number than
-    /// before; it is changed by half or double only.
-    fn widen(&mut self, now: Instant) -> bool {
+    /// How many nodes of each site are asked: more where one owner each had too much to do. At which sites that is another number
+    /// than before; it is doubled at once, and halved when half of that would do.
+    fn widen(&mut self, now: Instant) -> HashSet<String> {
         let mut owners: HashMap<&str, f64> = HashMap::new();
         for (node, link) in self.peers.iter().filter(|(_, link)| link.wanted > 0) {
             let of_node = self.pod.load(*node, link.peer.begun(), self.owner_rate, now);
             *owners.entry(&link.peer.member().site).or_default() += of_node;
         }
-        let is_wide = |owners: f64| owners > PER_SITE_MAX as f64;
-        let width =
-            |owners: f64| PER_SITE_MAX * (owners.ceil() as usize).div_ceil(PER_SITE_MAX).next_power_of_two();
-        let wide = owners.into_iter().filter(|(_, owners)| is_wide(*owners));
-        let widths: HashMap<String, usize> =
-            wide.map(|(site, owners)| (site.to_owned(), width(owners))).collect();
-        let is_other = widths != self.widths;
+        let mut widths = HashMap::new();
+        for (site, owners) in owners {
+            let before = self.widths.get(site).copied().unwrap_or(PER_SITE_MAX);
+            let width = width(owners).max(width(owners * 2.0).min(before));
+            if width > PER_SITE_MAX {
+                widths.insert(site.to_owned(), width);
+            }
+        }
+        let sites = widths.keys().chain(self.widths.keys());
+        let changed = sites.filter(|site| widths.get(*site) != self.widths.get(*site)).cloned().collect();
         self.widths = widths;
-        is_other
+        changed
     }
 
     /// Who owns what, as far as that is shared.
@@ -245,8 +281,9 @@ impl Links {
             return self.pod.clear();
         }
         // Who is being connected to is believed to be there: else all would be connected to at the start.
-        let is_there =
-            |node: &&NodeId| self.peers.get(node).is_some_and(|link| link.peer.line().state() != State::Down);
+        let is_there = |node: &&NodeId| {
+            !self.pod.is_silent(**node) && self.peers.get(node).is_some_and(|link| link.peer.is_available())
+        };
         let mut available: BTreeSet<NodeId> = self.mates.iter().filter(is_there).copied().collect();
         available.insert(self.own);
         self.pod.plan(available, self.destinations(), now);
@@ -285,11 +322,27 @@ impl Links {
         wanted.copied().take(WANTED_MAX).collect()
     }
 
-    /// One of the pod said what it reaches.
-    pub(super) fn told(&mut self, node: NodeId, reached: HashMap<NodeId, Duration>) {
-        if self.mates.contains(&node) {
-            let new = self.pod.told(node, reached);
-            new.into_iter().for_each(|node| self.find_ways(node));
+    /// A node said what it reaches, if it passes requests on. Whether connections are to be settled anew.
+    pub(super) fn told(&mut self, node: NodeId, reached: Option<HashMap<NodeId, Duration>>) -> bool {
+        if !self.mates.contains(&node) {
+            return false;
+        }
+        let Some(reached) = reached else { return self.pod.told_nothing(node) };
+        let was_silent = self.pod.is_silent(node);
+        // Whoever keeps the connection pings it.
+        reached.keys().filter_map(|node| self.peers.get(node)).for_each(|link| link.peer.heard());
+        let new = self.pod.told(node, reached);
+        new.into_iter().for_each(|node| self.find_ways(node));
+        was_silent
+    }
+
+    /// One of the pod has no way to a node any more, until it says so again.
+    pub(super) fn lost_way(&mut self, through: NodeId, to: NodeId) {
+        if self.pod.lost(through, to) {
+            self.find_ways(to);
+            if let Some(link) = self.peers.get(&through) {
+                link.peer.poke();
+            }
         }
     }
 
@@ -302,13 +355,15 @@ impl Links {
         now: Instant,
     ) -> (bool, Vec<(NodeId, Duration)>) {
         let is_new = self.pod.asked(node, wanted, now);
-        let is_told = |peer: &&Arc<Peer>| !self.is_of_site(peer.member()) && !peer.is_leaving();
+        let is_told = |peer: &&Arc<Peer>| !self.is_of_site(peer.member());
         let reached =
             self.peers().filter(is_told).filter_map(|peer| Some((peer.member().id, peer.own_way()?)));
         (is_new, reached.collect())
     }
 }
 
+/// Whether connections are shared stays as it is for so long.
+const GROUPED_FOR: Duration = Duration::from_secs(30);
 /// A connection that is not needed any more ends once nothing is under way by it; in any case after the longest deadline there is.
 const LEAVE_WITHIN: Duration = Duration::from_secs(60);
 
@@ -321,15 +376,26 @@ fn keep(link: &mut Link, is_needed: bool, make: &impl Make, now: Instant) -> boo
         link.connection.get_or_insert_with(|| make.connect(&link.peer));
         return true;
     }
-    let is_in_use = link.wanted > 0 || link.is_for_others;
-    if is_in_use && link.connection.is_some() {
-        let idle = now.saturating_duration_since(*link.idle_since.get_or_insert(now));
-        if idle > LEAVE_WITHIN || (idle > LEASE && link.peer.line().in_flight() == 0) {
-            link.disconnect();
-            link.is_for_others = false;
-        }
+    if link.connection.is_none() {
+        return link.wanted > 0;
     }
-    link.wanted > 0 || (link.is_for_others && link.connection.is_some())
+    let idle = now.saturating_duration_since(*link.idle_since.get_or_insert(now));
+    let is_busy = link.peer.line().in_flight() > 0 && idle <= LEAVE_WITHIN;
+    if link.wanted == 0 && !link.is_for_others {
+        return is_busy;
+    }
+    // The last way to one that is asked stays.
+    let has_another = link.wanted == 0 || link.peer.is_relayed();
+    if idle > LEASE && !is_busy && has_another {
+        link.disconnect();
+        link.is_for_others = false;
+    }
+    link.wanted > 0 || link.is_for_others
+}
+
+/// For so many owners.
+fn width(owners: f64) -> usize {
+    PER_SITE_MAX * (owners.ceil() as usize).div_ceil(PER_SITE_MAX).next_power_of_two()
 }
 
 /// Of each site those that come first for this chooser: [`PER_SITE_MAX`], or as many as it is wide.
@@ -435,6 +501,169 @@ mod tests {
             all.extend(linked);
         }
         assert_eq!(links.peers.keys().copied().collect::<HashSet<_>>(), all, "and nobody for no one's sake");
+    }
+
+    /// A node of the site `here` among mates there, and destinations at sites of one node each, all of which are wanted.
+    struct Place {
+        links: Links,
+        members: HashMap<NodeId, Member>,
+        holders: Arc<Holders>,
+        now: Instant,
+    }
+
+    impl Place {
+        fn new(mates: u32, destinations: u32, shared_from: usize) -> Self {
+            let here = (1..=mates).map(|number| Member { site: "here".to_owned(), ..member(number, 0) });
+            let far = (1_000..1_000 + destinations).map(|number| member(number, number));
+            let members: HashMap<_, _> = here.chain(far).map(|member| (member.id, member)).collect();
+            let options = RouterOptions { shared_from, ..RouterOptions::default() };
+            let mut links = Links::new(member(0, 0).id, &options);
+            links.set_site(Some("here".to_owned()));
+            let holders = Arc::new(Holders::default());
+            let mut place = Self { links, members, holders, now: Instant::now() };
+            place.hold(destinations);
+            place.links.add(&place.holders, &place.members, &Nobody);
+            place.share();
+            place
+        }
+
+        fn hold(&mut self, destinations: u32) {
+            self.holders.change((1_000..1_000 + destinations).map(|number| member(number, 0).id).collect());
+        }
+
+        fn share(&mut self) {
+            self.links.share(&self.members, &Nobody, self.now);
+        }
+
+        /// Destinations that this node is connected to.
+        fn connected(&self) -> usize {
+            let is_far = |link: &&Link| link.connection.is_some() && link.peer.member().site != "here";
+            self.links.peers.values().filter(is_far).count()
+        }
+
+        fn at(&self, number: u32) -> Arc<Peer> {
+            self.links.peer(member(number, 0).id).unwrap()
+        }
+    }
+
+    /// Connected to, as far as it knows.
+    fn connected(peer: &Arc<Peer>) -> tokio::sync::mpsc::Receiver<crate::native::proto::SignRequest> {
+        let (way, requests) = tokio::sync::mpsc::channel(8);
+        peer.open(peer.begin(), way);
+        requests
+    }
+
+    fn ask(peer: &Arc<Peer>) -> Result<super::super::peer::Asked, super::super::peer::PeerError> {
+        peer.ask(super::super::peer::Outgoing {
+            message: crate::native::proto::SignRequest::default(),
+            tenant: "t",
+            most: 8,
+            patience: Duration::from_secs(1),
+            margin: Duration::ZERO,
+        })
+    }
+
+    #[test]
+    fn connections_are_shared_beyond_a_number_and_no_more_below_half_of_it() {
+        let mut place = Place::new(3, 40, 40);
+        assert_eq!(place.connected(), 40);
+        place.hold(41);
+        place.members.extend((1_040..1_041).map(|number| (member(number, 0).id, member(number, number))));
+        for (held, shared) in [(41, true), (30, true), (21, true), (20, false), (40, false), (41, true)] {
+            place.hold(held);
+            place.links.choose(&Arc::clone(&place.holders), &place.members, &Nobody);
+            // What was decided last is held for some time, and nothing is left at once.
+            for _ in 0..4 {
+                place.now += GROUPED_FOR;
+                place.share();
+            }
+            let most = if shared { (held as usize).div_ceil(4) } else { held as usize };
+            let connected = place.connected();
+            // Where the owners reach nothing, the own connections stay.
+            assert!(connected >= most, "{held}: {connected}");
+            assert_eq!(place.links.chooser != place.links.own, shared, "{held}");
+        }
+    }
+
+    #[test]
+    fn who_passes_nothing_on_owns_nothing() {
+        let mut place = Place::new(3, 40, 0);
+        assert_eq!(place.connected(), 10);
+        for mate in 1..=3 {
+            let mate = member(mate, 0).id;
+            assert!(place.links.told(mate, None));
+            assert!(!place.links.told(mate, None), "the same again");
+        }
+        place.share();
+        assert_eq!(place.connected(), 40);
+        place.links.told(member(1, 0).id, Some(HashMap::new()));
+        place.share();
+        assert!(place.links.wanted_of(member(1, 0).id).len() == 20, "it does now");
+    }
+
+    #[test]
+    fn a_way_that_was_lost_is_taken_again_once_it_is_told_of() {
+        let mut place = Place::new(1, 1, 0);
+        let (mate, at) = (place.at(1), place.at(1_000));
+        let far = at.member().id;
+        let _requests = connected(&mate);
+        let tell = |place: &mut Place| {
+            place.links.told(mate.member().id, Some(HashMap::from([(far, Duration::from_millis(7))])));
+        };
+        assert!(at.rank().is_none() && ask(&at).is_err());
+        tell(&mut place);
+        assert!(at.rank().is_some() && at.is_relayed());
+        assert_eq!(ask(&at).unwrap().through(), Some(mate.member()));
+        place.links.lost_way(mate.member().id, far);
+        place.share();
+        assert!(at.rank().is_none(), "what was told before does not count");
+        tell(&mut place);
+        assert!(at.rank().is_some());
+        // Nothing has to be settled for that.
+        mate.close(1, State::Down);
+        assert!(ask(&at).is_err() && at.rank().is_none(), "it is waited for, not asked again at once");
+    }
+
+    #[test]
+    fn an_answer_that_is_owed_counts_until_the_owner_has_heard_of_the_node() {
+        let mut place = Place::new(1, 1, 0);
+        let (mate, at) = (place.at(1), place.at(1_000));
+        let _requests = connected(&mate);
+        let reached = HashMap::from([(at.member().id, Duration::from_millis(7))]);
+        place.links.told(mate.member().id, Some(reached.clone()));
+        drop(ask(&at).unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(at.rank().unwrap().is_suspect);
+        place.links.told(mate.member().id, Some(reached));
+        assert!(!at.rank().unwrap().is_suspect);
+    }
+
+    #[test]
+    fn a_connection_that_nobody_wants_ends_once_nothing_is_under_way() {
+        let peer = Nobody.peer(&member(1, 1));
+        let _requests = connected(&peer);
+        let under_way = ask(&peer).unwrap();
+        let connection = Some(CancellationToken::new());
+        let mut link = Link { peer, wanted: 0, is_for_others: false, connection, idle_since: None };
+        let now = Instant::now();
+        assert!(keep(&mut link, false, &Nobody, now));
+        assert!(!keep(&mut link, false, &Nobody, now + LEAVE_WITHIN * 2), "it is not waited for for ever");
+        drop(under_way);
+        assert!(!keep(&mut link, false, &Nobody, now));
+    }
+
+    #[test]
+    fn an_earlier_connection_says_nothing_of_the_next() {
+        let peer = Nobody.peer(&member(1, 1));
+        let (way, _requests) = tokio::sync::mpsc::channel(8);
+        let (first, second) = (peer.begin(), peer.begin());
+        peer.open(first, way.clone());
+        assert!(peer.rank().is_none());
+        peer.open(second, way);
+        peer.close(first, State::Unwanted);
+        assert!(peer.rank().is_some() && ask(&peer).is_ok());
+        peer.close(second, State::Down);
+        assert!(peer.rank().is_none() && ask(&peer).is_err());
     }
 
     proptest! {

@@ -292,9 +292,16 @@ impl Router {
         self.0.links.lock().wanted_of(node)
     }
 
-    /// One of the pod said what it reaches, and how far that is.
-    fn told(&self, node: NodeId, reached: HashMap<NodeId, Duration>) {
-        self.0.links.lock().told(node, reached);
+    /// A node said what it reaches, and how far that is, if it passes requests on.
+    fn told(&self, node: NodeId, reached: Option<HashMap<NodeId, Duration>>) {
+        if self.0.links.lock().told(node, reached) {
+            self.0.unsettled.notify_one();
+        }
+    }
+
+    /// One of the pod has no way to a node any more.
+    fn lost_way(&self, through: NodeId, to: NodeId) {
+        self.0.links.lock().lost_way(through, to);
     }
 
     /// Looks at the requests to every site; every [`LOOK_EVERY`](crate::flow::LOOK_EVERY).
@@ -375,9 +382,10 @@ impl Make for Router {
     fn connect(&self, peer: &Arc<Peer>) -> CancellationToken {
         let inner = &self.0;
         let stop = inner.stopping.child_token();
-        peer.line().begin();
+        let generation = peer.begin();
         let (peer, weak) = (Arc::clone(peer), Arc::downgrade(inner));
-        inner.tracker.spawn(connection::keep(peer, weak, inner.options.clone(), stop.clone()));
+        let until = (generation, stop.clone());
+        inner.tracker.spawn(connection::keep(peer, weak, inner.options.clone(), until));
         stop
     }
 }

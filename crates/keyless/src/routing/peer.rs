@@ -8,11 +8,11 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tonic::{Code, Status};
 
+use super::Member;
 use super::holders::{Rank, distance};
 use super::latency::{Latency, smoothed};
 use super::line::{Answer, Line, State};
 use super::metrics::SiteMetrics;
-use super::{Member, NodeId};
 use crate::native::proto::SignRequest;
 use crate::server::STREAM_MAX;
 use crate::stage::Cost;
@@ -71,7 +71,9 @@ pub(super) struct Peer {
     /// For whoever ranks many: no lock is taken for these.
     own_way_us: AtomicU64,
     way_through_us: AtomicU64,
-    is_reached: AtomicBool,
+    is_reached: Mutex<bool>,
+    /// Whether it ever was connected to.
+    was_up: AtomicBool,
     /// Whether its own connection is to end soon: it is asked through others, where there are some.
     is_leaving: AtomicBool,
     /// Whether others of the pod may reach it soon, or it is not settled yet who connects to it.
@@ -119,7 +121,8 @@ impl Peer {
             owners: AtomicUsize::new(1),
             own_way_us: AtomicU64::new(NO_WAY),
             way_through_us: AtomicU64::new(NO_WAY),
-            is_reached: AtomicBool::new(false),
+            is_reached: Mutex::new(false),
+            was_up: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             may_be_reached: AtomicBool::new(true),
             in_flight: AtomicUsize::new(0),
@@ -172,8 +175,10 @@ impl Peer {
         self.is_leaving.store(is_leaving, Relaxed);
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
-        self.is_leaving.load(Relaxed)
+    /// Whether it is asked by way of others.
+    pub(super) fn is_relayed(&self) -> bool {
+        let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
+        through != NO_WAY && !self.goes_itself(own, through)
     }
 
     /// `None` for one that cannot be asked.
@@ -198,7 +203,8 @@ impl Peer {
         self.born.elapsed().as_micros() as u64
     }
 
-    fn heard(&self) {
+    /// It was heard of.
+    pub(super) fn heard(&self) {
         self.owes_since_us.store(0, Relaxed);
     }
 
@@ -219,9 +225,9 @@ impl Peer {
             figures.round_trip = Some(smooth);
             smooth
         };
-        if self.line.state() == State::Up {
-            self.own_way_us.store(us(smooth), Relaxed);
-        }
+        // Nothing where it is not connected to.
+        let update = |way_us: u64| (way_us != NO_WAY).then_some(us(smooth));
+        let _ = self.own_way_us.fetch_update(Relaxed, Relaxed, update);
         self.metrics.round_trip(smooth);
         self.heard();
     }
@@ -252,25 +258,49 @@ impl Peer {
         self.begun.load(Relaxed)
     }
 
+    /// A connection is being made: its number.
+    pub(super) fn begin(&self) -> u64 {
+        let generation = self.line.begin();
+        self.disconnected();
+        generation
+    }
+
     /// Requests are taken from now on, by this way.
-    pub(super) fn open(&self, sender: mpsc::Sender<SignRequest>) {
+    pub(super) fn open(&self, generation: u64, sender: mpsc::Sender<SignRequest>) {
         let way = self.figures.lock().round_trip.unwrap_or(FAR);
-        self.line.open(sender);
-        self.own_way_us.store(us(way), Relaxed);
+        if !self.line.open(generation, sender) {
+            return;
+        }
+        self.was_up.store(true, Relaxed);
+        if self.own_way_us.swap(us(way), Relaxed) == NO_WAY {
+            self.metrics.connected(1);
+        }
         self.heard();
-        self.metrics.connected(1);
         self.look();
     }
 
     /// There is no connection any more: everything under way by it is lost.
-    pub(super) fn close(&self, state: State) {
-        let was_up = self.own_way_us.swap(NO_WAY, Relaxed) != NO_WAY;
-        self.line.close(state);
-        if was_up {
+    pub(super) fn close(&self, generation: u64, state: State) {
+        if self.line.close(generation, state) {
+            self.disconnected();
+            self.changed.notify_waiters();
+        }
+    }
+
+    fn disconnected(&self) {
+        if self.own_way_us.swap(NO_WAY, Relaxed) != NO_WAY {
             self.metrics.connected(-1);
         }
         self.look();
-        self.changed.notify_waiters();
+    }
+
+    /// Whether others of the pod are reached through it, or will be: one that was lost is not waited for.
+    pub(super) fn is_available(&self) -> bool {
+        match self.line.state() {
+            State::Up => true,
+            State::Connecting | State::Unwanted => !self.was_up.load(Relaxed),
+            State::Down => false,
+        }
     }
 
     /// It is asked through these where there is no connection of its own; the first so many share the requests. Without any,
@@ -279,12 +309,6 @@ impl Peer {
         self.may_be_reached.store(may_come, Relaxed);
         self.owners.store(owners.max(1), Relaxed);
         *self.through.write() = through;
-        self.look_through();
-    }
-
-    /// This one has no way to it any more.
-    fn lose(&self, through: NodeId) {
-        self.through.write().retain(|other| other.peer.member.id != through);
         self.look_through();
     }
 
@@ -299,8 +323,9 @@ impl Peer {
 
     /// Tells whoever waits where it can be asked now and could not, or the other way round.
     fn look(&self) {
+        let mut known = self.is_reached.lock();
         let is_reached = self.way_us() != NO_WAY;
-        if self.is_reached.swap(is_reached, Relaxed) != is_reached {
+        if std::mem::replace(&mut *known, is_reached) != is_reached {
             self.metrics.reached(if is_reached { 1 } else { -1 });
             self.changed.notify_waiters();
         }
@@ -318,10 +343,15 @@ impl Peer {
         if self.goes_itself(self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed)) {
             return self.ask_itself(request);
         }
-        let carrier = self.carrier().ok_or(PeerError::Unsent)?;
+        let Some(carrier) = self.carrier() else {
+            // Who passed on is gone: it is to be waited for, not asked again at once.
+            self.look_through();
+            return Err(PeerError::Unsent);
+        };
         let message = SignRequest { node: self.member.id.0.to_vec(), ..request.message };
+        let asked = self.ask_by(carrier, Outgoing { message, ..request })?;
         self.metrics.relayed();
-        self.ask_by(carrier, Outgoing { message, ..request })
+        Ok(asked)
     }
 
     /// The same by its own connection alone.
@@ -406,9 +436,9 @@ pub(super) struct Asked {
 
 impl Asked {
     /// The node of the pod that passes it on, where one does.
-    pub(super) fn through(&self) -> Option<&str> {
+    pub(super) fn through(&self) -> Option<&Member> {
         let is_passed_on = !Arc::ptr_eq(&self.carrier, &self.counted.peer);
-        is_passed_on.then_some(self.carrier.member.name.as_str())
+        is_passed_on.then_some(&self.carrier.member)
     }
 
     pub(super) async fn answered(mut self, patience: Duration) -> Answer {
@@ -420,9 +450,6 @@ impl Asked {
         let peer = &self.counted.peer;
         if matches!(done, Ok(_) | Err(PeerError::Answered(_))) {
             peer.heard();
-        }
-        if matches!(done, Err(PeerError::Unsent | PeerError::Lost)) && self.through().is_some() {
-            peer.lose(self.carrier.member.id);
         }
         // What a node could not do says nothing of how long it takes.
         let counts = match &done {

@@ -63,6 +63,8 @@ pub(super) struct Pod {
     shared: HashMap<NodeId, Shared>,
     /// What each of the others reaches, and how far that is from there.
     reaches: HashMap<NodeId, HashMap<NodeId, Duration>>,
+    /// Those of the others that pass nothing on.
+    silent: BTreeSet<NodeId>,
     /// What each of the others wants to reach through this node, and until when.
     asked: HashMap<NodeId, (BTreeSet<NodeId>, Instant)>,
 }
@@ -75,15 +77,15 @@ struct Shared {
     by_load: usize,
     spilled: usize,
     since: Instant,
-    /// Requests that were asked for until the last look, and when that was.
-    begun: u64,
+    /// Requests that were asked for until the last look, `None` before the first, and when that was.
+    begun: Option<u64>,
     looked: Instant,
     rate: f64,
 }
 
 impl Shared {
     fn wanted(&self) -> &[NodeId] {
-        &self.order[..(self.by_load + self.spilled).min(self.order.len())]
+        &self.order[..(self.by_load + self.spilled.min(SPILL_MAX)).min(self.order.len())]
     }
 }
 
@@ -102,7 +104,7 @@ impl Pod {
                 by_load: 1,
                 spilled: 0,
                 since: now,
-                begun: 0,
+                begun: None,
                 looked: now,
                 rate: 0.0,
             };
@@ -127,11 +129,12 @@ impl Pod {
         let nodes = self.available.len();
         let Some(shared) = self.shared.get_mut(&destination) else { return 0.0 };
         let past = now.saturating_duration_since(shared.looked).as_secs_f64();
-        if past >= LOOK_MIN_S {
-            let rate = begun.saturating_sub(shared.begun) as f64 / past;
+        if past >= LOOK_MIN_S || shared.begun.is_none() {
+            let new = shared.begun.map_or(0, |before| begun.saturating_sub(before));
+            let rate = new as f64 / past.max(LOOK_MIN_S);
             // Up at once, down slowly: owners that go and come would cost connections.
             shared.rate = rate.max(shared.rate * 0.9);
-            (shared.begun, shared.looked) = (begun, now);
+            (shared.begun, shared.looked) = (Some(begun), now);
         }
         let owners = shared.rate * nodes as f64 / most;
         shared.by_load = (owners.ceil() as usize).clamp(1, nodes.max(1));
@@ -157,7 +160,7 @@ impl Pod {
                 (shared.spilled, shared.since) = (0, now);
             } else if shared.wanted().iter().any(reaches) {
                 shared.since = now;
-            } else if shared.spilled < SPILL_MAX && now.saturating_duration_since(shared.since) > within {
+            } else if shared.spilled <= SPILL_MAX && now.saturating_duration_since(shared.since) > within {
                 shared.spilled += 1;
                 shared.since = now;
             }
@@ -167,7 +170,8 @@ impl Pod {
     /// What this node is to be connected to for its pod, and for those that ask it.
     pub(super) fn is_wanted_of(&self, own: NodeId, destination: NodeId) -> bool {
         let shared = self.shared.get(&destination);
-        shared.is_some_and(|shared| shared.wanted().contains(&own))
+        // What nobody of the pod reaches is tried by oneself.
+        shared.is_some_and(|shared| shared.wanted().contains(&own) || shared.spilled > SPILL_MAX)
             || self.asked.values().any(|(wanted, _)| wanted.contains(&destination))
     }
 
@@ -196,11 +200,29 @@ impl Pod {
 
     /// Whether one that nobody reaches may be reached soon by some of the pod.
     pub(super) fn may_reach(&self, destination: NodeId) -> bool {
-        self.shared.get(&destination).is_some_and(|shared| shared.spilled < SPILL_MAX)
+        self.shared.get(&destination).is_some_and(|shared| shared.spilled <= SPILL_MAX)
+    }
+
+    /// One of the others passes no requests on: one that was built before there were pods, or that does not see this node at its
+    /// site. Whether that is new.
+    pub(super) fn told_nothing(&mut self, node: NodeId) -> bool {
+        self.reaches.remove(&node);
+        self.silent.insert(node)
+    }
+
+    /// Whether one of the others said so.
+    pub(super) fn is_silent(&self, node: NodeId) -> bool {
+        self.silent.contains(&node)
+    }
+
+    /// One of the others has no way there any more. Whether that is new.
+    pub(super) fn lost(&mut self, through: NodeId, to: NodeId) -> bool {
+        self.reaches.get_mut(&through).is_some_and(|reached| reached.remove(&to).is_some())
     }
 
     /// One of the others said what it reaches. For which of them that is something new.
     pub(super) fn told(&mut self, node: NodeId, reached: HashMap<NodeId, Duration>) -> Vec<NodeId> {
+        self.silent.remove(&node);
         let before = self.reaches.insert(node, reached).unwrap_or_default();
         let now = &self.reaches[&node];
         let class = |way: &Duration| distance(us(*way));
@@ -225,6 +247,7 @@ impl Pod {
     /// Forgets who is not there any more, and what was not asked for again.
     pub(super) fn tidy(&mut self, is_there: impl Fn(&NodeId) -> bool, now: Instant) {
         self.reaches.retain(|node, _| is_there(node));
+        self.silent.retain(|node| is_there(node));
         self.asked.retain(|node, (_, until)| is_there(node) && *until > now);
     }
 }
@@ -311,7 +334,8 @@ mod tests {
         let (mut pod, at) = (Pod::default(), node(1_000));
         let mut now = Instant::now();
         pod.plan(nodes(0..8), nodes(1_000..1_004), now);
-        let mut begun = 0;
+        // What was asked before it was shared says nothing of now.
+        let mut begun = 10_000_000;
         let mut second = |pod: &mut Pod, requests: u64| {
             now += Duration::from_secs(1);
             begun += requests;
@@ -335,11 +359,14 @@ mod tests {
         let wanted = |pod: &Pod| pod.wanted(own).len() + usize::from(pod.is_wanted_of(own, at));
         pod.spill(own, nobody, LEASE, now);
         assert_eq!(wanted(&pod), 1);
-        for more in [2, 3, 3] {
+        let itself = pod.shared[&at].order[..3].contains(&own);
+        for more in [2, 3, if itself { 3 } else { 4 }] {
             now += LEASE * 2;
+            assert!(pod.may_reach(at));
             pod.spill(own, nobody, LEASE, now);
-            assert_eq!(wanted(&pod), more);
+            assert_eq!(wanted(&pod), more, "at last the own node itself");
         }
+        assert!(!pod.may_reach(at) && pod.is_wanted_of(own, at));
         // Whoever comes first of those that reach it.
         let order = pod.shared[&at].order.clone();
         for reaching in [2, 1] {
@@ -349,7 +376,7 @@ mod tests {
         pod.tidy(|node| *node != order[1], now);
         assert_eq!(pod.through(at).0.len(), 1);
         pod.spill(own, nobody, LEASE, now);
-        assert_eq!(wanted(&pod), 3, "the owner does not");
+        assert!(pod.is_wanted_of(own, at), "the owner does not");
         pod.told(order[0], HashMap::from([(at, Duration::from_millis(3))]));
         pod.spill(own, |_| order[0] == own, LEASE, now);
         assert_eq!(wanted(&pod), 1);

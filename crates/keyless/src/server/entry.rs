@@ -175,6 +175,8 @@ pub(super) struct Origin {
     pub(super) key: Option<KeyName>,
     /// What the client calls it.
     pub(super) request_id: Option<Box<str>>,
+    /// It is passed on for another node, whose tenant's limits it is held to there.
+    pub(super) is_relayed: bool,
 }
 
 /// What was passed on to other nodes: the span by which they know it, and who was asked.
@@ -203,6 +205,7 @@ pub(super) struct Entry {
     key: Option<KeyName>,
     request_id: Option<Box<str>>,
     passed: Option<Passed>,
+    is_relayed: bool,
     /// Its spans are sent to whoever collects them.
     is_exported: bool,
     open: bool,
@@ -213,8 +216,8 @@ impl Entry {
     pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, place: usize, origin: Origin) -> Self {
         let began = Instant::now();
         metrics.began(place);
-        let in_flight = tenant.began(began);
-        let Origin { span, trace, key, request_id } = origin;
+        let Origin { span, trace, key, request_id, is_relayed } = origin;
+        let in_flight = if is_relayed { 0 } else { tenant.began(began) };
         let is_exported = metrics.traces().wants(trace.as_ref());
         Self {
             metrics,
@@ -231,6 +234,7 @@ impl Entry {
             key,
             request_id,
             passed: None,
+            is_relayed,
             is_exported,
             open: true,
         }
@@ -238,6 +242,11 @@ impl Entry {
 
     pub(super) fn began(&self) -> Instant {
         self.began
+    }
+
+    /// Whether it is another node's, to be passed on.
+    pub(super) fn is_relayed(&self) -> bool {
+        self.is_relayed
     }
 
     pub(super) fn tenant(&self) -> &Arc<Tenant> {
@@ -332,7 +341,9 @@ impl Entry {
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
         self.metrics.ended(self.place, took);
-        self.tenant.ended(now, took);
+        if !self.is_relayed {
+            self.tenant.ended(now, took);
+        }
         let queued_us = self.queued.unwrap_or_default().as_micros() as u64;
         self.span
             .in_scope(|| tracing::debug!(took_us = took.as_micros() as u64, queued_us, "the request ended"));

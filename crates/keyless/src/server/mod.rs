@@ -6,6 +6,7 @@ mod door;
 mod entry;
 mod native;
 mod outbox;
+mod relays;
 mod replies;
 mod request;
 mod service;
@@ -34,12 +35,14 @@ use crate::routing::Router;
 use crate::stage::Stage;
 use crate::tenant::{Identity, TenantError, TenantOptions, Tenants};
 use door::{Door, accept_tcp, accept_unix};
+use relays::Relays;
 use socket::Bound;
 use tls::Configs;
 use work::{Caller, Octets};
 
 pub use door::HANDSHAKES_MAX;
 pub use native::CALLS_MAX;
+pub use relays::RELAYED_MAX;
 pub use service::{BATCH_MAX, INPUT_MAX, STREAM_MAX};
 pub use socket::Bound as BoundSocket;
 pub use tls::{TlsError, TlsOptions, mutual_tls};
@@ -153,6 +156,7 @@ struct Shared {
     metrics: Metrics,
     tickets: Option<TicketKeys>,
     elsewhere: Places,
+    relays: Relays,
     octets: Octets,
     tls: RwLock<Option<Presented>>,
     /// Towards other nodes.
@@ -235,6 +239,7 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         metrics,
         tickets,
         elsewhere: Places::default(),
+        relays: Relays::default(),
         octets: Octets::default(),
         tls: RwLock::new(None),
         nodes_tls: RwLock::new(None),

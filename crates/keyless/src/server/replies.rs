@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::entry::{Entry, Failure};
 use crate::native::code_name;
+use crate::routing::RelayError;
 
 /// How one request ended.
 pub(super) type Outcome = Result<Vec<u8>, Failure>;
@@ -229,6 +230,11 @@ impl Call {
     }
 
     fn give(&mut self, failure: Failure) {
+        // Whoever asks may go another way to the node that it is for.
+        let failure = match failure {
+            Failure::Stopping if self.entry.is_relayed() => Failure::Relay(RelayError::NoWay),
+            failure => failure,
+        };
         self.open = false;
         self.entry.failed(&failure, code_name(failure.grpc()));
         self.replies.push(self.id, Err(failure));

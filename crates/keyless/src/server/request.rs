@@ -83,7 +83,7 @@ fn origin(items: &Items<'_>, tenant: &str) -> Origin {
     let request_id = items.context.and_then(request_id);
     let span = tracing::enabled!(Level::DEBUG).then(|| span(items, tenant, request_id.as_deref()));
     let trace = items.trace.and_then(|trace| TraceParent::parse(std::str::from_utf8(trace).ok()?));
-    Origin { span, trace, key: items.ski.map(KeyName::Ski), request_id }
+    Origin { span, trace, key: items.ski.map(KeyName::Ski), request_id, is_relayed: false }
 }
 
 /// What a request is known by, for whoever looks (`--log keyless=debug`).

@@ -132,7 +132,8 @@ impl Keys {
         let trace = TraceParent::parse(&request.traceparent).or(given.trace);
         let span =
             tracing::enabled!(Level::DEBUG).then(|| span(tenant.name(), OPERATIONS[place].1, name, trace));
-        let origin = Origin { span, trace, key: name, request_id: None };
+        let is_relayed = self.client.is_node() && !request.node.is_empty();
+        let origin = Origin { span, trace, key: name, request_id: None, is_relayed };
         Entry::new(self.shared.metrics.clone(), tenant, place, origin)
     }
 
@@ -329,8 +330,9 @@ impl KeyService for Keys {
             node: node.0.to_vec(),
             round_trip_us: u64::try_from(way.as_micros()).unwrap_or(u64::MAX),
         };
+        let shares = reached.is_some();
         let ways = reached.unwrap_or_default().into_iter().map(way).collect();
-        Ok(Response::new(proto::PingReply { ways }))
+        Ok(Response::new(proto::PingReply { ways, shares }))
     }
 
     async fn seal(&self, request: Request<proto::SealRequest>) -> Result<Response<proto::SealReply>, Status> {
@@ -383,7 +385,9 @@ impl Answers {
                         self.inbox.take_back(id);
                     } else if self.inbox.expected() >= STREAM_MAX {
                         self.keys.shared.metrics.refused(Refusal::Stream);
-                        self.inbox.refuse(id, Failure::Overloaded(Refusal::Stream));
+                        let full = Failure::Overloaded(Refusal::Stream);
+                        let relayed = Failure::Relay(RelayError::Full);
+                        self.inbox.refuse(id, if request.node.is_empty() { full } else { relayed });
                     } else {
                         self.keys.begin(&mut self.inbox, id, request, &self.given);
                     }

@@ -16,10 +16,9 @@ use crate::destination::Way;
 use crate::key_set::KeyName;
 use crate::metrics::Refusal;
 use crate::native::code_name;
-use crate::native::proto::SignRequest;
-use crate::routing::{Asking, NodeId, RelayError};
+use crate::routing::Asking;
 use crate::stage::{Asker, Cost, Job, StageError};
-use crate::tenant::{Counted, Identity, Tenant};
+use crate::tenant::{Counted, Tenant};
 use crate::wire::opcode;
 
 /// Requests to keys elsewhere that may be under way, over all keys and connections: 2 KB each.
@@ -28,7 +27,7 @@ pub const ELSEWHERE_MAX: usize = 16_384;
 /// Octets of long messages to be signed that may wait, over all requests: a thousand of the longest. Of one tenant half.
 const OCTETS_MAX: usize = 64 << 20;
 /// No digest has more octets. What is no longer is bounded by the places there are.
-const DIGEST_MAX: usize = 64;
+pub(super) const DIGEST_MAX: usize = 64;
 /// A message of so many octets is no light work, whatever the key: hashing it takes longer than signing.
 const LONG: usize = 4_096;
 
@@ -47,7 +46,7 @@ pub(super) struct Held(
 );
 
 impl Octets {
-    fn take(&self, count: usize, tenant: &Tenant) -> Option<Held> {
+    pub(super) fn take(&self, count: usize, tenant: &Tenant) -> Option<Held> {
         let of_tenant = tenant.octets(count, OCTETS_MAX / 2)?;
         // Given back when dropped, also right now.
         let held = Held(Arc::clone(&self.0), count, of_tenant);
@@ -273,55 +272,6 @@ impl Shared {
         }
         caller.entry_mut().queue(None);
         self.ask_elsewhere(caller, key, Wanted::Decryption, input, deadline);
-    }
-
-    /// Passes a request of another node of this site on to the node that it is for. The tenant's share counts at both, and not
-    /// here; what it may have under way to one node does.
-    pub(super) fn relay(
-        self: &Arc<Self>,
-        mut call: Call,
-        identity: &Identity,
-        node: NodeId,
-        request: SignRequest,
-        due: Option<Instant>,
-    ) {
-        let router = self.router().filter(|router| router.neighbour(identity).is_some()).cloned();
-        let Some(router) = router else { return call.fail(Failure::UnknownKey) };
-        let deadline = due.unwrap_or_else(|| call.entry.began() + self.options.deadline);
-        let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
-            return call.fail(Failure::Relay(RelayError::Full));
-        };
-        let counted = self.metrics.elsewhere();
-        call.entry.queue(None);
-        self.tracker.spawn(async move {
-            let _live = telemetry::tasks::guard("keyless-relay");
-            let _places = (of_all, counted);
-            call.entry.taken();
-            let gone = call.wanted();
-            let (trace, hops) = call.entry.passed_on();
-            let tenant = Arc::clone(call.entry.tenant());
-            let most = tenant.of_node_max();
-            let asking = Asking {
-                tenant: tenant.name(),
-                most,
-                trace: Some(trace),
-                hops: Some(&hops),
-                policy: &request.policy,
-                deadline,
-            };
-            let message = SignRequest { node: Vec::new(), traceparent: trace.to_string(), ..request.clone() };
-            let relaying = router.relay(node, message, &asking);
-            let done = tokio::select! {
-                biased;
-                () = gone.gone() => None,
-                done = relaying => Some(done),
-            };
-            match done {
-                Some(Ok(signature)) => call.done(signature),
-                Some(Err(error)) => call.fail(Failure::Relay(error)),
-                None => {}
-            }
-        });
     }
 
     /// By a key that somebody else holds: a task of its own, for it waits.
