@@ -111,9 +111,9 @@ impl Links {
         self.site.as_ref().is_some_and(|site| *site == member.site)
     }
 
-    /// Where the own node is, as the control plane states it.
-    pub(super) fn set_site(&mut self, site: Option<String>) {
-        self.site = site;
+    /// Where the own node is, as the control plane stated it last.
+    pub(super) fn set_site(&mut self, site: String) {
+        self.site = Some(site);
     }
 
     /// Links those that these holders want, now and with each change of the members. Connections are settled by [`Self::share`].
@@ -518,7 +518,7 @@ mod tests {
             let members: HashMap<_, _> = here.chain(far).map(|member| (member.id, member)).collect();
             let options = RouterOptions { shared_from, ..RouterOptions::default() };
             let mut links = Links::new(member(0, 0).id, &options);
-            links.set_site(Some("here".to_owned()));
+            links.set_site("here".to_owned());
             let holders = Arc::new(Holders::default());
             let mut place = Self { links, members, holders, now: Instant::now() };
             place.hold(destinations);

@@ -224,7 +224,9 @@ impl Router {
         let own = members.remove(&inner.own);
         let mut links = inner.links.lock();
         let changed = difference(&inner.members.read(), &members);
-        links.set_site(own.map(|own| own.site));
+        if let Some(own) = own {
+            links.set_site(own.site);
+        }
         links.renew(&members, &changed, self);
         *inner.members.write() = members;
         drop(links);

@@ -22,10 +22,15 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with("")
+    }
+
+    /// What more is configured, for the nodes too.
+    fn with(more: &str) -> Self {
         let mut network = Network::new().unwrap();
         let core = network.site().unwrap();
-        let configuration = "[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n";
-        let house = core.within(|| Ok(House::up_at(core.address, configuration))).unwrap();
+        let configuration = format!("[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n{more}");
+        let house = core.within(|| Ok(House::up_at(core.address, &configuration))).unwrap();
         Self { network, runtime: Runtime::new().unwrap(), core, house }
     }
 
@@ -54,11 +59,14 @@ impl World {
 
     /// How many keys the node opens itself.
     fn own(&self, place: &Site, node: &Node) -> Option<f64> {
+        self.figure(place, node, "bulla_lifecycle_key_node_sealed_keys{how=\"own\"}")
+    }
+
+    fn figure(&self, place: &Site, node: &Node, name: &str) -> Option<f64> {
         let mut curl = std::process::Command::new("curl");
         curl.args(["-sS", "--max-time", "10", &format!("{}/metrics", node.figures)]);
         let figures = place.within(|| Ok(stdout(&run(&mut curl)))).unwrap();
-        let line = "bulla_lifecycle_key_node_sealed_keys{how=\"own\"} ";
-        figures.lines().find_map(|text| text.strip_prefix(line)?.parse().ok())
+        figures.lines().find_map(|text| text.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 }
 
@@ -114,5 +122,43 @@ fn keys_follow_the_attributes_of_sites_and_nodes_that_come_and_go() {
              changed back; a way that was a hole is used again after {back:.1?}; a node whose site went dark is asked no more after {gone:.1?}; \
              one that joined (in {joined:.1?}) is used from far away after {usable:.1?}"
         );
+    });
+}
+
+/// Two nodes of one site have one connection to another site between them, and its owner's end costs the other no signature.
+#[test]
+fn nodes_of_a_site_share_the_connection_to_another() {
+    alone(|| {
+        let mut world = World::with("[keys.node]\nshared_from = 0\n");
+        world.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
+        world.does(&["site", "create", "newyork", "--attribute", "region=NA"]);
+        let (frankfurt, _fra, _) = world.node("frankfurt", "fra-1", 20 * MS);
+        let mut newyork = ["nyc-1", "nyc-2"].map(|name| (name, world.node("newyork", name, 90 * MS)));
+        for (_, (place, _, _)) in &newyork {
+            world.network.set(&frankfurt, place, Way::round_trip(80 * MS));
+        }
+        make_key(&world.house, "shop");
+        world.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
+        let key = world.house.path("shop.key").display().to_string();
+        world.does(&["key", "seal", "--policy", "europe", "--key", &key]);
+        let figure = |world: &World, at: usize, name: &str| {
+            let (_, (place, node, _)) = &newyork[at];
+            world.figure(place, node, name).unwrap_or_default()
+        };
+        let connections =
+            |world: &World, at| figure(world, at, "bulla_keyless_site_connections{site=\"frankfurt\"}");
+        newyork.iter().for_each(|(_, (_, _, client))| drop(world.until_signs(client, true)));
+        // Before each knew of the other it had one of its own.
+        world.house.until("one is left", || connections(&world, 0) + connections(&world, 1) == 1.0);
+        let owner = usize::from(connections(&world, 0) == 0.0);
+        newyork
+            .iter()
+            .for_each(|(_, (_, _, client))| signs(&world.house, &world.runtime, client, "shop").unwrap());
+        assert!(figure(&world, owner, "bulla_keyless_relayed_requests_total") >= 1.0);
+        newyork[owner].1.1.kill();
+        let began = Instant::now();
+        let (name, (_, _, client)) = &newyork[1 - owner];
+        signs(&world.house, &world.runtime, client, "shop").unwrap();
+        println!("{name} signs {:.1?} after the owner's end", began.elapsed());
     });
 }
