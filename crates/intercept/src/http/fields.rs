@@ -45,9 +45,24 @@ pub(crate) fn authority_of<B>(request: &Request<B>) -> Result<(HeaderValue, Leaf
     if authority.as_str().contains('@') {
         return Err("a host is named without a user");
     }
-    let name = LeafName::parse(authority.host()).map_err(|_| UNREADABLE)?;
-    let value = HeaderValue::try_from(authority.as_str()).map_err(|_| UNREADABLE)?;
-    Ok((value, name))
+    let host = authority.host();
+    let name = LeafName::parse(host).map_err(|_| UNREADABLE)?;
+    let value = match port_of(&authority)? {
+        Some(port) => HeaderValue::try_from(format!("{host}:{port}")),
+        None => HeaderValue::try_from(host),
+    };
+    Ok((value.map_err(|_| UNREADABLE)?, name))
+}
+
+/// What stands behind the host, which the library takes as it comes: nothing, or a colon and a port (RFC 3986 section 3.2.3, but
+/// that no port is empty).
+fn port_of(authority: &Authority) -> Result<Option<u16>, &'static str> {
+    let behind = authority.as_str().strip_prefix(authority.host()).unwrap_or(authority.as_str());
+    if behind.is_empty() {
+        return Ok(None);
+    }
+    let port = behind.strip_prefix(':').filter(|port| port.bytes().all(|octet| octet.is_ascii_digit()));
+    port.and_then(|port| port.parse().ok()).map(Some).ok_or("behind the host is no port")
 }
 
 /// Puts the request into the form that the origin's protocol has.
@@ -123,5 +138,58 @@ pub(crate) fn clean(headers: &mut HeaderMap) {
         if trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(uri: &str, host: Option<&str>) -> Result<(String, String), &'static str> {
+        let mut request = Request::get(uri);
+        if let Some(host) = host {
+            request = request.header(HOST, host);
+        }
+        let (value, name) = authority_of(&request.body(()).unwrap())?;
+        Ok((value.to_str().unwrap().to_owned(), name.to_string()))
+    }
+
+    #[test]
+    fn what_is_passed_on_for_a_host_is_a_name_and_a_port() {
+        for (said, value, name) in [
+            ("a.example", "a.example", "a.example"),
+            ("A.Example.:8443", "A.Example.:8443", "a.example"),
+            ("a.example:080", "a.example:80", "a.example"),
+            ("a.example:65535", "a.example:65535", "a.example"),
+            ("[::1]", "[::1]", "::1"),
+            ("[::1]:443", "[::1]:443", "::1"),
+            ("127.0.0.1:443", "127.0.0.1:443", "127.0.0.1"),
+        ] {
+            let wanted = Ok((value.to_owned(), name.to_owned()));
+            assert_eq!(asked("/", Some(said)), wanted, "{said}");
+            assert_eq!(asked(&format!("https://{said}/"), Some("other")), wanted, "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_neither_is_not_passed_on() {
+        for said in [
+            "a.example:x,b.example",
+            "a.example:",
+            "a.example:99999",
+            "a.example:+80",
+            "a.example:80:80",
+            "a.example:80,b.example",
+            "[::1]b",
+            "[::1]b:80",
+            "[::1]:",
+            "a@b.example",
+            "",
+        ] {
+            assert!(asked("/", Some(said)).is_err(), "{said}");
+            let Ok(uri) = format!("https://{said}/").parse::<Uri>() else { continue };
+            assert!(asked(&uri.to_string(), None).is_err(), "{said}");
+        }
+        assert!(asked("/", None).is_err());
     }
 }

@@ -142,6 +142,10 @@ fn a_connection_is_for_its_name() {
         ("b.example", "421"),
         ("127.0.0.1", "421"),
         ("a.example@b", "400"),
+        ("a.example:x,b.example", "400"),
+        ("a.example:", "400"),
+        ("a.example:99999", "400"),
+        ("[::1]b", "400"),
         ("", "400"),
         ("a b", "400"),
     ] {
@@ -161,7 +165,13 @@ fn a_connection_is_for_its_name() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {wanted} ")), "{request}: {answer}");
     }
     // Who named nobody.
-    for (host, wanted) in [("127.0.0.1", "200"), ("a.example", "200"), ("c.a.example", "421")] {
+    for (host, wanted) in [
+        ("127.0.0.1", "200"),
+        ("a.example", "200"),
+        ("c.a.example", "421"),
+        ("a.example:x,b.example", "400"),
+        ("[::1]b", "400"),
+    ] {
         let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         let said = world.s_client(&edge, "-noservername", &request);
         assert!(said.contains(&format!("HTTP/1.1 {wanted} ")), "{host}: {said}");
