@@ -19,7 +19,7 @@ use super::routes::HttpRoute;
 use super::sites::Site;
 use crate::doors::Doors;
 use crate::http::asked::Asked;
-use crate::http::fields::{address, authority_of, clean, take_upgrade};
+use crate::http::fields::{Upgrades, address, authority_of, clean, take_upgrade};
 use crate::http::page::{self, Body, misdirected_page};
 use crate::http::serve::{Served, Serving};
 use crate::http::stall::Upload;
@@ -190,13 +190,14 @@ impl Connection {
         sight: &mut Option<Box<Sight>>,
     ) -> Response<Body> {
         let Place { route, authority } = place;
-        let upgrade = take_upgrade(request.headers());
+        let upgrade = take_upgrade(request.headers(), Upgrades::Websocket);
         // What belongs to the client's connection stays with us.
         clean(request.headers_mut());
         forwarded::tell(request.headers_mut(), self.client.ip(), authority, self.is_trusted);
         let version = request.version();
-        let client = upgrade.is_some().then(|| Upgrading {
+        let client = upgrade.clone().map(|asked| Upgrading {
             client: hyper::upgrade::on(&mut request),
+            asked,
             websocket,
             tunnels: &self.tunnels,
             version,
@@ -237,7 +238,7 @@ impl Connection {
         }
         let mut sight = sight.take();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client) = client else {
+            let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
                 self.shared.metrics.upstream_error("http_protocol_error");
                 return page::changed_unasked();
             };

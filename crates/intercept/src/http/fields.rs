@@ -13,6 +13,8 @@ use super::target::Origin;
 use crate::mint::LeafName;
 use crate::proxy::requests::RequestBody;
 
+const WEBSOCKET: &str = "websocket";
+
 /// Those of a connection alone, beside what `Connection` names.
 const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("http2-settings"),
@@ -104,15 +106,56 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// The protocol a client wants to change to (RFC 9110 section 7.8); not HTTP/2, whose requests would not be seen.
-pub(crate) fn take_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let wanted = headers.get(UPGRADE).filter(|wanted| !wanted.as_bytes().eq_ignore_ascii_case(b"h2c"))?;
-    named_by_connection(headers).any(|name| name.eq_ignore_ascii_case("upgrade")).then(|| wanted.clone())
+/// Which protocols a client may change to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Upgrades {
+    /// WebSockets alone.
+    Websocket,
+    /// Whatever does not hide requests from who looks at them.
+    NotHttp,
+}
+
+impl Upgrades {
+    /// Whether a protocol, which may be said with a version (RFC 9110 section 7.8), is one.
+    fn has(self, protocol: &str) -> bool {
+        let is_one_of = |names: &[&str]| {
+            let name = protocol.split('/').next().unwrap_or_default().trim();
+            names.iter().any(|one| one.eq_ignore_ascii_case(name))
+        };
+        match self {
+            Self::Websocket => protocol.eq_ignore_ascii_case(WEBSOCKET),
+            Self::NotHttp => !is_one_of(&["h2c", "h2", "http", "tls"]),
+        }
+    }
+}
+
+/// The protocols a client wants to change to (RFC 9110 section 7.8), of those it may.
+pub(crate) fn take_upgrade(headers: &HeaderMap, may: Upgrades) -> Option<HeaderValue> {
+    if !named_by_connection(headers).any(|name| name.eq_ignore_ascii_case("upgrade")) {
+        return None;
+    }
+    let mut wanted: Vec<&str> = listed(headers, &UPGRADE).filter(|one| may.has(one)).collect();
+    if may == Upgrades::Websocket {
+        wanted.truncate(1);
+    }
+    if wanted.is_empty() { None } else { HeaderValue::try_from(wanted.join(", ")).ok() }
+}
+
+/// Whether who answers changes to nothing but what was `asked` for.
+pub(crate) fn changes_as_asked(answer: &HeaderMap, asked: &HeaderValue) -> bool {
+    let asked = asked.to_str().unwrap_or_default();
+    let is_asked = |one: &str| asked.split(',').any(|asked| asked.trim().eq_ignore_ascii_case(one));
+    listed(answer, &UPGRADE).next().is_some() && listed(answer, &UPGRADE).all(is_asked)
 }
 
 fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let all = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
-    all.flat_map(|value| value.split(',').map(str::trim))
+    listed(headers, &CONNECTION)
+}
+
+/// What all lines of a field list (RFC 9110 section 5.6.1), empty elements aside.
+fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let all = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(',').map(str::trim)).filter(|one| !one.is_empty())
 }
 
 /// Takes out what is of one connection alone. `TE: trailers` stays, as both sides pass trailers on.
@@ -168,6 +211,58 @@ mod tests {
             let wanted = Ok((value.to_owned(), name.to_owned()));
             assert_eq!(asked("/", Some(said)), wanted, "{said}");
             assert_eq!(asked(&format!("https://{said}/"), Some("other")), wanted, "{said}");
+        }
+    }
+
+    fn upgrades(lines: &[&'static str]) -> HeaderMap {
+        let lines = lines.iter().map(|line| (UPGRADE, HeaderValue::from_static(line)));
+        lines.chain([(CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"))]).collect()
+    }
+
+    #[test]
+    fn nobody_changes_to_http_whose_requests_are_not_seen() {
+        for (lines, websocket, any) in [
+            (&["websocket"][..], Some("websocket"), Some("websocket")),
+            (&["WebSocket"], Some("WebSocket"), Some("WebSocket")),
+            (&["websocket, h2c"], Some("websocket"), Some("websocket")),
+            (&["h2c,websocket"], Some("websocket"), Some("websocket")),
+            (&["websocket", "h2c"], Some("websocket"), Some("websocket")),
+            (&["websocket, websocket"], Some("websocket"), Some("websocket, websocket")),
+            (&["h2c"], None, None),
+            (&["H2C,"], None, None),
+            (&[",h2c"], None, None),
+            (&["h2c", "h2c"], None, None),
+            (&["h2c, h2"], None, None),
+            (&["TLS/1.0, HTTP/2.0"], None, None),
+            (&["tls/1.2 , http/1.1"], None, None),
+            (&["IRC/6.9, tcp"], None, Some("IRC/6.9, tcp")),
+            (&["websocket/13"], None, Some("websocket/13")),
+            (&[""], None, None),
+            (&[], None, None),
+        ] {
+            let headers = upgrades(lines);
+            let of = |may| take_upgrade(&headers, may).map(|value| value.to_str().unwrap().to_owned());
+            assert_eq!(of(Upgrades::Websocket).as_deref(), websocket, "{lines:?}");
+            assert_eq!(of(Upgrades::NotHttp).as_deref(), any, "{lines:?}");
+        }
+        let mut unnamed = upgrades(&["websocket"]);
+        unnamed.remove(CONNECTION);
+        assert_eq!(take_upgrade(&unnamed, Upgrades::Websocket), None, "Connection names it");
+    }
+
+    #[test]
+    fn an_upstream_changes_to_what_it_was_asked_for() {
+        let asked = HeaderValue::from_static("websocket, tcp");
+        for (lines, is_asked) in [
+            (&["WebSocket"][..], true),
+            (&["tcp"], true),
+            (&["h2c"], false),
+            (&["websocket, h2c"], false),
+            (&["websocket", "h2c"], false),
+            (&[""], false),
+            (&[], false),
+        ] {
+            assert_eq!(changes_as_asked(&upgrades(lines), &asked), is_asked, "{lines:?}");
         }
     }
 

@@ -16,7 +16,7 @@ use super::page::{self, Body};
 use super::requests::{Injected, Judged, Place, RequestBody, RuleSet, Sight, counted, redact, was_taken};
 use super::way::Way;
 use crate::http::asked::Asked;
-use crate::http::fields::{address, authority_of, clean, take_upgrade};
+use crate::http::fields::{Upgrades, address, authority_of, clean, take_upgrade};
 use crate::http::page::misdirected_page;
 use crate::http::stall::Upload;
 use crate::http::target::Origin;
@@ -61,7 +61,7 @@ impl Proxy {
             Ok((_, host)) if self.is_misdirected(way, &host, &rules) => misdirected_page(&host),
             Ok((_, host)) if !self.permits_beside(way, &host).await => misdirected_page(&host),
             Ok((authority, host)) => {
-                let upgrade = take_upgrade(request.headers());
+                let upgrade = take_upgrade(request.headers(), Upgrades::NotHttp);
                 // Before the request is judged and sent: what belongs to the client's connection stays with us.
                 clean(request.headers_mut());
                 match rules.requests.judge(&mut request, way, &host) {
@@ -120,8 +120,9 @@ impl Proxy {
                 return answer;
             }
         }
-        let client = upgrade.is_some().then(|| Upgrading {
+        let client = upgrade.clone().map(|asked| Upgrading {
             client: hyper::upgrade::on(&mut request),
+            asked,
             websocket,
             tunnels,
             version: request.version(),
@@ -188,7 +189,7 @@ impl Proxy {
             sight.decide(judged.records_answer(response.headers()));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client) = client else {
+            let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
                 return page::changed_unasked();
             };
             let upstream = hyper::upgrade::on(&mut response);

@@ -119,6 +119,18 @@ fn fields_of_one_connection_stay_on_it() {
         assert!(field(&head, name).is_empty(), "{name}: {head}");
     }
     assert_eq!(field(&head, "TE"), ["trailers"]);
+    // With Upgrade named by Connection too, who would speak what nobody looks at is not asked to.
+    for lines in ["h2c", "h2c,", "h2c\r\nUpgrade: TLS/1.0", "HTTP/2.0, tcp"] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: {lines}\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+        );
+        assert!(exchange(&mut tls, &request).starts_with("HTTP/1.1 200 "), "{lines}");
+        let head = upstream.heard().pop().unwrap();
+        assert!(
+            field(&head, "Upgrade").is_empty() && field(&head, "Connection").is_empty(),
+            "{lines}: {head}"
+        );
+    }
     // Answers before the last one are the upstream's connection's concern.
     let answer = ask(&mut tls, "GET /hints HTTP/1.1\r\nHost: a.example\r\n\r\n", "hello");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
