@@ -73,7 +73,7 @@ pub struct Options {
     pub idle: Duration,
     /// For a request's head, from its first octet or from the end of the one before.
     pub head_timeout: Duration,
-    /// For the head of an upstream's answer, from when the request was sent.
+    /// For the head of an upstream's answer, from when the request was sent, or while nothing of it is taken.
     pub response_timeout: Duration,
     /// Connections at once that requests are sent on, those that wait for the next one included.
     pub upstream_connections_max: usize,

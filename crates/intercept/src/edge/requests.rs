@@ -23,7 +23,7 @@ use crate::http::fields::{Upgrades, address, authority_of, clean, take_upgrade};
 use crate::http::page::{self, Body, misdirected_page};
 use crate::http::serve::{Served, Serving};
 use crate::http::stall::Upload;
-use crate::http::unanswered::{reason_of, stalled};
+use crate::http::unanswered::{reason_of, unread};
 use crate::http::upgrade::{Upgrading, ask_for};
 use crate::http::upstream::{Kept, Relayed, Upstreams};
 use crate::http::websocket::Websocket;
@@ -213,8 +213,10 @@ impl Connection {
             |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
         match self.shared.requesting.upstreams.send(origin, request, prepare).await {
             Ok(response) => self.passed_on(response.map(|body| body.beside(&uploading)), client, sight),
-            Err(_) if uploading.has_stalled() => stalled(version),
             Err(error) => {
+                if let Some(told) = unread(&uploading, version) {
+                    return told;
+                }
                 let (status, reason) = reason_of(&error);
                 self.shared.metrics.upstream_error(reason);
                 tracing::info!(upstream = %origin.target, %error, "no answer of an upstream");

@@ -6,16 +6,21 @@ use outbound::dial::DialError;
 use outbound::resolve::ResolveError;
 
 use super::page::{self, Body};
+use super::stall::Uploading;
 use super::upstream::{NoAnswer, NoConnection, NoParent};
 
-/// Of a client that began a request and did not go on.
-pub(crate) fn stalled(version: Version) -> Response<Body> {
-    let detail = "nothing more came of the request's body";
-    let mut response = page::problem(StatusCode::REQUEST_TIMEOUT, "http_request_error", detail);
+/// Where it is the client's own fault: nothing more came of its body, or what is none.
+pub(crate) fn unread(body: &Uploading, version: Version) -> Option<Response<Body>> {
+    let (status, detail) = match (body.has_stalled(), body.is_broken()) {
+        (true, _) => (StatusCode::REQUEST_TIMEOUT, "nothing more came of the request's body"),
+        (false, true) => (StatusCode::BAD_REQUEST, "the request's body cannot be read, or broke off"),
+        (false, false) => return None,
+    };
+    let mut response = page::problem(status, "http_request_error", detail);
     if version < Version::HTTP_2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response
+    Some(response)
 }
 
 /// What its client is told.

@@ -20,7 +20,7 @@ use crate::http::fields::{Upgrades, address, authority_of, clean, take_upgrade};
 use crate::http::page::misdirected_page;
 use crate::http::stall::Upload;
 use crate::http::target::Origin;
-use crate::http::unanswered::{stalled, unanswered};
+use crate::http::unanswered::{unanswered, unread};
 use crate::http::upgrade::{Upgrading, ask_for};
 use crate::http::upstream::{Kept, Relayed};
 use crate::http::websocket::Websocket;
@@ -161,8 +161,10 @@ impl Proxy {
                 redact(&mut response, &injected);
                 self.passed_on(response, client, judged, sight, injected)
             }
-            Err(_) if uploading.has_stalled() => stalled(version),
             Err(error) => {
+                if let Some(told) = unread(&uploading, version) {
+                    return told;
+                }
                 tracing::debug!(target = %origin.target, %error, "no answer of an upstream");
                 unanswered(&error)
             }

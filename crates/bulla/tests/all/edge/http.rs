@@ -230,11 +230,27 @@ fn nothing_is_smuggled() {
             heard.len() <= 1 && !heard.iter().any(|head| head.contains("/hidden")),
             "{fields}: {heard:?}, {answer}"
         );
+        // Whoever hears it first, it is the client's fault.
+        let is_refused = answer.starts_with("HTTP/1.1 400 ");
+        assert!(
+            is_refused || answer.starts_with("HTTP/1.1 200 ") && !body.starts_with("0x"),
+            "{fields}: {answer}"
+        );
         if let Some(head) = heard.first() {
             let (length, chunks) = (field(head, "Content-Length"), field(head, "Transfer-Encoding"));
             assert!(length.len() + chunks.len() <= 1, "one way to tell where it ends: {head}");
         }
     }
+    // Nor one that breaks off.
+    let mut tls = world.connect(&edge, "a.example");
+    let _ = tls.write_all(b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhalf");
+    drop(tls);
+    let answered =
+        |class: &str| sum(&edge.figures(), "bulla_intercept_edge_request_duration_seconds_count", class);
+    let before = answered("4xx");
+    until("it is answered", || answered("4xx") > before || answered("5xx") > 0.0);
+    assert_eq!(answered("5xx"), 0.0);
+    assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", ""), 0.0);
     assert!(world.curl(&edge, "a.example", &[]).contains("GET / "), "and it goes on");
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct PoolOptions {
     pub(crate) idle_life: Duration,
     /// For an address, connection and handshake.
     pub(crate) connect_timeout: Duration,
-    /// For the head of an answer, from when the request was sent.
+    /// For the head of an answer, from when the request was sent, or while nothing of the request is taken.
     pub(crate) response_timeout: Duration,
     /// A body of which nothing came, before it is cut off.
     pub(crate) idle: Duration,
@@ -332,21 +332,34 @@ impl Upstreams {
         let Ready { sender, stream, .. } = ready;
         let (sent, back) = match sender {
             Sender::Http1(mut sender) => {
-                let sent =
-                    tokio::time::timeout(self.0.response_timeout, sender.try_send_request(request)).await;
+                let sent = self.in_time(request, |request| sender.try_send_request(request)).await;
                 (sent, Some(GiveBack { pool: self.clone(), origin: Arc::clone(origin), sender }))
             }
             Sender::Http2(Http2 { mut sender, .. }) => {
-                (tokio::time::timeout(self.0.response_timeout, sender.try_send_request(request)).await, None)
+                (self.in_time(request, |request| sender.try_send_request(request)).await, None)
             }
         };
-        match sent.map_err(|_| NoAnswer::Late)? {
+        match sent? {
             Ok(response) => {
                 let asked_for = authenticates_connection(response.headers().get_all(WWW_AUTHENTICATE));
                 let back = back.filter(|_| !is_of_one && !asked_for);
                 Ok(Ok(response.map(|body| Relayed::new(body, back, stream, self.0.idle_body))))
             }
             Err(error) => unsent_or_broken(error).map(Err),
+        }
+    }
+
+    /// What `send` comes to, unless the upstream takes too long over it.
+    async fn in_time<F: Future>(
+        &self,
+        request: Request<RequestBody>,
+        send: impl FnOnce(Request<RequestBody>) -> F,
+    ) -> Result<F::Output, NoAnswer> {
+        let awaited = request.body().awaited();
+        tokio::select! {
+            biased;
+            sent = send(request) => Ok(sent),
+            () = awaited.late(self.0.response_timeout) => Err(NoAnswer::Late),
         }
     }
 

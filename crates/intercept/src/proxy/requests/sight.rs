@@ -22,7 +22,7 @@ use super::har::{Exchange, Kept};
 use super::inject::{Injected, REDACTED};
 use super::needles::Needles;
 use crate::http::asked::Asked;
-use crate::http::stall::Upload;
+use crate::http::stall::{Awaited, Upload};
 use crate::relay::{Count, Counted};
 
 /// Octets of a method in what is left behind: it is for the client to choose, and may be as long as a head.
@@ -259,6 +259,11 @@ impl RequestBody {
     pub(crate) fn new(body: Asked, tee: Option<Arc<Tee>>, upload: Upload) -> Self {
         Self { body, tee, upload }
     }
+
+    /// The wait for the answer, from now on.
+    pub(crate) fn awaited(&self) -> Awaited {
+        self.upload.awaited()
+    }
 }
 
 impl Body for RequestBody {
@@ -274,7 +279,10 @@ impl Body for RequestBody {
             self.body.give_up();
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         };
-        self.upload.over();
+        match &frame {
+            Some(Err(_)) => self.upload.broke(),
+            _ => self.upload.over(),
+        }
         if let (Some(tee), Some(Ok(frame))) = (&self.tee, &frame)
             && let Some(data) = frame.data_ref()
         {
