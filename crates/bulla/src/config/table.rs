@@ -383,6 +383,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
         Kind::Number,
         "connections to upstreams that requests are sent on, those that are kept included",
     ),
+    (
+        "edge.upstream_per_host_max",
+        Kind::Number,
+        "of those, to one upstream; 0: half of them where requests go to several, else all",
+    ),
     ("edge.upstream_idle_max", Kind::Number, "of those, such as are kept for the next request"),
     ("edge.upstream_idle_s", Kind::Number, "how long one is kept"),
     (

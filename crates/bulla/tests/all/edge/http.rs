@@ -357,6 +357,26 @@ fn a_client_is_told_why_there_is_no_answer() {
 }
 
 #[test]
+fn an_upstream_leaves_places_to_the_others() {
+    let (slow, other) = (Telling::start(), Telling::start());
+    let more = format!(
+        "upstream_connections_max = 2\n[[edge.routes]]\nnames = [\"b.example\"]\nupstream = \"{}\"\n",
+        other.address
+    );
+    let (world, edge) = world(&slow.address, &more);
+    let chat = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let mut first = world.connect(&edge, "a.example");
+    assert!(ask(&mut first, chat, "\r\n\r\n").starts_with("HTTP/1.1 101 "));
+    let mut second = world.connect(&edge, "a.example");
+    assert!(ask(&mut second, chat, "\r\n\r\n").starts_with("HTTP/1.1 503 "), "it has half of them");
+    assert!(world.curl(&edge, "b.example", &[]).starts_with("GET / "), "the others are others'");
+    // Of one upstream all are its own, once the routes say so.
+    world.put("edge.toml", format!("[edge]\nmode = \"http\"\nupstream = \"{}\"\n", slow.address).as_bytes());
+    edge.signal("HUP");
+    until("all places are its own", || world.curl(&edge, "a.example", &[]).starts_with("GET / "));
+}
+
+#[test]
 fn bodies_of_any_size_pass_both_ways() {
     const SIZE: usize = 24 << 20;
     let upstream = Telling::start();

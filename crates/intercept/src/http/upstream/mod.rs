@@ -245,6 +245,11 @@ impl Upstreams {
         origin.server.is_some() && self.0.dialler.verifies(origin)
     }
 
+    /// As many connections to a host from now on.
+    pub(crate) fn limit_per_host(&self, most: usize) {
+        self.0.dialler.limit_per_host(most);
+    }
+
     /// Whether the proxy itself is at the other end of a connection that was accepted here.
     pub(crate) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
         self.0.dialler.made(from, to)
