@@ -208,7 +208,7 @@ impl Connection {
         let origin = route.origin(upgrade.is_some());
         let (upload, uploading) = Upload::within(self.shared.idle);
         let tee = sight.as_ref().map(|sight| sight.up());
-        let request = request.map(|body| RequestBody::new(body, tee, upload));
+        let request = request.map(|body| RequestBody::new(body, tee, upload, forwarded::clean_trailers));
         let prepare =
             |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
         match self.shared.requesting.upstreams.send(origin, request, prepare).await {

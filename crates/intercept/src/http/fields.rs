@@ -158,6 +158,14 @@ fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
     all.flat_map(|value| value.split(',').map(str::trim)).filter(|one| !one.is_empty())
 }
 
+/// Takes out of trailers what is not passed on in a head either, and what would say there whom a message is for or where it ends
+/// (RFC 9110 section 6.5.1).
+pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
+    for name in HOP_BY_HOP.iter().chain(&[CONTENT_LENGTH, HOST, TE]) {
+        trailers.remove(name);
+    }
+}
+
 /// Takes out what is of one connection alone. `TE: trailers` stays, as both sides pass trailers on.
 pub(crate) fn clean(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {

@@ -16,7 +16,7 @@ use super::page::{self, Body};
 use super::requests::{Injected, Judged, Place, RequestBody, RuleSet, Sight, counted, redact, was_taken};
 use super::way::Way;
 use crate::http::asked::Asked;
-use crate::http::fields::{Upgrades, address, authority_of, clean, take_upgrade};
+use crate::http::fields::{Upgrades, address, authority_of, clean, clean_trailers, take_upgrade};
 use crate::http::page::misdirected_page;
 use crate::http::stall::Upload;
 use crate::http::target::Origin;
@@ -133,7 +133,7 @@ impl Proxy {
         let tee = sight.as_ref().map(|sight| sight.up());
         let version = request.version();
         let (upload, uploading) = Upload::within(self.options.idle);
-        let mut request = request.map(|body| RequestBody::new(body, tee, upload));
+        let mut request = request.map(|body| RequestBody::new(body, tee, upload, clean_trailers));
         let secrets = rules.secrets.as_deref();
         let mut injected = Vec::new();
         if let Some(judged) = judged {

@@ -131,6 +131,12 @@ fn fields_of_one_connection_stay_on_it() {
             "{lines}: {head}"
         );
     }
+    let told = "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\nTE: trailers\r\nConnection: TE\r\n\
+                Trailer: X-Sum, X-Forwarded-For, Keep-Alive\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\nX-Forwarded-For: 10.0.0.1\r\n\
+                Keep-Alive: 5\r\n\r\n";
+    let answer = exchange(&mut tls, told).to_ascii_lowercase();
+    assert!(answer.contains("x-sum: 7") && answer.ends_with("octets=3\n"), "{answer}");
+    assert!(!answer.contains("10.0.0.1") && !answer.contains("keep-alive: 5"), "nor trailers: {answer}");
     // Answers before the last one are the upstream's connection's concern.
     let answer = ask(&mut tls, "GET /hints HTTP/1.1\r\nHost: a.example\r\n\r\n", "hello");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
