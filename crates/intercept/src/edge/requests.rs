@@ -109,7 +109,11 @@ impl Shared {
             site,
             tunnels: tunnels.clone(),
         });
-        let answer = move |request: Request<Incoming>| Arc::clone(&connection).answer(request);
+        let answer = move |request: Request<Incoming>| {
+            let connection = Arc::clone(&connection);
+            // What each request carries is awaited where its size is looked at.
+            async move { connection.answer(request).await }
+        };
         let serving = Serving {
             head_timeout: self.requesting.head_timeout,
             idle: self.idle,
