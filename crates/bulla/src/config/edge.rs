@@ -43,6 +43,7 @@ pub(crate) struct EdgeSettings {
     pub(crate) head_timeout_ms: u64,
     pub(crate) response_timeout_ms: u64,
     pub(crate) upstream_connections_max: usize,
+    pub(crate) upstream_per_host_max: usize,
     pub(crate) upstream_idle_max: usize,
     pub(crate) upstream_idle_s: u64,
     pub(crate) trusted_clients: Vec<IpNet>,
@@ -132,6 +133,7 @@ impl Default for EdgeSettings {
             head_timeout_ms: ms(usual.head_timeout),
             response_timeout_ms: ms(usual.response_timeout),
             upstream_connections_max: usual.upstream_connections_max,
+            upstream_per_host_max: 0,
             upstream_idle_max: usual.upstream_idle_max,
             upstream_idle_s: usual.upstream_idle.as_secs(),
             trusted_clients: Vec::new(),
@@ -163,6 +165,7 @@ impl EdgeSettings {
         within("head_timeout_ms", self.head_timeout_ms, 1, 10 * MINUTE_MS)?;
         within("response_timeout_ms", self.response_timeout_ms, 1, 60 * MINUTE_MS)?;
         within("upstream_connections_max", self.upstream_connections_max as u64, 1, 1_000_000)?;
+        within("upstream_per_host_max", self.upstream_per_host_max as u64, 0, 1_000_000)?;
         within("upstream_idle_max", self.upstream_idle_max as u64, 0, 1_000_000)?;
         within("upstream_idle_s", self.upstream_idle_s, 1, 3_600)?;
         within("stop_s", self.stop_s, 0, 3_600)?;
@@ -259,6 +262,7 @@ impl EdgeSettings {
             head_timeout: Duration::from_millis(self.head_timeout_ms),
             response_timeout: Duration::from_millis(self.response_timeout_ms),
             upstream_connections_max: self.upstream_connections_max,
+            upstream_per_host_max: Some(self.upstream_per_host_max).filter(|most| *most > 0),
             upstream_idle_max: self.upstream_idle_max,
             upstream_idle: Duration::from_secs(self.upstream_idle_s),
             trusted_clients: self.trusted_clients.clone(),

@@ -376,12 +376,17 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     (
         "edge.response_timeout_ms",
         Kind::Number,
-        "for the head of an upstream's answer, from when the request was sent",
+        "for the head of an upstream's answer, from when the request was sent, or while nothing of it is taken",
     ),
     (
         "edge.upstream_connections_max",
         Kind::Number,
         "connections to upstreams that requests are sent on, those that are kept included",
+    ),
+    (
+        "edge.upstream_per_host_max",
+        Kind::Number,
+        "of those, to one upstream; 0: half of them where requests go to several, else all",
     ),
     ("edge.upstream_idle_max", Kind::Number, "of those, such as are kept for the next request"),
     ("edge.upstream_idle_s", Kind::Number, "how long one is kept"),
@@ -459,7 +464,11 @@ pub(super) const KEYS: &[(&str, Kind, &str)] = &[
     ),
     ("proxy.head_timeout_ms", Kind::Number, "for the head of a request"),
     ("proxy.connect_timeout_ms", Kind::Number, "for an upstream's address, connection and handshake"),
-    ("proxy.response_timeout_ms", Kind::Number, "for the head of an answer, from when it was asked for"),
+    (
+        "proxy.response_timeout_ms",
+        Kind::Number,
+        "for the head of an answer, from when the request was sent, or while nothing of it is taken",
+    ),
     ("proxy.idle_s", Kind::Number, "a body or a tunnel on which nothing came is cut off after so long"),
     ("proxy.stop_s", Kind::Number, "how long connections may go on at the stop"),
     (

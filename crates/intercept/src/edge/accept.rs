@@ -67,6 +67,8 @@ pub struct Running {
     pub address: SocketAddr,
     now: Arc<Notify>,
     routes: Live,
+    upstreams: Upstreams,
+    options: Options,
     reopen: Reopen,
     doors: Doors,
 }
@@ -116,15 +118,17 @@ pub async fn start(
         connect_timeout: options.connect_timeout,
         idle: options.idle,
     });
-    let running = Running { address, now: Arc::default(), routes, reopen, doors };
+    let upstreams = shared.requesting.upstreams.clone();
+    let connections_max = options.connections_max;
+    let (now, swept) = (Arc::default(), upstreams.clone());
+    let running = Running { address, now, routes, upstreams, options, reopen, doors };
     running.doors.spawn(keeper.keep(Arc::clone(&running.now), running.doors.stopping()));
     if let Some(http) = fetching {
         let (look, stop) = (Arc::clone(&running.now), running.doors.stopping());
         running.doors.spawn(staples.fetch(http, counted, look, stop));
     }
-    let upstreams = shared.requesting.upstreams.clone();
-    running.doors.spawn(upstreams.sweep(running.doors.stopping()));
-    running.doors.open(listener, shared, options.connections_max);
+    running.doors.spawn(swept.sweep(running.doors.stopping()));
+    running.doors.open(listener, shared, connections_max);
     Ok((running, loaded))
 }
 
@@ -140,8 +144,7 @@ fn requesting(
     let pool = PoolOptions {
         policies: UpstreamPolicies::default(),
         connections_max: options.upstream_connections_max,
-        // Often there is one upstream alone.
-        per_host_max: options.upstream_connections_max,
+        per_host_max: options.per_upstream(&options.routes),
         idle_max: options.upstream_idle_max,
         idle_life: options.upstream_idle,
         connect_timeout: options.connect_timeout,
@@ -171,6 +174,7 @@ impl Running {
 
     /// Other routes from the next connection on; those that are there go on. Whether they are others than before.
     pub fn change_routes(&self, routes: Routes) -> bool {
+        self.upstreams.limit_per_host(self.options.per_upstream(&routes));
         self.routes.change(routes)
     }
 

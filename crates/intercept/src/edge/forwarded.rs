@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use hyper::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
 
+use crate::http::fields;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -13,7 +15,7 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderValue, is_trusted: bool) {
     let untrue: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| (!is_trusted || name.as_str().contains('_')) && tells_who_asks(name))
+        .filter(|name| (!is_trusted || is_respelled(name)) && tells_who_asks(name))
         .cloned()
         .collect();
     for name in untrue {
@@ -25,10 +27,26 @@ pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderVa
     headers.entry(X_FORWARDED_HOST).or_insert_with(|| authority.clone());
 }
 
-/// Whether upstreams read it for who asks. Some do not tell `_` from `-` (CGI's names of variables, RFC 3875 section 4.1.18).
+/// What goes on in trailers: who asks is told in heads alone.
+pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
+    fields::clean_trailers(trailers);
+    let told: Vec<HeaderName> = trailers.keys().filter(|name| tells_who_asks(name)).cloned().collect();
+    for name in told {
+        trailers.remove(name);
+    }
+}
+
+/// Whether it is no field of ours, but one that is read for it.
+fn is_respelled(name: &HeaderName) -> bool {
+    name.as_str().bytes().any(|octet| !octet.is_ascii_alphanumeric() && octet != b'-')
+}
+
+/// Whether upstreams read it for who asks. Some take `_`, and some whatever is neither a letter nor a digit, for `-` (CGI's names of
+/// variables, RFC 3875 section 4.1.18).
 fn tells_who_asks(name: &HeaderName) -> bool {
     let begins = |wanted: &str| {
-        let octets = name.as_str().bytes().map(|octet| if octet == b'_' { b'-' } else { octet });
+        let octets =
+            name.as_str().bytes().map(|octet| if octet.is_ascii_alphanumeric() { octet } else { b'-' });
         name.as_str().len() >= wanted.len() && octets.zip(wanted.bytes()).all(|(is, wanted)| is == wanted)
     };
     *name == FORWARDED || begins("x-forwarded") || begins("x-real-ip")
@@ -76,11 +94,15 @@ mod tests {
         told
     }
 
-    const SENT: [(&str, &str); 9] = [
+    const SENT: [(&str, &str); 13] = [
         ("X-Forwarded-For", "10.0.0.1"),
         ("X-Forwarded-For", "10.0.0.2"),
         ("x_forwarded_for", "10.0.0.3"),
         ("X-Forwarded_Proto", "http"),
+        ("X.Forwarded.For", "10.0.0.6"),
+        ("X-Forwarded.Host", "b.example"),
+        ("X~Real|IP", "10.0.0.7"),
+        ("X!Forwarded-For", "10.0.0.8"),
         ("X-Forwarded-Proto", "http"),
         ("X-Forwarded-Prefix", "/admin"),
         ("X-Real-IP", "10.0.0.4"),
@@ -105,6 +127,19 @@ mod tests {
         let six = told(&[], "2001:db8::7", false);
         assert!(six.contains(&pairs(&[("x-forwarded-for", "2001:db8::7")])[0]), "{six:?}");
         assert!(six[0].1.starts_with("for=\"[2001:db8::7]\";"), "{six:?}");
+    }
+
+    #[test]
+    fn trailers_do_not_say_who_asks() {
+        let mut trailers: HeaderMap = SENT
+            .iter()
+            .chain(&[("Keep-Alive", "1"), ("Proxy-Authorization", "1"), ("Host", "b"), ("X-Sum", "7")])
+            .map(|(name, value)| (HeaderName::try_from(*name).unwrap(), HeaderValue::from_static(value)))
+            .collect();
+        clean_trailers(&mut trailers);
+        let mut left: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["x-other", "x-sum"]);
     }
 
     #[test]

@@ -73,10 +73,13 @@ pub struct Options {
     pub idle: Duration,
     /// For a request's head, from its first octet or from the end of the one before.
     pub head_timeout: Duration,
-    /// For the head of an upstream's answer, from when the request was sent.
+    /// For the head of an upstream's answer, from when the request was sent, or while nothing of it is taken.
     pub response_timeout: Duration,
     /// Connections at once that requests are sent on, those that wait for the next one included.
     pub upstream_connections_max: usize,
+    /// Of those, to one upstream. `None`: half of them where requests go to more than one, so that one that is slow or gone leaves
+    /// the others places, else all.
+    pub upstream_per_host_max: Option<usize>,
     /// Such as wait for the next request; the one that waits the longest is closed for another.
     pub upstream_idle_max: usize,
     /// How long one waits.
@@ -87,6 +90,14 @@ pub struct Options {
     pub access_log: Option<AccessLog>,
     /// Whether its lines have queries.
     pub access_log_query: bool,
+}
+
+impl Options {
+    /// Connections to one upstream of these routes.
+    fn per_upstream(&self, routes: &Routes) -> usize {
+        let share = if routes.asks_several() { 2 } else { 1 };
+        self.upstream_per_host_max.unwrap_or((self.upstream_connections_max / share).max(1))
+    }
 }
 
 impl Default for Options {
@@ -109,6 +120,7 @@ impl Default for Options {
             head_timeout: Duration::from_secs(30),
             response_timeout: Duration::from_secs(60),
             upstream_connections_max: 4_096,
+            upstream_per_host_max: None,
             upstream_idle_max: 512,
             upstream_idle: Duration::from_secs(30),
             trusted_clients: Vec::new(),

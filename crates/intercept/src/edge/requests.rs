@@ -19,11 +19,11 @@ use super::routes::HttpRoute;
 use super::sites::Site;
 use crate::doors::Doors;
 use crate::http::asked::Asked;
-use crate::http::fields::{address, authority_of, clean, take_upgrade};
+use crate::http::fields::{Upgrades, address, authority_of, clean, take_upgrade};
 use crate::http::page::{self, Body, misdirected_page};
 use crate::http::serve::{Served, Serving};
 use crate::http::stall::Upload;
-use crate::http::unanswered::{reason_of, stalled};
+use crate::http::unanswered::{reason_of, unread};
 use crate::http::upgrade::{Upgrading, ask_for};
 use crate::http::upstream::{Kept, Relayed, Upstreams};
 use crate::http::websocket::Websocket;
@@ -109,7 +109,11 @@ impl Shared {
             site,
             tunnels: tunnels.clone(),
         });
-        let answer = move |request: Request<Incoming>| Arc::clone(&connection).answer(request);
+        let answer = move |request: Request<Incoming>| {
+            let connection = Arc::clone(&connection);
+            // What each request carries is awaited where its size is looked at.
+            async move { connection.answer(request).await }
+        };
         let serving = Serving {
             head_timeout: self.requesting.head_timeout,
             idle: self.idle,
@@ -190,13 +194,14 @@ impl Connection {
         sight: &mut Option<Box<Sight>>,
     ) -> Response<Body> {
         let Place { route, authority } = place;
-        let upgrade = take_upgrade(request.headers());
+        let upgrade = take_upgrade(request.headers(), Upgrades::Websocket);
         // What belongs to the client's connection stays with us.
         clean(request.headers_mut());
         forwarded::tell(request.headers_mut(), self.client.ip(), authority, self.is_trusted);
         let version = request.version();
-        let client = upgrade.is_some().then(|| Upgrading {
+        let client = upgrade.clone().map(|asked| Upgrading {
             client: hyper::upgrade::on(&mut request),
+            asked,
             websocket,
             tunnels: &self.tunnels,
             version,
@@ -207,13 +212,15 @@ impl Connection {
         let origin = route.origin(upgrade.is_some());
         let (upload, uploading) = Upload::within(self.shared.idle);
         let tee = sight.as_ref().map(|sight| sight.up());
-        let request = request.map(|body| RequestBody::new(body, tee, upload));
+        let request = request.map(|body| RequestBody::new(body, tee, upload, forwarded::clean_trailers));
         let prepare =
             |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
         match self.shared.requesting.upstreams.send(origin, request, prepare).await {
             Ok(response) => self.passed_on(response.map(|body| body.beside(&uploading)), client, sight),
-            Err(_) if uploading.has_stalled() => stalled(version),
             Err(error) => {
+                if let Some(told) = unread(&uploading, version) {
+                    return told;
+                }
                 let (status, reason) = reason_of(&error);
                 self.shared.metrics.upstream_error(reason);
                 tracing::info!(upstream = %origin.target, %error, "no answer of an upstream");
@@ -237,7 +244,7 @@ impl Connection {
         }
         let mut sight = sight.take();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client) = client else {
+            let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
                 self.shared.metrics.upstream_error("http_protocol_error");
                 return page::changed_unasked();
             };

@@ -189,6 +189,14 @@ impl Routes {
         self.exact.is_empty() && self.wildcard.is_empty() && self.default.is_none()
     }
 
+    /// Whether requests go to more than one upstream.
+    pub(super) fn asks_several(&self) -> bool {
+        let all = self.exact.values().chain(self.wildcard.values()).chain(&self.default);
+        let mut asked = all.filter(|route| route.http.is_some()).map(|route| (&route.host, route.port));
+        let Some(first) = asked.next() else { return false };
+        asked.any(|other| other != first)
+    }
+
     /// The one for a name as it was asked for: an exact one, a wildcard's, the default.
     #[must_use]
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Route>> {
@@ -228,6 +236,7 @@ impl Live {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Options;
     use super::*;
 
     fn route(upstream: &str) -> Route {
@@ -275,6 +284,24 @@ mod tests {
         assert_eq!(by(&["h2"], true), Err(BadRoute::ProxyProtocol));
         let nobody = Route::new("a b:1", &["h2".into()], false).unwrap();
         assert_eq!(nobody.with_mode(Mode::Http), Err(BadRoute::Host("a b".into())));
+    }
+
+    #[test]
+    fn one_upstream_of_several_has_half_of_the_places() {
+        let asked = |upstream: &str| {
+            Route::new(upstream, &["h2".into()], false).unwrap().with_mode(Mode::Http).unwrap()
+        };
+        let options =
+            |own| Options { upstream_connections_max: 9, upstream_per_host_max: own, ..Options::default() };
+        let mut routes = Routes::new(Some(asked("one:1")));
+        routes.add(&["a.example".into()], asked("one:1")).unwrap();
+        routes.add(&["b.example".into()], route("two:1")).unwrap();
+        assert_eq!(options(None).per_upstream(&routes), 9, "all requests go to one");
+        routes.add(&["*.c.example".into()], asked("one:2")).unwrap();
+        assert_eq!(options(None).per_upstream(&routes), 4);
+        assert_eq!(options(Some(7)).per_upstream(&routes), 7);
+        let few = Options { upstream_connections_max: 1, ..Options::default() };
+        assert_eq!(few.per_upstream(&routes), 1);
     }
 
     #[test]

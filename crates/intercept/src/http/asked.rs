@@ -28,6 +28,12 @@ impl Asked {
         request.map(|inner| Self { inner: Some(inner), rest })
     }
 
+    /// That has no octets.
+    #[cfg(test)]
+    pub(crate) fn nothing() -> Self {
+        Self { inner: None, rest: None }
+    }
+
     /// Nothing more of it is waited for.
     pub(crate) fn give_up(&mut self) {
         self.rest = None;

@@ -1,21 +1,29 @@
 //! What a client is told where its upstream did not answer.
 
+use std::error::Error as _;
+
+use h2::Reason;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::{Response, StatusCode, Version};
 use outbound::dial::DialError;
 use outbound::resolve::ResolveError;
 
 use super::page::{self, Body};
+use super::stall::Uploading;
 use super::upstream::{NoAnswer, NoConnection, NoParent};
 
-/// Of a client that began a request and did not go on.
-pub(crate) fn stalled(version: Version) -> Response<Body> {
-    let detail = "nothing more came of the request's body";
-    let mut response = page::problem(StatusCode::REQUEST_TIMEOUT, "http_request_error", detail);
+/// Where it is the client's own fault: nothing more came of its body, or what is none.
+pub(crate) fn unread(body: &Uploading, version: Version) -> Option<Response<Body>> {
+    let (status, detail) = match (body.has_stalled(), body.is_broken()) {
+        (true, _) => (StatusCode::REQUEST_TIMEOUT, "nothing more came of the request's body"),
+        (false, true) => (StatusCode::BAD_REQUEST, "the request's body cannot be read, or broke off"),
+        (false, false) => return None,
+    };
+    let mut response = page::problem(status, "http_request_error", detail);
     if version < Version::HTTP_2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response
+    Some(response)
 }
 
 /// What its client is told.
@@ -28,6 +36,7 @@ pub(crate) fn unanswered(error: &NoAnswer) -> Response<Body> {
 pub(crate) fn reason_of(error: &NoAnswer) -> (StatusCode, &'static str) {
     match error {
         NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
+        NoAnswer::Broken(error) if is_of_protocol(error) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
         NoAnswer::Broken(_) => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
         NoAnswer::Connection(error) => unconnected(error),
     }
@@ -56,6 +65,17 @@ fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
         }
         C::Parent { .. } => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
     }
+}
+
+/// Whether what came was not HTTP of the version it was asked by, rather than less of it than there should be.
+fn is_of_protocol(error: &hyper::Error) -> bool {
+    let of_http2 =
+        error.source().and_then(|source| source.downcast_ref::<h2::Error>()).and_then(h2::Error::reason);
+    let is_of_http2 = matches!(
+        of_http2,
+        Some(Reason::PROTOCOL_ERROR | Reason::FRAME_SIZE_ERROR | Reason::HTTP_1_1_REQUIRED)
+    );
+    is_of_http2 || error.is_parse() && !error.is_parse_too_large()
 }
 
 fn is_of_certificate(error: &std::io::Error) -> bool {

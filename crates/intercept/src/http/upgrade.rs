@@ -6,6 +6,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;
 
+use super::fields::changes_as_asked;
 use super::streams::Spoken;
 use super::websocket::Websocket;
 use crate::doors::Doors;
@@ -13,6 +14,8 @@ use crate::doors::Doors;
 /// A client that waits for another protocol.
 pub(crate) struct Upgrading<'a> {
     pub(crate) client: OnUpgrade,
+    /// What the upstream was asked for.
+    pub(crate) asked: HeaderValue,
     pub(crate) websocket: Option<&'a Websocket>,
     /// What goes on when the client's connection has ended.
     pub(crate) tunnels: &'a TaskTracker,
@@ -26,6 +29,11 @@ pub(crate) fn ask_for(protocol: &HeaderValue, headers: &mut HeaderMap) {
 }
 
 impl Upgrading<'_> {
+    /// Whether who answers changes to what it was asked for.
+    pub(crate) fn is_met_by(&self, answer: &HeaderMap) -> bool {
+        changes_as_asked(answer, &self.asked)
+    }
+
     /// Has `relay` pass on what is said once both sides have changed, as a task of `doors`; to be called while the client is
     /// answered.
     pub(crate) fn spawn<F>(

@@ -16,11 +16,11 @@ use super::page::{self, Body};
 use super::requests::{Injected, Judged, Place, RequestBody, RuleSet, Sight, counted, redact, was_taken};
 use super::way::Way;
 use crate::http::asked::Asked;
-use crate::http::fields::{address, authority_of, clean, take_upgrade};
+use crate::http::fields::{Upgrades, address, authority_of, clean, clean_trailers, take_upgrade};
 use crate::http::page::misdirected_page;
 use crate::http::stall::Upload;
 use crate::http::target::Origin;
-use crate::http::unanswered::{stalled, unanswered};
+use crate::http::unanswered::{unanswered, unread};
 use crate::http::upgrade::{Upgrading, ask_for};
 use crate::http::upstream::{Kept, Relayed};
 use crate::http::websocket::Websocket;
@@ -61,7 +61,7 @@ impl Proxy {
             Ok((_, host)) if self.is_misdirected(way, &host, &rules) => misdirected_page(&host),
             Ok((_, host)) if !self.permits_beside(way, &host).await => misdirected_page(&host),
             Ok((authority, host)) => {
-                let upgrade = take_upgrade(request.headers());
+                let upgrade = take_upgrade(request.headers(), Upgrades::NotHttp);
                 // Before the request is judged and sent: what belongs to the client's connection stays with us.
                 clean(request.headers_mut());
                 match rules.requests.judge(&mut request, way, &host) {
@@ -120,8 +120,9 @@ impl Proxy {
                 return answer;
             }
         }
-        let client = upgrade.is_some().then(|| Upgrading {
+        let client = upgrade.clone().map(|asked| Upgrading {
             client: hyper::upgrade::on(&mut request),
+            asked,
             websocket,
             tunnels,
             version: request.version(),
@@ -132,7 +133,7 @@ impl Proxy {
         let tee = sight.as_ref().map(|sight| sight.up());
         let version = request.version();
         let (upload, uploading) = Upload::within(self.options.idle);
-        let mut request = request.map(|body| RequestBody::new(body, tee, upload));
+        let mut request = request.map(|body| RequestBody::new(body, tee, upload, clean_trailers));
         let secrets = rules.secrets.as_deref();
         let mut injected = Vec::new();
         if let Some(judged) = judged {
@@ -160,8 +161,10 @@ impl Proxy {
                 redact(&mut response, &injected);
                 self.passed_on(response, client, judged, sight, injected)
             }
-            Err(_) if uploading.has_stalled() => stalled(version),
             Err(error) => {
+                if let Some(told) = unread(&uploading, version) {
+                    return told;
+                }
                 tracing::debug!(target = %origin.target, %error, "no answer of an upstream");
                 unanswered(&error)
             }
@@ -188,7 +191,7 @@ impl Proxy {
             sight.decide(judged.records_answer(response.headers()));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client) = client else {
+            let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
                 return page::changed_unasked();
             };
             let upstream = hyper::upgrade::on(&mut response);

@@ -24,6 +24,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PREFACE_ALONE: usize = 3;
 /// Octets of a method after which no space is waited for: none that is registered has more than 17.
 const METHOD_OCTETS: usize = 32;
+/// For saying to a peer that this is the end, after all that was written has been sent.
+const END_WITHIN: Duration = Duration::from_secs(10);
 /// How SSH begins (RFC 4253 section 4.2), and no method that anybody uses.
 const SSH: &[u8] = b"SSH-";
 
@@ -32,28 +34,39 @@ const SSH: &[u8] = b"SSH-";
 pub(crate) struct Rewound<S> {
     first: Bytes,
     stream: S,
-    /// How long a write may wait for a peer that does not read.
+    /// How long a write may wait for a peer that does not read, what was written for it to be sent, and the end to be said.
     stall: Stall,
+    flush: Stall,
+    end: Stall,
 }
 
 impl<S> Rewound<S> {
     fn new(first: Bytes, stream: S, stall: Duration) -> Self {
-        Self { first, stream, stall: Stall::new(stall) }
+        let end = Stall::new(stall.min(END_WITHIN));
+        Self { first, stream, stall: Stall::new(stall), flush: Stall::new(stall), end }
     }
 
-    /// What a write came to, or an error once nothing could be written for too long.
-    fn unless_stalled<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
+    fn written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.stall.over();
-            return written;
+            // What takes more has sent some of what it had.
+            self.flush.over();
         }
-        ready!(self.stall.poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        unless_stalled(&mut self.stall, cx, written)
     }
+}
+
+/// What something came to, or an error once it was waited for too long.
+fn unless_stalled<T>(
+    stall: &mut Stall,
+    cx: &mut Context<'_>,
+    done: Poll<io::Result<T>>,
+) -> Poll<io::Result<T>> {
+    if done.is_ready() {
+        stall.over();
+        return done;
+    }
+    ready!(stall.poll(cx));
+    Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
@@ -74,7 +87,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, octets);
-        self.unless_stalled(cx, written)
+        self.written(cx, written)
     }
 
     fn poll_write_vectored(
@@ -83,7 +96,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.unless_stalled(cx, written)
+        self.written(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -91,11 +104,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        unless_stalled(&mut self.flush, cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let ended = Pin::new(&mut self.stream).poll_shutdown(cx);
+        unless_stalled(&mut self.end, cx, ended)
     }
 }
 
@@ -211,4 +226,49 @@ fn takes_ecdsa(hello: &ClientHello<'_>) -> bool {
     };
     hello.signature_schemes().contains(&SignatureScheme::ECDSA_NISTP256_SHA256)
         && hello.cipher_suites().iter().any(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const STALL: Duration = Duration::from_secs(300);
+
+    /// Takes what is written, and never sends it.
+    struct Full;
+
+    impl AsyncWrite for Full {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(octets.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_holds_nobody_for_ever() {
+        let mut stream = Rewound::new(Bytes::new(), Full, STALL);
+        let began = Instant::now();
+        for _ in 0..3 {
+            // What is taken counts, as of one who reads slowly.
+            assert!(tokio::time::timeout(STALL * 9 / 10, stream.flush()).await.is_err());
+            stream.write_all(b"more").await.unwrap();
+        }
+        let last = Instant::now();
+        assert_eq!(stream.flush().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(last.elapsed(), STALL);
+        assert!(began.elapsed() > 3 * STALL);
+        let ending = Instant::now();
+        assert_eq!(stream.shutdown().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(ending.elapsed(), END_WITHIN);
+    }
 }

@@ -1,9 +1,16 @@
 //! Heads, deadlines, and connections that wait: each has its bound. What is under way passes as it comes.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::Request;
+use hyper::body::Frame;
+use hyper::header::{HeaderName, HeaderValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -195,6 +202,33 @@ async fn events_pass_as_they_come() {
             said.push(char::from(octet));
         }
         seen.notify_one();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trailers_carry_nothing_that_heads_do_not() {
+    const TRAILERS: [&str; 4] = ["x-sum", "proxy-authorization", "http2-settings", "host"];
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+    let (names, lines) = (TRAILERS.join(", "), TRAILERS.map(|name| format!("{name}: 7\r\n")).concat());
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\nTrailer: {names}\r\nTE: trailers\r\n\
+         Connection: te\r\n\r\n3\r\nabc\r\n0\r\n{lines}\r\n"
+    );
+    let by_http1 = ask(&mut stream, &request).await;
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (sender, _connection) = http2(stream).await;
+    let trailers = TRAILERS.map(|name| (HeaderName::from_static(name), HeaderValue::from_static("7")));
+    let frames = [Frame::data(Bytes::from_static(b"abc")), Frame::trailers(trailers.into_iter().collect())];
+    let body = StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>))).boxed_unsync();
+    let request = Request::post(format!("https://{target}/")).body(body).unwrap();
+    let (_, by_http2) = answer(&sender, request).await;
+    for said in [by_http1, by_http2] {
+        let trailers: Vec<&str> = said.lines().filter(|line| line.starts_with("trailer ")).collect();
+        assert_eq!(trailers, ["trailer x-sum: 7"], "{said}");
+        assert!(said.ends_with("body of 3\n"), "{said}");
     }
 }
 

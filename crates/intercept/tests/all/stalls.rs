@@ -93,3 +93,66 @@ async fn an_answer_by_http2_that_is_not_read_is_given_up() {
     let read = tokio::time::timeout(PATIENCE, unread.into_body().collect()).await.unwrap();
     assert!(read.is_err(), "and not as if it were whole");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_may_take_longer_than_its_answer() {
+    const ANSWER: Duration = Duration::from_secs(2);
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| options.response_timeout = ANSWER).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    // As the client speaks, so is the upstream spoken to.
+    let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+    let begun = format!("POST / HTTP/1.1\r\nHost: {target}\r\nContent-Length: 6\r\n\r\n");
+    stream.write_all(begun.as_bytes()).await.unwrap();
+    let stream_of_http2 = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (sender, _connection) = http2(stream_of_http2).await;
+    let trickled = stream::iter(["abc", "def"]).then(|half| async move {
+        tokio::time::sleep(ANSWER * 3 / 4).await;
+        Ok::<_, Infallible>(Frame::data(Bytes::from_static(half.as_bytes())))
+    });
+    let request = Request::post(format!("https://{target}/")).body(StreamBody::new(trickled).boxed_unsync());
+    let by_http2 = tokio::spawn(async move { answer(&sender, request.unwrap()).await });
+    for half in ["abc", "def"] {
+        tokio::time::sleep(ANSWER * 3 / 4).await;
+        stream.write_all(half.as_bytes()).await.unwrap();
+    }
+    let said = ask(&mut stream, "").await;
+    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("body of 6\n"), "{said}");
+    let (status, said) = by_http2.await.unwrap();
+    assert!(status == 200 && said.ends_with("body of 6\n"), "{status} {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_nothing_of_a_body_is_late() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let upstream = Upstream::start("localhost").await;
+    let world =
+        World::new(&upstream.root, |options| options.response_timeout = Duration::from_millis(500)).await;
+    let (mut from, mut to) = world.tcp().await.into_split();
+    let writing = tokio::spawn(async move {
+        let head =
+            format!("POST http://{address}/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000000\r\n\r\n");
+        to.write_all(head.as_bytes()).await.unwrap();
+        while to.write_all(&[b'.'; 1 << 16]).await.is_ok() {}
+    });
+    let (_stream, _) = listener.accept().await.unwrap();
+    let said = head(&mut from).await;
+    assert!(said.starts_with("HTTP/1.1 504") && said.contains("http_response_timeout"), "{said}");
+    writing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_none_is_the_clients_fault() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    for body in ["0x3\r\nabc\r\n0\r\n\r\n", "3\r\nabcdef\r\n0\r\n\r\n", "3\r\nabc\r\n-1\r\n\r\n"] {
+        let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+        let request =
+            format!("POST / HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+        let said = ask(&mut stream, &request).await;
+        assert!(said.starts_with("HTTP/1.1 400") && said.contains("http_request_error"), "{body}: {said}");
+        assert!(said.contains("connection: close\r\n"), "{body}: {said}");
+    }
+}

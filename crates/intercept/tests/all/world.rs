@@ -144,8 +144,12 @@ pub(crate) async fn say(
         said.push_str(&format!("{name}: {}\n", value.to_str().unwrap_or("?")));
     }
     let closes = request.uri().path() == "/closing" && request.version() < Version::HTTP_2;
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    said.push_str(&format!("body of {}\n", body.len()));
+    if let Ok(body) = request.into_body().collect().await {
+        for (name, value) in body.trailers().into_iter().flatten() {
+            said.push_str(&format!("trailer {name}: {}\n", value.to_str().unwrap_or("?")));
+        }
+        said.push_str(&format!("body of {}\n", body.to_bytes().len()));
+    }
     let mut response = Response::new(Full::new(said.into()).boxed_unsync());
     if closes {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

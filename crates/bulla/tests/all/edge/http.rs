@@ -119,6 +119,24 @@ fn fields_of_one_connection_stay_on_it() {
         assert!(field(&head, name).is_empty(), "{name}: {head}");
     }
     assert_eq!(field(&head, "TE"), ["trailers"]);
+    // With Upgrade named by Connection too, who would speak what nobody looks at is not asked to.
+    for lines in ["h2c", "h2c,", "h2c\r\nUpgrade: TLS/1.0", "HTTP/2.0, tcp"] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: {lines}\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+        );
+        assert!(exchange(&mut tls, &request).starts_with("HTTP/1.1 200 "), "{lines}");
+        let head = upstream.heard().pop().unwrap();
+        assert!(
+            field(&head, "Upgrade").is_empty() && field(&head, "Connection").is_empty(),
+            "{lines}: {head}"
+        );
+    }
+    let told = "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\nTE: trailers\r\nConnection: TE\r\n\
+                Trailer: X-Sum, X-Forwarded-For, Keep-Alive\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\nX-Forwarded-For: 10.0.0.1\r\n\
+                Keep-Alive: 5\r\n\r\n";
+    let answer = exchange(&mut tls, told).to_ascii_lowercase();
+    assert!(answer.contains("x-sum: 7") && answer.ends_with("octets=3\n"), "{answer}");
+    assert!(!answer.contains("10.0.0.1") && !answer.contains("keep-alive: 5"), "nor trailers: {answer}");
     // Answers before the last one are the upstream's connection's concern.
     let answer = ask(&mut tls, "GET /hints HTTP/1.1\r\nHost: a.example\r\n\r\n", "hello");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -142,6 +160,10 @@ fn a_connection_is_for_its_name() {
         ("b.example", "421"),
         ("127.0.0.1", "421"),
         ("a.example@b", "400"),
+        ("a.example:x,b.example", "400"),
+        ("a.example:", "400"),
+        ("a.example:99999", "400"),
+        ("[::1]b", "400"),
         ("", "400"),
         ("a b", "400"),
     ] {
@@ -161,7 +183,13 @@ fn a_connection_is_for_its_name() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {wanted} ")), "{request}: {answer}");
     }
     // Who named nobody.
-    for (host, wanted) in [("127.0.0.1", "200"), ("a.example", "200"), ("c.a.example", "421")] {
+    for (host, wanted) in [
+        ("127.0.0.1", "200"),
+        ("a.example", "200"),
+        ("c.a.example", "421"),
+        ("a.example:x,b.example", "400"),
+        ("[::1]b", "400"),
+    ] {
         let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         let said = world.s_client(&edge, "-noservername", &request);
         assert!(said.contains(&format!("HTTP/1.1 {wanted} ")), "{host}: {said}");
@@ -208,11 +236,27 @@ fn nothing_is_smuggled() {
             heard.len() <= 1 && !heard.iter().any(|head| head.contains("/hidden")),
             "{fields}: {heard:?}, {answer}"
         );
+        // Whoever hears it first, it is the client's fault.
+        let is_refused = answer.starts_with("HTTP/1.1 400 ");
+        assert!(
+            is_refused || answer.starts_with("HTTP/1.1 200 ") && !body.starts_with("0x"),
+            "{fields}: {answer}"
+        );
         if let Some(head) = heard.first() {
             let (length, chunks) = (field(head, "Content-Length"), field(head, "Transfer-Encoding"));
             assert!(length.len() + chunks.len() <= 1, "one way to tell where it ends: {head}");
         }
     }
+    // Nor one that breaks off.
+    let mut tls = world.connect(&edge, "a.example");
+    let _ = tls.write_all(b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhalf");
+    drop(tls);
+    let answered =
+        |class: &str| sum(&edge.figures(), "bulla_intercept_edge_request_duration_seconds_count", class);
+    let before = answered("4xx");
+    until("it is answered", || answered("4xx") > before || answered("5xx") > 0.0);
+    assert_eq!(answered("5xx"), 0.0);
+    assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", ""), 0.0);
     assert!(world.curl(&edge, "a.example", &[]).contains("GET / "), "and it goes on");
 }
 
@@ -316,6 +360,26 @@ fn a_client_is_told_why_there_is_no_answer() {
     {
         assert!(errors(why) >= 1.0, "{why}");
     }
+}
+
+#[test]
+fn an_upstream_leaves_places_to_the_others() {
+    let (slow, other) = (Telling::start(), Telling::start());
+    let more = format!(
+        "upstream_connections_max = 2\n[[edge.routes]]\nnames = [\"b.example\"]\nupstream = \"{}\"\n",
+        other.address
+    );
+    let (world, edge) = world(&slow.address, &more);
+    let chat = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let mut first = world.connect(&edge, "a.example");
+    assert!(ask(&mut first, chat, "\r\n\r\n").starts_with("HTTP/1.1 101 "));
+    let mut second = world.connect(&edge, "a.example");
+    assert!(ask(&mut second, chat, "\r\n\r\n").starts_with("HTTP/1.1 503 "), "it has half of them");
+    assert!(world.curl(&edge, "b.example", &[]).starts_with("GET / "), "the others are others'");
+    // Of one upstream all are its own, once the routes say so.
+    world.put("edge.toml", format!("[edge]\nmode = \"http\"\nupstream = \"{}\"\n", slow.address).as_bytes());
+    edge.signal("HUP");
+    until("all places are its own", || world.curl(&edge, "a.example", &[]).starts_with("GET / "));
 }
 
 #[test]

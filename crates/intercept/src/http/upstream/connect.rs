@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -195,7 +196,7 @@ pub(super) struct Dialler {
     policies: Policies,
     own: Vec<SocketAddr>,
     places: Arc<Semaphore>,
-    per_host_max: usize,
+    per_host_max: AtomicUsize,
     hosts: Arc<Mutex<HashMap<Host, usize>>>,
     /// Connections that are open: as many as there are places at most.
     open: Arc<Mutex<HashSet<Ends>>>,
@@ -212,6 +213,7 @@ impl Dialler {
         doors: Doors,
     ) -> Self {
         let (hosts, open) = (Arc::default(), Arc::default());
+        let per_host_max = AtomicUsize::new(per_host_max);
         Self { resolver, policies, own, places, per_host_max, hosts, open, doors }
     }
 
@@ -223,6 +225,11 @@ impl Dialler {
     /// Whether the proxy itself made the connection between these, or makes it still: nothing was sent on it before it is known here.
     pub(super) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
         self.open.lock().contains(&(canonical(from), canonical(to)))
+    }
+
+    /// As many to a host from now on; those that are more stay.
+    pub(super) fn limit_per_host(&self, most: usize) {
+        self.per_host_max.store(most, Relaxed);
     }
 
     /// Who owns the tasks of connections.
@@ -466,7 +473,7 @@ impl Dialler {
         let mut hosts = self.hosts.lock();
         let host = (target.name.clone(), target.port);
         let open = hosts.entry(host.clone()).or_default();
-        if *open >= self.per_host_max {
+        if *open >= self.per_host_max.load(Relaxed) {
             return Err(NoConnection::Full);
         }
         *open += 1;

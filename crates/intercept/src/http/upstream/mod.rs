@@ -65,7 +65,7 @@ pub(crate) struct PoolOptions {
     pub(crate) idle_life: Duration,
     /// For an address, connection and handshake.
     pub(crate) connect_timeout: Duration,
-    /// For the head of an answer, from when the request was sent.
+    /// For the head of an answer, from when the request was sent, or while nothing of the request is taken.
     pub(crate) response_timeout: Duration,
     /// A body of which nothing came, before it is cut off.
     pub(crate) idle: Duration,
@@ -245,6 +245,11 @@ impl Upstreams {
         origin.server.is_some() && self.0.dialler.verifies(origin)
     }
 
+    /// As many connections to a host from now on.
+    pub(crate) fn limit_per_host(&self, most: usize) {
+        self.0.dialler.limit_per_host(most);
+    }
+
     /// Whether the proxy itself is at the other end of a connection that was accepted here.
     pub(crate) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
         self.0.dialler.made(from, to)
@@ -332,21 +337,34 @@ impl Upstreams {
         let Ready { sender, stream, .. } = ready;
         let (sent, back) = match sender {
             Sender::Http1(mut sender) => {
-                let sent =
-                    tokio::time::timeout(self.0.response_timeout, sender.try_send_request(request)).await;
+                let sent = self.in_time(request, |request| sender.try_send_request(request)).await;
                 (sent, Some(GiveBack { pool: self.clone(), origin: Arc::clone(origin), sender }))
             }
             Sender::Http2(Http2 { mut sender, .. }) => {
-                (tokio::time::timeout(self.0.response_timeout, sender.try_send_request(request)).await, None)
+                (self.in_time(request, |request| sender.try_send_request(request)).await, None)
             }
         };
-        match sent.map_err(|_| NoAnswer::Late)? {
+        match sent? {
             Ok(response) => {
                 let asked_for = authenticates_connection(response.headers().get_all(WWW_AUTHENTICATE));
                 let back = back.filter(|_| !is_of_one && !asked_for);
                 Ok(Ok(response.map(|body| Relayed::new(body, back, stream, self.0.idle_body))))
             }
             Err(error) => unsent_or_broken(error).map(Err),
+        }
+    }
+
+    /// What `send` comes to, unless the upstream takes too long over it.
+    async fn in_time<F: Future>(
+        &self,
+        request: Request<RequestBody>,
+        send: impl FnOnce(Request<RequestBody>) -> F,
+    ) -> Result<F::Output, NoAnswer> {
+        let awaited = request.body().awaited();
+        tokio::select! {
+            biased;
+            sent = send(request) => Ok(sent),
+            () = awaited.late(self.0.response_timeout) => Err(NoAnswer::Late),
         }
     }
 
@@ -384,4 +402,123 @@ fn authenticates_connection(values: hyper::header::GetAll<'_, HeaderValue>) -> b
         value.as_bytes().get(..scheme.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(scheme))
     };
     values.iter().any(|value| is(value, b"ntlm") || is(value, b"negotiate"))
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::net::TcpListener;
+
+    use super::super::asked::Asked;
+    use super::super::fields::{address, clean_trailers};
+    use super::super::stall::Upload;
+    use super::super::unanswered::reason_of;
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn pool(reuse: &Reuse) -> Upstreams {
+        let options = PoolOptions {
+            policies: UpstreamPolicies::default(),
+            connections_max: 4,
+            per_host_max: 4,
+            idle_max: 4,
+            idle_life: LONG,
+            connect_timeout: LONG,
+            response_timeout: LONG,
+            idle: LONG,
+        };
+        let (resolver, roots) = (Resolver::system().unwrap(), RootCertStore::empty());
+        Upstreams::new(&options, Vec::new(), resolver, roots, Doors::default(), reuse.clone()).unwrap()
+    }
+
+    fn origin(listener: &TcpListener, http2: bool) -> Arc<Origin> {
+        let port = listener.local_addr().unwrap().port();
+        let target = Target { name: LeafName::parse("127.0.0.1").unwrap(), port, redirected: false };
+        Arc::new(Origin { target, server: None, http2, in_full: false, may_be_here: true })
+    }
+
+    async fn asked(pool: &Upstreams, origin: &Arc<Origin>) -> Result<(bool, String), NoAnswer> {
+        let (upload, _) = Upload::within(LONG);
+        let body = RequestBody::new(Asked::nothing(), None, upload, clean_trailers);
+        let path = format!("/{}", "long".repeat(64));
+        let request = Request::get(path).body(body).unwrap();
+        let host = HeaderValue::from_static("a.example");
+        let prepare =
+            |request: &mut Request<RequestBody>, http2: bool| address(request, origin, &host, http2);
+        let response = pool.send(origin, request, prepare).await?;
+        let kept = response.extensions().get::<Kept>().unwrap().0;
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        Ok((kept, String::from_utf8(body.to_vec()).unwrap()))
+    }
+
+    /// A connection that is kept, and its other end.
+    async fn keep_one(pool: &Upstreams, origin: &Arc<Origin>) -> DuplexStream {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.unwrap();
+        tokio::spawn(connection);
+        sender.ready().await.unwrap();
+        pool.keep(origin, Sender::Http1(sender));
+        far
+    }
+
+    /// Has whoever connects first told `answer`, once so many octets have come.
+    fn answers(listener: TcpListener, octets: usize, answer: &'static [u8]) {
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_exact(&mut vec![0; octets]).await.unwrap();
+            stream.write_all(answer).await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+    }
+
+    #[tokio::test]
+    async fn what_was_not_sent_goes_out_on_another_connection() {
+        let (listener, reuse) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Reuse::default());
+        let (pool, origin) = (pool(&reuse), origin(&listener, false));
+        answers(listener, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let far = keep_one(&pool, &origin).await;
+        // Its task has no turn before the request is with it: nobody knows yet that it has ended.
+        drop(far);
+        let (kept, said) = asked(&pool, &origin).await.unwrap();
+        assert_eq!((kept, said.as_str()), (false, "ok"));
+        assert_eq!(
+            (reuse.kept.get(), reuse.made.get()),
+            (1, 1),
+            "it had been tried on the one that was kept"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_may_have_been_heard_is_not_said_again() {
+        let (listener, reuse) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Reuse::default());
+        let (pool, origin) = (pool(&reuse), origin(&listener, false));
+        answers(listener, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let mut far = keep_one(&pool, &origin).await;
+        tokio::spawn(async move { far.read_u8().await.unwrap() });
+        let error = asked(&pool, &origin).await.unwrap_err();
+        assert!(matches!(error, NoAnswer::Broken(_)), "{error}");
+        assert_eq!((reuse.kept.get(), reuse.made.get()), (1, 0));
+        assert_eq!(reason_of(&error), (StatusCode::BAD_GATEWAY, "http_response_incomplete"));
+    }
+
+    #[tokio::test]
+    async fn who_speaks_another_protocol_is_told_from_who_breaks_off() {
+        const ALERT: &[u8] = &[21, 3, 1, 0, 2, 2, 10];
+        for (http2, answer) in [
+            (true, &b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"[..]),
+            (false, ALERT),
+            (true, ALERT),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (pool, origin) = (pool(&Reuse::default()), origin(&listener, http2));
+            // The request's head is among them: what comes before it, by HTTP/2 too, is shorter.
+            answers(listener, 200, answer);
+            let error = asked(&pool, &origin).await.unwrap_err();
+            let wanted = (StatusCode::BAD_GATEWAY, "http_protocol_error");
+            assert_eq!(reason_of(&error), wanted, "{http2}: {error:?}");
+        }
+    }
 }

@@ -68,8 +68,8 @@ impl Upstreams {
         let key = headers.remove(SEC_WEBSOCKET_KEY);
         headers.remove(CONNECTION);
         headers.remove(UPGRADE);
-        let sent = tokio::time::timeout(inner.response_timeout, sender.try_send_request(request)).await;
-        let mut response = match sent.map_err(|_| NoAnswer::Late)? {
+        let sent = self.in_time(request, |request| sender.try_send_request(request)).await;
+        let mut response = match sent? {
             Ok(response) => response,
             Err(error) => {
                 unsent_or_broken(error)?;

@@ -22,7 +22,7 @@ use super::har::{Exchange, Kept};
 use super::inject::{Injected, REDACTED};
 use super::needles::Needles;
 use crate::http::asked::Asked;
-use crate::http::stall::Upload;
+use crate::http::stall::{Awaited, Upload};
 use crate::relay::{Count, Counted};
 
 /// Octets of a method in what is left behind: it is for the client to choose, and may be as long as a head.
@@ -253,11 +253,23 @@ pub(crate) struct RequestBody {
     body: Asked,
     tee: Option<Arc<Tee>>,
     upload: Upload,
+    /// Takes out of trailers what is not passed on.
+    clean_trailers: fn(&mut HeaderMap),
 }
 
 impl RequestBody {
-    pub(crate) fn new(body: Asked, tee: Option<Arc<Tee>>, upload: Upload) -> Self {
-        Self { body, tee, upload }
+    pub(crate) fn new(
+        body: Asked,
+        tee: Option<Arc<Tee>>,
+        upload: Upload,
+        clean_trailers: fn(&mut HeaderMap),
+    ) -> Self {
+        Self { body, tee, upload, clean_trailers }
+    }
+
+    /// The wait for the answer, from now on.
+    pub(crate) fn awaited(&self) -> Awaited {
+        self.upload.awaited()
     }
 }
 
@@ -269,16 +281,24 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+        let Poll::Ready(mut frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             ready!(self.upload.poll(cx));
             self.body.give_up();
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         };
-        self.upload.over();
+        match &frame {
+            Some(Err(_)) => self.upload.broke(),
+            _ => self.upload.over(),
+        }
         if let (Some(tee), Some(Ok(frame))) = (&self.tee, &frame)
             && let Some(data) = frame.data_ref()
         {
             tee.pass(data);
+        }
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            (self.clean_trailers)(trailers);
         }
         Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
     }
