@@ -12,8 +12,8 @@
 //! Time and memory addresses depend on no number of a key, on no nonce and on no input: exponents and scalars are read in the same
 //! windows, tables are read whole, nothing is branched on. Each result is checked before it leaves, as a faulty one may give
 //! the key away (Boneh, DeMillo and Lipton 1997): an RSA one is raised to the public exponent again, for the others see
-//! [`Kernel::p256_signatures`] and [`Kernel::ed25519_responses`]. What was computed on the way is wiped, and the stack below the
-//! call with it, as far as a compiler lets one know where it puts things.
+//! [`Kernel::p256_signatures`] and [`Kernel::ed25519_responses`]. What was computed on the way is wiped, and with it the stack below
+//! the call, as far as a compiler lets one know where it puts things, and the vector registers.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -90,9 +90,14 @@ impl Kernel {
     }
 
     /// Has the tables made that [`Self::p256_signatures`] reads, which takes a millisecond, once: 208 KB for as long as the process lives.
-    pub fn prepare_p256(self) {
+    /// False where they are not what they must be, by a checksum of all of them: a fault of the machine, after which every signature
+    /// is [`Made::Faulty`].
+    #[must_use]
+    pub fn prepare_p256(self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        avx512::p256::prepare(self);
+        return avx512::p256::prepare(self);
+        #[cfg(not(target_arch = "x86_64"))]
+        false
     }
 
     /// The signatures of these jobs in their order, [`LANES`] at a time.
@@ -100,9 +105,10 @@ impl Kernel {
     /// Before one leaves it is held against this:
     /// - k·G satisfies the equation of the curve, in the coordinates of which r is made: a fault in the arithmetic of points leads off
     ///   it. A fault that makes k·G of a wrong table entry, sign, or number of steps leads to another point of the curve:
-    ///   entries carry what multiple of G they are modulo 2^52 - 1, which is added up beside them and must be k.
+    ///   entries carry what multiple of G they are modulo 2^52 - 1, which is added up as each addition ends and must be k.
     /// - r is x of that point modulo n.
-    /// - s·k - r·d is the digest modulo n, for another copy of d in another form than that with which s was made.
+    /// - s·k - r·d is the digest modulo n, for another copy of d in another form than that with which s was made, and for k as it was
+    ///   multiplied with G and not as it was inverted.
     ///
     /// Whoever had a signature with one such fault could learn bits of k or d of it. What two faults at once could do, or one that
     /// strikes a nonce before it comes here, is not looked for; nonces with fresh randomness keep even those from being
@@ -124,17 +130,24 @@ impl Kernel {
     }
 
     /// Has the tables made that [`Self::ed25519_commitments`] reads, which takes a millisecond, once: 303 KB for as long as the process
-    /// lives.
-    pub fn prepare_ed25519(self) {
+    /// lives. False as [`Self::prepare_p256`].
+    #[must_use]
+    pub fn prepare_ed25519(self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        avx512::ed25519::prepare(self);
+        return avx512::ed25519::prepare(self);
+        #[cfg(not(target_arch = "x86_64"))]
+        false
     }
 
     /// The first half of each of up to [`LANES`] signatures: R of r, of the SHA-512 of the key's prefix and the message; and what their
-    /// second halves need. `None` for a lane where R is not on the curve, is not the multiple asked for, as tags of the tables'
-    /// entries tell (see [`Self::p256_signatures`]), or was not encoded right.
+    /// second halves need. `None` for a lane where what was encoded is no point of the curve, or R not the multiple asked for, as
+    /// tags of the tables' entries tell (see [`Self::p256_signatures`]).
+    ///
+    /// # Panics
+    /// With more nonces than [`LANES`].
     #[must_use]
     pub fn ed25519_commitments(self, nonces: &[&[u8; 64]]) -> (Vec<Option<[u8; 32]>>, Box<Ed25519Nonces>) {
+        assert!(nonces.len() <= LANES, "a nonce for each lane at most");
         let mut kept = Box::new(Ed25519Nonces { scalars: Default::default(), points: Default::default() });
         let Some(first) = nonces.first() else { return (Vec::new(), kept) };
         #[cfg(target_arch = "x86_64")]
@@ -150,13 +163,22 @@ impl Kernel {
         (made.into_iter().take(nonces.len()).collect(), kept)
     }
 
-    /// The second half of each: S, for the nonces that the first halves were made of, in their order.
+    /// The second half of each: S, for the nonces that the first halves were made of, in their order; they are wiped by it.
     ///
     /// These nonces are the same whenever the same is signed, so that whoever has two signatures of one nonce, of which one is faulty
     /// in R, in its hash or in S, has the key. S leaves only where r and S agree with hashes of the message that were made again
     /// after R was, and with another copy of the key; `None` for other lanes.
+    ///
+    /// # Panics
+    /// With more jobs than [`LANES`].
     #[must_use]
-    pub fn ed25519_responses(self, jobs: &[Ed25519Job<'_>], nonces: &Ed25519Nonces) -> Vec<Option<[u8; 32]>> {
+    #[allow(clippy::boxed_local, reason = "what is moved leaves copies behind")]
+    pub fn ed25519_responses(
+        self,
+        jobs: &[Ed25519Job<'_>],
+        nonces: Box<Ed25519Nonces>,
+    ) -> Vec<Option<[u8; 32]>> {
+        assert!(jobs.len() <= LANES, "a job for each lane at most");
         let Some(first) = jobs.first() else { return Vec::new() };
         #[cfg(target_arch = "x86_64")]
         let made = {
@@ -170,4 +192,13 @@ impl Kernel {
         };
         made.into_iter().take(jobs.len()).collect()
     }
+}
+
+/// What tests of the kernel run on. Where `BULLA_IFMA` is set, as where the processor has the instructions, it is a failure that there
+/// is none.
+#[cfg(all(test, target_arch = "x86_64"))]
+fn tested() -> Option<Kernel> {
+    let kernel = Kernel::detect();
+    assert!(kernel.is_some() || std::env::var_os("BULLA_IFMA").is_none(), "no AVX-512 IFMA here");
+    kernel
 }

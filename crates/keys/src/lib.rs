@@ -36,7 +36,7 @@ pub use keyring::{
     Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, OpenError,
     PassphraseSource, UnwrappedKey, Wrapper,
 };
-pub use lanes::{BATCH, BATCH_MIN, EC_BATCH_MIN, is_batched};
+pub use lanes::{BATCH, BATCH_MIN, EC_BATCH_MIN, is_batched, prepare_tables};
 pub use provider::{Held, KeyProvider};
 pub use scheme::{Hash, Misfit, Scheme, SignJob, Slice, sign_slice};
 pub use secret::Secret;

@@ -312,7 +312,7 @@ impl PrivateKey {
 
     /// Makes what batches need of this key, once: for RSA 0.2 ms of work and 2 KB for as long as the key lives, so not for keys that sign
     /// nothing, and where nobody waits for it; for P-256 and Ed25519 a few µs and
-    /// less than 150 octets, by the first key of each in a process 1 ms and 208 or 303 KB.
+    /// less than 150 octets, by the first key of each in a process 1 ms and 208 or 303 KB ([`crate::prepare_tables`] makes those before).
     pub fn prepare(&self) {
         if self.wants_preparing() {
             let Inner { kind, spki, pkcs8, lanes, .. } = &*self.inner;

@@ -12,9 +12,9 @@ use std::arch::x86_64::{
 };
 use std::hint::black_box;
 
-use super::across;
 use super::montgomery::BITS;
 use super::short::{LIMBS, Short};
+use super::{across, lanes};
 use crate::{LANES, number};
 
 /// Bits of a digit.
@@ -47,6 +47,39 @@ impl<const ROWS: usize> Window<ROWS> {
     }
 }
 
+/// What shows whether tables are as they must be: a change of one word always shows, and others but for one in 2^64.
+pub(super) struct Checksum(u64);
+
+impl Checksum {
+    pub(super) const fn new() -> Self {
+        Self(0)
+    }
+
+    pub(super) const fn add(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+
+    /// Of all lanes of a constant.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn add_number(&mut self, number: &Short) {
+        number.iter().for_each(|limb| lanes(*limb).into_iter().for_each(|word| self.add(word)));
+    }
+
+    /// Of all entries and tags of a table.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn add_windows<const ROWS: usize>(&mut self, windows: &[Window<ROWS>]) {
+        for Window { rows, tags } in windows {
+            for vector in rows.iter().chain([tags]).flatten() {
+                lanes(*vector).into_iter().for_each(|word| self.add(word));
+            }
+        }
+    }
+
+    pub(super) const fn value(&self) -> u64 {
+        self.0
+    }
+}
+
 /// Faults, for tests of what finds them.
 #[cfg(test)]
 impl<const ROWS: usize> Window<ROWS> {
@@ -54,6 +87,12 @@ impl<const ROWS: usize> Window<ROWS> {
     pub(super) fn shift(&mut self) {
         self.rows.iter_mut().for_each(|row| row.rotate_left(1));
         self.tags.rotate_left(1);
+    }
+
+    /// One entry's tag has lost a bit.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn flip_tag(&mut self) {
+        self.tags[3] = _mm512_xor_si512(self.tags[3], across([0, 0, 0, 0, 0, 1 << 51, 0, 0]));
     }
 
     /// Each entry has lost a bit of a coordinate.
@@ -74,12 +113,47 @@ fn vectors(values: &[u64; ENTRIES]) -> [__m512i; VECTORS] {
 pub(super) struct Step<const ROWS: usize> {
     /// The limbs of the entry's coordinates.
     pub(super) rows: [__m512i; ROWS],
+    pub(super) sign: Sign,
+}
+
+/// Whether an entry is added or taken away.
+#[derive(Clone, Copy)]
+pub(super) struct Sign {
     /// All ones where the entry is to be taken away, else all zeros.
     pub(super) negative: __m512i,
+    /// The entry's, with its sign.
+    tag: __m512i,
+}
+
+impl Sign {
+    /// Of what is added without a tag, as tables are made.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn plus() -> Self {
+        Self { negative: _mm512_setzero_si512(), tag: _mm512_setzero_si512() }
+    }
+}
+
+/// What the digit of this place adds.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn step<const ROWS: usize>(windows: &[Window<ROWS>], scalars: &Short, place: usize) -> Step<ROWS> {
+    let bits = bits(scalars, DIGIT * place + 1);
+    // The highest digit is positive, as bit 258 is set. Others are where their highest bit is.
+    let high = if place + 1 == DIGITS {
+        _mm512_set1_epi64(1)
+    } else {
+        _mm512_srli_epi64::<{ DIGIT as u32 - 1 }>(bits)
+    };
+    let negative = _mm512_sub_epi64(high, _mm512_set1_epi64(1));
+    let (rows, tag) = chosen(&windows[place], _mm512_xor_si512(bits, negative));
+    let tag = _mm512_sub_epi64(_mm512_xor_si512(tag, negative), negative);
+    Step { rows, sign: Sign { negative, tag } }
 }
 
 /// Which multiple was made: the tags of all entries that were added, with their signs. A tag is the multiple of the point that the entry
-/// is, modulo 2^52 - 1; it is chosen and signed with the entry, by the same registers, so that a wrong one shows.
+/// is, modulo 2^52 - 1; it is chosen and signed with the entry, by the same registers, so that a wrong one shows; and told as the
+/// last part of the entry's addition, so that one that was passed over shows, too.
 pub(super) struct Tags(__m512i);
 
 impl Tags {
@@ -89,26 +163,14 @@ impl Tags {
         Self(_mm512_setzero_si512())
     }
 
-    /// What the digit of this place adds; told among the tags.
+    /// Tells what was added, once the sum stands: one limb of each of its coordinates must be known for it.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn step<const ROWS: usize>(
-        &mut self,
-        windows: &[Window<ROWS>],
-        scalars: &Short,
-        place: usize,
-    ) -> Step<ROWS> {
-        let bits = bits(scalars, DIGIT * place + 1);
-        // The highest digit is positive, as bit 258 is set. Others are where their highest bit is.
-        let high = if place + 1 == DIGITS {
-            _mm512_set1_epi64(1)
-        } else {
-            _mm512_srli_epi64::<{ DIGIT as u32 - 1 }>(bits)
-        };
-        let negative = _mm512_sub_epi64(high, _mm512_set1_epi64(1));
-        let (rows, tag) = chosen(&windows[place], _mm512_xor_si512(bits, negative));
-        self.0 = _mm512_add_epi64(self.0, _mm512_sub_epi64(_mm512_xor_si512(tag, negative), negative));
-        Step { rows, negative }
+    pub(super) fn tell(&mut self, sign: &Sign, sum: [__m512i; 4]) {
+        let [a, b, c, d] = sum;
+        let known = _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d));
+        let nothing = _mm512_xor_si512(known, black_box(known));
+        self.0 = _mm512_add_epi64(self.0, _mm512_xor_si512(sign.tag, nothing));
     }
 
     /// The lanes whose multiple was made of this scalar's digits, each once and in its place.

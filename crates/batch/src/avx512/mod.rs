@@ -5,6 +5,7 @@ pub(crate) mod ed25519;
 mod montgomery;
 pub(crate) mod p256;
 mod power;
+mod registers;
 mod short;
 mod wide;
 
@@ -27,10 +28,11 @@ pub(crate) fn is_there() -> bool {
 
 /// As [`Kernel::private_operations`]; each lane a job.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn private_operations(_there: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
+pub(crate) fn private_operations(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
     let results = unsafe { operate(jobs) };
     zeroize_stack::<STACK>();
+    registers::clear(there);
     results
 }
 

@@ -40,7 +40,7 @@ fn signed(kernel: Kernel, cases: &[([u8; 32], Vec<u8>)]) -> Vec<Option<Vec<u8>>>
             Ed25519Job { key, challenge, challenge_again: challenge, nonce_again: &nonces[at] }
         })
         .collect();
-    let responses = kernel.ed25519_responses(&jobs, &kept);
+    let responses = kernel.ed25519_responses(&jobs, kept);
     let whole = |(r, s): (&[u8; 32], Option<[u8; 32]>)| s.map(|s| [*r, s].concat());
     points.iter().zip(responses).map(whole).collect()
 }
@@ -128,6 +128,18 @@ fn the_edges_are_what_numbers_say() {
 fn nothing_is_made_of_nothing_and_nothing_is_shown() {
     let Some(kernel) = kernel() else { return };
     let (made, kept) = kernel.ed25519_commitments(&[]);
-    assert!(made.is_empty() && kernel.ed25519_responses(&[], &kept).is_empty());
     assert_eq!(format!("{:?} {kept:?}", Ed25519Key::new(&[1; 32])), "Ed25519Key(…) Ed25519Nonces(…)");
+    assert!(made.is_empty() && kernel.ed25519_responses(&[], kept).is_empty());
+}
+
+/// None is left out without a word.
+#[test]
+fn more_than_there_are_lanes_are_not_taken() {
+    let Some(kernel) = kernel() else { return };
+    let (key, hash) = (Ed25519Key::new(&[1; 32]), [7; 64]);
+    let commitments = || kernel.ed25519_commitments(&[&hash; LANES + 1]);
+    assert!(std::panic::catch_unwind(commitments).is_err());
+    let job = Ed25519Job { key: &key, challenge: &hash, challenge_again: &hash, nonce_again: &hash };
+    let responses = || kernel.ed25519_responses(&[job; LANES + 1], kernel.ed25519_commitments(&[&hash]).1);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(responses)).is_err());
 }

@@ -54,6 +54,31 @@ fn left(memory: &[u8], secrets: &[(&'static str, u64)]) -> Vec<&'static str> {
     secrets.iter().filter(|(_, secret)| words.contains(secret)).map(|(name, _)| *name).collect()
 }
 
+/// A frame that nobody wipes: a word, so far below the caller's.
+#[inline(never)]
+fn leave(word: u64, depth: usize) {
+    let mut frame = [0_u64; 512];
+    std::hint::black_box(&mut frame)[100] = word;
+    if depth > size_of_val(&frame) {
+        leave(word, depth - size_of_val(&frame));
+    }
+    std::hint::black_box(&frame);
+}
+
+/// What is not wiped would be found, near and far.
+#[test]
+fn what_is_left_is_found() {
+    for depth in [0, 32 * 1024, 128 * 1024] {
+        let word = u64::from_be_bytes(*b"a secret");
+        let memory = std::thread::spawn(move || {
+            leave(word, depth);
+            below()
+        });
+        let memory = memory.join().unwrap();
+        assert_eq!(left(&memory, &[("word", word), ("another", word + 1)]), ["word"], "{depth}");
+    }
+}
+
 #[test]
 fn a_batch_leaves_no_secret_on_the_stack() {
     let Some(kernel) = kernel() else { return };
@@ -116,7 +141,7 @@ fn words(of: &[(&'static str, BigUint)]) -> Vec<(&'static str, u64)> {
 #[test]
 fn signatures_on_p256_leave_no_secret_on_the_stack() {
     let Some(kernel) = kernel() else { return };
-    kernel.prepare_p256();
+    assert!(kernel.prepare_p256());
     let (private, nonce) = (BigUint::from_bytes_be(&[0x5a; 32]), BigUint::from_bytes_be(&[0xc3; 32]));
     let secrets = p256_secrets(&private, &nonce);
     // Not on this thread's stack either: a copy in the heap is none of the batch's.
@@ -136,7 +161,7 @@ fn signatures_on_p256_leave_no_secret_on_the_stack() {
 #[test]
 fn ed25519_leaves_no_secret_on_the_stack() {
     let Some(kernel) = kernel() else { return };
-    kernel.prepare_ed25519();
+    assert!(kernel.prepare_ed25519());
     // The half of a hash as it is clamped anyway.
     let given = Box::new(([0x58; 32], [0xc3; 64], [0x11; 64]));
     let (l, private, nonce) =
@@ -158,7 +183,7 @@ fn ed25519_leaves_no_secret_on_the_stack() {
         let after_commitments = below();
         let job =
             Ed25519Job { key: &key, challenge: &given.2, challenge_again: &given.2, nonce_again: &given.1 };
-        assert!(points[0].is_some() && kernel.ed25519_responses(&[job], &kept)[0].is_some());
+        assert!(points[0].is_some() && kernel.ed25519_responses(&[job], kept)[0].is_some());
         [after_reading, after_commitments, below()]
     });
     for memory in memory.join().unwrap() {

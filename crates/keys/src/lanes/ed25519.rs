@@ -4,6 +4,8 @@
 //! by one nonce of which one is faulty has the key. So both hashes are made again once R is known, of what memory holds
 //! then, and the batch holds its results against those ([`Kernel::ed25519_responses`]).
 
+use std::sync::Once;
+
 use aws_lc_rs::digest::{self, SHA512};
 use batch::{Ed25519Job, Ed25519Key, Kernel};
 use x509::der::{Reader, tag};
@@ -37,10 +39,12 @@ impl Numbers {
         let expanded = expand(pkcs8, &mut half, &mut prefix);
         zeroize_stack::<STACK>();
         expanded?;
-        if let Some(kernel) = Kernel::detect() {
-            kernel.prepare_ed25519();
-        }
-        Some(Self { key: Ed25519Key::new(&half), prefix, public: *spki.last_chunk()? })
+        let public = *spki.last_chunk()?;
+        Kernel::detect().is_none_or(prepare_tables).then(|| Self {
+            key: Ed25519Key::new(&half),
+            prefix,
+            public,
+        })
     }
 
     /// With other numbers to sign by.
@@ -52,6 +56,12 @@ impl Numbers {
     pub(super) fn fits(input: &[u8]) -> bool {
         input.len() <= MESSAGE_MAX
     }
+}
+
+/// Has the tables made that every signature reads, once. False where they are not sound: nothing is made by them.
+pub(super) fn prepare_tables(kernel: Kernel) -> bool {
+    static SAID: Once = Once::new();
+    super::are_sound(kernel.prepare_ed25519(), "Ed25519", &SAID)
 }
 
 /// The halves of the hash of the seed, which is the CurvePrivateKey (RFC 8410 section 7) in a PrivateKeyInfo. In a frame of its
@@ -85,7 +95,7 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Out
             nonce_again,
         })
         .collect();
-    let responses = kernel.ed25519_responses(&lanes, &kept);
+    let responses = kernel.ed25519_responses(&lanes, kept);
     let outcome = |(point, response): (&[u8; OCTETS], Option<[u8; OCTETS]>)| match response {
         Some(response) => Outcome::Signed([*point, response].concat()),
         None => Outcome::Faulty,

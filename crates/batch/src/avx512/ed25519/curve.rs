@@ -3,7 +3,7 @@
 use std::arch::x86_64::{__mmask8, _mm512_setzero_si512};
 use std::sync::OnceLock;
 
-use super::super::comb::{DIGIT, DIGITS, ENTRIES, Step, Tags, Window};
+use super::super::comb::{Checksum, DIGIT, DIGITS, ENTRIES, Sign, Step, Tags, Window, step};
 use super::super::short::{LIMBS, Short, broadcast};
 use super::super::{gather, lanes};
 use super::field::{inverse, multiply};
@@ -23,6 +23,9 @@ const BASE_Y: [u64; 4] =
 const D: [u64; 4] =
     [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
 
+/// Of all of [`Curve`], as a test makes it of plain numbers.
+pub(super) const CHECKSUM: u64 = 0x2dc5_0db1_4a65_47f4;
+
 /// What is known of the curve. No secret.
 pub(super) struct Curve {
     pub(super) constants: Constants,
@@ -40,17 +43,19 @@ pub(super) struct Multiple {
 }
 
 impl Curve {
-    /// The one there is, which takes a millisecond to make.
+    /// The one there is, which takes a millisecond to make: whoever comes first makes it, and others wait. `None`, for as long as the
+    /// process lives, where something went wrong: a fault that strikes then would strike every signature after it.
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn get() -> &'static Self {
-        static CURVE: OnceLock<Curve> = OnceLock::new();
-        match CURVE.get() {
-            Some(curve) => curve,
-            None => {
-                let made = Self::made();
-                CURVE.get_or_init(|| made)
-            }
-        }
+    pub(super) fn get() -> Option<&'static Self> {
+        static CURVE: OnceLock<Option<Box<Curve>>> = OnceLock::new();
+        // Looked at where it stays.
+        CURVE.get_or_init(|| Some(Box::new(Self::made())).filter(|curve| curve.is_sound())).as_deref()
+    }
+
+    /// Whether all of it is what it was when it was held against plain numbers.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn is_sound(&self) -> bool {
+        self.checksum() == CHECKSUM
     }
 
     #[target_feature(enable = "avx512f,avx512ifma")]
@@ -63,15 +68,33 @@ impl Curve {
         Self { constants, order_r2: of_order(2), order_r3: of_order(3), windows }
     }
 
+    #[target_feature(enable = "avx512f")]
+    fn checksum(&self) -> u64 {
+        let (mut checksum, Constants { one, d }) = (Checksum::new(), &self.constants);
+        [one, d, &self.order_r2, &self.order_r3].into_iter().for_each(|number| checksum.add_number(number));
+        checksum.add_windows(&self.windows);
+        checksum.value()
+    }
+
     /// k·B of each odd k below 2^256.
+    #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
+        self.multiple_by(scalars, |_| true)
+    }
+
+    /// The same, of the additions that are made. All are, but in tests.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn multiple_by(&self, scalars: &Short, is_made: impl Fn(usize) -> bool) -> Multiple {
         let (mut tags, zero) = (Tags::none(), [_mm512_setzero_si512(); LIMBS]);
         let one = self.constants.one;
         let mut point = Point { x: zero, y: one, z: one, t: zero };
         for place in (0..DIGITS).rev() {
-            let step = tags.step(&self.windows, scalars, place);
-            point.add(&entry_of(&step), step.negative);
+            let step = step(&self.windows, scalars, place);
+            if is_made(place) {
+                point.add(&entry_of(&step), &step.sign, &mut tags);
+            }
         }
         Multiple { point, tags }
     }
@@ -131,7 +154,7 @@ fn entries(point: &Affine, constants: &Constants) -> Vec<Entry> {
     // Products of Z of all points so far: one inverse is enough (Montgomery 1987).
     let mut products = vec![next.z];
     for entry in 1..ENTRIES {
-        next.add(&twice, _mm512_setzero_si512());
+        next.add(&twice, &Sign::plus(), &mut Tags::none());
         products.push(multiply(&products[entry - 1], &next.z));
         points.push(next);
     }

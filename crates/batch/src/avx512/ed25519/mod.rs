@@ -7,7 +7,8 @@ mod point;
 mod tests;
 
 use std::arch::x86_64::{
-    __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64,
+    __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_set1_epi64,
+    _mm512_setzero_si512, _mm512_sub_epi64,
 };
 use std::hint::black_box;
 
@@ -15,42 +16,39 @@ use zeroize::zeroize_stack;
 
 use super::comb::either;
 use super::short::{LIMBS, Modulus, Short, broadcast, carried, is_zero, same, sum};
-use super::{gather, lanes};
+use super::{gather, lanes, registers};
 use crate::ed25519::{Committed, Job, STACK, Scalars};
 use crate::{Ed25519Nonces, Kernel, LANES, number};
 use curve::Curve;
+use point::Affine;
 
 /// L, the order of the base point.
 const ORDER: Modulus = Modulus::new([0x2_631a_5cf5_d3ed, 0xd_ea2f_79cd_6581, 0x14_def9, 0, 0x1000_0000_0000]);
 
-/// Has the tables made that every signature reads.
+/// Has the tables made that every signature reads. Whether they are sound.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn prepare(_there: Kernel) {
+pub(crate) fn prepare(_there: Kernel) -> bool {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    unsafe {
-        Curve::get();
-    }
+    unsafe { Curve::get().is_some() }
 }
 
 /// R of each nonce where it is sound, and r and R to be kept.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn commitments(
-    _there: Kernel,
-    nonces: &[&[u8; 64]; LANES],
-    kept: &mut Ed25519Nonces,
-) -> Committed {
+pub(crate) fn commitments(there: Kernel, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    let committed = unsafe { commit(Curve::get(), nonces, kept) };
+    let committed = unsafe { Curve::get().map_or([None; LANES], |curve| commit(curve, nonces, kept)) };
     zeroize_stack::<STACK>();
+    registers::clear(there);
     committed
 }
 
 /// S of each job where it is sound, by r of before.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn responses(_there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
+pub(crate) fn responses(there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    let responses = unsafe { respond(jobs, scalars) };
+    let responses = unsafe { Curve::get().map_or([None; LANES], |curve| respond(curve, jobs, scalars)) };
     zeroize_stack::<STACK>();
+    registers::clear(there);
     responses
 }
 
@@ -58,33 +56,38 @@ pub(crate) fn responses(_there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scala
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
+    commit_by(curve, nonces, kept, |_| ())
+}
+
+/// The same with a fault in what is encoded, for tests of what finds it.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn commit_by(
+    curve: &Curve,
+    nonces: &[&[u8; 64]; LANES],
+    kept: &mut Ed25519Nonces,
+    spoil: impl Fn(&mut Affine),
+) -> Committed {
     let r = ORDER.canonical(&ORDER.multiply(&wide(curve, nonces), &broadcast(&[1, 0, 0, 0, 0])));
     let odd = odd(&r);
     let multiple = curve.multiple(&odd);
     let point = multiple.point.affine(&field::inverse(&multiple.point.z));
-    let (x, y) = (field::canonical(&point.x), field::canonical(&point.y));
-    let signs = lanes(_mm512_and_si512(x[0], _mm512_set1_epi64(1)));
-    let limbs = y.map(|limb| lanes(limb));
-    let encoded = std::array::from_fn(|lane| {
-        let mut octets = number::octets::<LIMBS, 32>(&limbs.map(|limb| limb[lane]));
-        octets[0] |= (signs[lane] as u8) << 7;
-        octets.reverse();
-        octets
-    });
-    let sound = is_zero(&point.off_curve(&curve.constants))
-        & multiple.is_of(&odd)
-        & (same(&odd, &r) | same(&odd, &sum(&r, &broadcast(&ORDER.limbs))))
-        & leads_back(&encoded, &x, &y);
+    let mut point = Affine { x: field::canonical(&point.x), y: field::canonical(&point.y) };
+    spoil(&mut point);
+    let encoded = encoded(&point);
     kept.scalars = r.map(|limb| lanes(limb));
+    // These are looked at; a later fault in either copy shows in what is hashed of them.
     kept.points = encoded;
+    let sound = is_encoded(curve, &kept.points, &point.x)
+        & multiple.is_of(&odd)
+        & (same(&odd, &r) | same(&odd, &sum(&r, &broadcast(&ORDER.limbs))));
     std::array::from_fn(|lane| (sound >> lane & 1 == 1).then_some(encoded[lane]))
 }
 
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn respond(jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
-    let curve = Curve::get();
+fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
     let [mut r, mut private, mut negative] = [[_mm512_setzero_si512(); LIMBS]; 3];
     let of_lane = std::array::from_fn::<_, LANES, _>(|lane| scalars.map(|limb| limb[lane]));
     gather(&mut r, &of_lane.each_ref());
@@ -140,16 +143,33 @@ fn odd(number: &Short) -> Short {
     odd
 }
 
-/// The lanes in which what was encoded is y and the lowest bit of x.
+/// y and the lowest bit of x, the lowest octet first (RFC 8032 section 5.1.2); both are below p.
 #[target_feature(enable = "avx512f")]
-fn leads_back(encoded: &[[u8; 32]; LANES], x: &Short, y: &Short) -> __mmask8 {
+fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
+    let signs = lanes(_mm512_and_si512(point.x[0], _mm512_set1_epi64(1)));
+    let limbs = point.y.map(|limb| lanes(limb));
+    std::array::from_fn(|lane| {
+        let mut octets = number::octets::<LIMBS, 32>(&limbs.map(|limb| limb[lane]));
+        octets[0] |= (signs[lane] as u8) << 7;
+        octets.reverse();
+        octets
+    })
+}
+
+/// The lanes in which what was encoded is a point of the curve, with this x, and both its numbers are below p.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn is_encoded(curve: &Curve, encoded: &[[u8; 32]; LANES], x: &Short) -> __mmask8 {
     let words = black_box(*encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
     let limbs: [[u64; LIMBS]; LANES] = words.map(|[a, b, c, d]| number::limbs(&[a, b, c, d & u64::MAX >> 1]));
     let signs: [[u64; 1]; LANES] = words.map(|words| [words[3] >> 63]);
-    let (mut decoded, mut sign) = ([_mm512_setzero_si512(); LIMBS], [_mm512_setzero_si512()]);
-    gather(&mut decoded, &limbs.each_ref());
+    let (mut y, mut sign) = ([_mm512_setzero_si512(); LIMBS], [_mm512_setzero_si512()]);
+    gather(&mut y, &limbs.each_ref());
     gather(&mut sign, &signs.each_ref());
-    let lowest = _mm512_and_si512(x[0], _mm512_set1_epi64(1));
-    let zero = _mm512_setzero_si512();
-    same(&decoded, y) & same(&[sign[0], zero, zero, zero, zero], &[lowest, zero, zero, zero, zero])
+    let point = Affine { x: black_box(*x), y };
+    let lowest = _mm512_and_si512(point.x[0], _mm512_set1_epi64(1));
+    // x and x + p are the same residue, but have not the same lowest bit.
+    is_zero(&point.off_curve(&curve.constants))
+        & same(&field::canonical(&point.x), &point.x)
+        & same(&field::canonical(&point.y), &point.y)
+        & _mm512_cmpeq_epi64_mask(lowest, sign[0])
 }

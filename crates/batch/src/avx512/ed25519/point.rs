@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::__m512i;
 
-use super::super::comb::either;
+use super::super::comb::{Sign, Tags, either};
 use super::super::short::{LIMBS, Short};
 use super::field::{add, canonical, multiply, square, subtract};
 
@@ -72,20 +72,22 @@ impl Affine {
 
 impl Point {
     /// Adds `other`, or takes it away in the lanes whose `negative` is all ones and not all zeros (madd-2008-hwcd-3): seven products.
+    /// Told among the tags when that is done.
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn add(&mut self, other: &Entry, negative: __m512i) {
+    pub(super) fn add(&mut self, other: &Entry, sign: &Sign, tags: &mut Tags) {
         // -(x, y) is (-x, y): sum and difference change places, and the product its sign.
-        let (sum, difference) = swapped(negative, &other.sum, &other.difference);
+        let (sum, difference) = swapped(sign.negative, &other.sum, &other.difference);
         let a = multiply(&subtract(&self.y, &self.x), &difference);
         let b = multiply(&add(&self.y, &self.x), &sum);
         let c = multiply(&self.t, &other.product);
         let d = add(&self.z, &self.z);
         let (e, h) = (subtract(&b, &a), add(&b, &a));
-        let (g, f) = swapped(negative, &add(&d, &c), &subtract(&d, &c));
+        let (g, f) = swapped(sign.negative, &add(&d, &c), &subtract(&d, &c));
         self.x = multiply(&e, &f);
         self.y = multiply(&g, &h);
         self.t = multiply(&e, &h);
         self.z = multiply(&f, &g);
+        tags.tell(sign, [self.x[0], self.y[0], self.z[0], self.t[0]]);
     }
 
     /// Twice the points (dbl-2008-hwcd).

@@ -3,9 +3,10 @@
 use num_bigint::BigUint;
 use proptest::prelude::*;
 
-use super::super::is_there;
+use super::super::comb;
 use super::*;
 use crate::Ed25519Key;
+use std::arch::x86_64::_mm512_xor_si512;
 
 /// As often as a number below 2^260 may hold the prime.
 const TIMES: u32 = 31;
@@ -84,7 +85,7 @@ fn order_holds(a: &[BigUint; LANES], wide_number: &[[u8; 64]; LANES]) {
     let small: [BigUint; LANES] = each(a, |lane, a| (a + lane) % &l);
     let product = ORDER.multiply(&full, &of(&small));
     congruent(&to(&product), &each(a, |lane, a| a * &small[lane] * &inverse), &l, 2);
-    let found = super::wide(Curve::get(), &wide_number.each_ref());
+    let found = super::wide(Curve::get().unwrap(), &wide_number.each_ref());
     let wanted = wide_number.map(|octets| BigUint::from_bytes_le(&octets) * r(&l));
     congruent(&to(&found), &wanted, &l, 4);
 }
@@ -117,7 +118,7 @@ proptest! {
         b in numbers_below_2_260(),
         hashes in prop::array::uniform8(hash()),
     ) {
-        if is_there() {
+        if crate::tested().is_some() {
             // SAFETY: the processor has the instructions.
             unsafe {
                 field_holds(&a, &b);
@@ -129,7 +130,7 @@ proptest! {
 
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn what_is_another_multiple_or_no_point_is_found() {
-    let curve = Curve::get();
+    let curve = Curve::get().unwrap();
     let scalar = order() >> 3_u32 | BigUint::from(1_u8);
     let same: [BigUint; LANES] = std::array::from_fn(|_| scalar.clone());
     let multiple = curve.multiple(&of(&same));
@@ -157,18 +158,135 @@ fn what_is_another_multiple_or_no_point_is_found() {
     }
 }
 
+/// Whatever happens to a coordinate once the point is known, and to what was encoded.
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn what_was_encoded_wrong_is_found() {
-    let (x, y) = (broadcast(&[3, 0, 0, 0, 0]), broadcast(&[5, 6, 7, 8, 9]));
-    let mut right = number::octets::<LIMBS, 32>(&[5, 6, 7, 8, 9]);
-    right.reverse();
-    right[31] |= 0x80;
-    assert_eq!(leads_back(&[right; LANES], &x, &y), __mmask8::MAX);
-    for bit in [0, 77, 254, 255] {
-        let mut encoded = [right; LANES];
-        encoded[2][bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(leads_back(&encoded, &x, &y), !(1 << 2), "{bit}");
+    let curve = Curve::get().unwrap();
+    let nonces: [[u8; 64]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 64]);
+    let made = |spoil: &dyn Fn(&mut Affine)| {
+        let mut kept = Ed25519Nonces { scalars: Default::default(), points: Default::default() };
+        commit_by(curve, &nonces.each_ref(), &mut kept, spoil)
+    };
+    let sound = made(&|_| ());
+    assert!(sound.iter().all(Option::is_some));
+    let mut wanted = sound;
+    wanted[2] = None;
+    let in_lane = |limbs: [u64; LIMBS]| limbs.map(|limb| super::super::across([0, 0, limb, 0, 0, 0, 0, 0]));
+    // The same residue with another lowest bit.
+    let prime = in_lane(field::PRIME);
+    assert_eq!(made(&|point| point.x = sum(&point.x, &prime)), wanted);
+    for limb in 0..LIMBS {
+        for bit in [0, 1, 46] {
+            let mut flipped = [0; LIMBS];
+            flipped[limb] = 1 << bit;
+            let flipped = in_lane(flipped);
+            let flip = |number: &mut Short| {
+                for limb in 0..LIMBS {
+                    number[limb] = _mm512_xor_si512(number[limb], flipped[limb]);
+                }
+            };
+            assert_eq!(made(&|point| flip(&mut point.x)), wanted, "x {limb} {bit}");
+            assert_eq!(made(&|point| flip(&mut point.y)), wanted, "y {limb} {bit}");
+        }
     }
+    // y = 1 + p is one octet string for the neutral point, y = 1 the other.
+    let neutral = [in_lane([1, 0, 0, 0, 0]), sum(&in_lane([1, 0, 0, 0, 0]), &in_lane(field::PRIME))];
+    let [one, again] = neutral.map(|y| encoded(&Affine { x: [_mm512_setzero_si512(); LIMBS], y }));
+    let zero = [_mm512_setzero_si512(); LIMBS];
+    assert_eq!([one, again].map(|encoded| is_encoded(curve, &encoded, &zero) >> 2 & 1), [1, 0]);
+}
+
+/// An addition that was passed over, in any place: the sum is another point of the curve.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn an_addition_that_is_lost_is_found() {
+    let curve = Curve::get().unwrap();
+    let scalars = of(&std::array::from_fn(|lane| (order() >> (lane + 1) as u32) | BigUint::from(1_u8)));
+    for lost in 0..comb::DIGITS {
+        let multiple = curve.multiple_by(&scalars, |place| place != lost);
+        let point = multiple.point.affine(&field::inverse(&multiple.point.z));
+        assert_eq!(is_zero(&point.off_curve(&curve.constants)), __mmask8::MAX);
+        assert_eq!(multiple.is_of(&scalars), 0, "{lost}");
+    }
+}
+
+/// The tables, once they are made, and the constants.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn tables_that_lost_a_bit_are_not_used() {
+    let mut curve = Curve::made();
+    assert!(curve.is_sound());
+    for place in 0..curve.windows.len() {
+        curve.windows[place].shift();
+        assert!(!curve.is_sound(), "{place}");
+        (0..7).for_each(|_| curve.windows[place].shift());
+        curve.windows[place].flip();
+        assert!(!curve.is_sound(), "{place}");
+        curve.windows[place].flip();
+        curve.windows[place].flip_tag();
+        assert!(!curve.is_sound(), "{place}");
+        curve.windows[place].flip_tag();
+    }
+    let fault = broadcast(&[0, 1 << 51, 0, 0, 0]);
+    let constants: [fn(&mut Curve) -> &mut Short; 4] = [
+        |curve| &mut curve.constants.one,
+        |curve| &mut curve.constants.d,
+        |curve| &mut curve.order_r2,
+        |curve| &mut curve.order_r3,
+    ];
+    for constant in constants {
+        let before = std::mem::replace(constant(&mut curve), fault);
+        assert!(!curve.is_sound());
+        *constant(&mut curve) = before;
+    }
+    assert!(curve.is_sound());
+}
+
+/// The sum of any two points (RFC 8032 section 5.1.4's law, in affine coordinates).
+fn plus(a: &[BigUint; 2], b: &[BigUint; 2], d: &BigUint) -> [BigUint; 2] {
+    let (p, one) = (&prime(), BigUint::from(1_u8));
+    let product = d * &a[0] * &b[0] % p * &a[1] * &b[1] % p;
+    let over = |above: BigUint, below: BigUint| above * below.modinv(p).unwrap() % p;
+    let x = over(&a[0] * &b[1] + &a[1] * &b[0], &one + &product);
+    let y = over(&a[1] * &b[1] + &a[0] * &b[0], p + &one - &product);
+    [x, y]
+}
+
+/// What the tables must be, by plain numbers alone (RFC 8032 section 5.1).
+#[test]
+fn the_checksum_is_that_of_numbers() {
+    let (p, l, one) = (prime(), order(), BigUint::from(1_u8));
+    let mut checksum = comb::Checksum::new();
+    let limbs = |number: &BigUint| -> [u64; LIMBS] {
+        number::limbs(&number::words::<5>(&number.to_bytes_be()).unwrap())
+    };
+    let d = &p - BigUint::from(121_665_u32) * BigUint::from(121_666_u32).modinv(&p).unwrap() % &p;
+    let r2 = r(&l) * r(&l) % &l;
+    for constant in [&one, &d, &r2, &(&r2 * r(&l) % &l)] {
+        limbs(constant).into_iter().for_each(|limb| (0..LANES).for_each(|_| checksum.add(limb)));
+    }
+    let x = b"15112221349535400772501151409588531511454012693041857206046113283949847762202";
+    let y = BigUint::from(4_u8) * BigUint::from(5_u8).modinv(&p).unwrap() % &p;
+    let mut place = [BigUint::parse_bytes(x, 10).unwrap(), y];
+    for number in 0..comb::DIGITS as u32 {
+        let twice = plus(&place, &place, &d);
+        let mut entries = vec![place.clone()];
+        while entries.len() < comb::ENTRIES {
+            entries.push(plus(entries.last().unwrap(), &twice, &d));
+        }
+        let entries: Vec<Vec<u64>> = entries
+            .iter()
+            .map(|[x, y]| {
+                let entry = [(x + y) % &p, (y + &p - x) % &p, &d * x * y * 2_u8 % &p];
+                entry.iter().flat_map(limbs).collect()
+            })
+            .collect();
+        (0..3 * LIMBS).for_each(|row| entries.iter().for_each(|entry| checksum.add(entry[row])));
+        for entry in 0..comb::ENTRIES {
+            let tag = (BigUint::from(2 * entry + 1) << (7 * number)) % number::LIMB_MAX;
+            checksum.add(tag.to_u64_digits()[0]);
+        }
+        (0..7).for_each(|_| place = plus(&place, &place, &d));
+    }
+    assert_eq!(checksum.value(), curve::CHECKSUM, "{:#x}", checksum.value());
 }
 
 /// A table that gives other entries than it was asked for, or spoilt ones, in any place.
@@ -196,19 +314,21 @@ fn what_a_faulty_table_makes_does_not_leave() {
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 fn a_fault_of_the_point_is_found() {
-    if is_there() {
+    if crate::tested().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe {
             what_is_another_multiple_or_no_point_is_found();
             what_was_encoded_wrong_is_found();
             what_a_faulty_table_makes_does_not_leave();
+            an_addition_that_is_lost_is_found();
+            tables_that_lost_a_bit_are_not_used();
         }
     }
 }
 
 #[test]
 fn what_differs_the_second_time_gives_nothing_and_spoils_no_other() {
-    let Some(kernel) = Kernel::detect() else { return };
+    let Some(kernel) = crate::tested() else { return };
     let (sound, unsound) = (Ed25519Key::new(&[0x5a; 32]), Ed25519Key::unsound());
     let broken = |change: fn(&mut Ed25519Key)| {
         let mut key = Ed25519Key::new(&[0x5a; 32]);
@@ -216,8 +336,12 @@ fn what_differs_the_second_time_gives_nothing_and_spoils_no_other() {
         key
     };
     let [private, negative] = [broken(|key| key.private[2] ^= 1 << 40), broken(|key| key.negative[4] ^= 1)];
-    let (nonces, kept) = ([[9; 64]; LANES], kernel.ed25519_commitments(&[&[9; 64]; LANES]));
-    assert!(kept.0.iter().all(Option::is_some));
+    let nonces = [[9; 64]; LANES];
+    let kept = || {
+        let (points, kept) = kernel.ed25519_commitments(&nonces.each_ref());
+        assert!(points.iter().all(Option::is_some));
+        kept
+    };
     let (hash, mut other) = ([7; 64], [7; 64]);
     other[63] ^= 1;
     let job = Job { key: &sound, challenge: &hash, challenge_again: &hash, nonce_again: &nonces[0] };
@@ -232,7 +356,7 @@ fn what_differs_the_second_time_gives_nothing_and_spoils_no_other() {
     for faulty in faulty {
         for lane in 0..LANES {
             let jobs: Vec<Job<'_>> = (0..LANES).map(|at| if at == lane { faulty } else { job }).collect();
-            let made = kernel.ed25519_responses(&jobs, &kept.1);
+            let made = kernel.ed25519_responses(&jobs, kept());
             let is_made: Vec<bool> = made.iter().map(Option::is_some).collect();
             assert_eq!(is_made, (0..LANES).map(|at| at != lane).collect::<Vec<_>>());
         }

@@ -10,7 +10,7 @@
 use std::arch::x86_64::{__mmask8, _mm512_setzero_si512};
 use std::sync::OnceLock;
 
-use super::super::comb::{DIGIT, DIGITS, ENTRIES, Step, Tags, Window};
+use super::super::comb::{Checksum, DIGIT, DIGITS, ENTRIES, Sign, Step, Tags, Window, step};
 use super::super::short::{LIMBS, Short, broadcast};
 use super::super::{gather, lanes, wide};
 use super::field::{PRIME, PRIME_WORDS, inverse, multiply};
@@ -30,12 +30,15 @@ const BASE_Y: [u64; 4] =
 const B: [u64; 4] =
     [0x3bce_3c3e_27d2_604b, 0x651d_06b0_cc53_b0f6, 0xb3eb_bd55_7698_86bc, 0x5ac6_35d8_aa3a_93e7];
 
+/// Of all of [`Curve`], as a test makes it of plain numbers.
+pub(super) const CHECKSUM: u64 = 0x1932_eaf0_79b6_69ab;
+
 /// What is known of the curve. No secret.
 pub(super) struct Curve {
     /// b, in Montgomery's form.
     pub(super) b: Short,
     /// R modulo p.
-    one: Short,
+    pub(super) one: Short,
     /// R² modulo n.
     pub(super) order_r2: Short,
     /// From the lowest place on.
@@ -49,17 +52,19 @@ pub(super) struct Multiple {
 }
 
 impl Curve {
-    /// The one there is, which takes a millisecond to make.
+    /// The one there is, which takes a millisecond to make: whoever comes first makes it, and others wait. `None`, for as long as the
+    /// process lives, where something went wrong: a fault that strikes then would strike every signature after it.
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn get() -> &'static Self {
-        static CURVE: OnceLock<Curve> = OnceLock::new();
-        match CURVE.get() {
-            Some(curve) => curve,
-            None => {
-                let made = Self::made();
-                CURVE.get_or_init(|| made)
-            }
-        }
+    pub(super) fn get() -> Option<&'static Self> {
+        static CURVE: OnceLock<Option<Box<Curve>>> = OnceLock::new();
+        // Looked at where it stays.
+        CURVE.get_or_init(|| Some(Box::new(Self::made())).filter(|curve| curve.is_sound())).as_deref()
+    }
+
+    /// Whether all of it is what it was when it was held against plain numbers.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn is_sound(&self) -> bool {
+        self.checksum() == CHECKSUM
     }
 
     #[target_feature(enable = "avx512f,avx512ifma")]
@@ -72,15 +77,34 @@ impl Curve {
         Self { b: of(&B), one, order_r2, windows: windows(&base, &one) }
     }
 
+    #[target_feature(enable = "avx512f")]
+    fn checksum(&self) -> u64 {
+        let mut checksum = Checksum::new();
+        [&self.b, &self.one, &self.order_r2].into_iter().for_each(|number| checksum.add_number(number));
+        checksum.add_windows(&self.windows);
+        checksum.value()
+    }
+
     /// k·G of each odd k below n.
+    #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
     pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
+        self.multiple_by(scalars, |_| true)
+    }
+
+    /// The same, of the additions that are made. All are, but in tests.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub(super) fn multiple_by(&self, scalars: &Short, is_made: impl Fn(usize) -> bool) -> Multiple {
         let mut tags = Tags::none();
-        let highest = tags.step(&self.windows, scalars, DIGITS - 1);
+        let highest = step(&self.windows, scalars, DIGITS - 1);
         let mut point = affine_of(&highest).extended(&self.one);
+        tags.tell(&highest.sign, [point.x[0], point.y[0], point.zz[0], point.zzz[0]]);
         for place in (0..DIGITS - 1).rev() {
-            let step = tags.step(&self.windows, scalars, place);
-            point.add(&affine_of(&step), step.negative);
+            let step = step(&self.windows, scalars, place);
+            if is_made(place) {
+                point.add(&affine_of(&step), &step.sign, &mut tags);
+            }
         }
         Multiple { point, tags }
     }
@@ -148,7 +172,7 @@ fn entries(point: &Affine, one: &Short) -> Vec<Affine> {
     let mut products = vec![*one];
     for entry in 1..ENTRIES {
         let mut next = points[entry - 1];
-        next.add(&twice, _mm512_setzero_si512());
+        next.add(&twice, &Sign::plus(), &mut Tags::none());
         products.push(multiply(&products[entry - 1], &next.zzz));
         points.push(next);
     }

@@ -17,27 +17,26 @@ use zeroize::zeroize_stack;
 
 use super::comb::either;
 use super::short::{LIMBS, Short, broadcast, carried, is_zero, same, sum};
-use super::{gather, lanes};
+use super::{gather, lanes, registers};
 use crate::p256::{Job, STACK};
 use crate::{Kernel, LANES, Made, number};
 use curve::Curve;
 use order::ORDER;
 
-/// Has the tables made that every signature reads.
+/// Has the tables made that every signature reads. Whether they are sound.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn prepare(_there: Kernel) {
+pub(crate) fn prepare(_there: Kernel) -> bool {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    unsafe {
-        Curve::get();
-    }
+    unsafe { Curve::get().is_some() }
 }
 
 /// As [`Kernel::p256_signatures`]; each lane a job.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn signatures(_there: Kernel, jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
+pub(crate) fn signatures(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    let made = unsafe { sign(Curve::get(), jobs) };
+    let made = unsafe { Curve::get().map_or([Made::Faulty; LANES], |curve| sign(curve, jobs)) };
     zeroize_stack::<STACK>();
+    registers::clear(there);
     made
 }
 
@@ -45,13 +44,21 @@ pub(crate) fn signatures(_there: Kernel, jobs: &[Job<'_>; LANES]) -> [Made; LANE
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
+    sign_by(curve, jobs, |_| ())
+}
+
+/// The same with a fault in k·R, for a test of what finds it.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -> [Made; LANES] {
     let nonces = numbers(&jobs.map(|job| job.nonce));
     let digests = numbers(&jobs.map(|job| job.digest));
     let usable = in_range(&nonces);
     // r: the x of k·G modulo n, which is that of (n - k)·G.
     let odd = odd(&nonces);
     let multiple = curve.multiple(&odd);
-    let nonces_r = ORDER.multiply(&nonces, &curve.order_r2);
+    let mut nonces_r = ORDER.multiply(&nonces, &curve.order_r2);
+    spoil(&mut nonces_r);
     let (of_point, of_nonces) = inverse::inverses(&multiple.point.zzz, &nonces_r);
     let point = multiple.point.affine(&of_point);
     let x = field::canonical(&point.x);
@@ -67,7 +74,7 @@ fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
         & multiple.is_of(&odd)
         & (same(&odd, &nonces) | same(&sum(&odd, &nonces), &broadcast(&ORDER.limbs)))
         & is_reduced(&x, &r)
-        & is_solved(curve, &nonces_r, &digests, [&r, &negative], &s);
+        & is_solved(&nonces, &digests, [&r, &negative], &s);
     let usable = usable & !is_zero(&r) & !is_zero(&s);
     let [r, s] = [r, s].map(|number| number.map(|limb| lanes(limb)));
     std::array::from_fn(|lane| {
@@ -122,21 +129,18 @@ fn is_reduced(x: &Short, r: &Short) -> __mmask8 {
     same(x, r) | same(x, &sum(r, &broadcast(&ORDER.limbs)))
 }
 
-/// The lanes in which s·k - z + r·(n - d) is a multiple of n: the same equation by another copy of the key.
+/// The lanes in which s·k - z + r·(n - d) is a multiple of n: the same equation by another copy of the key, and by k as its multiple was
+/// made of it and not as it was inverted.
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn is_solved(
-    curve: &Curve,
-    nonces_r: &Short,
-    digests: &Short,
-    [r, negative]: [&Short; 2],
-    s: &Short,
-) -> __mmask8 {
-    let (left, right) = (ORDER.multiply(s, nonces_r), ORDER.multiply(r, negative));
+fn is_solved(nonces: &Short, digests: &Short, [r, negative]: [&Short; 2], s: &Short) -> __mmask8 {
+    let right = ORDER.multiply(r, negative);
     let mut rest = broadcast(&ORDER.limbs);
     for limb in 0..LIMBS {
-        let positive = _mm512_add_epi64(_mm512_add_epi64(rest[limb], rest[limb]), left[limb]);
-        rest[limb] = _mm512_sub_epi64(_mm512_add_epi64(positive, right[limb]), digests[limb]);
+        let positive = _mm512_add_epi64(_mm512_add_epi64(rest[limb], rest[limb]), right[limb]);
+        rest[limb] = _mm512_sub_epi64(positive, digests[limb]);
     }
-    // Below 5·n; after a product by R, which changes no multiple of n into something else, below 2·n.
-    is_zero(&ORDER.canonical(&ORDER.multiply(&carried(&rest), &curve.order_r2)))
+    // All of it over R, as s·k is: what was below 4·n is n at most, and the sum below 2.1·n.
+    let rest = ORDER.multiply(&carried(&rest), &broadcast(&[1, 0, 0, 0, 0]));
+    let sum = sum(&ORDER.multiply(s, &black_box(*nonces)), &rest);
+    is_zero(&ORDER.canonical(&ORDER.canonical(&sum)))
 }

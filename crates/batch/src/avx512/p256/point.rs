@@ -7,6 +7,7 @@
 
 use std::arch::x86_64::{__m512i, _mm512_add_epi64, _mm512_sub_epi64, _mm512_xor_si512};
 
+use super::super::comb::{Sign, Tags};
 use super::super::short::{LIMBS, Short, broadcast, carried};
 use super::field::{self, folded, multiple, multiply, multiply_two, square, subtract};
 
@@ -36,13 +37,14 @@ impl Affine {
 }
 
 impl Point {
-    /// Adds `other`, or takes it away in the lanes whose `negative` is all ones and not all zeros (madd-2008-s): ten products.
+    /// Adds `other`, or takes it away in the lanes whose `negative` is all ones and not all zeros (madd-2008-s): ten products. Told
+    /// among the tags when that is done.
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn add(&mut self, other: &Affine, negative: __m512i) {
+    pub(super) fn add(&mut self, other: &Affine, sign: &Sign, tags: &mut Tags) {
         let (u2, s2) = (multiply(&other.x, &self.zz), multiply(&other.y, &self.zzz));
         // Below 4.1·p and 6.1·p.
         let p = subtract::<3>(&u2, &self.x);
-        let r = with_sign_less(&s2, negative, &self.y);
+        let r = with_sign_less(&s2, sign.negative, &self.y);
         let pp = square(&p);
         let ppp = multiply(&p, &pp);
         let q = multiply(&self.x, &pp);
@@ -58,6 +60,7 @@ impl Point {
         self.x = x;
         self.zz = multiply(&self.zz, &pp);
         self.zzz = multiply(&self.zzz, &ppp);
+        tags.tell(sign, [self.x[0], self.y[0], self.zz[0], self.zzz[0]]);
     }
 
     /// Twice the points (dbl-2008-s-1).

@@ -3,7 +3,7 @@
 use num_bigint::BigUint;
 use proptest::prelude::*;
 
-use super::super::is_there;
+use super::super::comb;
 use super::*;
 use crate::P256Key;
 
@@ -126,7 +126,7 @@ proptest! {
     #[test]
     #[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
     fn arithmetic_is_that_of_numbers(a in numbers_below_2_260(), b in numbers_below_2_260()) {
-        if is_there() {
+        if crate::tested().is_some() {
             // SAFETY: the processor has the instructions.
             unsafe {
                 field_holds(&a, &b);
@@ -138,7 +138,7 @@ proptest! {
 
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn what_is_another_multiple_or_no_point_is_found() {
-    let curve = Curve::get();
+    let curve = Curve::get().unwrap();
     let scalar = order() >> 3_u32 | BigUint::from(1_u8);
     let same: [BigUint; LANES] = std::array::from_fn(|_| scalar.clone());
     let multiple = curve.multiple(&of(&same));
@@ -185,21 +185,137 @@ fn what_a_faulty_table_makes_does_not_leave() {
     }
 }
 
+/// An addition that was passed over, in any place: the sum is another point of the curve.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn an_addition_that_is_lost_is_found() {
+    let curve = Curve::get().unwrap();
+    let scalars = of(&std::array::from_fn(|lane| (order() >> (lane + 1) as u32) | BigUint::from(1_u8)));
+    for lost in 0..36 {
+        let multiple = curve.multiple_by(&scalars, |place| place != lost);
+        let point = multiple.point.affine(&field::inverse(&multiple.point.zzz));
+        assert_eq!(is_zero(&point.off_curve(&curve.b)), __mmask8::MAX);
+        assert_eq!(multiple.is_of(&scalars), 0, "{lost}");
+    }
+}
+
+/// k·R that is not k's, with which s would be made and checked.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn what_a_spoilt_nonce_makes_does_not_leave() {
+    let (key, curve) = (P256Key::new(&[0x5a; 32]).unwrap(), Curve::get().unwrap());
+    let nonces: [[u8; 32]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 32]);
+    let jobs = nonces.each_ref().map(|nonce| Job { key: &key, digest: &[7; 32], nonce });
+    let sound = sign(curve, &jobs);
+    for limb in 0..LIMBS {
+        let mut fault = [[0; LANES]; LIMBS];
+        fault[limb][6] = 1 << 33;
+        let fault = fault.map(|limb| super::super::across(limb));
+        let made = sign_by(curve, &jobs, |nonces_r| *nonces_r = sum(nonces_r, &fault));
+        let wanted: [Made; LANES] =
+            std::array::from_fn(|lane| if lane == 6 { Made::Faulty } else { sound[lane] });
+        assert_eq!(made, wanted, "{limb}");
+    }
+}
+
+/// The tables, once they are made, and the constants.
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn tables_that_lost_a_bit_are_not_used() {
+    let mut curve = Curve::made();
+    assert!(curve.is_sound());
+    for place in 0..curve.windows.len() {
+        curve.windows[place].shift();
+        assert!(!curve.is_sound(), "{place}");
+        (0..7).for_each(|_| curve.windows[place].shift());
+        curve.windows[place].flip();
+        assert!(!curve.is_sound(), "{place}");
+        curve.windows[place].flip();
+        curve.windows[place].flip_tag();
+        assert!(!curve.is_sound(), "{place}");
+        curve.windows[place].flip_tag();
+    }
+    let fault = broadcast(&[0, 1 << 51, 0, 0, 0]);
+    let constants: [fn(&mut Curve) -> &mut Short; 3] =
+        [|curve| &mut curve.b, |curve| &mut curve.one, |curve| &mut curve.order_r2];
+    for constant in constants {
+        let before = std::mem::replace(constant(&mut curve), fault);
+        assert!(!curve.is_sound());
+        *constant(&mut curve) = before;
+    }
+    assert!(curve.is_sound());
+}
+
+/// The sum of two points that are neither the same nor inverse to each other, or twice one.
+fn plus(a: &[BigUint; 2], b: &[BigUint; 2]) -> [BigUint; 2] {
+    let p = &prime();
+    let less = |a: &BigUint, b: &BigUint| (a + (p - b % p)) % p;
+    let slope = if a == b {
+        (less(&(&a[0] * &a[0] * 3_u8), &BigUint::from(3_u8)), &a[1] * 2_u8)
+    } else {
+        (less(&b[1], &a[1]), less(&b[0], &a[0]))
+    };
+    let slope = slope.0 * slope.1.modinv(p).unwrap() % p;
+    let x = less(&(&slope * &slope), &(&a[0] + &b[0]));
+    let y = less(&(slope * less(&a[0], &x)), &a[1]);
+    [x, y]
+}
+
+/// What the tables must be, by plain numbers alone (SP 800-186 section 3.2.1.3).
+#[test]
+fn the_checksum_is_that_of_numbers() {
+    let hex = |digits: &[u8]| BigUint::parse_bytes(digits, 16).unwrap();
+    let (p, n) = (prime(), order());
+    let mut checksum = comb::Checksum::new();
+    let limbs = |number: &BigUint| -> [u64; LIMBS] {
+        number::limbs(&number::words::<5>(&number.to_bytes_be()).unwrap())
+    };
+    let b = hex(b"5ac635d8aa3a93e7b3ebbd55769886bc651d06b0cc53b0f63bce3c3e27d2604b");
+    for constant in [b * r(&p) % &p, r(&p), r(&n) * r(&n) % &n] {
+        limbs(&constant).into_iter().for_each(|limb| (0..LANES).for_each(|_| checksum.add(limb)));
+    }
+    let mut place = [
+        hex(b"6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296"),
+        hex(b"4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5"),
+    ];
+    for number in 0..comb::DIGITS as u32 {
+        let twice = plus(&place, &place);
+        let mut entries = vec![place.clone()];
+        while entries.len() < comb::ENTRIES {
+            entries.push(plus(entries.last().unwrap(), &twice));
+        }
+        let entries: Vec<[u64; 2 * LIMBS]> = entries
+            .iter()
+            .map(|entry| {
+                let [x, y] = entry.each_ref().map(|number| limbs(&(number * r(&p) % &p)));
+                std::array::from_fn(|row| *x.iter().chain(&y).nth(row).unwrap())
+            })
+            .collect();
+        (0..2 * LIMBS).for_each(|row| entries.iter().for_each(|entry| checksum.add(entry[row])));
+        for entry in 0..comb::ENTRIES {
+            let tag = (BigUint::from(2 * entry + 1) << (7 * number)) % number::LIMB_MAX;
+            checksum.add(tag.to_u64_digits()[0]);
+        }
+        (0..7).for_each(|_| place = plus(&place, &place));
+    }
+    assert_eq!(checksum.value(), curve::CHECKSUM, "{:#x}", checksum.value());
+}
+
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 fn a_fault_of_the_point_is_found() {
-    if is_there() {
+    if crate::tested().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe {
             what_is_another_multiple_or_no_point_is_found();
             what_a_faulty_table_makes_does_not_leave();
+            an_addition_that_is_lost_is_found();
+            what_a_spoilt_nonce_makes_does_not_leave();
+            tables_that_lost_a_bit_are_not_used();
         }
     }
 }
 
 #[test]
 fn a_key_that_lost_a_bit_gives_nothing_and_spoils_no_other() {
-    let Some(kernel) = Kernel::detect() else { return };
+    let Some(kernel) = crate::tested() else { return };
     let sound = P256Key::new(&[0x5a; 32]).unwrap();
     let broken = |change: fn(&mut P256Key)| {
         let mut key = P256Key::new(&[0x5a; 32]).unwrap();
