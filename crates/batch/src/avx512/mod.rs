@@ -36,8 +36,8 @@ pub(crate) fn private_operations(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Opt
     results
 }
 
-/// Everything secret that is computed on the way. The registers, and what the compiler puts aside of them, are not in it: for those
-/// the stack is wiped.
+/// Everything secret that is computed on the way. The registers, and what the compiler puts aside of them, are not in it: those
+/// are cleared, and the stack is wiped.
 #[derive(Zeroize, ZeroizeOnDrop)]
 struct Scratch {
     moduli: [Moduli; 2],

@@ -189,6 +189,18 @@ fn what_was_encoded_wrong_is_found() {
             assert_eq!(made(&|point| flip(&mut point.y)), wanted, "y {limb} {bit}");
         }
     }
+    // In the octets themselves, the sign of x among them.
+    let base = of(&std::array::from_fn(|lane| BigUint::from(2 * lane + 1)));
+    let point = curve.multiple(&base).point;
+    let point = point.affine(&field::inverse(&point.z));
+    let point = Affine { x: field::canonical(&point.x), y: field::canonical(&point.y) };
+    let right = encoded(&point);
+    assert_eq!(is_encoded(curve, &right, &point.x), __mmask8::MAX);
+    for bit in [0, 77, 254, 255] {
+        let mut wrong = right;
+        wrong[2][bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(is_encoded(curve, &wrong, &point.x), !(1 << 2), "{bit}");
+    }
     // y = 1 + p is one octet string for the neutral point, y = 1 the other.
     let neutral = [in_lane([1, 0, 0, 0, 0]), sum(&in_lane([1, 0, 0, 0, 0]), &in_lane(field::PRIME))];
     let [one, again] = neutral.map(|y| encoded(&Affine { x: [_mm512_setzero_si512(); LIMBS], y }));
