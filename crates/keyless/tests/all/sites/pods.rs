@@ -382,6 +382,7 @@ fn what_the_owner_does_not_reach_is_reached_through_another() {
             node.figure("bulla_keyless_site_connections{site=\"site-100\"}") == 0.0
         };
         until("it is known to be lost", || owners.iter().all(lost));
+        world.until_reached(1);
         let runtime = world.pod.nodes[owners[0]].runtime.handle().clone();
         assert!(runtime.block_on(world.sign(owners[0])), "by another's connection");
         world.stop();
