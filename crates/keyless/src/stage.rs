@@ -79,13 +79,22 @@ impl Cost {
         }
     }
 
-    /// Jobs taken at once where so many wait for each free thread that are made in batches: at most 120 µs of light work of digests
-    /// (eight messages of Ed25519 may take 2 ms), after which others have their turn, and a batch with what stands between its jobs.
+    /// Jobs taken at once where so many wait for each free thread that are made in batches, and a batch with what stands between its
+    /// jobs; of light work as many as [`Self::slice_work`] allows.
     const fn slice(self, batched: usize) -> usize {
         match self {
             Self::Light => BATCH,
             Self::Medium if batched >= BATCH_MIN => BATCH,
             Self::Medium | Self::Heavy => 1,
+        }
+    }
+
+    /// Work, µs, after which no more is taken at once: of light work that of a batch of digests, after which others have their turn.
+    /// With the last job it may be 230 more, for a message of Ed25519 of 65,532 octets.
+    const fn slice_work(self) -> u64 {
+        match self {
+            Self::Light => BATCH as u64 * self.dearest(),
+            Self::Medium | Self::Heavy => u64::MAX,
         }
     }
 
@@ -195,9 +204,11 @@ pub struct LaneFigures {
 struct Library {
     sign: fn(&[SignJob<'_>]) -> Slice,
     prepare: fn(&PrivateKey),
+    prepare_tables: fn(),
 }
 
-const LIBRARY: Library = Library { sign: sign_slice, prepare: PrivateKey::prepare };
+const LIBRARY: Library =
+    Library { sign: sign_slice, prepare: PrivateKey::prepare, prepare_tables: keys::prepare_tables };
 
 /// The queue of one class and what is known of it.
 struct Lane<A> {
@@ -275,6 +286,8 @@ impl<A: Asker> Stage<A> {
                 threads.push(named.spawn(move || own.work_on_thread())?);
             }
         }
+        // No task makes them, unless a key is prepared within the first milliseconds: it waits for them then.
+        threads.push(thread::Builder::new().name("sign-tables".to_owned()).spawn(library.prepare_tables)?);
         for _ in 0..processors {
             tasks.spawn(Arc::clone(&lanes[Cost::Light as usize]).work_as_task(stopping.clone()));
         }
@@ -423,10 +436,13 @@ impl<A> Lane<A> {
     /// part of what waits, so that no batch is made of what they would do at once.
     fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<Queued<A>>) -> bool {
         let most = self.cost.slice(queue.batched / (queue.idle + 1));
+        let mut taken = 0_u64;
         while slice.len() < most
+            && taken < self.cost.slice_work()
             && let Some(queued) = queue.jobs.take()
         {
             queue.batched -= usize::from(queued.batched);
+            taken += work(queued.job.key.key_type(), queued.job.input.len());
             slice.push(queued);
         }
         self.running.fetch_add(slice.len(), Relaxed);
@@ -595,6 +611,44 @@ mod tests {
         assert!(figures().contains(&figure(1)), "{}", figures());
     }
 
+    #[tokio::test]
+    async fn tables_are_made_once_on_a_thread_of_their_own() {
+        static MADE_ON: Mutex<Vec<Option<String>>> = Mutex::new(Vec::new());
+        fn prepare_tables() {
+            MADE_ON.lock().push(thread::current().name().map(str::to_owned));
+        }
+        let stage: Stage<Nobody> = Stage::start_by(3, Library { prepare_tables, ..LIBRARY }).unwrap();
+        stage.stop().await;
+        assert_eq!(*MADE_ON.lock(), [Some("sign-tables".to_owned())]);
+    }
+
+    /// Messages that are long to hash make slices shorter; digests do not.
+    #[test]
+    fn a_slice_of_light_work_ends_where_its_work_does() {
+        let lane = Lane::new(Cost::Light, 0, LIBRARY);
+        let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let taken = |octets: usize| {
+            for _ in 0..BATCH {
+                let input = vec![7_u8; octets].into_boxed_slice();
+                let (key, scheme) = (key.clone(), Scheme::Ed25519);
+                assert!(lane.put(Job { key, scheme, input, deadline, line: 0, asker: Nobody }).is_ok());
+            }
+            let mut slices = Vec::new();
+            loop {
+                let mut slice = Vec::new();
+                if !lane.take(&mut lane.queue.lock(), &mut slice) {
+                    return slices;
+                }
+                slices.push(slice.len());
+            }
+        };
+        assert_eq!(taken(32), [BATCH]);
+        // 9 µs and 50 each.
+        assert_eq!(taken(15_000), [3, 3, 2]);
+        assert_eq!(taken(65_532), [1; BATCH]);
+    }
+
     #[test]
     fn keys_are_prepared_when_all_have_their_answers_and_may_fail_at_it() {
         /// Of each call how many were signed; 0 for a key that was prepared.
@@ -607,7 +661,7 @@ mod tests {
             CALLS.lock().push(0);
             panic!("a fault of the library");
         }
-        let lane = Lane::new(Cost::Medium, 0, Library { sign, prepare });
+        let lane = Lane::new(Cost::Medium, 0, Library { sign, prepare, ..LIBRARY });
         let [rsa, other] = [KeyType::Rsa2048, KeyType::P384].map(|kind| PrivateKey::generate(kind).unwrap());
         let deadline = Instant::now() + Duration::from_secs(60);
         let job = |key: &PrivateKey, scheme| Job {
