@@ -147,7 +147,9 @@ fn nodes_of_a_site_share_the_connection_to_another() {
         };
         let connections =
             |world: &World, at| figure(world, at, "bulla_keyless_site_connections{site=\"frankfurt\"}");
-        newyork.iter().for_each(|(_, (_, _, client))| drop(world.until_signs(client, true)));
+        for (_, (_, _, client)) in &newyork {
+            world.until_signs(client, true);
+        }
         // Before each knew of the other it had one of its own.
         world.house.until("one is left", || connections(&world, 0) + connections(&world, 1) == 1.0);
         let owner = usize::from(connections(&world, 0) == 0.0);
