@@ -2,7 +2,7 @@
 //!
 //! A connection's way: `connection` (HTTP to the proxy itself; `socks`; `transparent`, where its client knows of no proxy), `access` (who may), `connect` (what the client says
 //! after CONNECT: TLS, whose ClientHello tells the name, or plain HTTP), `rules` (tunnel, reject, intercept, mirror), `mirror`
-//! (what the server shows), the certificate store, `exchange` (one request), `requests` (what rules change in it), and what is [`crate::http`]'s: what a proxy must change in a request,
+//! (what the server shows), the certificate store, `exchange` (one request), `requests` (what rules change in it), and what is `crate::http`'s: what a proxy must change in a request,
 //! and the pool of upstreams.
 
 mod access;
