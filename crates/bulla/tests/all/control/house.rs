@@ -161,11 +161,15 @@ impl House {
     }
 
     /// Whether the server has ended by itself, or by what was put into it. One that is about to is waited for.
+    /// When it is killed in a write, it is gone once that has ended: a disk may take its time over it.
     pub(crate) fn fell(&mut self) -> bool {
-        /// A process that got SIGKILL is gone within moments, also on a laden machine.
-        const MOMENTS: Duration = Duration::from_secs(10);
+        self.fell_within(PATIENCE)
+    }
+
+    /// The same, where it may as well go on.
+    pub(crate) fn fell_within(&mut self, limit: Duration) -> bool {
         let began = Instant::now();
-        while began.elapsed() < MOMENTS {
+        while began.elapsed() < limit {
             let Some(server) = &mut self.server else { return true };
             if server.try_wait().unwrap().is_some() {
                 return true;

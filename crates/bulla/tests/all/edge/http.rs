@@ -87,11 +87,12 @@ fn an_upstream_is_told_who_asks_and_of_whom() {
         assert!(!head.contains("10.0.0.1"), "{head}");
     }
     assert_eq!(upstream.connections(), 1, "the second request goes where the first one went");
+    let octets = || sum(&edge.figures(), "bulla_intercept_edge_passed_octets_total", "to-client");
+    until("what the client has is counted", || octets() > 500.0);
     let figures = edge.figures();
     assert_eq!(sum(&figures, "bulla_intercept_edge_upstream_requests_total", "kept"), 1.0);
     assert_eq!(sum(&figures, "bulla_intercept_edge_request_duration_seconds_count", "2xx"), 2.0);
     assert_eq!(sum(&figures, "bulla_intercept_edge_requests_in_flight", ""), 0.0);
-    assert!(sum(&figures, "bulla_intercept_edge_passed_octets_total", "to-client") > 500.0);
     assert_eq!(edge.stop(), Some(0));
 }
 
@@ -248,12 +249,12 @@ fn nothing_is_smuggled() {
         }
     }
     // Nor one that breaks off.
-    let mut tls = world.connect(&edge, "a.example");
-    let _ = tls.write_all(b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhalf");
-    drop(tls);
     let answered =
         |class: &str| sum(&edge.figures(), "bulla_intercept_edge_request_duration_seconds_count", class);
     let before = answered("4xx");
+    let mut tls = world.connect(&edge, "a.example");
+    let _ = tls.write_all(b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhalf");
+    drop(tls);
     until("it is answered", || answered("4xx") > before || answered("5xx") > 0.0);
     assert_eq!(answered("5xx"), 0.0);
     assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", ""), 0.0);
@@ -394,7 +395,9 @@ fn bodies_of_any_size_pass_both_ways() {
             let said = world.curl(&edge, "a.example", &[http, how, "-T", "large"]);
             assert!(said.ends_with(&format!("octets={SIZE}\n")), "{http} {how}: {said}");
         }
-        let said = world.curl_at(&edge, "a.example/refused", &[http, "-T", "large", "-w", "%{http_code}"]);
+        // Without a length: curl ends what it was to be early, which makes its request malformed by HTTP/2 where it said one.
+        let chunked = [http, "-HTransfer-Encoding: chunked", "-T", "large", "-w", "%{http_code}"];
+        let said = world.curl_at(&edge, "a.example/refused", &chunked);
         assert!(said.ends_with("no403"), "an answer that comes before the body's end: {said}");
     }
 }

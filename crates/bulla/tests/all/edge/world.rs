@@ -116,7 +116,7 @@ impl World {
         let mut command = Command::new("curl");
         command
             .current_dir(self.place.folder.path())
-            .args(["-sS", "--max-time", "60", "--cacert"])
+            .args(["-sS", "--max-time", "180", "--cacert"])
             .arg(self.place.path("ca.pem"))
             .args(["--resolve", &format!("{name}:{port}:127.0.0.1")])
             .args(arguments)
