@@ -1,8 +1,9 @@
 //! What a program that stands between clients and servers does with HTTP, whoever its clients are: which fields are of one
-//! connection alone (`fields`), how clients are served (`serve`, `streams`, `asked`, `stall`), who answers them (`upstream`: the
+//! connection alone (`fields`), how clients are served (`client`, `serve`, `streams`, `asked`, `stall`), who answers them (`upstream`: the
 //! pool, and by which way), what is said where nobody does (`page`, `unanswered`), and what becomes of changes of protocol (`websocket`, `upgrade`).
 
 pub(crate) mod asked;
+pub(crate) mod client;
 pub(crate) mod fields;
 pub(crate) mod page;
 pub(crate) mod serve;

@@ -9,13 +9,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::task::TaskTracker;
 
 use super::Action;
-use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::Handshake;
 use super::opening::{self, Hello, Opening};
 use super::requests::counted;
 use super::tls::{NotIntercepted, was_resumed};
 use super::way::Way;
+use crate::http::client::Client;
 use crate::http::target::{Origin, Target};
 use crate::mint::LeafName;
 use crate::relay::{Octets, relay, relay_with};

@@ -12,7 +12,6 @@ use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
 use super::access::Access;
-use super::client::Client;
 use super::connect::ended;
 use super::metrics::{End, ProxyMetrics};
 use super::mirror::Mirrors;
@@ -26,6 +25,7 @@ use super::way::Way;
 use super::{Action, Options};
 use crate::doors::{Doors, Host};
 use crate::http::asked::Asked;
+use crate::http::client::Client;
 use crate::http::serve::Serving;
 use crate::http::streams::Spoken;
 use crate::http::target::{Origin, Target};

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
 
-use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::ProxyMetrics;
 use super::requests::RuleSet;
@@ -18,6 +17,7 @@ use super::way::Way;
 use super::{Action, Options};
 use crate::certificate_store::{LOOKS_PER_NAME, Newcomers, TooManyNames};
 use crate::clock::now;
+use crate::http::client::Client;
 use crate::http::target::{Origin, Target};
 use crate::http::upstream::{NoConnection, Upstreams};
 use crate::mint::{LeafName, Likeness, NoLikeness, VALIDITY_MIN};

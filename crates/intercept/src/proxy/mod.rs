@@ -6,7 +6,6 @@
 //! and the pool of upstreams.
 
 mod access;
-pub(crate) mod client;
 mod connect;
 mod connection;
 mod exchange;

@@ -2,10 +2,10 @@
 
 use hyper::{Response, StatusCode};
 
-use super::client::Client;
 use super::connection::Proxy;
 use super::page::{self, Body};
 use super::way::Way;
+use crate::http::client::Client;
 use crate::http::target::Target;
 use crate::mint::LeafName;
 use crate::permission::{Asker, NotPermitted};

@@ -9,9 +9,9 @@ use moka::sync::Cache;
 use rustls::AlertDescription;
 use tokio::time::Instant;
 
-use super::client::Client;
 use super::tls::NotIntercepted;
 use crate::certificate_store::Charged;
+use crate::http::client::Client;
 use crate::mint::LeafName;
 
 /// Names of clients that are remembered; those refused the longest ago are forgotten.

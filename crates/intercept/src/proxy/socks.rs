@@ -7,8 +7,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::Action;
 use super::access::Denied;
-use super::client::Client;
 use super::connection::Proxy;
+use crate::http::client::Client;
 use crate::http::target::Target;
 use crate::mint::LeafName;
 use crate::permission::NotPermitted;

@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::client::Client;
 use super::mirror::Mirrored;
 use super::opening::Hello;
 use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId};
 use crate::clock::now;
+use crate::http::client::Client;
 use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafName, MintError, Minter};
 
 /// Octets that one side may leave unread within rustls.

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::client::Client;
 use super::connection::Proxy;
 use super::metrics::End;
 use super::{Action, StartError};
 use crate::doors::Host;
+use crate::http::client::Client;
 use crate::http::target::Target;
 
 /// Where redirected connections come in, and whose they are.

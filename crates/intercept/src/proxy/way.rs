@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
 
-use super::client::Client;
 use super::{Action, Rules};
+use crate::http::client::Client;
 use crate::http::target::{Origin, Target};
 
 impl Target {

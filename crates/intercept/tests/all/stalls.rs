@@ -96,7 +96,7 @@ async fn an_answer_by_http2_that_is_not_read_is_given_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_may_take_longer_than_its_answer() {
-    const ANSWER: Duration = Duration::from_secs(2);
+    const ANSWER: Duration = Duration::from_secs(6);
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| options.response_timeout = ANSWER).await;
     let target = format!("localhost:{}", upstream.address.port());

@@ -27,8 +27,8 @@ use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
 use super::StartError;
-use super::client::Client;
 use super::page::{self, Body};
+use crate::http::client::Client;
 use crate::revocation::RevocationMetrics;
 use attempts::{Attempts, Waiting};
 use passwords::CREDENTIAL_OCTETS_MAX;

@@ -38,8 +38,8 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::Rules;
-use super::client::Client;
 use crate::doors::Doors;
+use crate::http::client::Client;
 use crate::http::target::Target;
 use crate::mint::LeafName;
 use access::{AccessFile, LINES_MAX, Line};

@@ -15,13 +15,13 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::client::Client;
 use super::Requests;
 use super::access::{Line, path_of, trace_of};
 use super::har::{Exchange, Kept};
 use super::inject::{Injected, REDACTED};
 use super::needles::Needles;
 use crate::http::asked::Asked;
+use crate::http::client::Client;
 use crate::http::stall::{Awaited, Upload};
 use crate::relay::{Count, Counted};
 
