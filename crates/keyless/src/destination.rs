@@ -122,7 +122,7 @@ impl Destinations {
     }
 
     /// One key's, for as long as that is there.
-    pub(crate) fn of(&self, named: Option<Named<'_>>) -> Way {
+    pub(crate) fn of(&self, named: Option<Named<'_>>) -> KeyDestination {
         let name = named.map_or(OTHER, |named| named.name);
         let destination = {
             let mut all = self.all.lock();
@@ -131,7 +131,7 @@ impl Destinations {
             Arc::clone(all.entry(name).or_insert_with_key(|name| self.made(name)))
         };
         let at_once = named.map_or(AtOnce::All(ELSEWHERE_MAX), |named| named.at_once);
-        Way::new(destination, at_once)
+        KeyDestination::new(destination, at_once)
     }
 
     fn made(&self, name: &str) -> Arc<Destination> {
@@ -180,12 +180,12 @@ impl Destination {
 }
 
 /// One key's destination. What may be under way there grows with its keys.
-pub(crate) struct Way {
+pub(crate) struct KeyDestination {
     destination: Arc<Destination>,
     at_once: AtOnce,
 }
 
-impl Way {
+impl KeyDestination {
     fn new(destination: Arc<Destination>, at_once: AtOnce) -> Self {
         destination.count(|keys| keys + 1, at_once);
         Self { destination, at_once }
@@ -204,15 +204,15 @@ impl Way {
     }
 }
 
-impl Drop for Way {
+impl Drop for KeyDestination {
     fn drop(&mut self) {
         self.destination.count(|keys| keys.saturating_sub(1), self.at_once);
     }
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for KeyDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Way({})", self.destination.name)
+        write!(f, "KeyDestination({})", self.destination.name)
     }
 }
 
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!((max("calls", "aws-kms:eu-west-1"), max("calls", "pkcs11:web")), (Some(64.0), Some(8.0)));
         drop(second);
         assert_eq!(max("calls", "aws-kms:eu-west-1"), Some(32.0));
-        let many: Vec<Way> = (0..100).map(|_| all.of(Some(cloud))).collect();
+        let many: Vec<KeyDestination> = (0..100).map(|_| all.of(Some(cloud))).collect();
         assert_eq!(max("requests_in_flight", "aws-kms:eu-west-1"), Some(ELSEWHERE_MAX as f64));
         drop((first, many));
         assert_eq!(max("requests_in_flight", "aws-kms:eu-west-1"), Some(0.0));
@@ -290,8 +290,8 @@ mod tests {
     #[test]
     fn requests_that_do_not_end_are_seen() {
         let all = Destinations::default();
-        let way = all.of(None);
-        let stuck = way.began();
+        let destination = all.of(None);
+        let stuck = destination.began();
         all.look(Instant::now() + crate::flow::LOOK_EVERY);
         let ratio = || figure(&all, "bulla_keyless_destination_littles_law_ratio{destination=\"other\"}");
         assert!(ratio().unwrap() > 5.0, "{:?}", ratio());

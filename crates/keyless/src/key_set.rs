@@ -11,7 +11,7 @@ use keys::{KeyRef, KeyType, PrivateKey};
 use parking_lot::{Mutex, RwLock};
 use x509::SpkiHash;
 
-use crate::destination::Way;
+use crate::destination::KeyDestination;
 use crate::metrics::{Metrics, Refusal};
 use crate::routing::RoutedKey;
 use crate::stage::Cost;
@@ -49,7 +49,7 @@ pub struct Key {
     elsewhere: Arc<AtomicUsize>,
     by_tenant: Arc<Mutex<Counts>>,
     /// Where it is, once it was asked for.
-    way: OnceLock<Way>,
+    destination: OnceLock<KeyDestination>,
 }
 
 /// What takes longer than that many times what 99 of 100 take is not coming.
@@ -104,7 +104,7 @@ impl Key {
             route,
             elsewhere: Arc::default(),
             by_tenant: Arc::default(),
-            way: OnceLock::new(),
+            destination: OnceLock::new(),
         }
     }
 
@@ -122,11 +122,11 @@ impl Key {
     }
 
     /// Where requests to it go that is elsewhere, and not with other nodes.
-    pub(crate) fn way(&self, metrics: &Metrics) -> Option<&Way> {
+    pub(crate) fn destination(&self, metrics: &Metrics) -> Option<&KeyDestination> {
         if self.here.is_some() || self.route.is_some() {
             return None;
         }
-        Some(self.way.get_or_init(|| metrics.destinations().of(self.signer.destination())))
+        Some(self.destination.get_or_init(|| metrics.destinations().of(self.signer.destination())))
     }
 
     /// A place among the requests under way to this key elsewhere. What another node asks for it has counted for its tenant.

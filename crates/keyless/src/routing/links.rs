@@ -102,12 +102,17 @@ impl Links {
         self.peers.values().map(|link| &link.peer)
     }
 
-    pub(super) fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
+    fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
         self.peers.get(&node).map(|link| Arc::clone(&link.peer))
     }
 
+    /// Where the own node is.
+    pub(super) fn site(&self) -> Option<&str> {
+        self.site.as_deref()
+    }
+
     /// Whether it is of the own node's site.
-    pub(super) fn is_of_site(&self, member: &Member) -> bool {
+    fn is_of_site(&self, member: &Member) -> bool {
         self.site.as_ref().is_some_and(|site| *site == member.site)
     }
 

@@ -149,6 +149,8 @@ struct Inner {
     tls: RwLock<Arc<ClientConfig>>,
     members: RwLock<HashMap<NodeId, Member>>,
     links: Mutex<Links>,
+    /// For whoever passes requests on: settling holds the links for some milliseconds where there are many.
+    settled: RwLock<Arc<Settled>>,
     budget: Budget,
     metrics: RoutingMetrics,
     /// Some peer can be asked that could not, or the other way round.
@@ -158,6 +160,13 @@ struct Inner {
     is_settling: AtomicBool,
     tracker: TaskTracker,
     stopping: CancellationToken,
+}
+
+/// What was settled last.
+#[derive(Default)]
+struct Settled {
+    site: Option<String>,
+    peers: HashMap<NodeId, Arc<Peer>>,
 }
 
 impl Inner {
@@ -194,6 +203,7 @@ impl Router {
             tls: RwLock::new(tls::config(tls)?),
             members: RwLock::default(),
             links: Mutex::new(Links::new(own, &options)),
+            settled: RwLock::default(),
             options,
             budget: Budget::default(),
             metrics,
@@ -273,7 +283,14 @@ impl Router {
 
     fn settle(&self) {
         let inner = &self.0;
-        inner.links.lock().share(&inner.members.read(), self, Instant::now());
+        let mut links = inner.links.lock();
+        links.share(&inner.members.read(), self, Instant::now());
+        let peers = links.peers().map(|peer| (peer.member().id, Arc::clone(peer))).collect();
+        let settled = Settled { site: links.site().map(str::to_owned), peers };
+        let before = std::mem::replace(&mut *inner.settled.write(), Arc::new(settled));
+        // Taken apart outside of the locks.
+        drop(links);
+        drop(before);
     }
 
     /// A key held by these, by its public half (DER SubjectPublicKeyInfo). `None` for a kind that signs for nobody.

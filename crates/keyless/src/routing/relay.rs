@@ -1,12 +1,13 @@
 //! What other nodes of the own site ask of this one: to reach a node for them, and to pass requests on to it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::key::attempted;
 use super::peer::PeerError;
 use super::pod::WANTED_MAX;
-use super::{Asking, NodeId, Router};
+use super::{Asking, Member, NodeId, Router};
 use crate::native::proto::SignRequest;
 use crate::tenant::Identity;
 
@@ -63,9 +64,10 @@ impl Router {
     /// The node of the own site, another one, that presented this certificate.
     pub(crate) fn neighbour(&self, identity: &Identity) -> Option<NodeId> {
         let (node, _) = identity.node().filter(|_| identity.is_node() && self.knows(identity))?;
-        let links = self.0.links.lock();
+        let settled = Arc::clone(&self.0.settled.read());
         let members = self.0.members.read();
-        members.get(&node).filter(|member| links.is_of_site(member)).map(|member| member.id)
+        let is_here = |member: &&Member| settled.site.as_deref() == Some(member.site.as_str());
+        members.get(&node).filter(is_here).map(|member| member.id)
     }
 
     /// Passes a request on to this node, over the own connection to it alone.
@@ -81,7 +83,7 @@ impl Router {
         request: SignRequest,
         asking: &Asking<'_>,
     ) -> Result<Vec<u8>, RelayError> {
-        let peer = self.0.links.lock().peer(node).ok_or(RelayError::NoWay)?;
+        let peer = self.0.settled.read().peers.get(&node).cloned().ok_or(RelayError::NoWay)?;
         let margin = self.0.options.margin;
         let way = peer.own_way().ok_or(RelayError::NoWay)? + margin;
         let request = asking.outgoing(request, margin);

@@ -350,8 +350,8 @@ impl Entry {
         self.keep(took, failed, gone);
     }
 
-    /// Keeps what became of it, where somebody may ask, and has its spans sent, where they are wanted. Kept is what failed or took long, and what has a name. What was refused at once
-    /// comes in crowds, and must not take the places of other failures.
+    /// Keeps what became of it, where somebody may ask, and has its spans sent, where they are wanted. Kept is what failed or took
+    /// long, and what has a name. What was refused at once comes in crowds, and must not take the places of other failures.
     fn keep(&mut self, took: Duration, failed: Option<(&'static str, &Failure)>, gone: bool) {
         let is_refusal = matches!(failed, Some((_, Failure::Overloaded(_))));
         let is_notable = took >= SLOW || (failed.is_some() && !is_refusal);

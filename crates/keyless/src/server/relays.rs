@@ -9,7 +9,6 @@ use super::Shared;
 use super::entry::Failure;
 use super::replies::Call;
 use super::work::{DIGEST_MAX, ELSEWHERE_MAX};
-use crate::metrics::Refusal;
 use crate::native::proto::SignRequest;
 use crate::routing::{Asking, NodeId, RelayError};
 use crate::tenant::{Counts, Identity};
@@ -66,7 +65,9 @@ impl Shared {
     ) {
         let Some(router) = self.router().filter(|router| router.neighbour(identity).is_some()).cloned()
         else {
-            return call.fail(Failure::UnknownKey);
+            // A node goes another way; nobody else is told what there is.
+            let is_node = call.is_node;
+            return call.fail(if is_node { RelayError::NoWay.into() } else { Failure::UnknownKey });
         };
         let tenant = Arc::clone(call.entry.tenant());
         let deadline = due.unwrap_or_else(|| call.entry.began() + self.options.deadline);
@@ -76,7 +77,7 @@ impl Shared {
         let is_long = request.input.len() > DIGEST_MAX;
         let held = is_long.then(|| self.octets.take(request.input.len(), &tenant));
         if let Some(None) = held {
-            return call.fail(Failure::Overloaded(Refusal::Octets));
+            return call.fail(Failure::Relay(RelayError::Full));
         }
         let counted = self.metrics.elsewhere();
         call.entry.queue(held.flatten());

@@ -12,7 +12,7 @@ use super::entry::{Entry, Failure};
 use super::outbox::Ticket;
 use super::replies::Call;
 use crate::Key;
-use crate::destination::Way;
+use crate::destination::KeyDestination;
 use crate::key_set::KeyName;
 use crate::metrics::Refusal;
 use crate::native::code_name;
@@ -283,9 +283,9 @@ impl Shared {
         input: Box<[u8]>,
         deadline: Instant,
     ) {
-        let way = key.way(&self.metrics);
+        let destination = key.destination(&self.metrics);
         let refuse = |caller: Caller, refusal| {
-            way.iter().for_each(|way| way.refused(refusal));
+            destination.iter().for_each(|destination| destination.refused(refusal));
             caller.fail(Failure::Overloaded(refusal));
         };
         let of_key = match key.place(caller.entry().tenant(), caller.is_node()) {
@@ -295,7 +295,7 @@ impl Shared {
         let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
             return refuse(caller, Refusal::Elsewhere);
         };
-        let (counted, asked) = (self.metrics.elsewhere(), way.map(Way::began));
+        let (counted, asked) = (self.metrics.elsewhere(), destination.map(KeyDestination::began));
         self.tracker.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-elsewhere");
             let _places = (of_key, of_all, counted);
