@@ -16,6 +16,7 @@ mod mint;
 pub mod network;
 mod old_key;
 mod plan;
+mod ports;
 mod random;
 pub mod revocation;
 mod serve;
@@ -43,6 +44,7 @@ use crate::serve::Servers;
 use crate::truth::Tally;
 
 pub use plan::{Latency, Mix, Plan};
+pub use ports::free_port;
 pub use truth::{Counters, Truth};
 
 /// Black holes; more endpoints than that share them. Each costs three descriptors on Linux.

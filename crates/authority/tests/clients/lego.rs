@@ -1,16 +1,12 @@
 //! lego, the client inside Traefik and many others.
 
-use std::net::TcpListener;
 use std::process::Command;
 
 use authority::acme::{DirectoryOptions, NewExternalKey};
+use fleet::free_port;
 
 use crate::acme::world::AcmePlace;
 use crate::place::Place;
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// Runs lego with a folder of its own for each directory.
 async fn lego(place: &AcmePlace, server: &str, arguments: &[&str]) -> Result<String, String> {

@@ -4,13 +4,13 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fleet::free_port;
 use lifecycle::issuers::{IssuerError, Order};
 use serde_json::{Value, json};
 use store::Clock;
 use x509::Certificate;
 use x509::crl::Reason;
 
-use crate::named::free_port;
 use crate::pebble::openssl_verifies;
 use crate::world::{World, order};
 

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fleet::free_port;
 use serde_json::{Value, json};
 use x509::{Certificate, GeneralName};
 
 use crate::authority_of_tests::{Leaf, TestCa, request};
-use crate::named::{Named, free_port};
+use crate::named::Named;
 use crate::world::run;
 
 /// How Pebble is to behave.

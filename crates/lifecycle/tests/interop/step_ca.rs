@@ -3,6 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fleet::free_port;
 use keys::{KeyType, PrivateKey, Secret, Signer};
 use lifecycle::issuers::{IssuerError, Order};
 use serde_json::{Value, json};
@@ -10,7 +11,6 @@ use x509::crl::Reason;
 use x509::{Certificate, GeneralName};
 
 use crate::authority_of_tests::{TestCa, request_with};
-use crate::named::free_port;
 use crate::pebble::openssl_verifies;
 use crate::world::{World, order};
 

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -60,8 +60,7 @@ impl Cluster {
 
     fn serve(&mut self, ssl: &str) {
         self.stop();
-        // Free a moment ago; nothing else on this machine asks for ports by number.
-        self.port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        self.port = fleet::free_port();
         let (port, ssl) = (format!("port={}", self.port), format!("ssl={ssl}"));
         let mut command = self.command(&postgres_program("postgres"));
         command.args(["-D", "data", "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);

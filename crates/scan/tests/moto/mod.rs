@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,7 @@ impl Drop for Moto {
 impl Moto {
     /// Once it listens.
     pub(crate) async fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = fleet::free_port();
         let program = std::env::var("MOTO_SERVER").unwrap_or_else(|_| "moto_server".to_owned());
         let child = Command::new(&program)
             .args(["-H", "127.0.0.1", "-p", &port.to_string()])

@@ -72,8 +72,7 @@ impl Place {
         let options = CredentialsOptions::default();
         let credentials = Credentials::open(store.clone(), keystore, clock.clone(), options);
         let token = access::bootstrap(&store, &clock).await.unwrap().unwrap();
-        // A port that was free a moment ago.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = SocketAddr::from(([127, 0, 0, 1], fleet::free_port()));
         Self {
             store,
             clock,

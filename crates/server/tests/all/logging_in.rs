@@ -571,7 +571,7 @@ async fn an_issuer_that_is_away_or_another_one_is_not_trusted() {
     let claimed = format!("http://localhost.invalid:{}", issuer.address.port());
     assert!(Oidc::new(OidcOptions::new(claimed, "bulla", "https://b/cb")).is_err(), "no TLS");
     let other = format!("http://{}/realm/", issuer.address);
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = format!("127.0.0.1:{}", fleet::free_port());
     for url in [other, format!("http://{free}")] {
         let oidc = Oidc::new(OidcOptions::new(url, "bulla", "https://b/cb")).unwrap();
         let plan = Plan { state: Box::new(move |state| state.with(oidc)), ..Plan::default() };

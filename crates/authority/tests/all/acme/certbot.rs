@@ -1,17 +1,13 @@
 //! The client most people have.
 
-use std::net::TcpListener;
 use std::process::Command;
 
 use authority::acme::{DirectoryOptions, NewExternalKey};
+use fleet::free_port;
 use store::acme::AcmeAccountStatus;
 
 use super::world::AcmePlace;
 use crate::place::Place;
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// Runs certbot against a directory, with folders of its own.
 async fn certbot(place: &AcmePlace, directory: &str, arguments: &[&str]) -> Result<String, String> {

@@ -4,10 +4,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use fleet::free_port;
 use serde_json::{Value, json};
 
 use super::House;
-use super::house::free_port;
 
 /// Ends with the test.
 struct Running(Child);

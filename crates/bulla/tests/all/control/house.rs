@@ -1,11 +1,12 @@
 //! A server of one's own with everything in a temporary folder, and a name server to go with it.
 
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use fleet::free_port;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -275,11 +276,6 @@ impl Drop for House {
             let _ = server.wait();
         }
     }
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A name server that knows one thing: every name is at 127.0.0.1. It ends with the process.

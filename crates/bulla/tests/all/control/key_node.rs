@@ -4,12 +4,12 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
+use fleet::free_port;
 use keyless::native::proto::{Scheme, SignRequest, sign_request::Key};
 use keyless::native::{Client, Terms};
 use tokio::runtime::Runtime;
 
 use super::House;
-use super::house::free_port;
 use super::signing::{Service, started_saying};
 use crate::world::{describe, run, stderr};
 

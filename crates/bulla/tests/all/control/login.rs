@@ -2,10 +2,10 @@
 
 use std::process::{Child, Command, Stdio};
 
+use fleet::free_port;
 use serde_json::Value;
 
 use super::House;
-use super::house::free_port;
 use crate::world::describe;
 
 const CLIENT: &str = "bulla";

@@ -1,7 +1,6 @@
 //! Requests by HTTP/2: on a client's side frame by frame (RFC 9113), on the upstream's nginx in the clear.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use super::http::{ask, world};
@@ -184,8 +183,7 @@ struct Nginx {
 
 impl Nginx {
     fn start(world: &World, protocol: &str) -> Self {
-        // Whoever takes it meanwhile has nginx fail, and this test say so.
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let address = format!("127.0.0.1:{}", fleet::free_port());
         let folder = world.place.folder.path().display();
         let config = format!(
             "daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;\n\

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fleet::free_port;
 use keys::KeyType;
 use lifecycle::deploy::{Material, Outcome, Target};
 use rustls::pki_types::CertificateDer;
@@ -10,7 +11,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::daemon::{Daemon, Visitor, first, undisturbed};
-use super::world::{Host, free_port, target};
+use super::world::{Host, target};
 
 fn nginx(host: &Host, port: u16) -> (Daemon, Target) {
     let folder = host.root().to_owned();

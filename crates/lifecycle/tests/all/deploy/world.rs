@@ -1,6 +1,5 @@
 //! An authority of the test's own, a folder of the agent's, and files to deploy to.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -138,9 +137,4 @@ pub(crate) fn target(text: serde_json::Value) -> Target {
     let target: Target = serde_json::from_value(text).unwrap();
     target.check().unwrap();
     target
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

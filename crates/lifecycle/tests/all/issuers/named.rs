@@ -1,10 +1,11 @@
 //! BIND, run for a test.
 
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fleet::free_port;
 use serde_json::{Value, json};
 
 pub(crate) const SECRET_256: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
@@ -68,17 +69,6 @@ impl Named {
 
     pub(crate) fn propagation(&self) -> Value {
         json!({"resolvers": [self.address], "port": self.address.port(), "wait_seconds": 10, "interval_ms": 50})
-    }
-}
-
-/// A port free for both UDP and TCP.
-pub(crate) fn free_port() -> u16 {
-    loop {
-        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = tcp.local_addr().unwrap().port();
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::process::Command;
 
+use fleet::free_port;
 use keys::KeyType;
 use lifecycle::deploy::{Outcome, Target};
 use serde_json::{Value, json};
 
 use super::daemon::{Daemon, first};
-use super::world::{Host, free_port, target};
+use super::world::{Host, target};
 
 /// Deploys a new certificate, which is served; then one with a key that the server cannot read, which is taken back.
 async fn deploys_and_takes_back(host: &Host, described: &Target) {

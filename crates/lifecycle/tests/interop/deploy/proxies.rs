@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use fleet::free_port;
 use lifecycle::deploy::{Deployer, Material, Outcome, Target};
 use serde_json::json;
 
 use super::daemon::{Daemon, Visitor, undisturbed};
-use super::world::{Host, free_port, target};
+use super::world::{Host, target};
 
 const INSTALL: &str = "run .ci/interop, which installs it";
 
