@@ -63,6 +63,8 @@ struct Kept<T> {
 
 struct Lease<T> {
     value: T,
+    /// How often it had been fetched, or not, with it.
+    number: u64,
     end: SystemTime,
     renew_at: SystemTime,
 }
@@ -77,10 +79,10 @@ enum Standing {
 }
 
 impl<T> Lease<T> {
-    fn new(value: T, end: SystemTime, now: SystemTime) -> Self {
+    fn new(value: T, number: u64, end: SystemTime, now: SystemTime) -> Self {
         let life = end.duration_since(now).unwrap_or_default();
         let renew_at = end.checked_sub(RENEW_BEFORE.min(life / 4)).unwrap_or(now);
-        Self { value, end, renew_at }
+        Self { value, number, end, renew_at }
     }
 
     fn standing(&self, now: SystemTime) -> Standing {
@@ -113,36 +115,39 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
     /// # Cancellation
     /// What is under way goes on.
     pub(super) async fn current(&self) -> Result<T, ApiError> {
+        let before = self.inner.kept.lock().ended;
         match self.inner.good() {
             Some((value, Standing::Good)) => return Ok(value),
             Some((value, _)) => {
-                self.fetch_aside();
+                self.fetch_aside(before);
                 return Ok(value);
             }
-            None => self.fetch_aside(),
+            None => self.fetch_aside(before),
         }
         let inner = Arc::clone(&self.inner);
-        self.inner.flight.fetch(&(), move || async move { inner.fetched().await }).await
+        self.inner.flight.fetch(&(), move || async move { inner.fetched_since(before).await }).await
     }
 
-    /// Fetches in a task of its own, one at a time.
-    fn fetch_aside(&self) {
+    /// Fetches in a task of its own, one at a time, unless it has been since it had been so often.
+    fn fetch_aside(&self, before: u64) {
         let mut fetching = self.fetching.lock();
         if fetching.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }
-        let (inner, before) = (Arc::clone(&self.inner), self.inner.kept.lock().ended);
+        let inner = Arc::clone(&self.inner);
         *fetching = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let _live = telemetry::tasks::guard("cloud-credentials");
             // Whoever began this may have fetched it meanwhile.
+            let ended = inner.kept.lock().ended;
             let is_needed = match inner.good() {
                 Some((_, standing)) => standing == Standing::Due,
-                None => inner.kept.lock().ended == before,
+                None => ended == before,
             };
             if is_needed {
                 let making = Arc::clone(&inner);
                 // Told to those who wait, and in the log.
-                let _ = inner.flight.fetch(&(), move || async move { making.fetched().await }).await;
+                let _ =
+                    inner.flight.fetch(&(), move || async move { making.fetched_since(ended).await }).await;
             }
         })));
     }
@@ -165,6 +170,18 @@ impl<T: Clone + Send + Sync + 'static> Inner<T> {
         (standing != Standing::Over).then(|| (lease.value.clone(), standing))
     }
 
+    /// What whoever began beside this has fetched meanwhile, however short it lasts, or anew.
+    async fn fetched_since(&self, before: u64) -> Result<Fresh<T>, Failed<ApiError>> {
+        let meanwhile = {
+            let kept = self.kept.lock();
+            kept.lease.as_ref().filter(|lease| lease.number > before).map(|lease| lease.value.clone())
+        };
+        match meanwhile {
+            Some(value) => Ok(Fresh { value, lifetime: Duration::ZERO }),
+            None => self.fetched().await,
+        }
+    }
+
     /// Shared by those who wait for it now; what is remembered is the lease.
     async fn fetched(&self) -> Result<Fresh<T>, Failed<ApiError>> {
         let tried = tokio::time::timeout(FETCH_LIMIT, self.tried()).await;
@@ -172,7 +189,7 @@ impl<T: Clone + Send + Sync + 'static> Inner<T> {
         kept.ended += 1;
         match tried.unwrap_or_else(|late| Err(ApiError::unreachable(&late))) {
             Ok((value, end)) => {
-                kept.lease = Some(Lease::new(value.clone(), end, (self.now)()));
+                kept.lease = Some(Lease::new(value.clone(), kept.ended, end, (self.now)()));
                 kept.refused = None;
                 Ok(Fresh { value, lifetime: Duration::ZERO })
             }
@@ -282,6 +299,17 @@ mod tests {
         until(|| lasting.current().now_or_never().is_some_and(|now| now.unwrap() == 2)).await;
     }
 
+    /// The task of its own and who waits for it begin together, and either may be done before the other looks.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_over_at_once_is_fetched_once_by_those_who_begin_together() {
+        let world = world([Ok((1, 0)), Ok((2, 0))]);
+        let lasting = lasting(&world);
+        assert_eq!(lasting.current().await.unwrap(), 1);
+        assert_eq!(lasting.inner.fetched_since(0).await.unwrap().value, 1);
+        assert_eq!(world.asked.lock().len(), 1);
+        assert_eq!(lasting.current().await.unwrap(), 2, "who comes later has another");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_renewed_serves_until_its_end() {
         let denied = || ApiError::of_status(403, "", "", None);
@@ -355,7 +383,7 @@ mod tests {
 
     #[test]
     fn short_lives_are_renewed_in_their_last_quarter() {
-        let lease = Lease::new((), at(1_100), at(1_000));
+        let lease = Lease::new((), 1, at(1_100), at(1_000));
         for (now, standing) in [
             (1_000, Standing::Good),
             (1_074, Standing::Good),
@@ -366,6 +394,6 @@ mod tests {
         ] {
             assert_eq!(lease.standing(at(now)), standing, "{now}");
         }
-        assert_eq!(Lease::new((), at(1), at(1_000)).standing(at(1_000)), Standing::Over);
+        assert_eq!(Lease::new((), 1, at(1), at(1_000)).standing(at(1_000)), Standing::Over);
     }
 }
