@@ -197,6 +197,14 @@ impl Place {
         ticks / 100.0
     }
 
+    /// What it takes of that from one time to another, both to come.
+    async fn spent(&self, from: Instant, end: Instant) -> f64 {
+        tokio::time::sleep_until(from.into()).await;
+        let before = self.cpu();
+        tokio::time::sleep_until(end.into()).await;
+        self.cpu() - before
+    }
+
     /// A line of `/proc/PID/status` in MiB.
     fn memory(&self, line: &str) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
@@ -243,9 +251,8 @@ async fn throughput(place: &Place, span: Duration) {
         );
         for (at, (in_flight, connections)) in LOADS.into_iter().enumerate() {
             let message = request(opcode, place.names[which]);
-            let cpu = place.cpu();
-            let (rate, mut took) = closed_loop(place, &message, in_flight, connections, span).await;
-            let cpu = (place.cpu() - cpu) * 1e6 / took.len() as f64;
+            let (rate, mut took, cpu) = closed_loop(place, &message, in_flight, connections, span).await;
+            let cpu = cpu * 1e6 / took.len() as f64;
             took.sort_unstable();
             println!(
                 "  c={in_flight:<5} {connections:>2} conns   | {rate:>7.0} | {:>7.3} | {:>7.3} | {:>8.3} | {cpu:>6.1} | {:>7.2} | {:>10.2} | {:>12.2}",
@@ -280,7 +287,6 @@ async fn native(place: &Place, span: Duration) {
                 input: vec![0x5a; 32],
                 ..SignRequest::default()
             };
-            let cpu = place.cpu();
             let began = Instant::now();
             let (counts_from, end) = (began + span / 5, began + span + span / 5);
             let mut tasks = Vec::new();
@@ -302,12 +308,13 @@ async fn native(place: &Place, span: Duration) {
                     tasks.push(tokio::spawn(one_caller(client, request, batch, counts_from, end)));
                 }
             }
+            let cpu = place.spent(counts_from, end).await;
             let mut took = Vec::new();
             for task in tasks {
                 took.extend(task.await.unwrap());
             }
             let signatures = took.len() as f64 * batch.max(1) as f64;
-            let cpu = (place.cpu() - cpu) * 1e6 / signatures;
+            let cpu = cpu * 1e6 / signatures;
             took.sort_unstable();
             let what = if batch == 0 { "stream".to_owned() } else { format!("batch of {batch}") };
             println!(
@@ -387,14 +394,15 @@ fn part(sorted_us: &[u32], part: f64) -> f64 {
     sorted_us.get(at).map_or(f64::NAN, |us| f64::from(*us) / 1e3)
 }
 
-/// Answers a second, and what each took in µs. The first fifth warms up and does not count.
+/// Answers a second, what each took in µs, and what all took of the service's processors, in seconds. The first fifth warms up and does
+/// not count.
 async fn closed_loop(
     place: &Place,
     message: &[u8],
     in_flight: usize,
     connections: usize,
     span: Duration,
-) -> (f64, Vec<u32>) {
+) -> (f64, Vec<u32>, f64) {
     let mut streams = Vec::new();
     for _ in 0..connections {
         streams.push(place.connect().await);
@@ -408,11 +416,12 @@ async fn closed_loop(
             tokio::spawn(one_connection(stream, message, in_flight / connections, counts_from, end))
         })
         .collect();
+    let cpu = place.spent(counts_from, end).await;
     let mut all = Vec::new();
     for task in tasks {
         all.extend(task.await.unwrap());
     }
-    (all.len() as f64 / span.as_secs_f64(), all)
+    (all.len() as f64 / span.as_secs_f64(), all, cpu)
 }
 
 /// Keeps so many requests in flight; what has come is asked for again in one write.
