@@ -149,7 +149,7 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     let options = Options { listen, staples: staples(&settings)?, ..settings.options()? };
     let (running, loaded) = start(options, client.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
-    if let Some(listener) = figures_listener("edge", &settings.metrics_listen).await? {
+    if let Some(listener) = figures_listener("edge", &settings.metrics_listen)? {
         let all = server::metrics::Metrics::default();
         all.register(|registry| {
             metrics.register(registry);

@@ -147,7 +147,7 @@ async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let most = outbound::limits::descriptor_budget().saturating_sub(HANDSHAKES_MAX) / kinds;
     bound_connections("keys.connections_max", &mut settings.connections_max, most);
     // Before the first client is let in: what fails, fails here.
-    let figures = figures_listener("keys", &settings.metrics_listen).await?;
+    let figures = figures_listener("keys", &settings.metrics_listen)?;
     let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
     let places = Places { tls: tls.clone(), nodes };
     let running = start(&settings, places, set.clone(), metrics.clone()).await?;

@@ -107,7 +107,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     options.requests.secrets = secrets.needed_by(&options.requests.rules, &configuration)?;
     let rules = ConfiguredRules::new(&configuration, metrics.requests().clone(), secrets)?;
     // Before the proxy, which has to know the address: it connects nobody there.
-    let figures = figures_listener("proxy", &settings.metrics_listen).await?;
+    let figures = figures_listener("proxy", &settings.metrics_listen)?;
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
     let running = start(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();

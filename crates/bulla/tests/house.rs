@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("flight", 0),
     ("batch", 0),
     ("telemetry", 0),
+    ("inbound", 0),
     ("outbound", 1),
     ("store", 1),
     ("keys", 1),

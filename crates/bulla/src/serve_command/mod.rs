@@ -267,12 +267,12 @@ pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, most: us
 }
 
 /// Where `SECTION.metrics_listen` has figures served; `None` for nowhere.
-pub(crate) async fn figures_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
+pub(crate) fn figures_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
     if listen.is_empty() {
         return Ok(None);
     }
     let address = socket(&format!("{section}.metrics_listen"), listen)?;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
+    let listener = inbound::listen(address).map_err(|error| {
         Problem::new(Exit::Machine, format_args!("cannot listen on {address}: {error}")).hint(format!(
             "choose another address: --metrics-listen, or {section}.metrics_listen in the configuration"
         ))

@@ -11,7 +11,7 @@ use outbound::http;
 use outbound::resolve::{ResolveError, Resolver};
 use parking_lot::RwLock;
 use rustls::RootCertStore;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::Options;
@@ -102,7 +102,7 @@ pub async fn start(
     let fetching =
         options.staples.as_ref().map(|staples| http::Client::new(&resolver, &staples.http)).transpose()?;
     let failed = |source| StartError::Bind { address: options.listen, source };
-    let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+    let listener = inbound::listen(options.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let reopen = Reopen::default();
     let requesting = requesting(&options, address, &resolver, &doors, &metrics, &reopen)?;

@@ -176,7 +176,7 @@ async fn listen(
             Err(StartError::InTheClear(address))
         }
         Listen::Loopback(address) => {
-            let listener = TcpListener::bind(address).await.map_err(failed(address.to_string()))?;
+            let listener = inbound::listen(address).map_err(failed(address.to_string()))?;
             Ok(Listener::Tcp(listener, None))
         }
         Listen::Tls(address, tls) => {
@@ -190,7 +190,7 @@ async fn listen(
             let config = build(&lists.ders)?;
             let build = Box::new(move |crls: &[Vec<u8>]| build(crls).map_err(|error| error.to_string()));
             let guarded = Guarded::new(config, lists, revoked, build, (metrics, "minting"));
-            let listener = TcpListener::bind(address).await.map_err(failed(address.to_string()))?;
+            let listener = inbound::listen(address).map_err(failed(address.to_string()))?;
             Ok(Listener::Tcp(listener, Some(Tls { guarded: Arc::new(guarded), roots })))
         }
         Listen::Socket(path) => {

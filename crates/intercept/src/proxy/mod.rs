@@ -39,7 +39,6 @@ use ipnet::IpNet;
 use keys::KeyError;
 use outbound::resolve::{ResolveError, Resolver};
 use rustls::pki_types::CertificateDer;
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::certificate_store::{self, CertificateStore, Newcomers, SecondLevel};
@@ -268,7 +267,7 @@ pub async fn start(
         options.new_names_burst,
         &metrics.permission(),
     )?;
-    let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+    let listener = inbound::listen(options.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let newcomers = Newcomers::new(options.new_names_per_minute, options.new_names_burst);
     let second_level = options.second_level.clone();
@@ -293,7 +292,7 @@ pub async fn start(
         }
         None => None,
     };
-    let redirected = transparent::listen(&options.transparent).await?;
+    let redirected = transparent::listen(&options.transparent)?;
     let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
     let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
     let upstreams = Upstreams::new(&options.pool(), own, resolver, roots, doors.clone(), metrics.reuse())?;

@@ -28,13 +28,11 @@ pub struct TransparentOptions {
 }
 
 /// What listens for them.
-pub(super) async fn listen(
-    options: &TransparentOptions,
-) -> Result<Vec<(TcpListener, SocketAddr)>, StartError> {
+pub(super) fn listen(options: &TransparentOptions) -> Result<Vec<(TcpListener, SocketAddr)>, StartError> {
     let mut listeners = Vec::new();
     for address in options.listen.iter().copied() {
         let failed = |source| StartError::Bind { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = inbound::listen(address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         listeners.push((listener, bound));
     }

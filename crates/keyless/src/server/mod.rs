@@ -219,9 +219,9 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         Some(nodes) => Some((tls::configs(&nodes.tls)?, nodes.tls.clone())),
         None => None,
     };
-    let keyless = bind(options.tls.as_ref().map(|(address, _)| *address)).await?;
-    let native = bind(options.native).await?;
-    let nodes = bind(options.nodes.as_ref().map(|nodes| nodes.address)).await?;
+    let keyless = bind(options.tls.as_ref().map(|(address, _)| *address))?;
+    let native = bind(options.native)?;
+    let nodes = bind(options.nodes.as_ref().map(|nodes| nodes.address))?;
     let keyless_socket = bind_socket(options.socket.as_deref()).await?;
     let native_socket = bind_socket(options.native_socket.as_deref()).await?;
     let stage = Stage::start(options.processors.max(1)).map_err(StartError::Threads)?;
@@ -292,9 +292,9 @@ async fn look_at_flows(shared: Arc<Shared>) {
     }
 }
 
-async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
     let Some(address) = address else { return Ok(None) };
-    TcpListener::bind(address).await.map(Some).map_err(|source| bind_error(address, source))
+    inbound::listen(address).map(Some).map_err(|source| bind_error(address, source))
 }
 
 async fn bind_socket(path: Option<&Path>) -> Result<Option<(Bound, UnixListener)>, StartError> {

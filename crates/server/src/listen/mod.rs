@@ -162,9 +162,9 @@ impl Server {
         let presented = Arc::new(Presented::new(Arc::clone(&options.certificate)));
         let tls = tls::config(Arc::clone(&presented), &options.client_roots)?;
         let credential_tls = tls::credential_config(Arc::clone(&presented), &options.client_roots)?;
-        let listener = bind(options.listen).await?;
-        let public = bind_to(options.public).await?;
-        let credentials = bind_to(options.credentials).await?;
+        let listener = bind(options.listen)?;
+        let public = bind_to(options.public)?;
+        let credentials = bind_to(options.credentials)?;
         let address = local(&listener, options.listen)?;
         let public_address = local_of(public.as_ref(), options.public)?;
         let credential_address = local_of(credentials.as_ref(), options.credentials)?;
@@ -193,13 +193,13 @@ impl Server {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError::Bind { address, source })
+fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    inbound::listen(address).map_err(|source| StartError::Bind { address, source })
 }
 
-async fn bind_to(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+fn bind_to(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
     match address {
-        Some(address) => bind(address).await.map(Some),
+        Some(address) => bind(address).map(Some),
         None => Ok(None),
     }
 }

@@ -142,7 +142,7 @@ impl Responders {
 async fn bind(address: SocketAddr) -> Result<TcpListener, IssuerError> {
     let until = Instant::now() + BIND_PATIENCE;
     loop {
-        let error = match TcpListener::bind(address).await {
+        let error = match inbound::listen(address) {
             Ok(listener) => return Ok(listener),
             Err(error) => error,
         };
