@@ -9,7 +9,9 @@ const FIRST: u16 = 10_000;
 /// From here on Linux gives ports out by itself, where it is not told otherwise (`ip_local_port_range`).
 const GIVEN_OUT: u16 = 32_768;
 /// Processes begin so far apart, so that two at once do not ask for the same.
-const APART: u32 = 7_919;
+const PROCESSES_APART: u32 = 7_919;
+/// Two that are given one after the other: some programs listen on the port next to theirs, too.
+const APART: u32 = 11;
 
 /// A port that nobody on this machine listens or receives on, by TCP or UDP. The system gives it to no connection and no listener
 /// that asks for any, and this process to nobody else, until all have had their turn.
@@ -19,10 +21,11 @@ const APART: u32 = 7_919;
 /// Where none of them is free.
 pub fn free_port() -> u16 {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
-    let ports = ours();
-    let begin = std::process::id().wrapping_mul(APART);
+    let given_out = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let ports = apart(&given_out);
+    let begin = std::process::id().wrapping_mul(PROCESSES_APART);
     let next = |_| {
-        let number = begin.wrapping_add(TAKEN.fetch_add(1, Relaxed));
+        let number = begin.wrapping_add(TAKEN.fetch_add(APART, Relaxed));
         ports.start + (number % ports.len() as u32) as u16
     };
     ports.clone().map(next).find(|port| is_free(*port)).expect("a free port")
@@ -33,13 +36,10 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind(anywhere).is_ok() && UdpSocket::bind(anywhere).is_ok()
 }
 
-/// Those that the system does not give out.
-fn ours() -> Range<u16> {
-    let told = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let given_out = told.split_whitespace().next().and_then(|first| first.parse().ok());
-    // A machine that gives out all has none apart.
-    let end = given_out.filter(|first| *first > FIRST + 1_000).unwrap_or(GIVEN_OUT);
-    FIRST..end
+/// Ports that the system does not give out, by the first and the last that it does. One that gives out all has none of the kind.
+fn apart(given_out: &str) -> Range<u16> {
+    let first = given_out.split_whitespace().next().and_then(|first| first.parse().ok());
+    FIRST..first.filter(|first| *first > FIRST + 1_000).unwrap_or(GIVEN_OUT)
 }
 
 #[cfg(test)]
@@ -54,8 +54,19 @@ mod tests {
             all.iter().map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).unwrap()).collect();
         assert!(all.iter().all(|port| !is_free(*port)));
         drop(listeners);
-        // One that the system gives out is none of them.
-        let any = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        assert!(!ours().contains(&any), "{any}");
+        let mut next = all.iter().filter(|port| all.contains(&(**port + 1)));
+        assert_eq!(next.next(), None, "nor is any next to another");
+    }
+
+    #[test]
+    fn they_are_none_that_the_system_gives_out() {
+        for (given_out, ports) in [
+            ("32768\t60999\n", 10_000..32_768),
+            ("20000 65535", 10_000..20_000),
+            ("1024 65535", 10_000..32_768),
+            ("", 10_000..32_768),
+        ] {
+            assert_eq!(apart(given_out), ports, "{given_out}");
+        }
     }
 }
