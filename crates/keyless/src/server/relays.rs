@@ -87,20 +87,17 @@ impl Shared {
             call.entry.taken();
             let wanted = call.wanted();
             let (trace, hops) = call.entry.passed_on();
+            let policy = request.policy.clone();
             let asking = Asking {
                 tenant: tenant.name(),
                 most: tenant.of_node_max(),
                 trace: Some(trace),
                 hops: Some(&hops),
-                policy: &request.policy,
+                policy: &policy,
                 deadline,
             };
-            let message = SignRequest {
-                node: Vec::new(),
-                cancel: false,
-                traceparent: trace.to_string(),
-                ..request.clone()
-            };
+            let message =
+                SignRequest { node: Vec::new(), cancel: false, traceparent: trace.to_string(), ..request };
             let done = tokio::select! {
                 // What nobody wants is not done, even if it can be.
                 biased;
