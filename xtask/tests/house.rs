@@ -362,7 +362,7 @@ fn is_true(table: Option<&Value>, key: &str) -> bool {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("two folders up is the house").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(1).expect("the folder above is the root").to_owned()
 }
 
 fn manifest(path: &Path) -> Table {
