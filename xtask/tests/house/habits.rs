@@ -1,0 +1,75 @@
+//! Habits that a reviewer would otherwise have to ask for, line by line.
+
+use std::path::Path;
+
+/// Lines of a crate's sources that switch a lint off without a reason. `allow(` over several lines is read up to its end.
+pub(crate) fn allowed_without_reason(text: &str) -> Vec<usize> {
+    let marks = ["#[allow(", "#![allow(", "#[expect(", "#![expect("];
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if !marks.iter().any(|mark| line.trim_start().starts_with(mark)) {
+            continue;
+        }
+        let attribute: Vec<&str> = text
+            .lines()
+            .skip(number)
+            .scan(false, |is_over, line| {
+                if *is_over {
+                    return None;
+                }
+                *is_over = line.trim_end().ends_with(")]");
+                Some(line)
+            })
+            .collect();
+        if !attribute.concat().contains("reason =") {
+            found.push(number + 1);
+        }
+    }
+    found
+}
+
+/// Names of public asynchronous functions of a file whose future is not boxed, although it could be.
+///
+/// A function that is generic, or takes a value with an unnamed lifetime, is compiled by its callers in any case.
+pub(crate) fn unboxed(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let Some(rest) = line.trim_start().strip_prefix("pub async fn ") else { continue };
+        let is_boxed = number > 0 && lines[number - 1].trim_end().ends_with("boxed]");
+        let signature = lines[number..].join(" ");
+        let signature = signature.split('{').next().unwrap_or_default();
+        let arguments = signature.split("->").next().unwrap_or_default();
+        let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let is_generic = rest[name.len()..].starts_with('<') || arguments.contains("impl ");
+        if !is_boxed && !is_generic && !arguments.contains("<'_>") {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// Paths such as `scan/src/engine.rs` that a document names in backticks, and that are no file below `crates`.
+pub(crate) fn files_missing(document: &str, crates: &Path) -> Vec<String> {
+    let named = document.split('`').skip(1).step_by(2);
+    let paths = named.filter(|text| text.ends_with(".rs") && text.contains("/src/") && !text.contains(' '));
+    paths.filter(|path| !crates.join(path).is_file()).map(str::to_owned).collect()
+}
+
+/// Dependencies that the workspace names and no crate uses.
+pub(crate) fn unused_dependencies<'a>(
+    named: impl Iterator<Item = &'a String>,
+    used: &[String],
+) -> Vec<String> {
+    named.filter(|name| !used.contains(name)).cloned().collect()
+}
+
+#[test]
+fn the_habits_see_what_they_look_for() {
+    assert_eq!(allowed_without_reason("#[allow(dead_code)]\n#[allow(dead_code, reason = \"a\")]"), [1]);
+    assert_eq!(allowed_without_reason("#[allow(\n    dead_code,\n    reason = \"a\"\n)]\nfn f() {}"), [0; 0]);
+    let text = "#[crate::boxed]\npub async fn a(&self) {}\npub async fn b() {}\npub async fn c<T>(t: T) {}\n\
+                pub async fn d(x: X<'_>) {}\n";
+    assert_eq!(unboxed(text), ["b"]);
+    assert_eq!(files_missing("`no/src/file.rs` and `a b`", Path::new("/")), ["no/src/file.rs"]);
+}
