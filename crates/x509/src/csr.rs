@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::build::{Extension, write_extensions};
 use crate::der::{self, DerError, Element, Reader, tag};
-use crate::parse::{Faults, range_in};
+use crate::faults::Faults;
+use crate::parse::range_in;
 use crate::{
     BasicConstraints, DistinguishedName, GeneralName, HostName, KeyUsage, PublicKey, SignatureAlgorithm,
     SignatureError, extension, oid, pem, verify_document,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::certificate::Subtree;
 use crate::der::{self, DerError, Element, Reader, tag};
-use crate::parse::Faults;
+use crate::faults::Faults;
 use crate::{
     BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyUsage, NameConstraints, oid, sct,
 };

@@ -11,6 +11,7 @@ pub mod csr;
 pub mod der;
 mod distinguished_name;
 mod extension;
+mod faults;
 mod fingerprint;
 mod key;
 pub mod lint;

@@ -8,13 +8,11 @@
 use std::ops::Range;
 
 use crate::der::{self, DerError, Element, Reader, tag};
+use crate::faults::Faults;
 use crate::{
     Certificate, DistinguishedName, Fingerprint, ParseError, PublicKey, SerialNumber, SignatureAlgorithm,
     UnixTime, extension,
 };
-
-/// Faults told of one certificate. More say nothing new, and a hostile one could have thousands.
-const FAULTS_MAX: usize = 16;
 
 impl Certificate {
     /// Reads a certificate. What breaks rules but can be read is read; what cannot, and is not
@@ -59,22 +57,6 @@ impl Certificate {
     #[must_use]
     pub fn signature_value(&self) -> &[u8] {
         self.der.get(self.signature_range.clone()).unwrap_or_default()
-    }
-}
-
-/// What could not be read, bounded.
-#[derive(Default)]
-pub(crate) struct Faults(Vec<String>);
-
-impl Faults {
-    pub(crate) fn first(&self) -> Option<&str> {
-        self.0.first().map(String::as_str)
-    }
-
-    pub(crate) fn add(&mut self, fault: impl Into<String>) {
-        if self.0.len() < FAULTS_MAX {
-            self.0.push(fault.into());
-        }
     }
 }
 
@@ -208,7 +190,7 @@ impl<'a> Shape<'a> {
             }
             extension::read_all(extensions, &mut certificate, &mut faults);
         }
-        certificate.faults = faults.0;
+        certificate.faults = faults.into_vec();
         Ok(certificate)
     }
 

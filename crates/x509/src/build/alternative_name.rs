@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
-use super::extension::octets;
 use crate::der::{self, Writer};
 use crate::{DistinguishedName, GeneralName, HostName, InvalidHostName};
 
@@ -184,6 +183,14 @@ pub(super) fn write_name(w: &mut Writer, name: &GeneralName) {
         }),
         GeneralName::Other(_) => w,
     };
+}
+
+/// The bytes of an IP address as an iPAddress name or subtree has them.
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
 }
 
 #[cfg(test)]

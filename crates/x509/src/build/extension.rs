@@ -1,8 +1,6 @@
 //! Extensions, written (RFC 5280 section 4.2).
 
-use std::net::IpAddr;
-
-use super::alternative_name::write_name;
+use super::alternative_name::{octets, write_name};
 use crate::der::{self, Writer, tag};
 use crate::{BasicConstraints, GeneralName, KeyUsage, NameConstraints, Subtree, oid};
 
@@ -201,11 +199,4 @@ fn write_subtree(w: &mut Writer, subtree: &Subtree) {
             Subtree::Other => w,
         };
     });
-}
-
-pub(super) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    }
 }

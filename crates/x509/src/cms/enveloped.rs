@@ -1,7 +1,9 @@
 //! EnvelopedData (RFC 5652 section 6), its keys transported by RSA.
 
 use super::ber::pieces;
-use super::{DATA, Digest, ENVELOPED_DATA, Identity, content_info, content_of, parse};
+use super::digest::Digest;
+use super::identity::Identity;
+use super::message::{DATA, ENVELOPED_DATA, content_info, content_of, parse};
 use crate::build::identifier;
 use crate::der::{self, DerError, Element, Reader, Writer, tag};
 use crate::oid;

@@ -1,6 +1,8 @@
 //! SignedData (RFC 5652 section 5).
 
-use super::{Digest, ITEMS_MAX, Identity, SIGNED_DATA, content_info, content_of, parse, write_items};
+use super::digest::Digest;
+use super::identity::Identity;
+use super::message::{DATA, ITEMS_MAX, SIGNED_DATA, content_info, content_of, parse, write_items};
 use crate::build::identifier;
 use crate::der::{self, DerError, Element, Reader, Writer, tag};
 use crate::{PublicKey, SignatureAlgorithm, SignatureError, oid, verify_document};
@@ -149,7 +151,7 @@ fn set_of(list: Reader<'_>) -> Result<Vec<u8>, DerError> {
 /// A message with its certificates, lists and signatures.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SignedData {
-    /// The type of what is signed, dotted; [`super::DATA`] mostly.
+    /// The type of what is signed, dotted; [`DATA`] mostly.
     pub content_type: String,
     /// What is signed; `None` when it is sent apart, or nothing is.
     pub content: Option<Vec<u8>>,
@@ -271,7 +273,7 @@ pub fn signed_data(spec: &SignedSpec<'_>) -> Vec<u8> {
     content_info(SIGNED_DATA, |w| {
         w.sequence(|w| {
             // Version 3 for any other content than data, or a signer named by key (section 5.1).
-            let version = if spec.content_type == super::DATA { spec.signer.version(1, 3) } else { 3 };
+            let version = if spec.content_type == DATA { spec.signer.version(1, 3) } else { 3 };
             w.integer(version).set(|w| {
                 w.raw(&spec.digest.to_der());
             });

@@ -4,52 +4,21 @@
 //! authorities are `Low` or `Info` for private ones, or left out. Nothing here guesses: every
 //! finding is a fact the certificate itself shows.
 
+mod context;
+mod findings;
 mod names;
 mod rules;
 
+use self::findings::Findings;
 use crate::verify::is_for_servers;
-use crate::{Certificate, DAY, Finding, KeyAlgorithm, KeyUsage, Rule, SignatureAlgorithm, UnixTime};
+use crate::{Certificate, DAY, Finding, KeyAlgorithm, KeyUsage, SignatureAlgorithm, UnixTime};
 
+pub use context::LintContext;
 pub use rules::*;
 
 /// Findings of one certificate. There are few more rules than that, and no certificate breaks
 /// half of them; names that break one are told together.
 pub const FINDINGS_MAX: usize = 32;
-
-/// What rules depend on beside the certificate.
-#[derive(Clone, Copy, Debug)]
-pub struct LintContext {
-    /// The moment to judge by.
-    pub now: UnixTime,
-    /// The certificate a server presents for itself, rather than one above it.
-    pub leaf: bool,
-    /// Days before the end that count as soon, for certificates that live long.
-    pub expiring_within_days: u32,
-    /// Part of the life, 0 to 1, that is left when a short-lived certificate should have been
-    /// replaced. Short-lived are those for which this part is less than `expiring_within_days`.
-    pub expiring_fraction: f64,
-    /// The chain ends at a root of the public trust stores.
-    pub publicly_trusted: bool,
-}
-
-impl LintContext {
-    /// Days before the end that count as soon unless told otherwise: what most operators use.
-    pub const EXPIRING_WITHIN_DAYS: u32 = 30;
-    /// The part of its life at which Let's Encrypt and ACME clients renew.
-    pub const EXPIRING_FRACTION: f64 = 1.0 / 3.0;
-
-    /// A privately issued leaf, judged at `now` by the usual limits.
-    #[must_use]
-    pub fn leaf_at(now: UnixTime) -> Self {
-        Self {
-            now,
-            leaf: true,
-            expiring_within_days: Self::EXPIRING_WITHIN_DAYS,
-            expiring_fraction: Self::EXPIRING_FRACTION,
-            publicly_trusted: false,
-        }
-    }
-}
 
 /// The rules `certificate` breaks, worst first, at most [`FINDINGS_MAX`].
 #[must_use]
@@ -70,18 +39,6 @@ pub fn lint(certificate: &Certificate, context: &LintContext) -> Vec<Finding> {
     findings.found.sort_by_key(|finding| std::cmp::Reverse(finding.rule.severity));
     findings.found.truncate(FINDINGS_MAX);
     findings.found
-}
-
-struct Findings<'a> {
-    certificate: &'a Certificate,
-    found: Vec<Finding>,
-}
-
-impl Findings<'_> {
-    fn add(&mut self, rule: &'static Rule, evidence: impl Into<String>) {
-        let certificate = Some(self.certificate.fingerprint);
-        self.found.push(Finding { rule, evidence: evidence.into(), certificate });
-    }
 }
 
 fn dates(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
-use super::{
-    COMMON_NAME_NOT_IN_SAN, COMMON_NAME_TOO_LONG, Findings, INTERNAL_NAME, LintContext, NO_SAN,
-    SAN_ADDRESS_AS_DNS, SAN_BAD_ADDRESS, SAN_INVALID, SAN_UNDERSCORE, WILDCARD, WILDCARD_BAD,
+use super::context::LintContext;
+use super::findings::Findings;
+use super::rules::{
+    COMMON_NAME_NOT_IN_SAN, COMMON_NAME_TOO_LONG, INTERNAL_NAME, NO_SAN, SAN_ADDRESS_AS_DNS, SAN_BAD_ADDRESS,
+    SAN_INVALID, SAN_UNDERSCORE, WILDCARD, WILDCARD_BAD,
 };
 use crate::{Certificate, GeneralName, HostName, Rule};
 

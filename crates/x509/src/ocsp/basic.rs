@@ -1,14 +1,13 @@
 //! OCSP responses held to the rules: about what, and signed by whom (RFC 6960 section 3.2).
 
-use super::response::{opened, status};
-use super::{CertificateId, RESPONSE_MAX, Status};
+use super::request::{CertificateId, OcspHash};
+use super::response::{RESPONSE_MAX, opened, status};
+use super::status::Status;
 use crate::der::{DerError, Element, Reader, tag};
 use crate::{
     Certificate, DistinguishedName, SerialNumber, SignatureAlgorithm, SignatureError, UnixTime, extension,
     oid, verify_document,
 };
-
-use super::request::OcspHash;
 
 /// Octets that are no answer.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -1,0 +1,58 @@
+//! ContentInfo, the frame of every message (RFC 5652 section 3).
+
+use super::ber;
+use crate::der::{self, DerError, Reader, Writer, tag};
+
+/// Octets of a message that are read: a request has 2,000 to 5,000, a bundle of a root program 200,000.
+pub const MESSAGE_MAX: usize = 1024 * 1024;
+
+/// Certificates and lists of each kind read of a message.
+pub const ITEMS_MAX: usize = 512;
+
+/// id-data, dotted.
+pub const DATA: &str = "1.2.840.113549.1.7.1";
+
+/// id-signedData, dotted.
+pub const SIGNED_DATA: &str = "1.2.840.113549.1.7.2";
+
+/// id-envelopedData, dotted.
+pub const ENVELOPED_DATA: &str = "1.2.840.113549.1.7.3";
+
+pub(super) fn content_info(kind: &str, fill: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    der::write(|w| {
+        w.sequence(|w| {
+            w.oid_text(kind);
+            w.context(0, fill);
+        });
+    })
+}
+
+/// The content of a ContentInfo of that type; octets may not follow it.
+pub(super) fn content_of<'a>(message: &'a [u8], kind: &str) -> Result<Reader<'a>, DerError> {
+    let mut input = Reader::new(message);
+    let mut info = input.sequence()?;
+    input.end()?;
+    if der::oid_text(info.expect(tag::OID)?.content) != kind {
+        return Err(DerError::Malformed("content type: another kind of message"));
+    }
+    let mut content = info.expect(tag::context_constructed(0))?.inside();
+    info.end()?;
+    let fields = content.sequence()?;
+    content.end()?;
+    Ok(fields)
+}
+
+/// Reads a message, which may be BER as CMS allows: what is not DER is turned into it first.
+pub(super) fn parse<T>(message: &[u8], read: impl Fn(&[u8]) -> Result<T, DerError>) -> Result<T, DerError> {
+    if message.len() > MESSAGE_MAX {
+        return Err(DerError::Malformed("message: too long"));
+    }
+    read(message).or_else(|error| read(&ber::definite(message).map_err(|_| error)?))
+}
+
+/// The implicitly tagged SET of certificates or lists; left out when there are none.
+pub(super) fn write_items(w: &mut Writer, number: u8, items: &[&[u8]]) {
+    if !items.is_empty() {
+        w.element(tag::context_constructed(number), &items.concat());
+    }
+}
