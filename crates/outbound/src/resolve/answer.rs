@@ -6,8 +6,14 @@ use std::time::Duration;
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{DNSClass, RData, Record};
 
+use super::error::ResolveError;
+use super::kind::Kind;
 use super::name::WireName;
-use super::{CHAIN_MAX, Kind, LIFETIME_MAX, ResolveError};
+
+/// Aliases followed. Real chains have up to five or six; BIND follows 16, and each may cost a query.
+pub const CHAIN_MAX: usize = 8;
+/// Longest lifetime believed, seven days: the cap of RFC 8767 section 4.
+pub const LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// Longest that "there is none" is believed: the hours of RFC 2308 section 5, which found longer ones to
 /// cause trouble.

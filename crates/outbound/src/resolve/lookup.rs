@@ -13,10 +13,12 @@ use tokio::time::Instant;
 
 use super::answer::{self, End, Reading, Trail};
 use super::counters::{Counters, Counts};
+use super::error::ResolveError;
+use super::kind::Kind;
 use super::name::WireName;
+use super::options::Options;
 use super::query::Query;
 use super::upstream::{Patience, Upstream};
-use super::{Kind, Options, ResolveError};
 
 /// One name and record type: what is asked and remembered.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

@@ -7,8 +7,10 @@
 mod answer;
 mod counters;
 mod error;
+mod kind;
 mod lookup;
 mod name;
+mod options;
 mod query;
 mod system;
 mod upstream;
@@ -23,17 +25,16 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+pub use answer::{CHAIN_MAX, LIFETIME_MAX};
 pub use counters::Counts;
 pub use error::ResolveError;
+pub use options::Options;
 
 use crate::Deadline;
+use kind::Kind;
 use lookup::{Answer, Found, Lookups, Question};
 use name::WireName;
 
-/// Aliases followed. Real chains have up to five or six; BIND follows 16, and each may cost a query.
-pub const CHAIN_MAX: usize = 8;
-/// Longest lifetime believed, seven days: the cap of RFC 8767 section 4.
-pub const LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Upstreams taken: each question goes to all of them.
 pub const UPSTREAMS_MAX: usize = 8;
 /// How long answers that have no lifetime serve the transaction in progress: TTL zero (RFC 1035 section
@@ -80,54 +81,6 @@ impl Families {
             Self::V4 => address.is_ipv4(),
             Self::V6 => address.is_ipv6(),
             Self::Both => true,
-        }
-    }
-}
-
-/// One record type.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Kind {
-    A,
-    Aaaa,
-}
-
-impl Kind {
-    /// RFC 1035 section 3.2.2 and RFC 3596 section 2.1.
-    fn code(self) -> u16 {
-        match self {
-            Self::A => 1,
-            Self::Aaaa => 28,
-        }
-    }
-}
-
-/// How to resolve; `Default` suits a scan.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Answers remembered, "there is none" included; a few hundred octets each.
-    pub cache_entries: u64,
-    /// Questions under way at once; further ones wait.
-    pub in_flight: usize,
-    /// How long a failure to find out (SERVFAIL, refused, unreadable) is remembered, so that a thousand
-    /// targets in one broken zone ask once. RFC 2308 section 7 allows five minutes.
-    pub failure_lifetime: Duration,
-    /// Domains for names with fewer dots than `ndots`.
-    pub search: Vec<String>,
-    /// Names with fewer dots than this are first looked for in the search domains. Names with as many are
-    /// never: a wildcard there would answer for a name that does not exist.
-    pub ndots: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            // About a kilobyte each with what the cache itself needs. A name that is asked for once gains
-            // nothing by being remembered; those asked for again come soon.
-            cache_entries: 8_192,
-            in_flight: 1_024,
-            failure_lifetime: Duration::from_secs(1),
-            search: Vec::new(),
-            ndots: 1,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Questions as they go over the wire.
 
-use super::Kind;
+use super::kind::Kind;
 use super::name::WireName;
 
 /// Octets of a message's header, RFC 1035 section 4.1.1.

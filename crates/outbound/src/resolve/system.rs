@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use super::Options;
 use super::name::WireName;
+use super::options::Options;
 
 /// Name servers taken from the file, as in resolv.conf(5).
 const NAMESERVERS_MAX: usize = 3;
