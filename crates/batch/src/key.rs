@@ -4,8 +4,22 @@ use std::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
-use crate::STACK;
 use crate::number::{self, BITS};
+
+/// Octets of a modulus, and of what goes in and out.
+pub const OCTETS: usize = 256;
+
+/// Octets of stack that are wiped after what handles secrets: several times what it takes, which the compiler decides.
+pub(crate) const STACK: usize = 128 * 1024;
+
+/// One private operation.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// By which key.
+    pub key: &'a Key,
+    /// On what: big-endian, below the modulus.
+    pub input: &'a [u8; OCTETS],
+}
 
 /// Words of a prime.
 const WORDS: usize = 16;

@@ -18,58 +18,19 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod ed25519;
+mod kernel;
 mod key;
+mod lanes;
 mod number;
 mod p256;
 
 pub use ed25519::{Ed25519Job, Ed25519Key, Ed25519Nonces};
-pub use key::{Key, Parts};
-pub use p256::{P256Job, P256Key};
-
-/// Operations in a batch.
-pub const LANES: usize = 8;
-
-/// Octets of stack that are wiped after what handles secrets: several times what it takes, which the compiler decides.
-const STACK: usize = 128 * 1024;
-
-/// Octets of a modulus, and of what goes in and out.
-pub const OCTETS: usize = 256;
-
-/// One private operation.
-#[derive(Clone, Copy)]
-pub struct Job<'a> {
-    /// By which key.
-    pub key: &'a Key,
-    /// On what: big-endian, below the modulus.
-    pub input: &'a [u8; OCTETS],
-}
-
-/// What became of a signature.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Made {
-    /// r and s, big-endian, 32 octets each.
-    Signature([u8; 64]),
-    /// Not to be made with this nonce: it is out of range, or r or s would be zero.
-    Refused,
-    /// It did not pass its check: a fault of the machine, or of the key's numbers.
-    Faulty,
-}
-
-/// The instructions are there.
-#[derive(Clone, Copy, Debug)]
-pub struct Kernel(());
+pub use kernel::Kernel;
+pub use key::{Job, Key, OCTETS, Parts};
+pub use lanes::LANES;
+pub use p256::{Made, P256Job, P256Key};
 
 impl Kernel {
-    /// Asks the processor, and the system whether it keeps the registers.
-    #[must_use]
-    pub fn detect() -> Option<Self> {
-        #[cfg(target_arch = "x86_64")]
-        if avx512::is_there() {
-            return Some(Self(()));
-        }
-        None
-    }
-
     /// `input` to the private exponent, modulo the modulus, of each job; in their order, [`LANES`] at a time. `None` where the
     /// result does not lead back to the input: a fault of the machine, a key whose numbers do not belong together, or an
     /// input that is not below the modulus.

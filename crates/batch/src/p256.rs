@@ -17,6 +17,17 @@ const R: usize = LIMBS * number::BITS;
 /// Octets of stack that are wiped after signatures: more than twice what they take.
 pub(crate) const STACK: usize = 40 * 1024;
 
+/// What became of a signature.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Made {
+    /// r and s, big-endian, 32 octets each.
+    Signature([u8; 64]),
+    /// Not to be made with this nonce: it is out of range, or r or s would be zero.
+    Refused,
+    /// It did not pass its check: a fault of the machine, or of the key's numbers.
+    Faulty,
+}
+
 /// A private key. It holds secrets: wiped when dropped, and not shown.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct P256Key {

@@ -12,9 +12,9 @@ use std::arch::x86_64::{
 };
 use std::hint::black_box;
 
+use super::lanes::{across, lanes};
 use super::montgomery::BITS;
 use super::short::{LIMBS, Short};
-use super::{across, lanes};
 use crate::{LANES, number};
 
 /// Bits of a digit.

@@ -2,6 +2,7 @@
 
 mod comb;
 pub(crate) mod ed25519;
+mod lanes;
 mod montgomery;
 pub(crate) mod p256;
 mod power;
@@ -9,27 +10,21 @@ mod registers;
 mod short;
 mod wide;
 
-use std::arch::x86_64::{
-    __m512i, _mm256_extract_epi64, _mm512_add_epi64, _mm512_extracti64x4_epi64, _mm512_set_epi64,
-    _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64,
-};
+use std::arch::x86_64::{_mm512_add_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64};
 
 use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
-use crate::{Job, Kernel, LANES, OCTETS, STACK, number};
+use crate::key::{Job, OCTETS, STACK};
+use crate::{Kernel, LANES, number};
+use lanes::{across, gather, lanes};
 use montgomery::{Eight, LIMBS, Moduli, multiply};
 use power::{ENTRIES, Exponents, Table, WORDS, power};
 use wide::{EightWide, WIDE, WideModuli, carry, multiply_add, multiply_wide, reduce, same};
 
-/// Whether the processor has the instructions, and the system keeps their registers.
-pub(crate) fn is_there() -> bool {
-    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
-}
-
 /// As [`Kernel::private_operations`]; each lane a job.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 pub(crate) fn private_operations(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
-    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    // SAFETY: there is a `Kernel` only where `Kernel::detect` has found the features that the function is compiled for.
     let results = unsafe { operate(jobs) };
     zeroize_stack::<STACK>();
     registers::clear(there);
@@ -183,37 +178,4 @@ fn one() -> Eight {
     let mut one = [_mm512_setzero_si512(); LIMBS];
     one[0] = _mm512_set1_epi64(1);
     one
-}
-
-/// The numbers of eight lanes, limb by limb.
-#[target_feature(enable = "avx512f")]
-fn gather<const LENGTH: usize>(into: &mut [__m512i; LENGTH], lanes: &[&[u64; LENGTH]; LANES]) {
-    for (at, limb) in into.iter_mut().enumerate() {
-        *limb = across(lanes.map(|lane| lane[at]));
-    }
-}
-
-/// A value for each lane.
-#[target_feature(enable = "avx512f")]
-fn across(of: [u64; LANES]) -> __m512i {
-    let [a, b, c, d, e, f, g, h] = of.map(u64::cast_signed);
-    _mm512_set_epi64(h, g, f, e, d, c, b, a)
-}
-
-/// The value of each lane.
-#[target_feature(enable = "avx512f")]
-fn lanes(of: __m512i) -> [u64; LANES] {
-    let low = _mm512_extracti64x4_epi64::<0>(of);
-    let high = _mm512_extracti64x4_epi64::<1>(of);
-    [
-        _mm256_extract_epi64::<0>(low),
-        _mm256_extract_epi64::<1>(low),
-        _mm256_extract_epi64::<2>(low),
-        _mm256_extract_epi64::<3>(low),
-        _mm256_extract_epi64::<0>(high),
-        _mm256_extract_epi64::<1>(high),
-        _mm256_extract_epi64::<2>(high),
-        _mm256_extract_epi64::<3>(high),
-    ]
-    .map(i64::cast_unsigned)
 }

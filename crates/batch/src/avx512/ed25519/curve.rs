@@ -4,8 +4,8 @@ use std::arch::x86_64::{__mmask8, _mm512_setzero_si512};
 use std::sync::OnceLock;
 
 use super::super::comb::{Checksum, DIGIT, DIGITS, ENTRIES, Sign, Step, Tags, Window, step};
+use super::super::lanes::{gather, lanes};
 use super::super::short::{LIMBS, Short, broadcast};
-use super::super::{gather, lanes};
 use super::field::{inverse, multiply};
 use super::point::{Affine, Constants, Entry, Point};
 use crate::ed25519::ORDER_WORDS;

@@ -15,8 +15,9 @@ use std::hint::black_box;
 use zeroize::zeroize_stack;
 
 use super::comb::either;
+use super::lanes::{gather, lanes};
+use super::registers;
 use super::short::{LIMBS, Modulus, Short, broadcast, carried, is_zero, same, sum};
-use super::{gather, lanes, registers};
 use crate::ed25519::{Committed, Job, STACK, Scalars};
 use crate::{Ed25519Nonces, Kernel, LANES, number};
 use curve::Curve;

@@ -149,7 +149,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
         for bit in [0, 17, 45] {
             let mut fault = [[0; LANES]; LIMBS];
             fault[limb][5] = 1 << bit;
-            let fault = fault.map(|limb| super::super::across(limb));
+            let fault = fault.map(|limb| super::super::lanes::across(limb));
             let x = sum(&point.x, &fault);
             assert_eq!(is_zero(&point::Affine { x, ..point }.off_curve(&curve.constants)), !(1 << 5));
             let y = sum(&point.y, &fault);
@@ -171,7 +171,8 @@ fn what_was_encoded_wrong_is_found() {
     assert!(sound.iter().all(Option::is_some));
     let mut wanted = sound;
     wanted[2] = None;
-    let in_lane = |limbs: [u64; LIMBS]| limbs.map(|limb| super::super::across([0, 0, limb, 0, 0, 0, 0, 0]));
+    let in_lane =
+        |limbs: [u64; LIMBS]| limbs.map(|limb| super::super::lanes::across([0, 0, limb, 0, 0, 0, 0, 0]));
     // The same residue with another lowest bit.
     let prime = in_lane(field::PRIME);
     assert_eq!(made(&|point| point.x = sum(&point.x, &prime)), wanted);

@@ -11,8 +11,9 @@ use std::arch::x86_64::{__mmask8, _mm512_setzero_si512};
 use std::sync::OnceLock;
 
 use super::super::comb::{Checksum, DIGIT, DIGITS, ENTRIES, Sign, Step, Tags, Window, step};
+use super::super::lanes::{gather, lanes};
 use super::super::short::{LIMBS, Short, broadcast};
-use super::super::{gather, lanes, wide};
+use super::super::wide;
 use super::field::{PRIME, PRIME_WORDS, inverse, multiply};
 use super::point::{Affine, Point};
 use crate::p256::ORDER_WORDS;

@@ -16,8 +16,9 @@ use std::hint::black_box;
 use zeroize::zeroize_stack;
 
 use super::comb::either;
+use super::lanes::{gather, lanes};
+use super::registers;
 use super::short::{LIMBS, Short, broadcast, carried, is_zero, same, sum};
-use super::{gather, lanes, registers};
 use crate::p256::{Job, STACK};
 use crate::{Kernel, LANES, Made, number};
 use curve::Curve;

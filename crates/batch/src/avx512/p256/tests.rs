@@ -157,7 +157,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
         for bit in [0, 17, 47] {
             let mut fault = [[0; LANES]; LIMBS];
             fault[limb][5] = 1 << bit;
-            let fault = fault.map(|limb| super::super::across(limb));
+            let fault = fault.map(|limb| super::super::lanes::across(limb));
             let x = sum(&point.x, &fault);
             assert_eq!(is_zero(&point::Affine { x, ..point }.off_curve(&curve.b)), !(1 << 5));
             let y = sum(&point.y, &fault);
@@ -208,7 +208,7 @@ fn what_a_spoilt_nonce_makes_does_not_leave() {
     for limb in 0..LIMBS {
         let mut fault = [[0; LANES]; LIMBS];
         fault[limb][6] = 1 << 33;
-        let fault = fault.map(|limb| super::super::across(limb));
+        let fault = fault.map(|limb| super::super::lanes::across(limb));
         let made = sign_by(curve, &jobs, |nonces_r| *nonces_r = sum(nonces_r, &fault));
         let wanted: [Made; LANES] =
             std::array::from_fn(|lane| if lane == 6 { Made::Faulty } else { sound[lane] });
