@@ -14,9 +14,10 @@ use uuid::Uuid;
 
 use super::accounts::{actor, check};
 use super::limits::Kind as Limited;
-use super::problem::{Kind, Problem};
+use super::override_index::network;
+use super::problem::{Kind, Problem, limited};
 use super::request::{OfAccount, OfKey};
-use super::{Inner, limited, overrides, respond};
+use super::{Server, respond};
 use crate::Peer;
 
 /// Contacts of one account.
@@ -41,7 +42,7 @@ struct Change {
     status: Option<String>,
 }
 
-impl Inner {
+impl Server {
     /// newAccount.
     pub(crate) async fn new_account(
         &self,
@@ -74,7 +75,7 @@ impl Inner {
             }
             None => None,
         };
-        let subject = overrides::network(peer.address);
+        let subject = network(peer.address);
         self.take(Limited::NewAccounts, &subject, &[&peer.address.to_string()])
             .await
             .map_err(|seconds| limited("new accounts from this address", seconds))?;

@@ -12,17 +12,17 @@ use uuid::Uuid;
 use super::limits::Kind as Limited;
 use super::options::Method;
 use super::orders::POLL_SECONDS;
-use super::problem::Problem;
+use super::problem::{Problem, limited};
 use super::request::OfAccount;
 use super::state::{AuthorizationState, answered};
-use super::{Inner, limited, respond};
+use super::{Server, respond};
 
 #[derive(Debug, Deserialize)]
 struct Change {
     status: String,
 }
 
-impl Inner {
+impl Server {
     /// An authorization, shown or given up (section 7.5.2).
     pub(crate) async fn authorization(
         &self,
@@ -108,7 +108,7 @@ impl Inner {
             .await
             .map_err(|seconds| limited("failed validations of this name", seconds))?;
         // Without a place in the queue it stands in the database as nobody's, and is found there.
-        let place = self.work.place();
+        let place = self.queue.slot();
         let until = if place.is_some() { now_us + self.claim_us() } else { now_us };
         let bit = i64::from(method.bit().trailing_zeros());
         let answer = AcmeAnswer { id: row.id, method: bit, claimed_until_us: until };

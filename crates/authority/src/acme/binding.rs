@@ -18,7 +18,7 @@ use super::identifier::Identifier;
 use super::jose::{AccountKey, Jws, Signer, strict};
 use super::problem::{Kind, Problem};
 use super::request::OfKey;
-use super::{Acme, Inner};
+use super::{Acme, Server};
 
 /// Octets of a MAC key: as many as HMAC-SHA256 has.
 const SECRET: usize = 32;
@@ -208,7 +208,7 @@ impl Acme {
     }
 }
 
-impl Inner {
+impl Server {
     /// Checks a binding; the external key's id. It is spent when the account is stored.
     pub(crate) async fn bound(&self, binding: Value, signed: &OfKey, profile: &str) -> Result<Uuid, Problem> {
         // One answer for an unknown key and for a wrong MAC: names of keys cannot be probed.

@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use super::problem::Problem;
 use super::respond::put;
 use super::validate::account_hash_prefix;
-use super::{Inner, Method, respond};
+use super::{Method, Server, respond};
 use crate::profile::ProfileError;
 
-impl Inner {
+impl Server {
     /// A profile's directory.
     pub(crate) async fn directory(&self, profile: Option<&str>) -> Result<Response<Bytes>, Problem> {
         let (name, options) = self.directory_options(profile)?;
@@ -62,7 +62,7 @@ impl Inner {
             ProfileError::Unknown(_) => {
                 Problem::malformed("there is no such directory").status(StatusCode::NOT_FOUND)
             }
-            ProfileError::Store(error) => super::unread(&error),
+            ProfileError::Store(error) => super::problem::unread(&error),
             error => {
                 tracing::error!(%error, profile = name, "a profile cannot be had");
                 Problem::internal()

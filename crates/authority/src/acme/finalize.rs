@@ -17,7 +17,7 @@ use uuid::Uuid;
 use x509::UnixTime;
 use x509::csr::CertificateRequest;
 
-use super::Inner;
+use super::Server;
 use super::accounts::actor;
 use super::identifier::Identifier;
 use super::jose::thumbprint_of_spki;
@@ -41,7 +41,7 @@ struct Finalize {
     csr: String,
 }
 
-impl Inner {
+impl Server {
     /// finalize.
     pub(crate) async fn finalize(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
         let wanted: Finalize = signed.json()?;
@@ -66,9 +66,9 @@ impl Inner {
         if order.replaces.is_none() {
             let (subject, text) = names_of(order.names.iter().cloned());
             let account = order.account.to_string();
-            self.take(Limited::DuplicateCertificates, &subject, &[&account, &text])
-                .await
-                .map_err(|seconds| super::limited("certificates for exactly these names", seconds))?;
+            self.take(Limited::DuplicateCertificates, &subject, &[&account, &text]).await.map_err(
+                |seconds| super::problem::limited("certificates for exactly these names", seconds),
+            )?;
         }
         let claimed_until_us = self.now_us() + ISSUING_US;
         if !self.writes.finalize(AcmeFinalized { id, csr: csr.clone(), claimed_until_us }).await? {

@@ -11,7 +11,7 @@ use store::{audit, emit};
 use super::jose::{AccountKey, Jws, Signer, sha256, strict};
 use super::problem::{Kind, Problem};
 use super::request::OfAccount;
-use super::{Inner, respond};
+use super::{Server, respond};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -20,7 +20,7 @@ struct KeyChange {
     old_key: Value,
 }
 
-impl Inner {
+impl Server {
     /// keyChange: the payload is itself signed, with the new key.
     pub(crate) async fn change_key(&self, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
         let inner = Jws::parse(signed.payload())?;

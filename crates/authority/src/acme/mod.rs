@@ -12,6 +12,7 @@ mod binding;
 mod certificates;
 mod directory;
 mod finalize;
+mod fresh_certificates;
 mod identifier;
 pub mod jose;
 mod key_change;
@@ -19,14 +20,18 @@ mod limits;
 mod nonce;
 mod options;
 mod orders;
+mod override_index;
 mod overrides;
 mod problem;
+mod queue;
 mod reads;
 mod renewal;
 mod request;
+mod requested_identifier;
 mod respond;
 mod revocation;
 mod route;
+mod server;
 mod state;
 mod validate;
 mod work;
@@ -40,15 +45,16 @@ use store::{Clock, Store};
 
 use crate::{Authority, Peer};
 use accounts::Accounts;
-use certificates::FreshCertificates;
+use fresh_certificates::FreshCertificates;
 use limits::Limiter;
 use nonce::Nonces;
-use overrides::Overrides;
-use problem::{Kind, Problem};
+use override_index::Overrides;
+use problem::Problem;
+use queue::ValidationQueue;
 use reads::Reads;
 use route::Route;
+use server::Server;
 use validate::Validator;
-use work::Work;
 use writes::Writes;
 
 pub use binding::{ExternalKey, ExternalKeyError, NewExternalKey};
@@ -56,6 +62,7 @@ pub use options::{
     AcmeOptions, BadOptions, DirectoryOptions, Limit, LimitOptions, Method, ValidationOptions,
 };
 pub use overrides::{BadOverride, NewOverride};
+pub use server::Acme;
 pub use validate::SetupError;
 pub use work::Figures;
 
@@ -68,26 +75,6 @@ pub enum AcmeError {
     /// Validation.
     #[error(transparent)]
     Setup(#[from] SetupError),
-}
-
-/// The ACME server of one node. Cheap to clone; the clones share everything.
-#[derive(Clone)]
-pub struct Acme(Arc<Inner>);
-
-pub(crate) struct Inner {
-    authority: Authority,
-    store: Store,
-    clock: Clock,
-    options: AcmeOptions,
-    nonces: Nonces,
-    accounts: Accounts,
-    fresh_certificates: FreshCertificates,
-    limiter: Limiter,
-    overrides: Overrides,
-    validator: Validator,
-    reads: Reads,
-    writes: Writes,
-    work: Work,
 }
 
 impl Acme {
@@ -104,7 +91,7 @@ impl Acme {
     ) -> Result<Self, AcmeError> {
         let options = options.checked()?;
         authority.keystore().also_sealed(&store::acme::SEALED_SECRETS);
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(Server {
             nonces: Nonces::new(),
             accounts: Accounts::new(),
             fresh_certificates: FreshCertificates::new(),
@@ -113,7 +100,7 @@ impl Acme {
             validator: Validator::new(&options)?,
             reads: Reads::new(&store),
             writes: Writes::new(&store),
-            work: Work::default(),
+            queue: ValidationQueue::default(),
             authority,
             store,
             clock,
@@ -139,13 +126,7 @@ impl Acme {
     }
 }
 
-impl std::fmt::Debug for Acme {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Acme").field("base_url", &self.0.options.base_url).finish_non_exhaustive()
-    }
-}
-
-impl Inner {
+impl Server {
     async fn answer(&self, request: &Request<Bytes>, peer: &Peer) -> Result<Response<Bytes>, Problem> {
         let route = Route::parse(request.uri().path())
             .ok_or_else(|| Problem::malformed("there is no such resource").status(StatusCode::NOT_FOUND))?;
@@ -215,54 +196,10 @@ impl Inner {
             _ => respond::with_link(response, &self.directory_url(None), "index"),
         }
     }
-
-    fn url(&self, path: impl std::fmt::Display) -> String {
-        format!("{}{}{path}", self.options.base_url, route::PREFIX)
-    }
-
-    fn directory_url(&self, profile: Option<&str>) -> String {
-        match profile {
-            Some(profile) => self.url(format_args!("{profile}/directory")),
-            None => self.url("directory"),
-        }
-    }
-
-    /// The options of a profile's directory, and the profile's name.
-    fn directory_options<'p>(
-        &'p self,
-        profile: Option<&'p str>,
-    ) -> Result<(&'p str, DirectoryOptions), Problem> {
-        let name = profile.unwrap_or(&self.options.default_profile);
-        let options = self.options.directory(name);
-        options
-            .map(|options| (name, options))
-            .ok_or_else(|| Problem::malformed("there is no such directory").status(StatusCode::NOT_FOUND))
-    }
-
-    fn now_us(&self) -> i64 {
-        self.clock.now_us()
-    }
 }
 
 fn not_allowed(methods: &'static str) -> Problem {
     Problem::malformed(format!("this resource takes {methods}"))
         .status(StatusCode::METHOD_NOT_ALLOWED)
         .allow(methods)
-}
-
-/// A read that failed: the client can only try again.
-fn unread(error: &store::StoreError) -> Problem {
-    tracing::error!(%error, "the database does not answer");
-    if error.is_transient() { Problem::busy() } else { Problem::internal() }
-}
-
-impl From<store::StoreError> for Problem {
-    fn from(error: store::StoreError) -> Self {
-        unread(&error)
-    }
-}
-
-/// So many per so long are used up; when there is one again.
-fn limited(what: &str, seconds: u64) -> Problem {
-    Problem::new(Kind::RateLimited, format!("too many {what}; try again in {seconds} s")).retry_after(seconds)
 }

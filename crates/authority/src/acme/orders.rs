@@ -15,14 +15,15 @@ use store::acme::{
 use store::audit;
 use uuid::{NoContext, Timestamp, Uuid};
 
-use super::identifier::{Identifier, Wanted};
+use super::identifier::Identifier;
 use super::limits::Kind as Limited;
 use super::options::{DirectoryOptions, Method};
-use super::problem::{Kind, Problem};
+use super::problem::{Kind, Problem, limited};
 use super::request::OfAccount;
+use super::requested_identifier::RequestedIdentifier;
 use super::state::OrderState;
 use super::writes::Ordered;
-use super::{Inner, binding, limited, respond};
+use super::{Server, binding, respond};
 use crate::profile::Profile;
 
 /// Octets of a token: 128 bits is what RFC 8555 section 8.1 wants.
@@ -35,7 +36,7 @@ pub(crate) const POLL_SECONDS: u64 = 2;
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NewOrder {
-    identifiers: Vec<Wanted>,
+    identifiers: Vec<RequestedIdentifier>,
     not_before: Option<String>,
     not_after: Option<String>,
     profile: Option<String>,
@@ -44,7 +45,7 @@ struct NewOrder {
 
 #[derive(Debug, Deserialize)]
 struct NewAuthorization {
-    identifier: Wanted,
+    identifier: RequestedIdentifier,
 }
 
 /// What an account may ask of a profile: checked once, for orders and pre-authorizations alike.
@@ -53,7 +54,7 @@ pub(crate) struct Terms {
     pub(crate) directory: DirectoryOptions,
 }
 
-impl Inner {
+impl Server {
     /// newOrder.
     pub(crate) async fn new_order(
         &self,
@@ -189,7 +190,7 @@ impl Inner {
     /// The names asked for, each once, all allowed; or every one that is not.
     fn names(
         &self,
-        wanted: &[Wanted],
+        wanted: &[RequestedIdentifier],
         terms: &Terms,
         signed: &OfAccount,
     ) -> Result<Vec<Identifier>, Problem> {

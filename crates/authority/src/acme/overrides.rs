@@ -1,12 +1,10 @@
 //! Limits and who has others.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use ipnet::{IpNet, Ipv6Net};
-use parking_lot::RwLock;
+use ipnet::IpNet;
 use serde_json::json;
 use store::acme::{AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override};
 use store::{AuditEvent, StoreError, audit};
@@ -14,14 +12,13 @@ use uuid::Uuid;
 
 use super::limits::{Key, Kind};
 use super::options::Limit;
-use super::{Acme, Inner};
+use super::override_index::Index;
+use super::{Acme, Server};
 
 /// How long this node may act on overrides that another has changed, µs.
 const KEPT_US: i64 = 10_000_000;
 /// Octets of a note or subject.
 const TEXT_MAX: usize = 500;
-/// The prefix of IPv6 that counts as one client: what a site gives to one network.
-const IPV6_PREFIX: u8 = 64;
 
 /// A limit for one subject, to be stored.
 #[derive(Clone, Debug)]
@@ -55,23 +52,7 @@ pub enum BadOverride {
     Store(#[from] StoreError),
 }
 
-/// Read at first use, and again now and then.
-#[derive(Default)]
-pub(crate) struct Overrides(RwLock<Known>);
-
-#[derive(Default)]
-struct Known {
-    read_at_us: Option<i64>,
-    all: Arc<Index>,
-}
-
-#[derive(Default)]
-struct Index {
-    exact: HashMap<(Kind, Box<str>), Option<Limit>>,
-    networks: Vec<(Kind, IpNet, Option<Limit>)>,
-}
-
-impl Inner {
+impl Server {
     /// Takes one of `kind` for `subject`, or says for how many seconds there is none. `names` are what an override may
     /// be for beside the subject.
     pub(crate) async fn take(&self, kind: Kind, subject: &str, names: &[&str]) -> Result<(), u64> {
@@ -119,42 +100,6 @@ impl Inner {
             Err(error) => tracing::warn!(%error, "overrides of ACME limits cannot be read"),
         }
         self.overrides.0.read().all.clone()
-    }
-}
-
-impl Index {
-    fn new(rows: Vec<AcmeLimitOverride>) -> Self {
-        let mut index = Self::default();
-        for row in rows {
-            let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == row.kind) else { continue };
-            let limit = row.allowed.map(|count| Limit { count, seconds: row.seconds });
-            match row.subject.parse::<IpNet>() {
-                Ok(network) => index.networks.push((kind, network, limit)),
-                Err(_) => drop(index.exact.insert((kind, row.subject.into()), limit)),
-            }
-        }
-        // The narrowest first.
-        index.networks.sort_by_key(|(_, network, _)| std::cmp::Reverse(network.prefix_len()));
-        index
-    }
-
-    fn of(&self, kind: Kind, subject: &str) -> Option<Option<Limit>> {
-        if let Some(limit) = self.exact.get(&(kind, subject.into())) {
-            return Some(*limit);
-        }
-        let address = subject.parse::<IpAddr>().ok()?;
-        let found =
-            self.networks.iter().find(|(of, network, _)| *of == kind && network.contains(&address))?;
-        Some(found.2)
-    }
-}
-
-/// What counts as one client: an IPv4 address, an IPv6 network.
-pub(crate) fn network(address: IpAddr) -> String {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => Ipv6Net::new(address, IPV6_PREFIX)
-            .map_or_else(|_| address.to_string(), |net| net.trunc().to_string()),
     }
 }
 
@@ -265,41 +210,6 @@ fn check(new: &NewOverride) -> Result<(), BadOverride> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn row(kind: Kind, subject: &str, allowed: Option<u32>) -> AcmeLimitOverride {
-        AcmeLimitOverride {
-            id: Uuid::nil(),
-            kind: kind.name().to_owned(),
-            subject: subject.to_owned(),
-            allowed,
-            seconds: 60,
-            note: String::new(),
-            created_at_us: 0,
-            created_by: String::new(),
-        }
-    }
-
-    #[test]
-    fn the_narrowest_network_decides() {
-        let index = Index::new(vec![
-            row(Kind::NewAccounts, "10.0.0.0/8", Some(1)),
-            row(Kind::NewAccounts, "10.1.0.0/16", None),
-            row(Kind::Orders, "account", Some(7)),
-        ]);
-        let limit = |count| Some(Some(Limit { count, seconds: 60 }));
-        assert_eq!(index.of(Kind::NewAccounts, "10.2.0.1"), limit(1));
-        assert_eq!(index.of(Kind::NewAccounts, "10.1.0.1"), Some(None));
-        assert_eq!(index.of(Kind::NewAccounts, "11.0.0.1"), None);
-        assert_eq!(index.of(Kind::Orders, "account"), limit(7));
-        assert_eq!(index.of(Kind::Orders, "10.1.0.1"), None);
-    }
-
-    #[test]
-    fn a_site_is_one_client() {
-        assert_eq!(network("10.0.0.1".parse().unwrap()), "10.0.0.1");
-        assert_eq!(network("::ffff:10.0.0.1".parse().unwrap()), "10.0.0.1");
-        assert_eq!(network("2001:db8:1:2:3::4".parse().unwrap()), "2001:db8:1:2::/64");
-    }
 
     #[test]
     fn overrides_that_make_no_sense_are_refused() {

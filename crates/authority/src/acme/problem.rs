@@ -281,6 +281,23 @@ impl From<JwsError> for Problem {
     }
 }
 
+impl From<store::StoreError> for Problem {
+    fn from(error: store::StoreError) -> Self {
+        unread(&error)
+    }
+}
+
+/// A read that failed: the client can only try again.
+pub(super) fn unread(error: &store::StoreError) -> Problem {
+    tracing::error!(%error, "the database does not answer");
+    if error.is_transient() { Problem::busy() } else { Problem::internal() }
+}
+
+/// So many per so long are used up; when there is one again.
+pub(super) fn limited(what: &str, seconds: u64) -> Problem {
+    Problem::new(Kind::RateLimited, format!("too many {what}; try again in {seconds} s")).retry_after(seconds)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

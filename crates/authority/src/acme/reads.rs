@@ -74,7 +74,7 @@ async fn read<K: Send + 'static, V: Send + 'static>(
     key: K,
 ) -> Result<Option<V>, Problem> {
     let answer = reader.submit(key).await.map_err(|_| Problem::busy())?;
-    answer.map_err(|error| super::unread(&error))
+    answer.map_err(|error| super::problem::unread(&error))
 }
 
 type Read<K, V> = fn(Store, Vec<K>) -> BoxFuture<'static, Result<HashMap<K, V>, StoreError>>;

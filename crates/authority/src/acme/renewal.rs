@@ -11,7 +11,7 @@ use x509::SerialNumber;
 use super::identifier::Identifier;
 use super::problem::{Kind, Problem};
 use super::request::OfAccount;
-use super::{Inner, respond};
+use super::{Server, respond};
 use crate::issue::{IssuedRecord, IssuedRef};
 use crate::tree::CaError;
 
@@ -30,7 +30,7 @@ const RETRY_MIN: i64 = 60;
 /// RFC 5280 section 5.3.1: removeFromCRL, the certificate is good again.
 const REMOVED: i64 = 8;
 
-impl Inner {
+impl Server {
     /// A certificate's window.
     pub(crate) async fn renewal_info(&self, id: &str) -> Result<Response<Bytes>, Problem> {
         let unknown = || {
@@ -76,7 +76,7 @@ impl Inner {
         let key = URL_SAFE_NO_PAD.decode(key).map_err(|_| bad())?;
         let serial = SerialNumber::from_content(&URL_SAFE_NO_PAD.decode(serial).map_err(|_| bad())?);
         let cas = self.authority.cas().await.map_err(|error| match error {
-            CaError::Store(error) => super::unread(&error),
+            CaError::Store(error) => super::problem::unread(&error),
             _ => Problem::internal(),
         })?;
         for ca in cas.iter().filter(|ca| ca.key_identifier() == key) {

@@ -7,7 +7,7 @@ use http::{Request, StatusCode, header};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use super::Inner;
+use super::Server;
 use super::accounts::{Account, Missing};
 use super::jose::{AccountKey, Jws, JwsError, REQUEST_MAX, Signer, strict};
 use super::problem::{Kind, Problem};
@@ -88,7 +88,7 @@ fn read<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Problem> {
     serde_json::from_value(strict::parse(payload).map_err(malformed)?).map_err(malformed)
 }
 
-impl Inner {
+impl Server {
     /// A request signed by an account that is valid.
     pub(crate) async fn signed_by_account(&self, request: &Request<Bytes>) -> Result<OfAccount, Problem> {
         match self.signed(request).await? {

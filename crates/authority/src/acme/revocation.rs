@@ -13,7 +13,7 @@ use x509::crl::Reason;
 use super::identifier::Identifier;
 use super::problem::{Kind, Problem};
 use super::request::{Of, OfAccount, OfKey};
-use super::{Inner, respond};
+use super::{Server, respond};
 use crate::issue::{IssuedRecord, IssuedRef};
 use crate::revoke::Selection;
 
@@ -34,7 +34,7 @@ struct Revoke {
     reason: Option<i64>,
 }
 
-impl Inner {
+impl Server {
     /// By the account that has it, by an account that could have it, or by the certificate's own key.
     pub(crate) async fn revoke(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, Problem> {
         let signed = self.signed(request).await?;

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 use store::acme::{AcmeAuthorization, AcmeAuthorizationStatus as Stored, AcmeOrder, AcmeOrderStatus};
 
-use super::Inner;
+use super::Server;
 use super::identifier::Identifier;
 use super::options::Method;
 use super::problem::Problem;
@@ -105,7 +105,7 @@ pub(crate) fn answered(row: &AcmeAuthorization) -> Option<Method> {
     row.method.filter(|method| *method >= 0).and_then(|method| Method::of_bits(1 << method).next())
 }
 
-impl Inner {
+impl Server {
     pub(crate) fn order_url(&self, order: &AcmeOrder) -> String {
         self.url(format_args!("order/{}", order.id))
     }

@@ -6,14 +6,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde_json::json;
 use store::AuditEvent;
 use store::acme::{AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinSet};
 use uuid::Uuid;
 
@@ -22,13 +21,12 @@ use super::identifier::Identifier;
 use super::limits::Kind as Limited;
 use super::orders::{after, id_at};
 use super::problem::Problem;
+use super::queue::WAITING_MAX;
 use super::state::{answered, token};
 use super::validate::{Failure, Proven, Question};
 use super::writes::Validated;
-use super::{Acme, Inner};
+use super::{Acme, Server};
 
-/// Validations that wait in memory; further ones wait in the database.
-const WAITING_MAX: usize = 4_096;
 /// Tries of a validation.
 const TRIES: u32 = 3;
 /// Earlier keys of an account that `dns-persist-01` looks at.
@@ -44,49 +42,6 @@ const TIDY_ROWS: usize = 1_000;
 const TIDY_BATCHES: usize = 100;
 /// What a validation may take beside its tries and pauses before another node takes over, µs.
 const SLACK_US: i64 = 15_000_000;
-
-pub(crate) struct Work {
-    queue: mpsc::Sender<AcmeAuthorization>,
-    waiting: Mutex<Option<mpsc::Receiver<AcmeAuthorization>>>,
-    /// Nobody takes from the queue any more.
-    stopped: AtomicBool,
-    running: AtomicU64,
-    proven: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl Default for Work {
-    fn default() -> Self {
-        let (queue, waiting) = mpsc::channel(WAITING_MAX);
-        Self {
-            queue,
-            waiting: Mutex::new(Some(waiting)),
-            stopped: AtomicBool::new(false),
-            running: AtomicU64::new(0),
-            proven: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-        }
-    }
-}
-
-/// A place in the queue.
-pub(crate) struct Place<'w>(mpsc::Permit<'w, AcmeAuthorization>);
-
-impl Place<'_> {
-    pub(crate) fn send(self, answered: AcmeAuthorization) {
-        self.0.send(answered);
-    }
-}
-
-impl Work {
-    /// A place in the queue, if there is one and somebody takes from it.
-    pub(crate) fn place(&self) -> Option<Place<'_>> {
-        if self.stopped.load(Ordering::SeqCst) {
-            return None;
-        }
-        self.queue.try_reserve().ok().map(Place)
-    }
-}
 
 /// What this node works on, with the end of its claim, µs.
 #[derive(Clone, Copy)]
@@ -147,10 +102,10 @@ impl Acme {
     /// such call at a time; a second one only sweeps.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let inner = &self.0;
-        let mut queue = inner.work.waiting.lock().take();
+        let mut queue = inner.queue.waiting.lock().take();
         let room = Arc::new(Semaphore::new(inner.options.validation.concurrency));
         if queue.is_some() {
-            inner.work.stopped.store(false, Ordering::SeqCst);
+            inner.queue.stopped.store(false, Ordering::SeqCst);
         }
         let mut tasks = Tasks::default();
         let mut sweep = tokio::time::interval(SWEEP);
@@ -186,22 +141,22 @@ impl Acme {
         }
         let mut claims = tasks.stop().await;
         if let Some(queue) = &mut queue {
-            inner.work.stopped.store(true, Ordering::SeqCst);
+            inner.queue.stopped.store(true, Ordering::SeqCst);
             claims.extend(std::iter::from_fn(|| queue.try_recv().ok()).map(|row| validation(&row)));
         }
         inner.release(claims).await;
-        *inner.work.waiting.lock() = queue;
+        *inner.queue.waiting.lock() = queue;
     }
 
     /// Figures for metrics.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let work = &self.0.work;
+        let queue = &self.0.queue;
         Figures {
-            validations_waiting: (WAITING_MAX - work.queue.capacity()) as u64,
-            validations_running: work.running.load(Ordering::Relaxed),
-            validations_proven: work.proven.load(Ordering::Relaxed),
-            validations_failed: work.failed.load(Ordering::Relaxed),
+            validations_waiting: (WAITING_MAX - queue.queue.capacity()) as u64,
+            validations_running: queue.running.load(Ordering::Relaxed),
+            validations_proven: queue.proven.load(Ordering::Relaxed),
+            validations_failed: queue.failed.load(Ordering::Relaxed),
             limits_kept: self.0.limiter.len() as u64,
         }
     }
@@ -212,7 +167,7 @@ fn validation(row: &AcmeAuthorization) -> Claim {
     Claim::Validation(row.id, row.claimed_until_us.unwrap_or(i64::MIN))
 }
 
-impl Inner {
+impl Server {
     /// Gives back what is not going to be done here.
     async fn release(&self, claims: Vec<Claim>) {
         if claims.is_empty() {
@@ -313,14 +268,14 @@ impl Inner {
             // It waited for too long: whoever sweeps next takes it, perhaps has it already.
             return;
         }
-        self.work.running.fetch_add(1, Ordering::Relaxed);
+        self.queue.running.fetch_add(1, Ordering::Relaxed);
         let outcome = match self.question(&row).await {
             Ok(question) => Some(self.tries(&question).await.map_err(|failure| failure.problem())),
             Err(problem) => problem.map(Err),
         };
-        self.work.running.fetch_sub(1, Ordering::Relaxed);
+        self.queue.running.fetch_sub(1, Ordering::Relaxed);
         let Some(outcome) = outcome else { return };
-        let counter = if outcome.is_ok() { &self.work.proven } else { &self.work.failed };
+        let counter = if outcome.is_ok() { &self.queue.proven } else { &self.queue.failed };
         counter.fetch_add(1, Ordering::Relaxed);
         if outcome.is_err() {
             let (account, key) = (row.account.to_string(), &row.identifier);

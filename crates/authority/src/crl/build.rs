@@ -7,7 +7,8 @@ use uuid::Uuid;
 use x509::crl::{CrlSpec, Reason, Revoked, Scope, tbs_crl};
 use x509::{SerialNumber, UnixTime, build};
 
-use super::{CrlError, DELTA, SKEW_SECONDS};
+use super::document::{DELTA, SKEW_SECONDS};
+use super::error::CrlError;
 use crate::Authority;
 use crate::figures::Counters;
 use crate::tree::{Ca, CaError, Urls};

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::CrlError;
+use super::document::DELTA;
+use super::error::CrlError;
 use crate::Authority;
 use crate::tree::Ca;
 
@@ -36,16 +36,6 @@ pub struct TickReport {
     pub crls: u64,
     /// Revocations of other nodes that were heard of.
     pub heard: u64,
-}
-
-/// Where the work stands in this process.
-#[derive(Debug, Default)]
-pub(super) struct Standing {
-    /// CRLs known to have a row.
-    begun: HashSet<(Uuid, i64)>,
-    /// The sum of all counts of changes, as last read: as long as it stays, nobody has revoked anything.
-    changes: i64,
-    heard_at_us: i64,
 }
 
 impl Authority {
@@ -115,7 +105,7 @@ impl Authority {
     /// The first CRL of a CA whose work loop has not come by yet. False when there is no such CRL to make.
     pub(super) async fn make_first_crl(&self, ca: Uuid, shard: i64) -> Result<bool, CrlError> {
         // A delta comes with its full one.
-        let shard = if shard == super::DELTA { 0 } else { shard };
+        let shard = if shard == DELTA { 0 } else { shard };
         let known = self.begin_crls().await?;
         if !known.contains(&(ca, shard)) && self.store().crl_state(ca, shard).await?.is_none() {
             return Ok(false);
@@ -175,6 +165,3 @@ impl Authority {
         Ok(count)
     }
 }
-
-/// Shared by the clones of an authority.
-pub(super) type SharedStanding = Mutex<Standing>;

@@ -8,7 +8,8 @@ use store::{
 use uuid::Uuid;
 use x509::csr::CertificateRequest;
 
-use super::{Enrolment, EnrolmentError, hash, without_password};
+use super::error::EnrolmentError;
+use super::request::{Enrolment, hash, without_password};
 use crate::Authority;
 use crate::issue::Source;
 

@@ -1,49 +1,32 @@
 //! What EST and SCEP have in common: who may ask, renewal under a certificate held already, consent, issuing.
 
 mod consent;
+mod error;
 mod password;
+mod request;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use store::{EnrolmentState, StoreError};
 use x509::crl::Reason;
 use x509::csr::{CertificateRequest, names_of};
-use x509::{Certificate, GeneralName, UnixTime, build};
+use x509::{Certificate, GeneralName, UnixTime};
 
 pub use consent::{DecideError, Decision};
+pub(crate) use error::EnrolmentError;
 pub use password::{EnrolmentPassword, FixedPasswords, PasswordError};
+pub(crate) use request::{Asked, Enrolment, key};
 
 use crate::Authority;
-use crate::issue::{IssueError, IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
-use crate::profile::{Profile, ProfileError};
+use crate::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
+use crate::profile::Profile;
 use consent::Waiting;
 
 /// Octets of a request's body: a request for 2,000 names has 50,000, in base64 a third more.
 pub(crate) const BODY_MAX: usize = 64 * 1024;
 /// Certificates of one request past their middle that are stepped over to reach a new one: see [`issue`].
 const REPEATS_MAX: usize = 16;
-
-/// A certificate asked for by someone who may ask.
-#[derive(Clone, Debug)]
-pub(crate) struct Enrolment {
-    pub(crate) source: Source,
-    pub(crate) profile: Arc<Profile>,
-    /// For whom, as the audit names them.
-    pub(crate) requester: String,
-    /// What makes a repeat of this the same enrolment: see [`key`].
-    pub(crate) key: String,
-    pub(crate) asked: Asked,
-}
-
-/// What is asked for.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub(crate) request: CertificateRequest,
-    /// The key to certify instead of the request's: one made here.
-    pub(crate) spki: Option<Vec<u8>>,
-}
 
 /// What came of it.
 #[derive(Debug)]
@@ -54,65 +37,10 @@ pub(crate) enum Enrolled {
     Waiting,
 }
 
-/// Why there is no certificate.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum EnrolmentError {
-    /// Only another request can succeed.
-    #[error("{0}")]
-    Refused(String),
-    /// Who was to agree did not.
-    #[error("the request was rejected{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
-    Rejected(String),
-    /// The same request may succeed later.
-    #[error("{0}")]
-    Unavailable(String),
-}
-
-impl From<StoreError> for EnrolmentError {
-    fn from(error: StoreError) -> Self {
-        Self::Unavailable(error.to_string())
-    }
-}
-
-impl From<IssueError> for EnrolmentError {
-    fn from(error: IssueError) -> Self {
-        if error.is_refusal() {
-            Self::Refused(error.to_string())
-        } else {
-            Self::Unavailable(error.to_string())
-        }
-    }
-}
-
-impl From<ProfileError> for EnrolmentError {
-    fn from(error: ProfileError) -> Self {
-        match error {
-            ProfileError::Unknown(_) => Self::Refused(error.to_string()),
-            other => Self::Unavailable(other.to_string()),
-        }
-    }
-}
-
 /// Logs why there is no answer now, and says what strangers are told of it.
 pub(crate) fn unavailable(protocol: &str, reason: &str) -> &'static str {
     tracing::error!("{protocol} cannot answer: {reason}");
     "there is no answer now: try again later"
-}
-
-/// An idempotency key of fixed length over parts of any: parts are told apart by their lengths.
-pub(crate) fn key(parts: &[&[u8]]) -> String {
-    x509::Fingerprint::from_bytes(hash(parts)).to_string()
-}
-
-fn hash(parts: &[&[u8]]) -> [u8; 32] {
-    let mut context = Context::new(&SHA256);
-    for part in parts {
-        context.update(&(part.len() as u64).to_be_bytes());
-        context.update(part);
-    }
-    let mut out = [0; 32];
-    out.copy_from_slice(context.finish().as_ref());
-    out
 }
 
 /// Issues, or, where the profile wants consent, asks for it and issues once it is given. Repeated, it answers the same
@@ -210,12 +138,6 @@ fn issue_request(enrolment: &Enrolment) -> IssueRequest {
     issue.extensions =
         request.extensions.iter().filter(|extension| passes(&extension.oid)).cloned().collect();
     issue
-}
-
-/// The same request without the password in it, to be stored. Its signature is gone, too.
-fn without_password(request: &CertificateRequest) -> Vec<u8> {
-    let tbs = x509::csr::tbs(&request.subject.der, &request.public_key.spki, &request.extensions, None);
-    build::signed(&tbs, &request.signature, &[])
 }
 
 /// A certificate of this authority that someone holds the key of.

@@ -3,134 +3,32 @@
 //! Answers without a nonce are made once and kept until half of their life is over; a revocation here forgets them at
 //! once, one on another node within a second or two. Answers with a nonce are signed for whoever asks.
 
+mod cache;
+mod error;
+mod renewal;
 mod responder;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use flight::{Cache, Failed, Fresh};
-use keys::SignError;
-use store::{RevokedRow, StoreError};
-use uuid::Uuid;
+use flight::{Failed, Fresh};
 use x509::crl::Reason;
 use x509::ocsp::{
-    self, Answer, CertificateId, ErrorStatus, OcspHash, Request, Status, basic_response, error_response,
-    tbs_response,
+    self, Answer, CertificateId, ErrorStatus, Request, Status, basic_response, error_response, tbs_response,
 };
 use x509::{SerialNumber, UnixTime};
 
 use crate::Authority;
 use crate::crl::SKEW_SECONDS;
 use crate::figures::Counters;
-use crate::keystore::KeyStoreError;
 use crate::tree::{Ca, CaError};
-use responder::Responder;
 
-/// Responders kept ready, one a CA.
-const RESPONDERS_MAX: u64 = 1_000;
+pub(crate) use cache::Responders;
+pub use cache::{Freshness, OcspAnswer};
+pub use error::OcspError;
+
 /// How long the key of a responder may take.
 const SIGN_FOR: Duration = Duration::from_secs(10);
-
-/// Why there is no answer.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum OcspError {
-    /// No such CA, or the database.
-    #[error(transparent)]
-    Ca(#[from] CaError),
-    /// The responder's or the CA's key did not sign.
-    #[error("a key did not sign: {0}")]
-    Sign(#[from] SignError),
-    /// The responder's key cannot be had.
-    #[error("the responder's key: {0}")]
-    Key(#[from] KeyStoreError),
-    /// Another node is making the responder; try again.
-    #[error("the responder of {0} is being made: try again")]
-    NotReady(String),
-    /// The responder's certificate is faulty.
-    #[error("the responder's certificate: {0}")]
-    Certificate(String),
-    /// Those of the database.
-    #[error(transparent)]
-    Store(Arc<StoreError>),
-}
-
-impl From<StoreError> for OcspError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(Arc::new(error))
-    }
-}
-
-/// An OCSPResponse as it is served.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OcspAnswer {
-    /// Itself.
-    pub der: Bytes,
-    /// What may be kept by caches, and for how long.
-    pub freshness: Option<Freshness>,
-}
-
-/// Dates of an answer without a nonce.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Freshness {
-    /// As of when it is right.
-    pub this_update: UnixTime,
-    /// When a new one is made.
-    pub refresh_at: UnixTime,
-    /// When it ends.
-    pub next_update: UnixTime,
-}
-
-/// Which answer: the count of times that all were forgotten, the CA, the hash of the request, the serial number.
-type Key = (u64, Uuid, OcspHash, SerialNumber);
-
-/// Answers and responders in memory.
-pub(crate) struct Responders {
-    answers: Cache<Key, OcspAnswer, OcspError>,
-    responders: Cache<Uuid, Arc<Responder>, OcspError>,
-    forgotten: AtomicU64,
-}
-
-impl Responders {
-    pub(crate) fn new(octets_max: u64) -> Self {
-        let weigh = |_: &Key, outcome: &Result<OcspAnswer, OcspError>| match outcome {
-            Ok(answer) => u32::try_from(answer.der.len() + 256).unwrap_or(u32::MAX),
-            Err(_) => 256,
-        };
-        Self {
-            answers: Cache::with_weight(octets_max, weigh),
-            responders: Cache::with_entries(RESPONDERS_MAX),
-            forgotten: AtomicU64::new(0),
-        }
-    }
-
-    /// Forgets the answers about these certificates; all answers when there are more than are listed.
-    pub(crate) fn forget(&self, rows: &[RevokedRow], count: u64) {
-        if count > rows.len() as u64 {
-            return self.forget_all();
-        }
-        let round = self.forgotten.load(Ordering::Acquire);
-        for row in rows {
-            for hash in [OcspHash::Sha1, OcspHash::Sha256] {
-                self.answers.invalidate(&(round, row.ca, hash, SerialNumber::from_content(&row.serial)));
-            }
-        }
-    }
-
-    /// How often answers came from memory.
-    pub(crate) fn answered(&self) -> flight::Counts {
-        self.answers.counts()
-    }
-
-    pub(crate) fn forget_all(&self) {
-        self.forgotten.fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn key(&self, ca: Uuid, id: &CertificateId) -> Key {
-        (self.forgotten.load(Ordering::Acquire), ca, id.hash, id.serial.clone())
-    }
-}
 
 impl Authority {
     /// Answers an OCSPRequest. What is wrong with the request, or here, is an answer too.

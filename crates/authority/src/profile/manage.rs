@@ -3,49 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flight::{Cache, Failed, Fresh};
+use flight::{Failed, Fresh};
 use serde_json::json;
 use store::{AuditEvent, Cursor, Event, Page, ProfileRow, StoreError, audit, emit};
 
 use super::Profile;
+use super::error::ProfileError;
 use crate::Authority;
-
-/// Profiles kept in memory; few houses have a hundred.
-const CACHED_MAX: u64 = 1_000;
 
 /// How long the answer "there is none" is kept.
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
-
-/// Why a profile cannot be had or kept.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// Caller: list the profiles.
-    #[error("there is no profile {0:?}")]
-    Unknown(String),
-    /// Caller: correct it.
-    #[error("the profile makes no sense: {0}")]
-    Invalid(String),
-    /// Caller: read it again and decide anew.
-    #[error("the profile {0:?} was changed meanwhile")]
-    Stale(String),
-    /// Operator: correct it in the database, or delete it.
-    #[error("the profile {name:?} in the database cannot be read: {reason}")]
-    Unreadable {
-        /// Which.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-    /// Those of the database.
-    #[error(transparent)]
-    Store(Arc<StoreError>),
-}
-
-impl From<StoreError> for ProfileError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(Arc::new(error))
-    }
-}
 
 /// A profile with what the database knows of it.
 #[derive(Clone, Debug)]
@@ -66,15 +33,6 @@ impl ProfileRecord {
         let profile =
             Profile::from_json(&body).map_err(|reason| ProfileError::Unreadable { name, reason })?;
         Ok(Self { profile: Arc::new(profile), revision, created_at_us, updated_at_us })
-    }
-}
-
-/// Profiles in memory.
-pub(crate) struct Profiles(Cache<String, Arc<Profile>, ProfileError>);
-
-impl Default for Profiles {
-    fn default() -> Self {
-        Self(Cache::with_entries(CACHED_MAX))
     }
 }
 

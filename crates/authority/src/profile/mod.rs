@@ -1,6 +1,8 @@
 //! What may be issued, as a value.
 
 pub mod baseline;
+mod cache;
+mod error;
 mod manage;
 mod usage;
 
@@ -10,8 +12,9 @@ use x509::{DAY, DistinguishedName, PublicKey};
 
 use crate::names::NameRules;
 
-pub(crate) use manage::Profiles;
-pub use manage::{ProfileError, ProfileRecord};
+pub(crate) use cache::Profiles;
+pub use error::ProfileError;
+pub use manage::ProfileRecord;
 pub use usage::{KeyPurpose, KeyUsageName};
 
 /// Longest name of a profile, octets.

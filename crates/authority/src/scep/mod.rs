@@ -9,6 +9,7 @@ mod message;
 mod operations;
 mod query;
 mod recipient;
+mod recipient_keys;
 
 use std::fmt;
 use std::sync::Arc;

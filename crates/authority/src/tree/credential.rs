@@ -7,24 +7,18 @@
 use std::sync::Arc;
 
 use keys::{PrivateKey, Signer};
-use serde_json::{Value, json};
-use store::{CAS_MAX, NewIssued};
+use serde_json::json;
+use store::NewIssued;
 use uuid::Uuid;
 use x509::build::Extension;
 use x509::{Certificate, Fingerprint};
 
 use super::error::ImportError;
 use super::import::{Chain, parent_of};
-use super::specification::NAME_MAX;
+use super::specification::{CREDENTIAL, CREDENTIAL_CAS_MAX, NAME_MAX};
 use super::{Ca, Urls, inventory_row};
 use crate::Authority;
 use crate::issue::Source;
-
-/// Such authorities at most, every version of a credential counted: the rest of the places is the house's own.
-pub(super) const CREDENTIAL_CAS_MAX: usize = CAS_MAX - 1_000;
-
-/// In the specification of such an authority: the path of the credential.
-const CREDENTIAL: &str = "credential";
 
 /// A credential that is an authority.
 #[derive(Clone, Copy)]
@@ -102,12 +96,6 @@ impl Authority {
     }
 }
 
-/// The credential's path in a specification.
-pub(super) fn credential_of(specification: &str) -> Option<Arc<str>> {
-    let specification: Value = serde_json::from_str(specification).ok()?;
-    Some(specification.get(CREDENTIAL)?.as_str()?.into())
-}
-
 /// `credential deploy.cf.ca 01f3a2b4` of `/deploy/cf/ca`: as much of the end of the path as fits, dots for what no name of an
 /// authority has, and the beginning of the certificate's fingerprint, by which its versions differ.
 fn name_of(path: &str, certificate: &Fingerprint) -> String {
@@ -133,13 +121,5 @@ mod tests {
         let name = name_of(&long, &fingerprint);
         assert!(name.ends_with("x.end abababab") && name.chars().count() == NAME_MAX, "{name}");
         assert!(check_name(&name).is_ok());
-    }
-
-    #[test]
-    fn a_specification_names_its_credential_or_none() {
-        assert_eq!(credential_of(r#"{"imported":true,"credential":"/a/ca"}"#).as_deref(), Some("/a/ca"));
-        for none in ["", "{}", r#"{"imported":true}"#, r#"{"credential":7}"#] {
-            assert_eq!(credential_of(none), None, "{none}");
-        }
     }
 }

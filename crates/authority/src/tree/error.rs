@@ -144,7 +144,7 @@ pub enum ImportError {
     #[error("there is a certification authority of the name {0:?} already, or there are {max}", max = store::CAS_MAX)]
     NameTaken(String),
     /// More versions of credentials are authorities than are kept track of.
-    #[error("there are {max} authorities among the credentials already", max = super::credential::CREDENTIAL_CAS_MAX)]
+    #[error("there are {max} authorities among the credentials already", max = super::specification::CREDENTIAL_CAS_MAX)]
     TooMany,
     /// It waits for no certificate.
     #[error("{0} waits for no certificate: `bulla ca list` shows those pending")]

@@ -10,6 +10,7 @@ mod credential;
 mod error;
 mod forest;
 mod import;
+mod lookup;
 mod renew;
 mod retire;
 mod specification;

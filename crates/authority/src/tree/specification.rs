@@ -1,10 +1,13 @@
 //! What an authority is asked to be.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use keys::KeyType;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::CAS_MAX;
 use uuid::Uuid;
 use x509::{DistinguishedName, NameConstraints, Subtree};
 
@@ -20,6 +23,11 @@ const PATH_LENGTH_MAX: u32 = 8;
 const SUBTREES_MAX: usize = 1_024;
 /// Policies and usages of one authority, each.
 const IDENTIFIERS_MAX: usize = 64;
+
+/// Authorities that are credentials, at most, every version of a credential counted: the rest of the places is the house's own.
+pub(super) const CREDENTIAL_CAS_MAX: usize = CAS_MAX - 1_000;
+/// The member of a specification that has the path of the credential.
+pub(super) const CREDENTIAL: &str = "credential";
 
 /// An authority to be made.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -247,6 +255,12 @@ fn host(text: &str) -> Result<x509::HostName, String> {
     x509::HostName::parse(&ascii).map_err(|error| error.to_string())
 }
 
+/// The path of the credential that an authority is, from its specification.
+pub(super) fn credential_of(specification: &str) -> Option<Arc<str>> {
+    let specification: Value = serde_json::from_str(specification).ok()?;
+    Some(specification.get(CREDENTIAL)?.as_str()?.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,6 +325,14 @@ mod tests {
         ];
         for case in cases {
             assert!(case.read().is_err(), "{case:?}");
+        }
+    }
+
+    #[test]
+    fn a_specification_names_its_credential_or_none() {
+        assert_eq!(credential_of(r#"{"imported":true,"credential":"/a/ca"}"#).as_deref(), Some("/a/ca"));
+        for none in ["", "{}", r#"{"imported":true}"#, r#"{"credential":7}"#] {
+            assert_eq!(credential_of(none), None, "{none}");
         }
     }
 }

@@ -10,7 +10,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 use x509::der;
 
-use super::{Algorithm, JwsError};
+use super::algorithm::Algorithm;
+use super::error::JwsError;
 
 /// Bits of an RSA modulus: below is broken soon, above only costs the server time.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=4_096;

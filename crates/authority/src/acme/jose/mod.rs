@@ -2,6 +2,8 @@
 //!
 //! Everything here meets octets from strangers: bounded, no recursion without a limit, no panic.
 
+mod algorithm;
+mod error;
 mod jwk;
 pub(crate) mod strict;
 
@@ -12,6 +14,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
+pub use algorithm::Algorithm;
+pub use error::JwsError;
 pub(crate) use jwk::sha256;
 pub use jwk::{AccountKey, thumbprint_of_spki};
 
@@ -19,76 +23,6 @@ pub use jwk::{AccountKey, thumbprint_of_spki};
 pub const REQUEST_MAX: usize = 64 * 1024;
 /// Octets of a key identifier or URL in a header.
 const TEXT_MAX: usize = 2_048;
-
-/// How account keys sign (RFC 7518 section 3.1, RFC 8037 section 3.1).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Algorithm {
-    /// ECDSA on P-256 with SHA-256.
-    Es256,
-    /// ECDSA on P-384 with SHA-384.
-    Es384,
-    /// ECDSA on P-521 with SHA-512.
-    Es512,
-    /// RSASSA-PKCS1-v1_5 with SHA-256.
-    Rs256,
-    /// RSASSA-PKCS1-v1_5 with SHA-384.
-    Rs384,
-    /// RSASSA-PKCS1-v1_5 with SHA-512.
-    Rs512,
-    /// RSASSA-PSS with SHA-256.
-    Ps256,
-    /// RSASSA-PSS with SHA-384.
-    Ps384,
-    /// RSASSA-PSS with SHA-512.
-    Ps512,
-    /// Ed25519.
-    EdDsa,
-}
-
-impl Algorithm {
-    pub(crate) const COUNT: usize = 10;
-
-    /// By the names of the IANA registry; "Ed25519" is what RFC 9864 calls EdDSA on that curve.
-    const NAMES: [(&'static str, Self); 11] = [
-        ("ES256", Self::Es256),
-        ("ES384", Self::Es384),
-        ("ES512", Self::Es512),
-        ("RS256", Self::Rs256),
-        ("RS384", Self::Rs384),
-        ("RS512", Self::Rs512),
-        ("PS256", Self::Ps256),
-        ("PS384", Self::Ps384),
-        ("PS512", Self::Ps512),
-        ("EdDSA", Self::EdDsa),
-        ("Ed25519", Self::EdDsa),
-    ];
-
-    /// Those understood, for `badSignatureAlgorithm` (RFC 8555 section 6.2).
-    pub(crate) fn names() -> Vec<&'static str> {
-        Self::NAMES.iter().map(|(name, _)| *name).collect()
-    }
-
-    fn named(text: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm)
-    }
-}
-
-/// Why a signed request is not one.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum JwsError {
-    /// It breaks a rule of the encoding.
-    #[error("the request is not a flattened JWS: {0}")]
-    Malformed(String),
-    /// An algorithm not understood here, or one that does not fit the key.
-    #[error("the signature algorithm {0:?} is not accepted")]
-    BadAlgorithm(String),
-    /// The key in it is not acceptable.
-    #[error("the key is not acceptable: {0}")]
-    BadKey(String),
-    /// The signature is not the key's over these octets.
-    #[error("the signature does not fit the key and the request")]
-    BadSignature,
-}
 
 /// Who signed, as the header says.
 #[derive(Debug)]

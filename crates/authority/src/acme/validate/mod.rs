@@ -4,101 +4,29 @@
 pub(crate) mod caa;
 mod dns01;
 mod guard;
+mod hosts;
 mod http01;
 mod issue_value;
 mod persist;
+mod proof;
 mod resolver;
 mod tls_alpn01;
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use outbound::dial;
 use outbound::resolve::{Families, Resolver};
 
 use super::identifier::Identifier;
 use super::options::{AcmeOptions, Method, ValidationOptions};
-use super::problem::{Kind, Problem};
+use super::problem::Kind;
 use guard::Guard;
+use hosts::Hosts;
 use http01::Http01;
 use persist::Terms;
 use resolver::Dns;
 
-/// Addresses of one name tried.
-const ADDRESSES_MAX: usize = 16;
-
-/// What is to be proven, and by whom.
-#[derive(Clone, Debug)]
-pub(crate) struct Question {
-    /// Without `*.`.
-    pub(crate) identifier: Identifier,
-    pub(crate) wildcard: bool,
-    /// `None`: nothing, the profile trusts.
-    pub(crate) method: Option<Method>,
-    pub(crate) token: String,
-    pub(crate) account_url: String,
-    /// Of the account's keys: the present one, then earlier ones (which only `dns-persist-01` looks at).
-    pub(crate) thumbprints: Vec<String>,
-}
-
-impl Question {
-    /// RFC 8555 section 8.1.
-    pub(crate) fn key_authorization(&self) -> String {
-        format!("{}.{}", self.token, self.thumbprints.first().map_or("", String::as_str))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn empty() -> Self {
-        Self {
-            identifier: Identifier::Dns(String::new()),
-            wildcard: false,
-            method: None,
-            token: String::new(),
-            account_url: String::new(),
-            thumbprints: Vec::new(),
-        }
-    }
-}
-
-/// A proof.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Proven {
-    /// What was seen where, for the audit log.
-    pub(crate) evidence: Vec<String>,
-    /// Until when it may count, µs.
-    pub(crate) until_us: Option<i64>,
-}
-
-impl Proven {
-    fn by(evidence: String) -> Self {
-        Self { evidence: vec![evidence], until_us: None }
-    }
-}
-
-/// No proof.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{detail}")]
-pub(crate) struct Failure {
-    kind: Kind,
-    detail: String,
-    /// Whether another try may go differently.
-    pub(crate) passing: bool,
-}
-
-impl Failure {
-    fn passing(kind: Kind, detail: String) -> Self {
-        Self { kind, detail, passing: true }
-    }
-
-    fn for_good(kind: Kind, detail: String) -> Self {
-        Self { kind, detail, passing: false }
-    }
-
-    pub(crate) fn problem(&self) -> Problem {
-        Problem::new(self.kind, self.detail.clone())
-    }
-}
+pub(crate) use proof::{Failure, Proven, Question};
 
 /// Why validation cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -213,40 +141,4 @@ impl Validator {
 /// What hashed account URIs begin with (draft-ietf-acme-dns-persist-02 section 4.1).
 pub(crate) fn account_hash_prefix(base_url: &str) -> String {
     format!("{base_url}/acme/account-hash/")
-}
-
-/// Names to addresses that may be reached.
-pub(crate) struct Hosts {
-    resolver: Resolver,
-    guard: Guard,
-    families: Families,
-}
-
-impl Hosts {
-    /// The addresses of a host.
-    async fn reach(&self, host: &str, limit: Duration) -> Result<Vec<IpAddr>, Failure> {
-        // With a final dot no search domain is tried: names in certificates are whole.
-        let whole = format!("{host}.");
-        let found = self.resolver.resolve(&whole, self.families, limit).await;
-        let found = found
-            .map_err(|error| Failure::passing(Kind::Dns, format!("the addresses of {host}: {error}")))?;
-        self.allowed(host, found.addresses)
-    }
-
-    fn allowed(&self, host: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Failure> {
-        let mut refused = None;
-        let mut good = Vec::new();
-        for address in addresses.into_iter().take(ADDRESSES_MAX) {
-            match self.guard.check(address) {
-                Ok(()) => good.push(address),
-                Err(what) => refused = Some(format!("{address} is {what}")),
-            }
-        }
-        if good.is_empty() {
-            let why = refused.unwrap_or_else(|| "it has no address".to_owned());
-            let detail = format!("{host} is not reached for validation: {why}");
-            return Err(Failure::for_good(Kind::Connection, detail));
-        }
-        Ok(good)
-    }
 }

@@ -1,0 +1,54 @@
+//! Signature algorithms of account keys.
+
+/// How account keys sign (RFC 7518 section 3.1, RFC 8037 section 3.1).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Algorithm {
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+    /// ECDSA on P-384 with SHA-384.
+    Es384,
+    /// ECDSA on P-521 with SHA-512.
+    Es512,
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    Rs256,
+    /// RSASSA-PKCS1-v1_5 with SHA-384.
+    Rs384,
+    /// RSASSA-PKCS1-v1_5 with SHA-512.
+    Rs512,
+    /// RSASSA-PSS with SHA-256.
+    Ps256,
+    /// RSASSA-PSS with SHA-384.
+    Ps384,
+    /// RSASSA-PSS with SHA-512.
+    Ps512,
+    /// Ed25519.
+    EdDsa,
+}
+
+impl Algorithm {
+    pub(crate) const COUNT: usize = 10;
+
+    /// By the names of the IANA registry; "Ed25519" is what RFC 9864 calls EdDSA on that curve.
+    const NAMES: [(&'static str, Self); 11] = [
+        ("ES256", Self::Es256),
+        ("ES384", Self::Es384),
+        ("ES512", Self::Es512),
+        ("RS256", Self::Rs256),
+        ("RS384", Self::Rs384),
+        ("RS512", Self::Rs512),
+        ("PS256", Self::Ps256),
+        ("PS384", Self::Ps384),
+        ("PS512", Self::Ps512),
+        ("EdDSA", Self::EdDsa),
+        ("Ed25519", Self::EdDsa),
+    ];
+
+    /// Those understood, for `badSignatureAlgorithm` (RFC 8555 section 6.2).
+    pub(crate) fn names() -> Vec<&'static str> {
+        Self::NAMES.iter().map(|(name, _)| *name).collect()
+    }
+
+    pub(super) fn named(text: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm)
+    }
+}

@@ -1,0 +1,54 @@
+//! The queue of validations that wait in memory, and their counters.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use store::acme::AcmeAuthorization;
+use tokio::sync::mpsc;
+
+/// Validations that wait in memory; further ones wait in the database.
+pub(super) const WAITING_MAX: usize = 4_096;
+
+/// Validations that wait for this node.
+pub(crate) struct ValidationQueue {
+    pub(super) queue: mpsc::Sender<AcmeAuthorization>,
+    pub(super) waiting: Mutex<Option<mpsc::Receiver<AcmeAuthorization>>>,
+    /// Nobody takes from the queue any more.
+    pub(super) stopped: AtomicBool,
+    pub(super) running: AtomicU64,
+    pub(super) proven: AtomicU64,
+    pub(super) failed: AtomicU64,
+}
+
+impl Default for ValidationQueue {
+    fn default() -> Self {
+        let (queue, waiting) = mpsc::channel(WAITING_MAX);
+        Self {
+            queue,
+            waiting: Mutex::new(Some(waiting)),
+            stopped: AtomicBool::new(false),
+            running: AtomicU64::new(0),
+            proven: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+}
+
+/// A reserved slot of the queue.
+pub(crate) struct Slot<'w>(mpsc::Permit<'w, AcmeAuthorization>);
+
+impl Slot<'_> {
+    pub(crate) fn send(self, answered: AcmeAuthorization) {
+        self.0.send(answered);
+    }
+}
+
+impl ValidationQueue {
+    /// Reserves a slot. `None` when the queue is full or no task takes from it.
+    pub(crate) fn slot(&self) -> Option<Slot<'_>> {
+        if self.stopped.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.queue.try_reserve().ok().map(Slot)
+    }
+}

@@ -1,0 +1,76 @@
+//! The state of the ACME server, which every resource works on.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use store::{Clock, Store};
+
+use super::accounts::Accounts;
+use super::fresh_certificates::FreshCertificates;
+use super::limits::Limiter;
+use super::nonce::Nonces;
+use super::options::{AcmeOptions, DirectoryOptions};
+use super::override_index::Overrides;
+use super::problem::Problem;
+use super::queue::ValidationQueue;
+use super::reads::Reads;
+use super::route;
+use super::validate::Validator;
+use super::writes::Writes;
+use crate::Authority;
+
+/// The ACME server of one node. Cheap to clone; the clones share everything.
+#[derive(Clone)]
+pub struct Acme(pub(super) Arc<Server>);
+
+impl std::fmt::Debug for Acme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acme").field("base_url", &self.0.options.base_url).finish_non_exhaustive()
+    }
+}
+
+/// The parts of the ACME server of one node.
+pub(crate) struct Server {
+    pub(super) authority: Authority,
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+    pub(super) options: AcmeOptions,
+    pub(super) nonces: Nonces,
+    pub(super) accounts: Accounts,
+    pub(super) fresh_certificates: FreshCertificates,
+    pub(super) limiter: Limiter,
+    pub(super) overrides: Overrides,
+    pub(super) validator: Validator,
+    pub(super) reads: Reads,
+    pub(super) writes: Writes,
+    pub(super) queue: ValidationQueue,
+}
+
+impl Server {
+    pub(super) fn url(&self, path: impl std::fmt::Display) -> String {
+        format!("{}{}{path}", self.options.base_url, route::PREFIX)
+    }
+
+    pub(super) fn directory_url(&self, profile: Option<&str>) -> String {
+        match profile {
+            Some(profile) => self.url(format_args!("{profile}/directory")),
+            None => self.url("directory"),
+        }
+    }
+
+    /// The options of a profile's directory, and the profile's name.
+    pub(super) fn directory_options<'p>(
+        &'p self,
+        profile: Option<&'p str>,
+    ) -> Result<(&'p str, DirectoryOptions), Problem> {
+        let name = profile.unwrap_or(&self.options.default_profile);
+        let options = self.options.directory(name);
+        options
+            .map(|options| (name, options))
+            .ok_or_else(|| Problem::malformed("there is no such directory").status(StatusCode::NOT_FOUND))
+    }
+
+    pub(super) fn now_us(&self) -> i64 {
+        self.clock.now_us()
+    }
+}

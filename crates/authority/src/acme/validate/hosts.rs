@@ -1,0 +1,49 @@
+//! Host names resolved to the addresses that validation may reach.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use outbound::resolve::{Families, Resolver};
+
+use super::guard::Guard;
+use super::proof::Failure;
+use crate::acme::problem::Kind;
+
+/// Addresses of one name tried.
+const ADDRESSES_MAX: usize = 16;
+
+/// Names to addresses that may be reached.
+pub(crate) struct Hosts {
+    pub(super) resolver: Resolver,
+    pub(super) guard: Guard,
+    pub(super) families: Families,
+}
+
+impl Hosts {
+    /// The addresses of a host.
+    pub(super) async fn reach(&self, host: &str, limit: Duration) -> Result<Vec<IpAddr>, Failure> {
+        // With a final dot no search domain is tried: names in certificates are whole.
+        let whole = format!("{host}.");
+        let found = self.resolver.resolve(&whole, self.families, limit).await;
+        let found = found
+            .map_err(|error| Failure::passing(Kind::Dns, format!("the addresses of {host}: {error}")))?;
+        self.allowed(host, found.addresses)
+    }
+
+    pub(super) fn allowed(&self, host: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Failure> {
+        let mut refused = None;
+        let mut good = Vec::new();
+        for address in addresses.into_iter().take(ADDRESSES_MAX) {
+            match self.guard.check(address) {
+                Ok(()) => good.push(address),
+                Err(what) => refused = Some(format!("{address} is {what}")),
+            }
+        }
+        if good.is_empty() {
+            let why = refused.unwrap_or_else(|| "it has no address".to_owned());
+            let detail = format!("{host} is not reached for validation: {why}");
+            return Err(Failure::for_good(Kind::Connection, detail));
+        }
+        Ok(good)
+    }
+}

@@ -1,0 +1,45 @@
+//! Reasons why an enrolment ends without a certificate.
+
+use store::StoreError;
+
+use crate::issue::IssueError;
+use crate::profile::ProfileError;
+
+/// Why there is no certificate.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum EnrolmentError {
+    /// Only another request can succeed.
+    #[error("{0}")]
+    Refused(String),
+    /// Who was to agree did not.
+    #[error("the request was rejected{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
+    Rejected(String),
+    /// The same request may succeed later.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl From<StoreError> for EnrolmentError {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<IssueError> for EnrolmentError {
+    fn from(error: IssueError) -> Self {
+        if error.is_refusal() {
+            Self::Refused(error.to_string())
+        } else {
+            Self::Unavailable(error.to_string())
+        }
+    }
+}
+
+impl From<ProfileError> for EnrolmentError {
+    fn from(error: ProfileError) -> Self {
+        match error {
+            ProfileError::Unknown(_) => Self::Refused(error.to_string()),
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The delegated responder of a CA: its key and certificate, made once for the cluster and renewed by themselves.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flight::{Failed, Fresh};
+use keys::{KeyRef, KeyType};
+use serde_json::json;
+use store::{AuditEvent, NewIssued, OcspResponderRow, audit};
+use uuid::Uuid;
+use x509::build::{self, CertificateSpec, Extension};
+use x509::{BasicConstraints, Certificate, KeyUsage, UnixTime};
+
+use super::error::OcspError;
+use super::responder::Responder;
+use crate::Authority;
+use crate::crl::SKEW_SECONDS;
+use crate::issue::Source;
+use crate::keystore::NewKey;
+use crate::tree::{self, Ca};
+
+/// id-kp-OCSPSigning.
+const OCSP_SIGNING: &str = "1.3.6.1.5.5.7.3.9";
+/// The key of responders: small, quick, and known to every client.
+const KEY_TYPE: KeyType = KeyType::P256;
+/// How long the key of an authority may take.
+const SIGN_FOR: Duration = Duration::from_secs(30);
+/// How long a node may make a responder before another tries.
+const LEASE_US: i64 = 60_000_000;
+/// Rounds of waiting for another node that makes the responder, and the pause between them.
+const WAITS_MAX: u32 = 25;
+const WAIT: Duration = Duration::from_millis(200);
+/// How long a responder is used before the database is asked for a newer one.
+const KEPT_MAX: Duration = Duration::from_secs(600);
+/// The same when a newer one is being made elsewhere.
+const KEPT_MEANWHILE: Duration = Duration::from_secs(5);
+
+/// Where a responder is in its life.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Age {
+    /// In the first half.
+    Young,
+    /// In the second half, still valid.
+    Old,
+    /// Over.
+    Over,
+}
+
+fn age(row: &OcspResponderRow, now_us: i64) -> Age {
+    let half = row.not_before_us + (row.not_after_us - row.not_before_us) / 2;
+    match now_us {
+        now if now < half => Age::Young,
+        now if now < row.not_after_us => Age::Old,
+        _ => Age::Over,
+    }
+}
+
+impl Authority {
+    /// The responder in force; a new one when half of the life of the old one is over.
+    pub(super) async fn responder(&self, ca: &Arc<Ca>) -> Result<Arc<Responder>, OcspError> {
+        let cache = &self.responders().responders;
+        let now = UnixTime(self.clock().now_seconds());
+        if let Some(Ok(known)) = cache.get(&ca.id).map(|cached| cached.outcome.clone())
+            && now < known.not_before.plus(known.not_after.since(known.not_before) / 2)
+        {
+            return Ok(known);
+        }
+        let (this, ca_wanted) = (self.clone(), Arc::clone(ca));
+        let make = move || async move {
+            let found = this.find_responder(&ca_wanted).await;
+            let (value, lifetime) = found.map_err(|error| Failed { error, lifetime: Duration::ZERO })?;
+            Ok(Fresh { value, lifetime })
+        };
+        match cache.refresh(&ca.id, make.clone()).await {
+            Some(found) => found,
+            None => cache.fetch(&ca.id, make).await,
+        }
+    }
+
+    async fn find_responder(&self, ca: &Arc<Ca>) -> Result<(Arc<Responder>, Duration), OcspError> {
+        let lease = format!("authority-ocsp-{}", ca.id);
+        for _ in 0..WAITS_MAX {
+            let known = self.kept_responder(ca).await?;
+            if let Some((Age::Young, responder)) = known {
+                return Ok((responder, KEPT_MAX));
+            }
+            if self.store().lease(&lease, self.node(), self.clock().now_us(), LEASE_US).await? {
+                let found = self.renewed_responder(ca).await;
+                self.store().release(&lease, self.node()).await?;
+                return found.map(|responder| (responder, KEPT_MAX));
+            }
+            if let Some((Age::Old, responder)) = known {
+                return Ok((responder, KEPT_MEANWHILE));
+            }
+            tokio::time::sleep(WAIT).await;
+        }
+        Err(OcspError::NotReady(ca.name.clone()))
+    }
+
+    /// The one in the database, unless it is over or its key cannot be had.
+    async fn kept_responder(&self, ca: &Ca) -> Result<Option<(Age, Arc<Responder>)>, OcspError> {
+        let Some(row) = self.store().ocsp_responder(ca.id).await? else { return Ok(None) };
+        let age = age(&row, self.clock().now_us());
+        if age == Age::Over {
+            return Ok(None);
+        }
+        match self.keystore().signer(row.key_id).await {
+            Ok(signer) => Ok(Some((age, Arc::new(Responder::of(&row, signer))))),
+            Err(error) => {
+                tracing::warn!(ca = ca.name, %error, "the key of the OCSP responder cannot be had: another is made");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Under the lease: a new one, unless whoever held it before has made it.
+    async fn renewed_responder(&self, ca: &Ca) -> Result<Arc<Responder>, OcspError> {
+        match self.kept_responder(ca).await? {
+            Some((Age::Young, responder)) => Ok(responder),
+            _ => self.make_responder(ca).await.map(Arc::new),
+        }
+    }
+
+    /// A key and a certificate for it, stored with their audit row before they are used.
+    async fn make_responder(&self, ca: &Ca) -> Result<Responder, OcspError> {
+        let NewKey { row: key, signer } =
+            self.keystore().prepare(KEY_TYPE, &format!("OCSP responder of {}", ca.name)).await?;
+        let now_us = self.clock().now_us();
+        let now = UnixTime(now_us.div_euclid(1_000_000));
+        let life = i64::try_from(self.options().ocsp_responder_lifetime.as_secs()).unwrap_or(i64::MAX);
+        let dates = (
+            now.plus(-SKEW_SECONDS).max(ca.certificate.not_before),
+            now.plus(life - 1).min(ca.certificate.not_after),
+        );
+        let certificate = certify(ca, &signer, dates).await?;
+        let issued = NewIssued {
+            id: Uuid::now_v7(),
+            certificate: Arc::new(tree::inventory_row(&certificate)),
+            ca: ca.id,
+            serial: certificate.serial.content().to_vec(),
+            profile: String::new(),
+            source: Source::System.name(),
+            requester: "system:ocsp".to_owned(),
+            issued_at_us: now_us,
+            shard: 0,
+            once: None,
+        };
+        let mut row = OcspResponderRow {
+            ca: ca.id,
+            key_id: key.id,
+            certificate: certificate.der.to_vec(),
+            not_before_us: dates.0.0.saturating_mul(1_000_000),
+            not_after_us: dates.1.0.saturating_mul(1_000_000),
+        };
+        let responder = Responder::of(&row, signer);
+        let event = AuditEvent {
+            at_us: now_us,
+            actor: "system:ocsp".to_owned(),
+            action: "ocsp.responder",
+            resource: format!("certificate/{}", issued.id),
+            details: json!({ "ca": ca.id, "serial": certificate.serial }),
+        };
+        let stored = self.store().write("ocsp_responder", move |tx| {
+            Box::pin(async move {
+                row.key_id = store::insert_key(tx, &key).await?;
+                store::insert_issued(tx, &[issued]).await?;
+                store::put_ocsp_responder(tx, &row).await?;
+                audit(tx, vec![event]).await
+            })
+        });
+        stored.await?;
+        Ok(responder)
+    }
+}
+
+/// RFC 6960 section 4.2.2.2: issued by the CA itself, for OCSPSigning, with id-pkix-ocsp-nocheck.
+async fn certify(ca: &Ca, key: &KeyRef, dates: (UnixTime, UnixTime)) -> Result<Certificate, OcspError> {
+    let subject = build::distinguished_name(&[(build::Attribute::CommonName, name_for(&ca.name))]);
+    let extensions = [
+        Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE)),
+        Extension::extended_key_usage(&[OCSP_SIGNING.to_owned()]),
+        Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
+        Extension::subject_key_id(&build::key_id(key.spki())),
+        Extension::authority_key_id(&ca.key_identifier()),
+        Extension::ocsp_no_check(),
+    ];
+    let serial = tree::random_serial()?;
+    let tbs = build::tbs_certificate(&CertificateSpec {
+        serial: &serial,
+        signature: ca.signer.algorithm(),
+        issuer: &ca.certificate.subject.der,
+        subject: &subject.der,
+        not_before: dates.0,
+        not_after: dates.1,
+        spki: key.spki(),
+        extensions: &extensions,
+    });
+    let signature = ca.signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+    let der = build::signed(&tbs, &ca.signer.algorithm(), &signature);
+    Certificate::parse(&der).map_err(|error| OcspError::Certificate(error.to_string()))
+}
+
+/// At most 64 characters (RFC 5280 appendix A.1).
+fn name_for(ca: &str) -> String {
+    const SUFFIX: &str = " OCSP";
+    let kept: String = ca.chars().take(64 - SUFFIX.len()).collect();
+    kept + SUFFIX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_responder_is_renewed_at_half_of_its_life() {
+        let row = OcspResponderRow {
+            ca: Uuid::nil(),
+            key_id: Uuid::nil(),
+            certificate: Vec::new(),
+            not_before_us: 0,
+            not_after_us: 100,
+        };
+        let table = [(0, Age::Young), (49, Age::Young), (50, Age::Old), (99, Age::Old), (100, Age::Over)];
+        for (now, wanted) in table {
+            assert_eq!(age(&row, now), wanted, "{now}");
+        }
+    }
+
+    #[test]
+    fn the_name_fits() {
+        assert_eq!(name_for("web"), "web OCSP");
+        assert_eq!(name_for(&"ü".repeat(100)).chars().count(), 64);
+    }
+}

@@ -1,0 +1,36 @@
+//! Reasons why a profile cannot be read or stored.
+
+use std::sync::Arc;
+
+use store::StoreError;
+
+/// Why a profile cannot be had or kept.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Caller: list the profiles.
+    #[error("there is no profile {0:?}")]
+    Unknown(String),
+    /// Caller: correct it.
+    #[error("the profile makes no sense: {0}")]
+    Invalid(String),
+    /// Caller: read it again and decide anew.
+    #[error("the profile {0:?} was changed meanwhile")]
+    Stale(String),
+    /// Operator: correct it in the database, or delete it.
+    #[error("the profile {name:?} in the database cannot be read: {reason}")]
+    Unreadable {
+        /// Which.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// Those of the database.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+impl From<StoreError> for ProfileError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}

@@ -1,0 +1,232 @@
+//! The RSA key that requests to an authority are encrypted to, and its certificate.
+//!
+//! One for each authority in the whole cluster, made when it is first needed. Clients keep the certificate for long, so
+//! a new one is for the same key.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand;
+use flight::{Failed, Fresh};
+use keys::{Context, KeyType, PrivateKey, SignError, Signer};
+use serde_json::json;
+use store::{AuditEvent, Insertion, KeyRow, NewIssued, RecipientRow, SEALED_KEYS, StoreError, Tx, audit};
+use uuid::Uuid;
+use x509::build::{self, Attribute, CertificateSpec, Extension, distinguished_name};
+use x509::{BasicConstraints, Certificate, DAY, KeyUsage, SerialNumber, UnixTime};
+
+use super::Scep;
+use super::recipient::{Recipient, RecipientError};
+use crate::issue::Source;
+use crate::keystore::{self, KeyStoreError};
+use crate::tree::{self, Ca, Urls};
+
+/// What every SCEP client can encrypt to; many cannot to larger ones.
+const KIND: KeyType = KeyType::Rsa2048;
+/// How long its certificate is valid, seconds: two years. A new one is made when two thirds are over.
+const LIFETIME_SECONDS: i64 = 730 * DAY;
+/// How far before now it begins, for clocks that are behind, seconds.
+const BACKDATE_SECONDS: i64 = 300;
+/// How long it is kept in memory, and so how long a key may be used after it was blocked on another node.
+const KEPT_FOR: Duration = Duration::from_secs(60);
+/// How long the authority's key may take; modules over a network are slow.
+const SIGN_FOR: Duration = Duration::from_secs(30);
+/// Who the audit names.
+const ACTOR: &str = "system:scep";
+
+/// A key at hand, and its row where it is not stored yet.
+struct Key {
+    id: Uuid,
+    private: PrivateKey,
+    new: Option<KeyRow>,
+}
+
+impl Scep {
+    /// The authority's SCEP key. Many may ask at once: it is made or opened once.
+    pub(super) async fn recipient(&self, ca: &Arc<Ca>) -> Result<Arc<Recipient>, RecipientError> {
+        let (this, ca) = (self.clone(), Arc::clone(ca));
+        let id = ca.id;
+        let make = move || async move {
+            let made = this.make_recipient(&ca).await;
+            made.map(|made| Fresh { value: Arc::new(made), lifetime: KEPT_FOR })
+                .map_err(|error| Failed { error, lifetime: Duration::ZERO })
+        };
+        self.inner.recipients.fetch(&id, make).await
+    }
+
+    async fn make_recipient(&self, ca: &Ca) -> Result<Recipient, RecipientError> {
+        let authority = &self.inner.authority;
+        let now = UnixTime(authority.clock().now_seconds());
+        let row = authority.store().recipient(ca.id).await?;
+        let before = match &row {
+            Some(row) => self.open(row).await,
+            None => None,
+        };
+        match before {
+            Some((certificate, key)) if !is_due(&certificate, ca, now) => {
+                return Ok(Recipient { certificate, key: key.private });
+            }
+            // Better an old one than none.
+            Some((certificate, key)) if !ca.may_issue(now) => {
+                return Ok(Recipient { certificate, key: key.private });
+            }
+            None if !ca.may_issue(now) => return Err(RecipientError::NotIssuing(ca.name.clone())),
+            _ => {}
+        }
+        let key = match before {
+            Some((_, key)) => key,
+            None => self.new_key(ca).await?,
+        };
+        let certificate = self.certify(ca, &key.private, now).await?;
+        let private = key.private.clone();
+        if self.keep(ca, key, &certificate, row).await? {
+            return Ok(Recipient { certificate, key: private });
+        }
+        // Another node was faster.
+        let row = authority.store().recipient(ca.id).await?;
+        let opened = match &row {
+            Some(row) => self.open(row).await,
+            None => None,
+        };
+        let (certificate, key) =
+            opened.ok_or_else(|| RecipientError::Faulty("it went away: try again".to_owned()))?;
+        Ok(Recipient { certificate, key: key.private })
+    }
+
+    /// The key and certificate of a row; `None`, and a word in the log, when they cannot be used.
+    async fn open(&self, row: &RecipientRow) -> Option<(Certificate, Key)> {
+        let unusable = |reason: String| tracing::warn!(ca = %row.ca, "the SCEP key is replaced: {reason}");
+        let certificate =
+            Certificate::parse(&row.certificate).map_err(|error| unusable(error.to_string())).ok()?;
+        let key = self.open_key(row.key).await.map_err(|error| unusable(error.to_string())).ok()?;
+        if *certificate.public_key.spki != *key.private.spki() {
+            unusable("its certificate is of another key".to_owned());
+            return None;
+        }
+        Some((certificate, key))
+    }
+
+    /// The key itself, as decrypting needs it. Only keys sealed in the database can.
+    async fn open_key(&self, id: Uuid) -> Result<Key, KeyStoreError> {
+        let authority = &self.inner.authority;
+        let row = authority.store().key(id).await?.ok_or(KeyStoreError::Unknown(id))?;
+        if row.blocked_at_us.is_some() {
+            return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() });
+        }
+        let sealed = row.sealed.ok_or(KeyStoreError::NoProvider(row.provider))?;
+        let context = Context { table: SEALED_KEYS.table, row: id.as_bytes(), column: SEALED_KEYS.column };
+        let opened = authority.keystore().keyring().open_sealed(&context, &sealed);
+        let der = opened.map_err(|error| KeyStoreError::Sealed { id, error })?;
+        Ok(Key { id, private: PrivateKey::from_pkcs8_der(&der)?, new: None })
+    }
+
+    async fn new_key(&self, ca: &Ca) -> Result<Key, RecipientError> {
+        let private = PrivateKey::generate_aside(KIND).await.map_err(KeyStoreError::from)?;
+        let label = format!("SCEP to {}", ca.name);
+        let row = self.inner.authority.keystore().seal(private.clone(), &label).row;
+        Ok(Key { id: row.id, private, new: Some(row) })
+    }
+
+    async fn certify(&self, ca: &Ca, key: &PrivateKey, now: UnixTime) -> Result<Certificate, RecipientError> {
+        let mut random = [0; 16];
+        rand::fill(&mut random).map_err(|_| SignError::Failed("there is no randomness".to_owned()))?;
+        let urls = Urls::new(&self.inner.authority.options().base_url, ca.id);
+        let tbs = build::tbs_certificate(&CertificateSpec {
+            serial: &SerialNumber::from_random(random),
+            signature: ca.signer.algorithm(),
+            issuer: &ca.certificate.subject.der,
+            subject: &subject(&ca.name),
+            not_before: now.plus(-BACKDATE_SECONDS).max(ca.certificate.not_before),
+            not_after: now.plus(LIFETIME_SECONDS).min(ca.certificate.not_after),
+            spki: key.spki(),
+            extensions: &[
+                Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
+                Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT)),
+                Extension::subject_key_id(&build::key_id(key.spki())),
+                Extension::authority_key_id(&ca.key_identifier()),
+                Extension::crl_distribution_points(&[urls.crl()]),
+                Extension::authority_info_access(&[urls.ocsp()], &[urls.certificate()]),
+            ],
+        });
+        let signature = ca.signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+        let der = build::signed(&tbs, &ca.signer.algorithm(), &signature);
+        let certificate =
+            Certificate::parse(&der).map_err(|error| RecipientError::Faulty(error.to_string()))?;
+        let verified = certificate.signed_by(&ca.certificate.public_key);
+        verified.map_err(|error| RecipientError::Faulty(error.to_string()))?;
+        Ok(certificate)
+    }
+
+    /// Stores key and certificate in place of `before`; false when another node stored its own meanwhile.
+    async fn keep(
+        &self,
+        ca: &Ca,
+        key: Key,
+        certificate: &Certificate,
+        before: Option<RecipientRow>,
+    ) -> Result<bool, RecipientError> {
+        let authority = &self.inner.authority;
+        let now_us = authority.clock().now_us();
+        let row = RecipientRow {
+            ca: ca.id,
+            key: key.id,
+            certificate: certificate.der.to_vec(),
+            not_after_us: certificate.not_after.0.saturating_mul(1_000_000),
+        };
+        let issued = NewIssued {
+            id: Uuid::now_v7(),
+            certificate: Arc::new(tree::inventory_row(certificate)),
+            ca: ca.id,
+            serial: certificate.serial.content().to_vec(),
+            profile: String::new(),
+            source: Source::System.name(),
+            requester: ACTOR.to_owned(),
+            issued_at_us: now_us,
+            shard: 0,
+            once: None,
+        };
+        let kept = authority.store().write("recipient_put", move |tx| {
+            Box::pin(async move {
+                if !store::put_recipient(tx, &row, now_us, before.as_ref().map(|row| &row.certificate[..]))
+                    .await?
+                {
+                    return Ok(false);
+                }
+                if let Some(key) = key.new {
+                    keystore::insert(tx, key, "key.generate", ACTOR.to_owned()).await?;
+                }
+                store_issued(tx, issued).await.map(|()| true)
+            })
+        });
+        Ok(kept.await?)
+    }
+}
+
+async fn store_issued(tx: &mut Tx, issued: NewIssued) -> Result<(), StoreError> {
+    let event = AuditEvent {
+        at_us: issued.issued_at_us,
+        actor: ACTOR.to_owned(),
+        action: "certificate.issue",
+        resource: format!("certificate/{}", issued.id),
+        details: json!({ "ca": issued.ca, "serial": issued.certificate.serial, "for": "SCEP" }),
+    };
+    let fates = store::insert_issued(tx, &[issued]).await?;
+    if fates != [Insertion::New] {
+        return Err(StoreError::Stale("the SCEP key is blocked".to_owned()));
+    }
+    audit(tx, vec![event]).await
+}
+
+/// Whether two thirds of its life are over, or its authority got another key.
+fn is_due(certificate: &Certificate, ca: &Ca, now: UnixTime) -> bool {
+    let life = certificate.not_after.since(certificate.not_before);
+    now > certificate.not_before.plus(life / 3 * 2)
+        || certificate.issuer.der != ca.certificate.subject.der
+        || certificate.authority_key_id.as_deref() != Some(&ca.key_identifier())
+}
+
+/// `CN=SCEP NAME`, within the 64 characters of a common name (RFC 5280 appendix A.1).
+fn subject(ca: &str) -> Arc<[u8]> {
+    let name: String = format!("SCEP {ca}").chars().take(64).collect();
+    distinguished_name(&[(Attribute::CommonName, name)]).der
+}

@@ -1,0 +1,143 @@
+//! Authorities found by id, name, key or certificate.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flight::{Failed, Fresh};
+use uuid::Uuid;
+use x509::{Fingerprint, UnixTime};
+
+use super::ca::{Ca, PendingCa};
+use super::error::CaError;
+use super::forest::Forest;
+use crate::Authority;
+use crate::profile::Profile;
+
+impl Authority {
+    /// The house's own authorities, oldest first: those that credentials are ([`Ca::credential`]) are left out.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn cas(&self) -> Result<Vec<Arc<Ca>>, CaError> {
+        let forest = self.forest().await?;
+        Ok(forest.all.iter().filter(|ca| ca.credential.is_none()).cloned().collect())
+    }
+
+    /// Every authority, oldest first, those that credentials are among them.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn all_cas(&self) -> Result<Vec<Arc<Ca>>, CaError> {
+        Ok(self.forest().await?.all.clone())
+    }
+
+    /// The authority with this certificate.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn ca_by_certificate(&self, certificate: &Fingerprint) -> Result<Option<Arc<Ca>>, CaError> {
+        Ok(self.forest().await?.by_certificate.get(certificate).cloned())
+    }
+
+    /// The authorities whose request waits for a certificate.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn pending_cas(&self) -> Result<Vec<Arc<PendingCa>>, CaError> {
+        Ok(self.forest().await?.pending.clone())
+    }
+
+    /// The authority with this id or name.
+    ///
+    /// # Errors
+    /// [`CaError`]
+    pub async fn ca(&self, id_or_name: &str) -> Result<Arc<Ca>, CaError> {
+        let forest = self.forest().await?;
+        let by_id = Uuid::parse_str(id_or_name).ok().and_then(|id| forest.by_id.get(&id));
+        let found = by_id.or_else(|| forest.by_name.get(id_or_name));
+        found.cloned().ok_or_else(|| CaError::Unknown(id_or_name.to_owned()))
+    }
+
+    /// The authority with this id.
+    ///
+    /// # Errors
+    /// [`CaError`]
+    pub async fn ca_by_id(&self, id: Uuid) -> Result<Arc<Ca>, CaError> {
+        let found = self.forest().await?.by_id.get(&id).cloned();
+        found.ok_or_else(|| CaError::Unknown(id.to_string()))
+    }
+
+    /// The authorities with this key (SHA-256 of the SubjectPublicKeyInfo): several after a renewal by an external
+    /// parent.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    pub async fn cas_by_key(&self, spki: &x509::SpkiHash) -> Result<Vec<Arc<Ca>>, CaError> {
+        let forest = self.forest().await?;
+        let same = forest.all.iter().filter(|ca| ca.certificate.public_key.spki_sha256 == *spki);
+        Ok(same.cloned().collect())
+    }
+
+    /// Whom to issue from: the one named (id or name), or, when none is named, the one authority that issues and has
+    /// none below it that issues.
+    ///
+    /// # Errors
+    /// [`CaError::Unknown`]; [`CaError::Ambiguous`] when none is named and it is not clear.
+    pub async fn issuing_ca(&self, named: Option<&str>) -> Result<Arc<Ca>, CaError> {
+        if let Some(named) = named {
+            return self.ca(named).await;
+        }
+        let now = UnixTime(self.clock().now_seconds());
+        let forest = self.forest().await?;
+        let own = forest.all.iter().filter(|ca| ca.credential.is_none());
+        let active: Vec<&Arc<Ca>> = own.filter(|ca| ca.may_issue(now)).collect();
+        let parents: HashSet<Uuid> = active.iter().filter_map(|ca| ca.parent).collect();
+        let mut lowest = active.into_iter().filter(|ca| !parents.contains(&ca.id));
+        match (lowest.next(), lowest.next()) {
+            (Some(only), None) => Ok(Arc::clone(only)),
+            (None, _) => Err(CaError::Ambiguous("none".to_owned())),
+            (Some(one), Some(two)) => {
+                let names: Vec<&str> =
+                    [one, two].into_iter().chain(lowest).map(|ca| ca.name.as_str()).collect();
+                Err(CaError::Ambiguous(names.join(", ")))
+            }
+        }
+    }
+
+    /// Whom certificates of a profile come from: see [`Self::issuing_ca`].
+    ///
+    /// # Errors
+    /// [`CaError`]
+    pub async fn issuing_ca_for(&self, profile: &Profile) -> Result<Arc<Ca>, CaError> {
+        self.issuing_ca(profile.ca.as_deref()).await
+    }
+
+    pub(crate) async fn forest(&self) -> Result<Arc<Forest>, CaError> {
+        let this = self.clone();
+        let lifetime = self.options().cache_lifetime;
+        let read = move || async move {
+            let forest =
+                this.read_forest().await.map_err(|error| Failed { error, lifetime: Duration::ZERO })?;
+            Ok(Fresh { value: forest, lifetime })
+        };
+        self.cas_cache().cache.fetch(&(), read).await
+    }
+
+    async fn read_forest(&self) -> Result<Arc<Forest>, CaError> {
+        let generation = self.store().ca_generation().await?;
+        let last = self.cas_cache().last.read().clone();
+        if let Some(last) = last.filter(|last| last.generation == generation) {
+            return Ok(last);
+        }
+        let forest =
+            Arc::new(Forest::build(self.store().cas().await?, self.keystore(), self.clock().now_us()));
+        *self.cas_cache().last.write() = Some(Arc::clone(&forest));
+        Ok(forest)
+    }
+
+    /// After a change made here.
+    pub(crate) fn forget_cas(&self) {
+        self.cas_cache().cache.invalidate(&());
+    }
+}
