@@ -12,8 +12,11 @@ mod fields;
 mod generate;
 mod interpolate;
 mod kind;
+mod live_tokens;
 mod name;
+mod options;
 mod permission;
+mod read_log;
 mod reading;
 mod regenerate;
 mod rotation;
@@ -28,7 +31,7 @@ mod writing;
 pub use access::AccessChange;
 pub use away::{Deleted, VersionsChange};
 pub use certificates::{CertificateView, NewCertificateVersion, Regeneration};
-pub use credentials::{Credentials, CredentialsOptions, Retention};
+pub use credentials::Credentials;
 pub use error::{CredentialError, Refusal};
 pub use fields::Numbered;
 pub use generate::{
@@ -37,7 +40,9 @@ pub use generate::{
 };
 pub use interpolate::REFERENCES_MAX;
 pub use kind::Kind;
+pub use live_tokens::TokenError;
 pub use name::{NAME_CHARS_MAX, Name, PermissionPath};
+pub use options::{CredentialsOptions, Retention};
 pub use permission::{Operation, Operations, Permission};
 pub use reading::{FIND_MAX, Find, KeyUsage};
 pub use rotation::{
@@ -48,7 +53,7 @@ pub use stock::RsaStock;
 pub use store::credentials::{
     AccessDifference, AccessRow, AccessWay, CredentialAsker as Asker, FoundCredential,
 };
-pub use token::{Grant, TokenError, Tokens};
+pub use token::{Grant, Tokens};
 pub use value::{CertificateValue, KeyPair, UserValue, VALUE_OCTETS_MAX, Value};
 pub use version::{Facts, History, Version, VersionView};
 pub use wrap::{OneTime, WRAP_MAX_S, WRAP_MIN_S, Wrapped};

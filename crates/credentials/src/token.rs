@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use flight::{Cache, Failed, Fresh};
+use flight::{Failed, Fresh};
 use keys::Secret;
 use keys::keyring::Keyring;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::live_tokens::TokenError;
 use crate::{CredentialError, Credentials};
 
 /// How long an access token is good.
@@ -26,8 +27,6 @@ const TOKEN_MAX: usize = 4_096;
 const PURPOSE: &str = "bulla credential token 1";
 /// How long it is believed without asking that a token was not ended elsewhere.
 const BELIEVED: Duration = Duration::from_secs(5);
-/// Tokens remembered as not ended.
-const REMEMBERED_MAX: u64 = 8_192;
 
 /// For whom a token is.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -40,23 +39,6 @@ pub struct Grant {
     pub grant_type: String,
     /// The hash by which the API token is found.
     pub key: [u8; 32],
-}
-
-/// Why a token is not accepted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum TokenError {
-    /// It was good.
-    #[error("the token has expired")]
-    Expired,
-    /// It is not ours, was changed, or is of another kind.
-    #[error("the token is not valid")]
-    Invalid,
-    /// It was ended.
-    #[error("the token was ended")]
-    Ended,
-    /// The database did not say whether it was ended.
-    #[error("the database does not answer")]
-    Unavailable,
 }
 
 /// An access token and the one it can be renewed by.
@@ -104,13 +86,6 @@ struct Claims {
     token_use: Use,
     actor: String,
     key: String,
-}
-
-/// Remembers what was not ended.
-pub(crate) type NotEnded = Cache<Uuid, bool, TokenError>;
-
-pub(crate) fn not_ended() -> NotEnded {
-    Cache::with_entries(REMEMBERED_MAX)
 }
 
 impl Credentials {
@@ -185,7 +160,7 @@ impl Credentials {
     pub async fn end_token(&self, id: Uuid) -> Result<(), CredentialError> {
         let until_us = self.now_us().saturating_add(REFRESH_FOR * 1_000_000);
         self.store().end_credential_token(id, until_us).await?;
-        self.not_ended().invalidate(&id);
+        self.live_tokens().invalidate(&id);
         Ok(())
     }
 
@@ -216,7 +191,7 @@ impl Credentials {
                 .map(|value| Fresh { value, lifetime: BELIEVED })
                 .map_err(|_| Failed { error: TokenError::Unavailable, lifetime: Duration::ZERO })
         };
-        self.not_ended().fetch(&id, ask).await
+        self.live_tokens().fetch(&id, ask).await
     }
 }
 

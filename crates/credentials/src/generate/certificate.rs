@@ -10,9 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use x509::build::{self, Attribute, CertificateSpec, Extension};
 use x509::{BasicConstraints, Certificate, GeneralName, KeyUsage, SerialNumber, UnixTime};
 
-use super::rsa_kind;
+use super::rsa::rsa_kind;
+use crate::options::CredentialsOptions;
 use crate::value::CertificateValue;
-use crate::{CredentialError, CredentialsOptions, Facts};
+use crate::{CredentialError, Facts};
 
 /// Days of validity.
 const DURATION: u32 = 365;
@@ -404,7 +405,7 @@ mod tests {
             (|p| p.common_name = None, NO_SUBJECT),
             (|p| p.self_sign = false, NO_SIGNER),
             (|p| p.ca = Some("/ca".to_owned()), TWO_SIGNERS),
-            (|p| p.key_length = 1_024, super::super::BAD_KEY_LENGTH),
+            (|p| p.key_length = 1_024, super::super::rsa::BAD_KEY_LENGTH),
             (|p| p.alternative_names = vec!["a b".to_owned()], BAD_NAME),
             (|p| p.duration = 3_651, BAD_DURATION),
             (|p| p.duration = 0, BAD_DURATION),

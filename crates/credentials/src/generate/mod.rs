@@ -2,14 +2,16 @@
 
 mod certificate;
 mod password;
+mod rsa;
 
-use keys::{KeyType, Secret, Signer as _};
+use keys::{Secret, Signer as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 pub use certificate::{CertificateParameters, DURATION_MAX};
 pub(crate) use certificate::{Published, SigningCa};
 pub use password::PasswordParameters;
+use rsa::rsa_kind;
 
 use crate::stock::RsaStock;
 use crate::value::{KeyPair, UserValue, Value, unread};
@@ -24,8 +26,6 @@ const COMMENT_CHARS_MAX: usize = 1_024;
 const NOT_GENERATED: &str =
     "Credentials of this type cannot be generated. Please adjust the credential type and retry your request.";
 const NO_PARAMETERS: &str = "This request must include a value for 'parameters'.";
-pub(crate) const BAD_KEY_LENGTH: &str =
-    "The provided key length is not supported. Valid values include '2048', '3072' and '4096'.";
 
 /// What happens where there is a value already.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -213,15 +213,6 @@ fn user(parameters: Option<Json>, value: Option<Json>) -> Result<UserParameters,
     let username = name(beside)?.or(name(within)?);
     let password: PasswordParameters = read(Some(parameters))?;
     Ok(UserParameters { username, password: password.checked()? })
-}
-
-pub(crate) fn rsa_kind(bits: u32) -> Result<KeyType, CredentialError> {
-    match bits {
-        2_048 => Ok(KeyType::Rsa2048),
-        3_072 => Ok(KeyType::Rsa3072),
-        4_096 => Ok(KeyType::Rsa4096),
-        _ => Err(CredentialError::bad(BAD_KEY_LENGTH)),
-    }
 }
 
 /// Makes a value of everything but certificates, which need an authority.

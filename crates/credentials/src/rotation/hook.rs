@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use keys::Secret;
 use keys::keyring::Context;
@@ -16,16 +15,20 @@ use store::credentials::{
 };
 use uuid::Uuid;
 
-use super::{HOOK_AT_ONCE, PAGES, ROTATOR, RotateError, RotationReport, backoff_us};
+use super::error::RotateError;
+use super::pace::{PAGES, backoff_us};
+use super::plan::ROTATOR;
+use super::report::RotationReport;
+use super::sender::{HOOK_LIMIT, Hook};
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials};
 
-/// Longest a hook may take to answer.
-pub const HOOK_LIMIT: Duration = Duration::from_secs(15);
 /// A hook that fails after longer than this is asked nothing more in the same round: it would hold up all others.
 const SLOW: Duration = Duration::from_secs(5);
 /// How long a hook may read the value it is asked about, µs, if it gives no answer before.
 const CANDIDATE_US: i64 = 300_000_000;
+/// Hooks told side by side.
+const HOOK_AT_ONCE: usize = 8;
 /// Octets of the shortest secret: less than 128 bits can be guessed.
 const SECRET_MIN: usize = 16;
 /// Characters of the longest secret, URL, and set of roots.
@@ -36,23 +39,6 @@ const TOLD_AGAIN_MAX_US: i64 = 3_600_000_000;
 const CALLS: usize = 64;
 /// No page of calls is begun after this: hooks that take their time hold up the next round no longer.
 const CALLS_WITHIN: Duration = HOOK_LIMIT;
-
-/// A hook as it is to be.
-#[derive(Clone, Debug)]
-pub struct Hook {
-    /// Its name: letters, digits, `-` and `_`, at most 64.
-    pub name: String,
-    /// Where it is posted to.
-    pub url: String,
-    /// What signs it: at least 16 octets.
-    pub secret: Secret,
-    /// Whether it is asked before a value becomes current; anything but 2xx keeps the old value.
-    pub before: bool,
-    /// Whether it is told after, again and again until it answers 2xx.
-    pub after: bool,
-    /// Certificates to trust there in place of the system's, PEM.
-    pub roots: Option<String>,
-}
 
 /// A hook as it is shown.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -69,17 +55,6 @@ pub struct ShownHook {
     pub set_at_us: i64,
     /// By whom.
     pub set_by: String,
-}
-
-/// Posts to hooks. Given from outside: this crate opens no connection.
-pub trait HookSender: Send + Sync {
-    /// Posts a body that is signed under the hook's secret. `revision` names the hook as it is now, for a client that is
-    /// kept. Answers once the other side has answered 2xx, within [`HOOK_LIMIT`].
-    ///
-    /// # Errors
-    /// Why not, without secrets.
-    fn post<'a>(&'a self, hook: &'a Hook, revision: Uuid, body: Vec<u8>)
-    -> BoxFuture<'a, Result<(), String>>;
 }
 
 /// Names of hooks that kept this round waiting in vain.

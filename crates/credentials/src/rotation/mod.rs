@@ -5,34 +5,38 @@
 //! every write expects the version that it was planned for. What holds a name to its policy is a row, so that being due is
 //! a range of an index and writers pay nothing.
 
+mod error;
 mod hook;
+mod pace;
+mod plan;
 mod policy;
+mod report;
 mod rotate;
+mod sender;
 mod step;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use serde_json::json;
-use store::credentials::{HookCall, insert_hook_calls, plan_rotation_policy, plan_rotations};
-use store::{Event, OutboxRow, StoreError, Tx};
+use store::OutboxRow;
+use store::credentials::{HookCall, insert_hook_calls, plan_rotation_policy};
 use tokio_util::sync::CancellationToken;
 
+use self::pace::PAGES;
+use self::plan::{KINDS, ROTATOR, plan};
 use crate::{CredentialError, Credentials};
 
-pub use hook::{HOOK_LIMIT, Hook, HookSender, ShownHook};
+pub use hook::ShownHook;
+pub(crate) use plan::over;
 pub(crate) use policy::unpaged;
 pub use policy::{
     BEFORE_EXPIRY_PERCENT, OVERLAP_MIN_S, OVERLAP_S, PlacedPolicy, Planned, ROTATE_EVERY_MIN_S,
     ROTATE_PERIOD_MAX_S, RotationPolicy,
 };
-pub(crate) use rotate::RotateError;
+pub use report::RotationReport;
+pub use sender::{HOOK_LIMIT, Hook, HookSender};
 
-/// What can be made anew.
-const KINDS: &[&str] = &["password", "user", "rsa", "ssh", "certificate"];
-/// Who makes it.
-const ROTATOR: &str = "system:rotation";
 /// The lease, and the name under which events are followed.
 const DUTY: &str = "credential-rotation";
 /// How long a node keeps the duty without a word. A round that was silent for longer may meet another node's: both expect
@@ -46,55 +50,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const EVENTS: i64 = 1_000;
 /// Names planned at a time where a policy changed.
 const NAMES: usize = 500;
-/// Pages of events, names and due ones that one round works through, so that none waits for another.
-const PAGES: usize = 16;
-/// Names made anew at a time.
-const DUE: usize = 32;
-/// Of those side by side.
-const AT_ONCE: usize = 4;
-/// Hooks told side by side.
-const HOOK_AT_ONCE: usize = 8;
-/// First wait after a failure, µs; it doubles.
-const AGAIN_US: i64 = 60_000_000;
-/// Longest wait after a failure, µs: a day.
-const AGAIN_MAX_US: i64 = 86_400_000_000;
-
-/// What rounds have done.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct RotationReport {
-    /// Values made anew.
-    pub rotated: u64,
-    /// Steps of authorities that change.
-    pub steps: u64,
-    /// Rotations that did not happen.
-    pub failed: u64,
-    /// Calls of hooks that were acknowledged.
-    pub told: u64,
-    /// Calls of hooks that were not.
-    pub untold: u64,
-    /// How long the longest due has been due, s, in the last round.
-    pub behind_s: i64,
-    /// Rounds that ended early: the database was away.
-    pub broken: u64,
-}
-
-impl RotationReport {
-    fn add(&mut self, round: &Self) {
-        self.rotated += round.rotated;
-        self.steps += round.steps;
-        self.failed += round.failed;
-        self.told += round.told;
-        self.untold += round.untold;
-        self.behind_s = round.behind_s;
-        self.broken += round.broken;
-    }
-}
-
-/// The wait after so many failures in a row, µs.
-fn backoff_us(failures: i64) -> i64 {
-    let doubled = u32::try_from(failures.clamp(0, 20)).unwrap_or(20);
-    AGAIN_US.saturating_mul(1 << doubled).min(AGAIN_MAX_US)
-}
 
 impl Credentials {
     /// Rounds, until `stop`.
@@ -257,37 +212,4 @@ fn rotated(event: &OutboxRow) -> Option<(String, HookCall)> {
         tries: 0,
     };
     Some((name.to_ascii_lowercase(), call))
-}
-
-/// Plans names, and tells of failures that are over.
-async fn plan(tx: &mut Tx, names: &[String], again: bool, at_us: i64) -> Result<(), StoreError> {
-    let healed = plan_rotations(tx, names, KINDS, again).await?;
-    store::emit(tx, over(&healed, at_us)).await
-}
-
-/// What tells that these names' failures are over.
-pub(crate) fn over(names: &[String], at_us: i64) -> Vec<Event> {
-    let event = |name: &String| Event {
-        at_us,
-        kind: "credential.rotation_recovered",
-        subject: subject_of(name),
-        body: json!({ "name": name }),
-    };
-    names.iter().map(event).collect()
-}
-
-/// What alerts about a name's rotation are about.
-fn subject_of(name: &str) -> String {
-    format!("credential{name}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_double_up_to_a_day() {
-        let minutes: Vec<i64> = [0, 1, 2, 10, 11, 63].iter().map(|n| backoff_us(*n) / 60_000_000).collect();
-        assert_eq!(minutes, [1, 2, 4, 1_024, 1_440, 1_440]);
-    }
 }

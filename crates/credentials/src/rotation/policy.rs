@@ -8,7 +8,8 @@ use store::credentials::{
 };
 use store::{AuditEvent, Cursor, Page, StoreError};
 
-use super::{plan, step};
+use super::plan::plan;
+use super::step;
 use crate::name::PermissionPath;
 use crate::{CredentialError, Credentials, Operation};
 

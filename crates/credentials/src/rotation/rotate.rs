@@ -10,13 +10,20 @@ use store::credentials::{
 };
 use uuid::Uuid;
 
+use super::error::RotateError;
 use super::hook::{Hooks, Silent};
+use super::pace::{AGAIN_MAX_US, PAGES, backoff_us};
+use super::plan::{ROTATOR, plan, subject_of};
+use super::report::RotationReport;
 use super::step::{self, Act, Flag};
-use super::{AGAIN_MAX_US, AT_ONCE, DUE, PAGES, ROTATOR, RotationReport, backoff_us, plan, subject_of};
 use crate::regenerate::Changes;
 use crate::version::Version;
-use crate::{CredentialError, Credentials, Name, Refusal, Value};
+use crate::{CredentialError, Credentials, Name, Value};
 
+/// Names made anew at a time.
+const DUE: usize = 32;
+/// Of those side by side.
+const AT_ONCE: usize = 4;
 /// Certificates below an authority that one round makes anew; the rest follows in the next.
 const FOLLOWERS: usize = 256;
 /// Of those read at a time.
@@ -25,45 +32,6 @@ const FOLLOWERS_PAGE: usize = 64;
 const DEPTH_MAX: usize = 16;
 /// Characters of a reason that are kept.
 const REASON_MAX: usize = 500;
-
-/// Why a value was not made anew.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum RotateError {
-    /// Nothing says how.
-    #[error("It was set by hand: nothing says how to make another. Generate it, or set it anew in time.")]
-    ByHand,
-    /// The hook did not agree.
-    #[error("The hook did not agree: {0}")]
-    Hook(String),
-    /// Too many values wait for hooks to read them.
-    #[error("Too many values wait to be read by hooks. It is tried again.")]
-    Full,
-    /// Something that an authority signed.
-    #[error("{name}, which it signed: {why}")]
-    Follower {
-        /// Its name.
-        name: String,
-        /// Why it was not made anew.
-        why: String,
-    },
-    /// Since it began nothing is to be changed any more.
-    #[error("Nothing is to be changed: the store is read-only.")]
-    ReadOnly,
-    /// Anything else.
-    #[error(transparent)]
-    Other(#[from] CredentialError),
-}
-
-impl RotateError {
-    /// Whether trying again within minutes may help.
-    fn heals(&self) -> bool {
-        match self {
-            Self::ByHand => false,
-            Self::Hook(_) | Self::Full | Self::Follower { .. } | Self::ReadOnly => true,
-            Self::Other(error) => matches!(error.refusal(), Refusal::Internal | Refusal::Unavailable),
-        }
-    }
-}
 
 /// How one name went.
 enum Went {
