@@ -13,6 +13,7 @@ mod distinguished_name;
 mod extension;
 mod faults;
 mod fingerprint;
+mod host_or_ip;
 mod key;
 pub mod lint;
 pub mod name;
@@ -33,6 +34,7 @@ pub use certificate::{
     ParseError, PublicKey, SignatureAlgorithm, Subtree,
 };
 pub use fingerprint::{Fingerprint, SpkiHash};
+pub use host_or_ip::{HostOrIp, NotHostOrIp};
 pub use name::{HostName, InvalidHostName, NameMatch, ReferenceName, matches as matches_name};
 pub use rule::{Finding, Rule, Severity};
 pub use serial::{NotSerial, SerialNumber};
