@@ -1,8 +1,10 @@
-//! Verdicts, beside those of `openssl verify`.
+//! Verdicts, beside those of `openssl verify` and of webpki, which verifies for rustls.
 
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustls_pki_types::{CertificateDer, UnixTime};
 use x509::verify::{
     self, CHECKS_MAX, Distrust, SignatureCache, Signatures, TrustStore, Verdict, chain_order, verify_chain,
 };
@@ -97,8 +99,10 @@ struct Case {
     says: &'static str,
     /// What `openssl verify -purpose sslserver` prints: OK, or the number of its error.
     openssl: &'static str,
-    /// Why the two do not agree on trusted or not, where they do not.
+    /// Why OpenSSL does not agree on trusted or not, where it does not.
     because: Option<&'static str>,
+    /// The same of webpki.
+    webpki: Option<&'static str>,
 }
 
 const fn agreed(
@@ -108,7 +112,7 @@ const fn agreed(
     says: &'static str,
     openssl: &'static str,
 ) -> Case {
-    Case { name, given, code, says, openssl, because: None }
+    Case { name, given, code, says, openssl, because: None, webpki: None }
 }
 
 const fn differs(
@@ -118,7 +122,7 @@ const fn differs(
     openssl: &'static str,
     because: &'static str,
 ) -> Case {
-    Case { name, given, code, says: "", openssl, because: Some(because) }
+    Case { name, given, code, says: "", openssl, because: Some(because), webpki: None }
 }
 
 const CASES: &[Case] = &[
@@ -182,7 +186,8 @@ const CASES: &[Case] = &[
         "expired-intermediate",
         "Root",
         "10",
-    ),
+    )
+    .but_webpki("webpki has no dates of trust anchors"),
     agreed(
         "intermediate of tomorrow",
         |w| w.given(w.leaf(as_is), vec![w.middle(|s| s.not_before = NOW.plus(DAY))]),
@@ -241,7 +246,8 @@ const CASES: &[Case] = &[
         "invalid",
         "may not sign",
         "79",
-    ),
+    )
+    .but_webpki("webpki does not read key usage"),
     agreed(
         "path too long for the intermediate",
         |w| w.given(w.deep_leaf(as_is), vec![w.lower(as_is), w.middle(|s| s.ca(Some(0)))]),
@@ -380,7 +386,8 @@ const CASES: &[Case] = &[
         "trusted",
         "Root",
         "OK",
-    ),
+    )
+    .but_webpki("webpki reads version 3 alone below a trust anchor"),
     agreed(
         "no alternative name",
         |w| w.given(w.leaf(|s| s.drop(SUBJECT_ALT_NAME)), vec![w.middle(as_is)]),
@@ -407,21 +414,24 @@ const CASES: &[Case] = &[
         "trusted",
         "Root",
         "OK",
-    ),
+    )
+    .but_webpki("webpki compares names byte by byte"),
     differs(
         "expired leaf",
         |w| w.given(w.leaf(|s| s.not_after = NOW.plus(-DAY)), vec![w.middle(as_is)]),
         "trusted",
         "10",
         "the leaf's dates are a finding of their own",
-    ),
+    )
+    .but_webpki("the dates of the leaf are a finding of their own"),
     differs(
         "leaf in the store",
         |w| trusting_itself(w.leaf(as_is)),
         "trusted",
         "20",
         "OpenSSL wants -partial_chain for it; browsers and Go do not",
-    ),
+    )
+    .but_webpki("webpki wants an issuer; browsers and Go do not"),
     differs(
         "intermediate in the store",
         |w| Given { leaf: w.leaf(as_is), sent: vec![], trusted: vec![w.middle(as_is)] },
@@ -450,6 +460,11 @@ const CASES: &[Case] = &[
 impl Case {
     const fn but(mut self, because: &'static str) -> Self {
         self.because = Some(because);
+        self
+    }
+
+    const fn but_webpki(mut self, because: &'static str) -> Self {
+        self.webpki = Some(because);
         self
     }
 }
@@ -510,6 +525,104 @@ fn verdicts_are_right_and_agree_with_openssl_or_say_why_not() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Whether webpki finds a path for TLS servers; the error where it does not.
+fn webpki(given: &Given) -> Result<(), String> {
+    let der = |certificate: &Arc<Certificate>| CertificateDer::from(certificate.der.to_vec());
+    let (leaf, trusted) = (der(&given.leaf), given.trusted.iter().map(der).collect::<Vec<_>>());
+    let sent: Vec<CertificateDer<'_>> = given.sent.iter().map(der).collect();
+    let anchors: Result<Vec<_>, _> = trusted.iter().map(webpki::anchor_from_trusted_cert).collect();
+    let anchors = anchors.map_err(|error| error.to_string())?;
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW.0.cast_unsigned()));
+    let leaf = webpki::EndEntityCert::try_from(&leaf).map_err(|error| error.to_string())?;
+    let path = leaf.verify_for_usage(
+        webpki::ALL_VERIFICATION_ALGS,
+        &anchors,
+        &sent,
+        now,
+        webpki::KeyUsage::server_auth(),
+        None,
+        None,
+    );
+    path.map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn verdicts_agree_with_webpki_or_say_why_not() {
+    let world = World::new();
+    let mut wrong = Vec::new();
+    for case in CASES {
+        let given = (case.given)(&world);
+        let (verdict, theirs) = (judge(&given, &()), webpki(&given));
+        if (verdict.is_trusted() == theirs.is_ok()) != case.webpki.is_none() {
+            wrong.push(format!("{}: {verdict}; webpki {theirs:?}", case.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A change of one certificate of a chain, by the place of the certificate: 0 the root, 3 the leaf.
+type Bend = (&'static str, usize, fn(&mut Spec));
+
+/// Changes that both judge alike, whether they break the chain or not. webpki reads no path length of a trust anchor.
+const BENDS: &[Bend] = &[
+    ("nothing", 0, as_is),
+    ("root: permits example", 0, |s| s.constrain(&["example"], &[])),
+    ("root: permits b.example", 0, |s| s.constrain(&["b.example"], &[])),
+    ("root: excludes example", 0, |s| s.constrain(&[], &["example"])),
+    ("middle: expired", 1, |s| s.not_after = NOW.plus(-DAY)),
+    ("middle: not yet valid", 1, |s| s.not_before = NOW.plus(DAY)),
+    ("middle: no authority", 1, |s| s.drop(BASIC_CONSTRAINTS)),
+    ("middle: path length 0", 1, |s| s.ca(Some(0))),
+    ("middle: path length 1", 1, |s| s.ca(Some(1))),
+    ("middle: for servers", 1, |s| s.purposes(&[SERVER_AUTH])),
+    ("middle: for clients", 1, |s| s.purposes(&[CLIENT_AUTH])),
+    ("middle: for both", 1, |s| s.purposes(&[CLIENT_AUTH, SERVER_AUTH])),
+    ("middle: permits a.example", 1, |s| s.constrain(&["a.example"], &[])),
+    ("middle: permits and excludes", 1, |s| s.constrain(&["example"], &["b.example"])),
+    ("middle: unknown critical extension", 1, unknown_critical),
+    ("lower: expired", 2, |s| s.not_after = NOW.plus(-DAY)),
+    ("lower: path length 0", 2, |s| s.ca(Some(0))),
+    ("lower: for clients", 2, |s| s.purposes(&[CLIENT_AUTH])),
+    ("lower: excludes b.example", 2, |s| s.constrain(&[], &["b.example"])),
+    ("lower: other issuer", 2, |s| s.issuer = name("Nobody")),
+    ("leaf: for clients", 3, |s| s.purposes(&[CLIENT_AUTH])),
+    ("leaf: for any use", 3, |s| s.drop(EXTENDED_KEY_USAGE)),
+    ("leaf: b.example", 3, |s| s.hosts(&["b.example"])),
+    ("leaf: a.example and b.example", 3, |s| s.hosts(&["a.example", "b.example"])),
+    ("leaf: below a.example", 3, |s| s.hosts(&["x.a.example"])),
+    ("leaf: unknown critical extension", 3, unknown_critical),
+    ("leaf: other issuer", 3, |s| s.issuer = name("Nobody")),
+];
+
+#[test]
+fn every_two_changes_of_a_chain_are_judged_as_webpki_judges_them() {
+    let w = World::new();
+    let (mut wrong, mut trusted) = (Vec::new(), 0);
+    for (index, one) in BENDS.iter().enumerate() {
+        for other in &BENDS[index..] {
+            let bend = |place: usize| {
+                move |spec: &mut Spec| {
+                    for (_, _, change) in [one, other].into_iter().filter(|bend| bend.1 == place) {
+                        change(spec);
+                    }
+                }
+            };
+            let given = Given {
+                leaf: w.deep_leaf(bend(3)),
+                sent: vec![w.middle(bend(1)), w.lower(bend(2))],
+                trusted: vec![w.root(bend(0))],
+            };
+            let (verdict, theirs) = (judge(&given, &()), webpki(&given));
+            trusted += usize::from(verdict.is_trusted());
+            if verdict.is_trusted() != theirs.is_ok() {
+                wrong.push(format!("{} and {}: {verdict}; webpki {theirs:?}", one.0, other.0));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!((50..300).contains(&trusted), "{trusted} of 378 chains are trusted");
 }
 
 #[test]
