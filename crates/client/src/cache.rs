@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use moka::policy::EvictionPolicy;
+use flight::{BoundedMap, Eviction};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -80,7 +80,7 @@ struct Gap {
 }
 
 pub(crate) struct Cache {
-    values: moka::sync::Cache<Name, Arc<Entry>>,
+    values: BoundedMap<Name, Entry>,
     recent: Mutex<Recent>,
     gap: Mutex<Option<Gap>>,
     limits: Limits,
@@ -90,16 +90,15 @@ impl Cache {
     pub(crate) fn new(limits: Limits) -> Self {
         // Every entry weighs so much that neither bound is passed.
         let least = (limits.octets_max / limits.entries_max.max(1)).max(1);
-        let weigh = move |name: &Name, entry: &Arc<Entry>| {
+        let weigh = move |name: &Name, entry: &Entry| {
             let value = entry.answer.as_ref().map_or(0, |credential| credential.octets());
             let octets = (value + name.as_str().len() + ENTRY_OCTETS) as u64;
             u32::try_from(octets.max(least)).unwrap_or(u32::MAX)
         };
-        let values = moka::sync::Cache::builder()
-            .max_capacity(limits.octets_max)
+        let values = BoundedMap::builder(limits.octets_max)
             .weigher(weigh)
             .time_to_live(limits.lifetime)
-            .eviction_policy(EvictionPolicy::lru())
+            .eviction(Eviction::LeastRecent)
             .build();
         Self { values, recent: Mutex::default(), gap: Mutex::new(None), limits }
     }
@@ -108,7 +107,7 @@ impl Cache {
     pub(crate) fn first(&self, names: &[Name]) -> Option<(Answer, Age)> {
         let mut age = Age::Fresh;
         for name in names {
-            let entry = self.values.get(name)?;
+            let entry = self.values.get_shared(name)?;
             age = age.max(self.age(&entry)?);
             entry.used.store(true, Ordering::Relaxed);
             if entry.answer.is_some() {
@@ -143,13 +142,13 @@ impl Cache {
 
     /// Whether it is for this caller to make it anew: for the first who asks until it is done.
     pub(crate) fn begin_renewing(&self, names: &[Name]) -> bool {
-        let entry = names.first().and_then(|name| self.values.get(name));
+        let entry = names.first().and_then(|name| self.values.get_shared(name));
         entry.is_some_and(|entry| !entry.renewing.swap(true, Ordering::Relaxed))
     }
 
     /// It came to nothing: the next who asks may try.
     pub(crate) fn end_renewing(&self, names: &[Name]) {
-        if let Some(entry) = names.first().and_then(|name| self.values.get(name)) {
+        if let Some(entry) = names.first().and_then(|name| self.values.get_shared(name)) {
             entry.renewing.store(false, Ordering::Relaxed);
         }
     }
@@ -185,7 +184,7 @@ impl Cache {
         // Under the lock: a change comes before, and is seen, or after, and takes the entry away or doubts it.
         let recent = self.recent.lock();
         if !recent.changed_since(&name, mark.changes) {
-            self.values.insert(name, Arc::new(entry));
+            self.values.insert(name, entry);
         }
     }
 
@@ -200,7 +199,7 @@ impl Cache {
     /// It may have changed: it is asked for anew, and answered where nobody can be asked.
     pub(crate) fn doubt(&self, name: Name) {
         let mut recent = self.recent.lock();
-        if let Some(entry) = self.values.get(&name) {
+        if let Some(entry) = self.values.get_shared(&name) {
             entry.doubted.store(true, Ordering::Relaxed);
         }
         recent.changed(name);
@@ -208,7 +207,7 @@ impl Cache {
 
     /// It was read because it had changed: nobody has asked for it yet.
     pub(crate) fn unused(&self, name: &Name) {
-        if let Some(entry) = self.values.get(name) {
+        if let Some(entry) = self.values.get_shared(name) {
             entry.used.store(false, Ordering::Relaxed);
         }
     }

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use moka::policy::EvictionPolicy;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::bounded_map::BoundedMap;
+use crate::erased::Eviction;
 use crate::flying::{Ending, Entry, Flying, Joined};
 
 /// A value, and how long it is true. A lifetime of zero shares the value with those who wait for
@@ -79,8 +80,8 @@ struct Counters {
 /// Stands for "for ever" where a lifetime is past what the clock can hold.
 const LIFETIME_MAX: Duration = Duration::from_secs(365 * 86_400);
 
-struct Inner<K, V, E> {
-    values: moka::sync::Cache<K, Arc<Cached<V, E>>>,
+struct CacheState<K, V, E> {
+    values: BoundedMap<K, Cached<V, E>>,
     flying: Flying<K, V, E>,
     counters: Counters,
 }
@@ -88,7 +89,7 @@ struct Inner<K, V, E> {
 /// A bounded cache whose entries expire by their own lifetime and are made once for all who ask.
 ///
 /// Time is tokio's, so tests with paused time own it. Clones share one cache.
-pub struct Cache<K, V, E>(Arc<Inner<K, V, E>>);
+pub struct Cache<K, V, E>(Arc<CacheState<K, V, E>>);
 
 impl<K, V, E> Clone for Cache<K, V, E> {
     fn clone(&self) -> Self {
@@ -114,13 +115,12 @@ where
         weight_max: u64,
         weigh: impl Fn(&K, &Result<V, E>) -> u32 + Send + Sync + 'static,
     ) -> Self {
-        let values = moka::sync::Cache::builder()
-            .max_capacity(weight_max)
-            .weigher(move |key, cached: &Arc<Cached<V, E>>| weigh(key, &cached.outcome))
-            // The default policy may refuse a new entry, which would then be made anew each time.
-            .eviction_policy(EvictionPolicy::lru())
+        let values = BoundedMap::builder(weight_max)
+            .weigher(move |key, cached: &Cached<V, E>| weigh(key, &cached.outcome))
+            // The default may refuse a new entry, which would then be made anew each time.
+            .eviction(Eviction::LeastRecent)
             .build();
-        Self(Arc::new(Inner { values, flying: Flying::new(), counters: Counters::default() }))
+        Self(Arc::new(CacheState { values, flying: Flying::new(), counters: Counters::default() }))
     }
 
     /// What is remembered for `key` and still true. Counts as a hit.
@@ -136,7 +136,7 @@ where
     /// What is remembered for `key`, true or no longer.
     #[must_use]
     pub fn get_stale(&self, key: &K) -> Option<Arc<Cached<V, E>>> {
-        self.0.values.get(key)
+        self.0.values.get_shared(key)
     }
 
     /// The cached value, or what `make` makes: exactly once for all who ask meanwhile.
@@ -159,7 +159,7 @@ where
             if let Some(cached) = self.get(key) {
                 return cached.outcome.clone();
             }
-            match Inner::join_or_begin(&self.0, key, &mut make, Reuse::WhatIsTrue) {
+            match CacheState::join_or_begin(&self.0, key, &mut make, Reuse::WhatIsTrue) {
                 Step::Known(cached) => return cached.outcome.clone(),
                 Step::Begun(work) => return work.await.into_result(),
                 Step::Joined(work) => match work.await {
@@ -187,7 +187,7 @@ where
         F: FnOnce() -> W + Send + 'static,
         W: Future<Output = Result<Fresh<V>, Failed<E>>> + Send + 'static,
     {
-        match Inner::join_or_begin(&self.0, key, &mut Some(make), Reuse::Nothing) {
+        match CacheState::join_or_begin(&self.0, key, &mut Some(make), Reuse::Nothing) {
             Step::Begun(work) => Some(work.await.into_result()),
             Step::Joined(_) | Step::Known(_) => None,
         }
@@ -238,14 +238,14 @@ enum Step<V, E> {
     Begun(Joined<V, E>),
 }
 
-impl<K, V, E> Inner<K, V, E>
+impl<K, V, E> CacheState<K, V, E>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     E: Clone + Send + Sync + 'static,
 {
     fn fresh(&self, key: &K) -> Option<Arc<Cached<V, E>>> {
-        self.values.get(key).filter(|cached| cached.is_fresh(Instant::now()))
+        self.values.get_shared(key).filter(|cached| cached.is_fresh(Instant::now()))
     }
 
     /// Under one lock, so that of all callers one begins. Nothing of the caller runs under it.
@@ -300,7 +300,7 @@ where
 
 /// Takes the work off the table however it ends: done, panicked, or dropped by its last waiter.
 struct Landing<K: Hash + Eq, V, E> {
-    inner: Arc<Inner<K, V, E>>,
+    inner: Arc<CacheState<K, V, E>>,
     key: K,
     id: u64,
 }
@@ -324,7 +324,7 @@ where
             let since = Instant::now();
             let until = since.checked_add(lifetime).unwrap_or_else(|| since + LIFETIME_MAX);
             let cached = Cached { outcome: outcome.clone(), since, until };
-            self.inner.values.insert(self.key.clone(), Arc::new(cached));
+            self.inner.values.insert(self.key.clone(), cached);
         }
         drop(part);
         outcome

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use flight::BoundedMap;
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
@@ -122,7 +123,7 @@ struct Counters {
     resumed: AtomicU64,
 }
 
-struct Inner {
+struct ConnectorState {
     verifying: ClientConfig,
     /// Checks nothing. Never leaves this module, and its sessions are kept apart.
     alive: ClientConfig,
@@ -133,7 +134,7 @@ struct Inner {
 
 /// Makes TLS connections and remembers sessions. Build it once; clones share everything.
 #[derive(Clone)]
-pub struct Connector(Arc<Inner>);
+pub struct Connector(Arc<ConnectorState>);
 
 impl Connector {
     /// Trusts the system's roots.
@@ -163,7 +164,7 @@ impl Connector {
         let verifying = builder()?.with_root_certificates(trusted).with_no_client_auth();
         let unchecked = Arc::new(Unchecked(provider.clone()));
         let alive = builder()?.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth();
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(ConnectorState {
             verifying,
             alive,
             verified_sessions: Sessions::new(),
@@ -271,11 +272,11 @@ async fn await_ticket<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut TlsStream<
 
 /// What is remembered of each peer. The library keys sessions by name alone; behind one name may stand
 /// many addresses, and behind one address several ports, none of which know each other's tickets.
-struct Sessions(moka::sync::Cache<(SocketAddr, Box<str>), Arc<PeerSessions>>);
+struct Sessions(BoundedMap<(SocketAddr, Box<str>), Arc<PeerSessions>>);
 
 impl Sessions {
     fn new() -> Self {
-        Self(moka::sync::Cache::new(SESSIONS_MAX))
+        Self(BoundedMap::new(SESSIONS_MAX))
     }
 
     fn of(&self, address: SocketAddr, name: &str) -> Arc<PeerSessions> {
