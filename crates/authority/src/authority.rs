@@ -17,7 +17,7 @@ use crate::tree::Cas;
 /// The certification authority of a cluster. Cheap to clone; the clones share caches and the issuing queue.
 #[derive(Clone)]
 pub struct Authority {
-    inner: Arc<Inner>,
+    inner: Arc<AuthorityState>,
 }
 
 /// How the authority works; the default suits one machine.
@@ -74,7 +74,7 @@ pub enum OpenError {
     },
 }
 
-struct Inner {
+struct AuthorityState {
     store: Store,
     keystore: KeyStore,
     clock: Clock,
@@ -104,7 +104,7 @@ impl Authority {
         while options.base_url.ends_with('/') {
             options.base_url.pop();
         }
-        let inner = Inner {
+        let inner = AuthorityState {
             issuing: Issuing::start(&store),
             profiles: Profiles::default(),
             cas: Cas::default(),

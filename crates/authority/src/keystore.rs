@@ -146,10 +146,10 @@ pub struct RotatedColumn {
 /// Keys at rest. Cheap to clone; the clones share what is open.
 #[derive(Clone)]
 pub struct KeyStore {
-    inner: Arc<Inner>,
+    inner: Arc<KeyStoreState>,
 }
 
-struct Inner {
+struct KeyStoreState {
     store: Store,
     keyring: Arc<Keyring>,
     clock: Clock,
@@ -171,7 +171,7 @@ impl KeyStore {
     /// Over a database and the master keys.
     #[must_use]
     pub fn new(store: Store, keyring: Keyring, clock: Clock) -> Self {
-        let inner = Inner {
+        let inner = KeyStoreState {
             store,
             keyring: Arc::new(keyring),
             clock,

@@ -136,8 +136,8 @@ pub enum CertificateStatus {
     },
 }
 
-/// What the transaction says of it.
-struct Told {
+/// The result of the transaction that revokes.
+struct RevocationReport {
     matched: Matched,
     changed: u64,
     /// Up to [`TOLD_ONE_BY_ONE_MAX`]; empty beyond.
@@ -376,14 +376,14 @@ fn revoke_and_tell(
     target: Target,
     mark: RevocationMark,
     what: serde_json::Value,
-) -> BoxFuture<'_, Result<Told, StoreError>> {
+) -> BoxFuture<'_, Result<RevocationReport, StoreError>> {
     Box::pin(async move {
         let (matched, changed) = match &target {
             Target::Set(target) => store::revoke(tx, target, &mark).await?,
             Target::Ids(ids) => store::revoke_ids(tx, ids, &mark).await?,
         };
         if changed == 0 {
-            return Ok(Told { matched, changed, rows: Vec::new() });
+            return Ok(RevocationReport { matched, changed, rows: Vec::new() });
         }
         let rows = match changed {
             0..=TOLD_ONE_BY_ONE_MAX => store::revoked_by(tx, mark.action, TOLD_ONE_BY_ONE_MAX as i64).await?,
@@ -408,6 +408,6 @@ fn revoke_and_tell(
         let body = json!({ "action": mark.action, "reason": reason, "count": changed });
         let told = |subject: String| Event { at_us: mark.now_us, kind, subject, body: body.clone() };
         emit(tx, resources.into_iter().map(told).collect()).await?;
-        Ok(Told { matched, changed, rows })
+        Ok(RevocationReport { matched, changed, rows })
     })
 }

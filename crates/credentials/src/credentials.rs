@@ -48,9 +48,9 @@ const ATTEMPTS: usize = 3;
 
 /// Credentials. Cheap to clone.
 #[derive(Clone)]
-pub struct Credentials(Arc<Inner>);
+pub struct Credentials(Arc<CredentialsState>);
 
-struct Inner {
+struct CredentialsState {
     store: Store,
     keystore: KeyStore,
     clock: Clock,
@@ -58,7 +58,7 @@ struct Inner {
     stock: RsaStock,
     versions: Batcher<NewVersion, Result<Put, Arc<StoreError>>>,
     /// On PostgreSQL: a statement in the same process waits for nobody.
-    lookups: Option<Batcher<Asked, Result<Vec<CredentialRow>, Arc<StoreError>>>>,
+    lookups: Option<Batcher<LookupKey, Result<Vec<CredentialRow>, Arc<StoreError>>>>,
     reads: ReadLog,
     live_tokens: LiveTokens,
     /// This process among those that may have the duty of rotating.
@@ -71,7 +71,7 @@ struct Inner {
 }
 
 /// Who asks for which name (lower case).
-type Asked = (CredentialAsker, String);
+type LookupKey = (CredentialAsker, String);
 
 /// A version with what is told of it once it is stored.
 #[derive(Clone)]
@@ -104,7 +104,7 @@ impl Credentials {
                 look_up(reading.clone(), clock.now_us(), all).boxed()
             })
         });
-        Self(Arc::new(Inner {
+        Self(Arc::new(CredentialsState {
             store,
             keystore,
             clock,
@@ -235,7 +235,7 @@ impl Credentials {
 
     /// What is current under a name that somebody asks for. On PostgreSQL those who ask at the same time share a statement:
     /// its round trip costs several times what it does.
-    pub(crate) async fn rows_of(&self, asked: Asked) -> Result<Vec<CredentialRow>, CredentialError> {
+    pub(crate) async fn rows_of(&self, asked: LookupKey) -> Result<Vec<CredentialRow>, CredentialError> {
         let Some(lookups) = &self.0.lookups else {
             let rows = self.store().credentials_current(&[asked], self.now_us()).await?;
             return Ok(rows.into_iter().map(|(_, row)| row).collect());
@@ -279,7 +279,7 @@ impl std::fmt::Debug for Credentials {
 async fn look_up(
     store: Store,
     now_us: i64,
-    all: Vec<Asked>,
+    all: Vec<LookupKey>,
 ) -> Vec<Result<Vec<CredentialRow>, Arc<StoreError>>> {
     match store.credentials_current(&all, now_us).await {
         Ok(rows) => {

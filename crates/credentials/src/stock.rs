@@ -16,10 +16,10 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// Keys of 2,048 bits, made while nobody waits. One thread makes them, so that others find a processor free.
 #[derive(Clone, Default)]
-pub struct RsaStock(Arc<Inner>);
+pub struct RsaStock(Arc<StockState>);
 
 #[derive(Default)]
-struct Inner {
+struct StockState {
     ready: Mutex<Vec<PrivateKey>>,
     taken: Notify,
 }

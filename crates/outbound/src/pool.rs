@@ -93,9 +93,9 @@ pub struct PoolOptions {
 
 /// A pool for one server. Clones share it.
 #[derive(Clone)]
-pub struct Pool(Arc<Inner>);
+pub struct Pool(Arc<PoolState>);
 
-struct Inner {
+struct PoolState {
     name: Arc<str>,
     places: Adaptive,
     whole: Adaptive,
@@ -132,7 +132,7 @@ impl Pool {
     /// A pool called `name` within the budget `whole`.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, options: PoolOptions, whole: Adaptive) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(PoolState {
             name: name.into(),
             places: Adaptive::new(options.concurrency),
             whole,

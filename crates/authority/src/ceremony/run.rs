@@ -95,7 +95,7 @@ pub async fn create_root(
         return Err(CeremonyError::WeakPassphrase);
     }
     let began = now(clock);
-    let wanted = Wanted::read_all(common.intermediates, requests)?;
+    let wanted = CheckedRequest::read_all(common.intermediates, requests)?;
     let key = PrivateKey::generate(plan.root.key_type)?;
     let body = Body::of(&plan.root, &read, key.spki(), plan.root.path_length);
     let root = certify(body, &key, None, Dates::of(&plan.root, began)).await?.certificate;
@@ -126,7 +126,7 @@ pub async fn sign(
     common.check().map_err(CeremonyError::Plan)?;
     let began = now(clock);
     let (root, key) = open_root(root_folder, passphrase, began)?;
-    let wanted = Wanted::read_all(common.intermediates, requests)?;
+    let wanted = CheckedRequest::read_all(common.intermediates, requests)?;
     let session = Session { kind: Kind::Sign, key: &key, root: &root, clock, tool, began };
     let made = session.make(&common, &wanted).await?;
     let parameters = serde_json::to_value(plan).map_err(|error| CeremonyError::Plan(error.to_string()))?;
@@ -194,14 +194,14 @@ fn open_root(
 }
 
 /// A request of the plan, read and checked.
-struct Wanted {
+struct CheckedRequest {
     new: NewCa,
     request: CertificateRequest,
     subject_of_request: bool,
     file: String,
 }
 
-impl Wanted {
+impl CheckedRequest {
     fn read_all(planned: &[PlannedIntermediate], requests: &Path) -> Result<Vec<Self>, CeremonyError> {
         let wanted: Vec<Self> =
             planned.iter().map(|one| Self::read(one, requests)).collect::<Result<_, _>>()?;
@@ -248,16 +248,22 @@ struct Session<'a> {
 }
 
 /// What a root has signed, not yet written.
-struct Made {
+struct SignedOutput {
     signed: Vec<SignedFacts>,
     files: Vec<(String, Vec<u8>)>,
 }
 
 impl Session<'_> {
-    async fn make(&self, common: &Common<'_>, wanted: &[Wanted]) -> Result<Made, CeremonyError> {
+    async fn make(
+        &self,
+        common: &Common<'_>,
+        wanted: &[CheckedRequest],
+    ) -> Result<SignedOutput, CeremonyError> {
         let root = pem::encode("CERTIFICATE", &self.root.der).into_bytes();
-        let mut made =
-            Made { signed: Vec::with_capacity(wanted.len()), files: vec![(ROOT_FILE.to_owned(), root)] };
+        let mut made = SignedOutput {
+            signed: Vec::with_capacity(wanted.len()),
+            files: vec![(ROOT_FILE.to_owned(), root)],
+        };
         for one in wanted {
             self.sign_request(one, common.published, &mut made).await?;
         }
@@ -271,7 +277,7 @@ impl Session<'_> {
         &self,
         common: &Common<'_>,
         parameters: serde_json::Value,
-        made: Made,
+        made: SignedOutput,
         mut out: Folder,
         folder: &Path,
     ) -> Result<Transcript, CeremonyError> {
@@ -308,9 +314,9 @@ impl Session<'_> {
 
     async fn sign_request(
         &self,
-        wanted: &Wanted,
+        wanted: &CheckedRequest,
         published: &Published,
-        made: &mut Made,
+        made: &mut SignedOutput,
     ) -> Result<(), CeremonyError> {
         let one = |url: &Option<String>| url.iter().cloned().collect();
         let points = Points {

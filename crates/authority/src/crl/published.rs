@@ -20,7 +20,7 @@ pub(super) type Key = (Uuid, i64);
 pub(crate) struct PublishedCrls {
     pub(super) kept: Cache<Key, Option<Arc<CrlDocument>>, CrlError>,
     pub(super) bell: Notify,
-    pub(super) standing: SharedStanding,
+    pub(super) standing: SharedProgress,
 }
 
 impl Default for PublishedCrls {
@@ -32,7 +32,7 @@ impl Default for PublishedCrls {
         Self {
             kept: Cache::with_weight(KEPT_OCTETS_MAX, weigh),
             bell: Notify::new(),
-            standing: SharedStanding::default(),
+            standing: SharedProgress::default(),
         }
     }
 }
@@ -50,7 +50,7 @@ impl PublishedCrls {
 
 /// Where the work stands in this process.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct Progress {
     /// CRLs known to have a row.
     pub(super) begun: HashSet<(Uuid, i64)>,
     /// The sum of all counts of changes, as last read: as long as it stays, nobody has revoked anything.
@@ -59,4 +59,4 @@ pub(super) struct Standing {
 }
 
 /// Shared by the clones of an authority.
-type SharedStanding = Mutex<Standing>;
+type SharedProgress = Mutex<Progress>;

@@ -16,7 +16,7 @@ use x509::{Certificate, GeneralName, UnixTime};
 pub use consent::{DecideError, Decision};
 pub(crate) use error::EnrolmentError;
 pub use password::{EnrolmentPassword, FixedPasswords, PasswordError};
-pub(crate) use request::{Asked, Enrolment, key};
+pub(crate) use request::{Enrolment, RequestedCertificate, key};
 
 use crate::Authority;
 use crate::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
@@ -77,7 +77,7 @@ async fn consented(
         profile: Arc::clone(profile),
         requester: waiting.requester,
         key: key(&[b"consent", waiting.id.as_bytes()]),
-        asked: Asked { request: waiting.request, spki },
+        asked: RequestedCertificate { request: waiting.request, spki },
     };
     let mut request = issue_request(&enrolment);
     request.idempotency_key = Some(enrolment.key);
@@ -142,13 +142,13 @@ fn issue_request(enrolment: &Enrolment) -> IssueRequest {
 
 /// A certificate of this authority that someone holds the key of.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldCertificate {
     pub(crate) certificate: Certificate,
     pub(crate) record: IssuedRecord,
 }
 
 /// The certificate, if it was issued here, holds now and is not revoked.
-pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<Held, EnrolmentError> {
+pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<HeldCertificate, EnrolmentError> {
     let refused = |reason: &str| EnrolmentError::Refused(reason.to_owned());
     let certificate = Certificate::parse(der).map_err(|error| EnrolmentError::Refused(error.to_string()))?;
     let record = authority.issued(&IssuedRef::Fingerprint(certificate.fingerprint)).await?;
@@ -160,7 +160,7 @@ pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<Held, Enro
     if now < certificate.not_before || certificate.not_after < now {
         return Err(refused("the certificate to renew does not hold now: enrol anew"));
     }
-    Ok(Held { certificate, record })
+    Ok(HeldCertificate { certificate, record })
 }
 
 /// Whether the certificate is known here as revoked; one that is not known here is not.
@@ -180,7 +180,7 @@ fn is_revoked(record: &IssuedRecord) -> bool {
 /// Why `request` is no renewal of `held` under `profile` (RFC 7030 section 4.2.2): subject and names are to stay. An
 /// empty subject stands for the same.
 pub(crate) fn renewal_refusal(
-    held: &Held,
+    held: &HeldCertificate,
     request: &CertificateRequest,
     profile: &Profile,
 ) -> Option<String> {

@@ -18,12 +18,12 @@ pub(crate) struct Enrolment {
     pub(crate) requester: String,
     /// What makes a repeat of this the same enrolment: see [`key`].
     pub(crate) key: String,
-    pub(crate) asked: Asked,
+    pub(crate) asked: RequestedCertificate,
 }
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestedCertificate {
     pub(crate) request: CertificateRequest,
     /// The key to certify instead of the request's: one made here.
     pub(crate) spki: Option<Vec<u8>>,

@@ -10,7 +10,7 @@ use x509::csr::CertificateRequest;
 use super::body::{self, CERTS_ONLY};
 use super::{Est, Refusal, refuse};
 use crate::Peer;
-use crate::enrolment::{self, Asked, Enrolled, Enrolment, EnrolmentError};
+use crate::enrolment::{self, Enrolled, Enrolment, EnrolmentError, RequestedCertificate};
 use crate::issue::{Issued, Source};
 use crate::profile::Profile;
 
@@ -31,7 +31,8 @@ impl Est {
         caller.check_names(&request)?;
         let requester = caller.name();
         let key = enrolment::key(&[b"enroll", profile.name.as_bytes(), requester.as_bytes(), request.tbs()]);
-        let issued = self.issue(profile, requester, key, Asked { request, spki: None }).await?;
+        let issued =
+            self.issue(profile, requester, key, RequestedCertificate { request, spki: None }).await?;
         Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
     }
 
@@ -57,7 +58,8 @@ impl Est {
         let before = held.certificate.fingerprint;
         let key = enrolment::key(&[b"reenroll", profile.name.as_bytes(), before.as_bytes(), request.tbs()]);
         let requester = format!("certificate:{before}");
-        let issued = self.issue(profile, requester, key, Asked { request, spki: None }).await?;
+        let issued =
+            self.issue(profile, requester, key, RequestedCertificate { request, spki: None }).await?;
         Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
     }
 
@@ -88,7 +90,7 @@ impl Est {
             Ok(made) => made,
             Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         };
-        let asked = Asked { request, spki: Some(made.spki().to_vec()) };
+        let asked = RequestedCertificate { request, spki: Some(made.spki().to_vec()) };
         let issued = self.issue(profile, requester, key, asked).await?;
         Ok(body::key_and_certificate(&made.to_pkcs8_der(), &certs_only(&issued)))
     }
@@ -98,7 +100,7 @@ impl Est {
         profile: &Arc<Profile>,
         requester: String,
         key: String,
-        asked: Asked,
+        asked: RequestedCertificate,
     ) -> Result<Issued, Refusal> {
         let enrolment =
             Enrolment { source: Source::Est, profile: Arc::clone(profile), requester, key, asked };

@@ -56,10 +56,10 @@ impl Default for EstOptions {
 /// The EST server. Cheap to clone.
 #[derive(Clone)]
 pub struct Est {
-    inner: Arc<Inner>,
+    inner: Arc<EstState>,
 }
 
-struct Inner {
+struct EstState {
     authority: Authority,
     passwords: Option<Arc<dyn EnrolmentPassword>>,
     options: EstOptions,
@@ -105,7 +105,7 @@ impl Est {
         passwords: Option<Arc<dyn EnrolmentPassword>>,
         options: EstOptions,
     ) -> Self {
-        Self { inner: Arc::new(Inner { authority, passwords, options }) }
+        Self { inner: Arc::new(EstState { authority, passwords, options }) }
     }
 
     /// Answers a request under [`PREFIX`]. It must have come over TLS; a client certificate in `peer` must have been

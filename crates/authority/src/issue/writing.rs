@@ -30,17 +30,17 @@ const ATTEMPTS: usize = 3;
 
 /// What is known of a request before it is signed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct IssuingState {
     pub(super) blocked: bool,
     pub(super) used: Option<UsedKey>,
 }
 
 /// A public key and an idempotency key to look for, hashed.
-type Look = ([u8; 32], Option<[u8; 32]>);
+type IssuingLookup = ([u8; 32], Option<[u8; 32]>);
 
 /// The way of certificates into the database.
 pub(crate) struct Issuing {
-    looks: Batcher<Look, Result<Seen, Arc<StoreError>>>,
+    looks: Batcher<IssuingLookup, Result<IssuingState, Arc<StoreError>>>,
     rows: Batcher<NewIssued, Result<Insertion, Arc<StoreError>>>,
     /// By the CA's certificate.
     limits: RwLock<HashMap<Fingerprint, Arc<[NameConstraints]>>>,
@@ -78,7 +78,11 @@ impl Issuing {
         limits
     }
 
-    pub(super) async fn look(&self, spki: [u8; 32], key: Option<[u8; 32]>) -> Result<Seen, IssueError> {
+    pub(super) async fn look(
+        &self,
+        spki: [u8; 32],
+        key: Option<[u8; 32]>,
+    ) -> Result<IssuingState, IssueError> {
         let answer = self.looks.submit((spki, key)).await.map_err(|_| IssueError::Abandoned)?;
         answer.map_err(IssueError::Store)
     }
@@ -89,7 +93,7 @@ impl Issuing {
     }
 }
 
-async fn look(store: Store, looks: Vec<Look>) -> Vec<Result<Seen, Arc<StoreError>>> {
+async fn look(store: Store, looks: Vec<IssuingLookup>) -> Vec<Result<IssuingState, Arc<StoreError>>> {
     let spkis: Vec<[u8; 32]> = looks.iter().map(|(spki, _)| *spki).collect();
     let keys: Vec<[u8; 32]> = looks.iter().filter_map(|(_, key)| *key).collect();
     match store.issuing_look(&spkis, &keys).await {
@@ -97,7 +101,7 @@ async fn look(store: Store, looks: Vec<Look>) -> Vec<Result<Seen, Arc<StoreError
             .iter()
             .map(|(spki, key)| {
                 let used = key.and_then(|key| used.get(&key).copied());
-                Ok(Seen { blocked: blocked.contains(spki), used })
+                Ok(IssuingState { blocked: blocked.contains(spki), used })
             })
             .collect(),
         Err(error) => everybody(error, looks.len()),

@@ -52,10 +52,10 @@ pub struct ScepOptions {
 /// The SCEP server. Cheap to clone.
 #[derive(Clone)]
 pub struct Scep {
-    inner: Arc<Inner>,
+    inner: Arc<ScepState>,
 }
 
-struct Inner {
+struct ScepState {
     authority: Authority,
     passwords: Option<Arc<dyn EnrolmentPassword>>,
     options: ScepOptions,
@@ -85,7 +85,7 @@ impl Scep {
         options: ScepOptions,
     ) -> Self {
         let recipients = Cache::with_entries(RECIPIENTS_MAX);
-        Self { inner: Arc::new(Inner { authority, passwords, options, recipients }) }
+        Self { inner: Arc::new(ScepState { authority, passwords, options, recipients }) }
     }
 
     /// Answers a request under [`PREFIX`], over HTTP or HTTPS.

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::message::{self, FailInfo, Failure, Incoming, MessageType, Outgoing, Reply};
 use super::recipient::Recipient;
 use super::{Refusal, Scep, cipher, refuse};
-use crate::enrolment::{self, Asked, Enrolled, Enrolment, EnrolmentError, Held};
+use crate::enrolment::{self, Enrolled, Enrolment, EnrolmentError, HeldCertificate, RequestedCertificate};
 use crate::issue::{IssuedRef, Source};
 use crate::profile::Profile;
 use crate::tree::Ca;
@@ -167,7 +167,7 @@ impl Scep {
         }
         let key = enrolment::key(&parts);
         let profile = Arc::clone(profile);
-        let asked = Asked { request, spki: None };
+        let asked = RequestedCertificate { request, spki: None };
         let enrolment = Enrolment { source: Source::Scep, profile, requester, key, asked };
         Ok(outcome(enrolment::enrol(&self.inner.authority, enrolment).await?))
     }
@@ -199,7 +199,7 @@ impl Scep {
         profile: &Profile,
         opened: &Opened,
         request: &CertificateRequest,
-    ) -> Result<Held, Trouble> {
+    ) -> Result<HeldCertificate, Trouble> {
         let held = enrolment::held(&self.inner.authority, &opened.incoming.signer.der).await?;
         match enrolment::renewal_refusal(&held, request, profile) {
             Some(reason) => fail(FailInfo::Request, reason),

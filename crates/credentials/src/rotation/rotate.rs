@@ -34,7 +34,7 @@ const DEPTH_MAX: usize = 16;
 const REASON_MAX: usize = 500;
 
 /// How one name went.
-enum Went {
+enum RotationOutcome {
     /// It has a new value.
     Rotated,
     /// Somebody else was faster, and it is planned anew; or nothing is to be changed any more, and it stays due.
@@ -72,13 +72,14 @@ impl Credentials {
                 due.into_iter().partition(|one| one.current == Some(one.version));
             let again: Vec<String> = stale.into_iter().map(|one| one.name_key).collect();
             let went = self.rotate_page(due, silent).await?;
-            report.rotated += went.iter().filter(|went| matches!(went, Went::Rotated)).count() as u64;
+            report.rotated +=
+                went.iter().filter(|went| matches!(went, RotationOutcome::Rotated)).count() as u64;
             let (mut steps, mut failed) = (Vec::new(), Vec::new());
             for one in went {
                 match one {
-                    Went::Step(step) => steps.push(step),
-                    Went::Failed(failure) => failed.push(failure),
-                    Went::Rotated | Went::Overtaken => {}
+                    RotationOutcome::Step(step) => steps.push(step),
+                    RotationOutcome::Failed(failure) => failed.push(failure),
+                    RotationOutcome::Rotated | RotationOutcome::Overtaken => {}
                 }
             }
             report.steps += steps.len() as u64;
@@ -117,7 +118,7 @@ impl Credentials {
         &self,
         due: Vec<DueRotation>,
         silent: &Silent,
-    ) -> Result<Vec<Went>, CredentialError> {
+    ) -> Result<Vec<RotationOutcome>, CredentialError> {
         if due.is_empty() {
             return Ok(Vec::new());
         }
@@ -158,7 +159,7 @@ impl Credentials {
         due: &DueRotation,
         versions: Result<Vec<Version>, CredentialError>,
         hooks: &Hooks,
-    ) -> Went {
+    ) -> RotationOutcome {
         let outcome = match versions {
             _ if self.is_read_only() => Err(RotateError::ReadOnly),
             Ok(versions) => self.rotate_versions(due, versions, hooks).await,
@@ -169,7 +170,7 @@ impl Credentials {
             Err(
                 RotateError::ReadOnly
                 | RotateError::Other(CredentialError::Changed | CredentialError::NotFound),
-            ) => Went::Overtaken,
+            ) => RotationOutcome::Overtaken,
             Err(error) => {
                 if let RotateError::Other(error) = &error
                     && let Some(details) = error.details()
@@ -177,7 +178,7 @@ impl Credentials {
                     tracing::error!(name = due.name_key, details, "a credential could not be rotated");
                 }
                 let wait = if error.heals() { backoff_us(due.failures) } else { AGAIN_MAX_US };
-                Went::Failed(RotationFailure {
+                RotationOutcome::Failed(RotationFailure {
                     name_key: due.name_key.clone(),
                     version: due.version,
                     error: error.to_string().chars().take(REASON_MAX).collect(),
@@ -192,29 +193,34 @@ impl Credentials {
         due: &DueRotation,
         versions: Vec<Version>,
         hooks: &Hooks,
-    ) -> Result<Went, RotateError> {
+    ) -> Result<RotationOutcome, RotateError> {
         let newest = versions.iter().max_by_key(|version| version.number).cloned();
         let Some(newest) = newest else {
             // It has ended, or its versions were deleted: whoever takes one back finds it planned.
             let due_at_us = self.now_us().saturating_add(AGAIN_MAX_US);
             let (name_key, version) = (due.name_key.clone(), due.version);
-            return Ok(Went::Step(RotationStep { name_key, version, step: due.step, due_at_us }));
+            return Ok(RotationOutcome::Step(RotationStep { name_key, version, step: due.step, due_at_us }));
         };
         let authority = newest.facts.is_some_and(|facts| facts.certificate_authority);
         if !authority && due.step != step::NONE {
             // It was one when its change began: it is planned as what it is now.
             let (name_key, version, due_at_us) = (due.name_key.clone(), due.version, self.now_us());
-            return Ok(Went::Step(RotationStep { name_key, version, step: step::NONE, due_at_us }));
+            return Ok(RotationOutcome::Step(RotationStep {
+                name_key,
+                version,
+                step: step::NONE,
+                due_at_us,
+            }));
         }
         if due.step == step::NONE && newest.parameters.is_none() {
             return Err(RotateError::ByHand);
         }
         if authority {
-            return self.authority_goes_on(due, versions, newest, hooks).await.map(Went::Step);
+            return self.authority_goes_on(due, versions, newest, hooks).await.map(RotationOutcome::Step);
         }
         let changes = Changes { expected: Some(due.version), ..Changes::default() };
         self.rotated(newest, &changes, due.hook.as_ref(), hooks).await?;
-        Ok(Went::Rotated)
+        Ok(RotationOutcome::Rotated)
     }
 
     /// Makes a value anew, which its hook has to agree to.

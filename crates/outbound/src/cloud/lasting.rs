@@ -40,20 +40,20 @@ type Clock = Box<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// What ends, and where more of it is.
 pub(super) struct Lasting<T> {
-    inner: Arc<Inner<T>>,
+    inner: Arc<LastingState<T>>,
     /// Fetches. Ends with this.
     fetching: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-struct Inner<T> {
+struct LastingState<T> {
     source: Source<T>,
     now: Clock,
     /// Never held over a wait.
-    kept: Mutex<Kept<T>>,
+    kept: Mutex<Leases<T>>,
     flight: Cache<(), T, ApiError>,
 }
 
-struct Kept<T> {
+struct Leases<T> {
     lease: Option<Lease<T>>,
     /// Refused by the service before its end.
     refused: Option<T>,
@@ -69,9 +69,9 @@ struct Lease<T> {
     renew_at: SystemTime,
 }
 
-/// How a lease stands.
+/// The age of a lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Standing {
+enum LeaseAge {
     Good,
     /// Good, and to be renewed.
     Due,
@@ -85,13 +85,13 @@ impl<T> Lease<T> {
         Self { value, number, end, renew_at }
     }
 
-    fn standing(&self, now: SystemTime) -> Standing {
+    fn age(&self, now: SystemTime) -> LeaseAge {
         if now + SPARE >= self.end {
-            Standing::Over
+            LeaseAge::Over
         } else if now >= self.renew_at {
-            Standing::Due
+            LeaseAge::Due
         } else {
-            Standing::Good
+            LeaseAge::Good
         }
     }
 }
@@ -102,8 +102,8 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
     }
 
     fn with_clock(source: Source<T>, now: Clock) -> Self {
-        let kept = Mutex::new(Kept { lease: None, refused: None, ended: 0 });
-        let inner = Inner { source, now, kept, flight: Cache::with_entries(1) };
+        let kept = Mutex::new(Leases { lease: None, refused: None, ended: 0 });
+        let inner = LastingState { source, now, kept, flight: Cache::with_entries(1) };
         Self { inner: Arc::new(inner), fetching: Mutex::default() }
     }
 
@@ -117,7 +117,7 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
     pub(super) async fn current(&self) -> Result<T, ApiError> {
         let before = self.inner.kept.lock().ended;
         match self.inner.good() {
-            Some((value, Standing::Good)) => return Ok(value),
+            Some((value, LeaseAge::Good)) => return Ok(value),
             Some((value, _)) => {
                 self.fetch_aside(before);
                 return Ok(value);
@@ -140,7 +140,7 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
             // Whoever began this may have fetched it meanwhile.
             let ended = inner.kept.lock().ended;
             let is_needed = match inner.good() {
-                Some((_, standing)) => standing == Standing::Due,
+                Some((_, standing)) => standing == LeaseAge::Due,
                 None => ended == before,
             };
             if is_needed {
@@ -162,12 +162,12 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> Inner<T> {
-    fn good(&self) -> Option<(T, Standing)> {
+impl<T: Clone + Send + Sync + 'static> LastingState<T> {
+    fn good(&self) -> Option<(T, LeaseAge)> {
         let kept = self.kept.lock();
         let lease = kept.lease.as_ref()?;
-        let standing = lease.standing((self.now)());
-        (standing != Standing::Over).then(|| (lease.value.clone(), standing))
+        let standing = lease.age((self.now)());
+        (standing != LeaseAge::Over).then(|| (lease.value.clone(), standing))
     }
 
     /// What whoever began beside this has fetched meanwhile, however short it lasts, or anew.
@@ -385,15 +385,15 @@ mod tests {
     fn short_lives_are_renewed_in_their_last_quarter() {
         let lease = Lease::new((), 1, at(1_100), at(1_000));
         for (now, standing) in [
-            (1_000, Standing::Good),
-            (1_074, Standing::Good),
-            (1_075, Standing::Due),
-            (1_089, Standing::Due),
-            (1_090, Standing::Over),
-            (2_000, Standing::Over),
+            (1_000, LeaseAge::Good),
+            (1_074, LeaseAge::Good),
+            (1_075, LeaseAge::Due),
+            (1_089, LeaseAge::Due),
+            (1_090, LeaseAge::Over),
+            (2_000, LeaseAge::Over),
         ] {
-            assert_eq!(lease.standing(at(now)), standing, "{now}");
+            assert_eq!(lease.age(at(now)), standing, "{now}");
         }
-        assert_eq!(Lease::new((), 1, at(1), at(1_000)).standing(at(1_000)), Standing::Over);
+        assert_eq!(Lease::new((), 1, at(1), at(1_000)).age(at(1_000)), LeaseAge::Over);
     }
 }

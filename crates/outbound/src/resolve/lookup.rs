@@ -29,23 +29,23 @@ pub(crate) struct Question {
 
 /// Addresses of one family.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct FamilyAddresses {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) aliases: Vec<WireName>,
     pub(crate) since: Instant,
     pub(crate) lifetime: Duration,
 }
 
-pub(crate) struct Found {
-    pub(crate) answer: Arc<Answer>,
+pub(crate) struct FamilyLookup {
+    pub(crate) answer: Arc<FamilyAddresses>,
     pub(crate) from_cache: bool,
 }
 
-pub(crate) type Remembered = Cached<Arc<Answer>, ResolveError>;
-type Made = Result<Fresh<Arc<Answer>>, Failed<ResolveError>>;
+pub(crate) type Remembered = Cached<Arc<FamilyAddresses>, ResolveError>;
+type LookupOutcome = Result<Fresh<Arc<FamilyAddresses>>, Failed<ResolveError>>;
 
 pub(crate) struct Lookups {
-    cache: Cache<Question, Arc<Answer>, ResolveError>,
+    cache: Cache<Question, Arc<FamilyAddresses>, ResolveError>,
     asking: Arc<Asking>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -88,7 +88,7 @@ impl Lookups {
         &self,
         question: &Question,
         limit: Duration,
-    ) -> Result<Arc<Answer>, ResolveError> {
+    ) -> Result<Arc<FamilyAddresses>, ResolveError> {
         let (asking, asked) = (self.asking.clone(), question.clone());
         self.cache.fetch(question, move || async move { asking.look_up(asked, limit).await }).await
     }
@@ -102,13 +102,13 @@ impl Lookups {
 }
 
 impl Asking {
-    async fn look_up(&self, question: Question, limit: Duration) -> Made {
+    async fn look_up(&self, question: Question, limit: Duration) -> LookupOutcome {
         let mut trail = Trail::new(question.name);
         match self.follow(&mut trail, question.kind, limit).await {
             Ok(End::Addresses(addresses)) => {
                 let lifetime = trail.lifetime;
                 let aliases = trail.names.split_off(1);
-                let answer = Answer { addresses, aliases, since: Instant::now(), lifetime };
+                let answer = FamilyAddresses { addresses, aliases, since: Instant::now(), lifetime };
                 Ok(Fresh { value: Arc::new(answer), lifetime })
             }
             Ok(End::Nothing(error)) => Err(Failed { error, lifetime: trail.lifetime }),

@@ -32,7 +32,7 @@ pub use options::Options;
 
 use crate::Deadline;
 use kind::Kind;
-use lookup::{Answer, Found, Lookups, Question};
+use lookup::{FamilyAddresses, FamilyLookup, Lookups, Question};
 use name::WireName;
 
 /// Upstreams taken: each question goes to all of them.
@@ -105,9 +105,9 @@ pub struct Resolution {
 ///
 /// Must be used within one tokio runtime, where its readers live.
 #[derive(Clone)]
-pub struct Resolver(Arc<Inner>);
+pub struct Resolver(Arc<ResolverState>);
 
-struct Inner {
+struct ResolverState {
     lookups: Arc<Lookups>,
     hosts: HashMap<WireName, Vec<IpAddr>>,
     search: Vec<WireName>,
@@ -157,7 +157,7 @@ impl Resolver {
         search: Vec<WireName>,
     ) -> Self {
         upstreams.truncate(UPSTREAMS_MAX);
-        Self(Arc::new(Inner {
+        Self(Arc::new(ResolverState {
             lookups: Arc::new(Lookups::new(upstreams, options)),
             hosts,
             search,
@@ -235,12 +235,12 @@ impl Resolver {
         question: Question,
         limit: Duration,
         deadline: Deadline,
-    ) -> Result<Found, ResolveError> {
+    ) -> Result<FamilyLookup, ResolveError> {
         if let Some(cached) = self.0.lookups.remembered(&question) {
             if cached.outcome.is_ok() {
                 self.prefetch_if_ending(question, &cached);
             }
-            return cached.outcome.clone().map(|answer| Found { answer, from_cache: true });
+            return cached.outcome.clone().map(|answer| FamilyLookup { answer, from_cache: true });
         }
         let asking = async {
             loop {
@@ -253,7 +253,7 @@ impl Resolver {
             }
         };
         let answer = deadline.bound(asking).await.map_err(|_| ResolveError::TimedOut)??;
-        Ok(Found { answer, from_cache: false })
+        Ok(FamilyLookup { answer, from_cache: false })
     }
 
     /// Asks again for what is about to end and is still wanted, once, in the background.
@@ -296,8 +296,8 @@ fn told(mut addresses: Vec<IpAddr>, families: Families) -> Result<Resolution, Re
 
 /// Waits for both families, for the second not much longer than for the first.
 async fn both(
-    six: impl Future<Output = Result<Found, ResolveError>>,
-    four: impl Future<Output = Result<Found, ResolveError>>,
+    six: impl Future<Output = Result<FamilyLookup, ResolveError>>,
+    four: impl Future<Output = Result<FamilyLookup, ResolveError>>,
 ) -> Result<Resolution, ResolveError> {
     let (mut six, mut four) = (std::pin::pin!(six), std::pin::pin!(four));
     let (six, four) = tokio::select! {
@@ -316,8 +316,8 @@ async fn both(
 
 async fn second(
     first_is_good: bool,
-    other: impl Future<Output = Result<Found, ResolveError>>,
-) -> Result<Found, ResolveError> {
+    other: impl Future<Output = Result<FamilyLookup, ResolveError>>,
+) -> Result<FamilyLookup, ResolveError> {
     if !first_is_good {
         return other.await;
     }
@@ -325,7 +325,7 @@ async fn second(
     tokio::time::timeout(limit, other).await.unwrap_or(Err(ResolveError::TimedOut))
 }
 
-fn joined(six: Found, four: Found) -> Resolution {
+fn joined(six: FamilyLookup, four: FamilyLookup) -> Resolution {
     let mut resolution = resolution(six);
     resolution.addresses.extend_from_slice(&four.answer.addresses);
     resolution.valid_until = resolution.valid_until.min(valid_until(&four.answer));
@@ -333,7 +333,7 @@ fn joined(six: Found, four: Found) -> Resolution {
     resolution
 }
 
-fn resolution(found: Found) -> Resolution {
+fn resolution(found: FamilyLookup) -> Resolution {
     Resolution {
         valid_until: valid_until(&found.answer),
         addresses: found.answer.addresses.clone(),
@@ -343,7 +343,7 @@ fn resolution(found: Found) -> Resolution {
     }
 }
 
-fn valid_until(answer: &Answer) -> std::time::Instant {
+fn valid_until(answer: &FamilyAddresses) -> std::time::Instant {
     let life = if answer.lifetime.is_zero() { TRANSACTION } else { answer.lifetime };
     (answer.since + life).into_std()
 }

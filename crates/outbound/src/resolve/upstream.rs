@@ -80,19 +80,19 @@ struct Line {
 /// Under a lock held for one table operation; shared by those who ask and the one who reads.
 #[derive(Default)]
 struct Pending {
-    asked: HashMap<u16, Asked>,
+    asked: HashMap<u16, PendingQuery>,
     ids: Vec<u8>,
     registered: u64,
 }
 
-/// The answer's octets, or why none will come.
-type Said = Result<Vec<u8>, ResolveError>;
+/// The bytes of the answer, or the reason why there is none.
+type QueryOutcome = Result<Vec<u8>, ResolveError>;
 
-struct Asked {
+struct PendingQuery {
     /// Which registration this is: an id is free for another the moment its answer has come.
     serial: u64,
     question: Box<[u8]>,
-    answer: oneshot::Sender<Said>,
+    answer: oneshot::Sender<QueryOutcome>,
 }
 
 /// Takes the question off the table when its asker goes away.
@@ -231,7 +231,7 @@ impl Socket {
 }
 
 impl Line {
-    fn register(&self, query: &Query) -> Result<(Ticket<'_>, oneshot::Receiver<Said>), ResolveError> {
+    fn register(&self, query: &Query) -> Result<(Ticket<'_>, oneshot::Receiver<QueryOutcome>), ResolveError> {
         let (answer, receiver) = oneshot::channel();
         let mut pending = self.pending.lock();
         if pending.asked.len() >= PENDING_MAX {
@@ -242,7 +242,7 @@ impl Line {
         loop {
             let id = pending.random_id()?;
             if let Entry::Vacant(free) = pending.asked.entry(id) {
-                free.insert(Asked { serial, question: query.question().into(), answer });
+                free.insert(PendingQuery { serial, question: query.question().into(), answer });
                 return Ok((Ticket { line: self, id, serial }, receiver));
             }
         }

@@ -75,9 +75,9 @@ struct OutcomeLabel {
 
 /// Where spans are put. Cheap to clone; the clones share the queue.
 #[derive(Clone)]
-pub struct Spans(Arc<Inner>);
+pub struct Spans(Arc<QueueState>);
 
-struct Inner {
+struct QueueState {
     queue: mpsc::Sender<Vec<Span>>,
     /// Of 2^64.
     share: u64,
@@ -131,7 +131,7 @@ pub fn queue(share: f64) -> (Spans, Waiting) {
     let counted = Counted::new();
     // Saturating: 1 is all of them.
     let share = (share.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
-    let inner = Inner { queue: sender, share, random: RandomState::new(), counted: counted.clone() };
+    let inner = QueueState { queue: sender, share, random: RandomState::new(), counted: counted.clone() };
     (Spans(Arc::new(inner)), Waiting { queue: receiver, counted })
 }
 
