@@ -28,7 +28,7 @@ pub use ed25519::{Ed25519Job, Ed25519Key, Ed25519Nonces};
 pub use kernel::Kernel;
 pub use key::{Job, Key, OCTETS, Parts};
 pub use lanes::LANES;
-pub use p256::{Made, P256Job, P256Key};
+pub use p256::{P256Job, P256Key, SignatureOutcome};
 
 impl Kernel {
     /// `input` to the private exponent, modulo the modulus, of each job; in their order, [`LANES`] at a time. `None` where the
@@ -52,7 +52,7 @@ impl Kernel {
 
     /// Has the tables made that [`Self::p256_signatures`] reads, which takes a millisecond, once: 208 KB for as long as the process lives.
     /// False where they are not what they must be, by a checksum of all of them: a fault of the machine, after which every signature
-    /// is [`Made::Faulty`].
+    /// is [`SignatureOutcome::Faulty`].
     #[must_use]
     pub fn prepare_p256(self) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -75,7 +75,7 @@ impl Kernel {
     /// strikes a nonce before it comes here, is not looked for; nonces with fresh randomness keep even those from being
     /// compared with a sound signature of the same nonce.
     #[must_use]
-    pub fn p256_signatures(self, jobs: &[P256Job<'_>]) -> Vec<Made> {
+    pub fn p256_signatures(self, jobs: &[P256Job<'_>]) -> Vec<SignatureOutcome> {
         let mut results = Vec::with_capacity(jobs.len());
         for eight in jobs.chunks(LANES) {
             #[cfg(target_arch = "x86_64")]
@@ -85,7 +85,7 @@ impl Kernel {
                 results.extend(avx512::p256::signatures(self, &lanes).into_iter().take(eight.len()));
             }
             #[cfg(not(target_arch = "x86_64"))]
-            results.extend(eight.iter().map(|_| Made::Faulty));
+            results.extend(eight.iter().map(|_| SignatureOutcome::Faulty));
         }
         results
     }

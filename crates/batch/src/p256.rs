@@ -17,9 +17,9 @@ const R: usize = LIMBS * number::BITS;
 /// Octets of stack that are wiped after signatures: more than twice what they take.
 pub(crate) const STACK: usize = 40 * 1024;
 
-/// What became of a signature.
+/// The outcome of one signature.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Made {
+pub enum SignatureOutcome {
     /// r and s, big-endian, 32 octets each.
     Signature([u8; 64]),
     /// Not to be made with this nonce: it is out of range, or r or s would be zero.

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use flight::{Failed, Fresh};
 use x509::crl::Reason;
 use x509::ocsp::{
-    self, Answer, CertificateId, ErrorStatus, Request, Status, basic_response, error_response, tbs_response,
+    self, CertificateId, ErrorStatus, Request, ResponseEntry, Status, basic_response, error_response,
+    tbs_response,
 };
 use x509::{SerialNumber, UnixTime};
 
@@ -107,7 +108,7 @@ impl Authority {
         // The answer must not outlive the right to give it.
         let next_update = now.plus(life).min(responder.not_after);
         let this_update = now.plus(-SKEW_SECONDS).max(responder.not_before);
-        let mut answers: Vec<Answer> = Vec::with_capacity(request.certificates.len());
+        let mut answers: Vec<ResponseEntry> = Vec::with_capacity(request.certificates.len());
         for id in &request.certificates {
             let status = self.status_of(issuers, id).await?;
             answers.push((id.clone(), status, this_update, Some(next_update)));

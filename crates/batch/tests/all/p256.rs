@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use aws_lc_rs::encoding::{AsBigEndian, EcPrivateKeyBin};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self as lc, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey};
-use batch::{Kernel, LANES, Made, P256Job, P256Key};
+use batch::{Kernel, LANES, P256Job, P256Key, SignatureOutcome};
 use num_bigint::BigUint;
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ pub(crate) fn octets(number: &BigUint) -> [u8; 32] {
 /// A private key, what goes in, and a nonce.
 type Case = (BigUint, BigUint, BigUint);
 
-fn made(kernel: Kernel, cases: &[Case]) -> Vec<Made> {
+fn made(kernel: Kernel, cases: &[Case]) -> Vec<SignatureOutcome> {
     let keys: Vec<_> = cases.iter().map(|case| P256Key::new(&octets(&case.0)).unwrap()).collect();
     let inputs: Vec<_> = cases.iter().map(|case| (octets(&case.1), octets(&case.2))).collect();
     let jobs: Vec<P256Job<'_>> =
@@ -74,12 +74,12 @@ fn made(kernel: Kernel, cases: &[Case]) -> Vec<Made> {
     kernel.p256_signatures(&jobs)
 }
 
-fn numbers(made: Made) -> Option<(BigUint, BigUint)> {
+fn numbers(made: SignatureOutcome) -> Option<(BigUint, BigUint)> {
     match made {
-        Made::Signature(octets) => {
+        SignatureOutcome::Signature(octets) => {
             Some((BigUint::from_bytes_be(&octets[..32]), BigUint::from_bytes_be(&octets[32..])))
         }
-        Made::Refused | Made::Faulty => None,
+        SignatureOutcome::Refused | SignatureOutcome::Faulty => None,
     }
 }
 
@@ -184,7 +184,7 @@ fn the_library_verifies_what_is_made() {
         ));
     }
     for (pair, made) in pairs.iter().zip(made(kernel, &cases)) {
-        let Made::Signature(signature) = made else { panic!("{made:?}") };
+        let SignatureOutcome::Signature(signature) = made else { panic!("{made:?}") };
         let public = UnparsedPublicKey::new(&lc::ECDSA_P256_SHA256_FIXED, pair.public_key().as_ref());
         assert!(public.verify(b"signed", &signature).is_ok());
         assert!(public.verify(b"another", &signature).is_err());
@@ -211,7 +211,11 @@ fn a_nonce_that_does_not_do_is_refused_in_its_lane_alone() {
             let cases: Vec<Case> =
                 (0..LANES).map(|at| if at == lane { refused.clone() } else { sound.clone() }).collect();
             for (at, made) in made(kernel, &cases).into_iter().enumerate() {
-                assert_eq!(made == Made::Refused, at == lane, "{refused:?}, lane {lane}: {made:?}");
+                assert_eq!(
+                    made == SignatureOutcome::Refused,
+                    at == lane,
+                    "{refused:?}, lane {lane}: {made:?}"
+                );
                 assert_eq!(numbers(made).is_some(), at != lane);
             }
         }

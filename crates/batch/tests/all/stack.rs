@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use batch::{Ed25519Job, Ed25519Key, Job, Made, P256Job, P256Key};
+use batch::{Ed25519Job, Ed25519Key, Job, P256Job, P256Key, SignatureOutcome};
 use num_bigint::BigUint;
 
 use crate::lanes::{KEYS, Numbers, kernel, octets};
@@ -150,7 +150,7 @@ fn signatures_on_p256_leave_no_secret_on_the_stack() {
         let key = P256Key::new(&given.0).unwrap();
         let after_reading = below();
         let job = P256Job { key: &key, digest: &[7; 32], nonce: &given.1 };
-        assert!(matches!(kernel.p256_signatures(&[job])[0], Made::Signature(_)));
+        assert!(matches!(kernel.p256_signatures(&[job])[0], SignatureOutcome::Signature(_)));
         [after_reading, below()]
     });
     for memory in memory.join().unwrap() {

@@ -7,7 +7,7 @@ use crate::{SignatureAlgorithm, UnixTime, oid};
 
 /// What is said of one certificate: which, its status, as of when (thisUpdate), and until when newer
 /// news is due (nextUpdate).
-pub type Answer = (CertificateId, Status, UnixTime, Option<UnixTime>);
+pub type ResponseEntry = (CertificateId, Status, UnixTime, Option<UnixTime>);
 
 /// The tbsResponseData: what the responder signs; then see [`basic_response`]. The responder is named by
 /// the SHA-1 of its key ([`crate::build::key_sha1`]).
@@ -15,7 +15,7 @@ pub type Answer = (CertificateId, Status, UnixTime, Option<UnixTime>);
 pub fn tbs_response(
     responder_key_hash: &[u8; 20],
     produced_at: UnixTime,
-    responses: &[Answer],
+    responses: &[ResponseEntry],
     nonce: Option<&[u8]>,
 ) -> Vec<u8> {
     der::write(|w| {
@@ -32,7 +32,7 @@ pub fn tbs_response(
     })
 }
 
-fn write_answer(w: &mut Writer, (id, status, this_update, next_update): &Answer) {
+fn write_answer(w: &mut Writer, (id, status, this_update, next_update): &ResponseEntry) {
     w.sequence(|w| {
         id.write(w);
         match status {

@@ -9,7 +9,7 @@ mod response;
 mod status;
 
 pub use basic::{BasicResponse, ResponderError, ResponseError, SingleAnswer};
-pub use build::{Answer, basic_response, error_response, tbs_response};
+pub use build::{ResponseEntry, basic_response, error_response, tbs_response};
 pub use checked::{NoAnswer, checked};
 pub use request::{CertificateId, OcspHash, Request};
 pub use response::{Outcome, RESPONSE_MAX, Responder, Response, parse_response};

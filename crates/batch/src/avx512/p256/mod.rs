@@ -20,7 +20,7 @@ use super::lanes::{gather, lanes};
 use super::registers;
 use super::short::{LIMBS, Short, broadcast, carried, is_zero, same, sum};
 use crate::p256::{Job, STACK};
-use crate::{Kernel, LANES, Made, number};
+use crate::{Kernel, LANES, SignatureOutcome, number};
 use curve::Curve;
 use order::ORDER;
 
@@ -33,9 +33,9 @@ pub(crate) fn prepare(_there: Kernel) -> bool {
 
 /// As [`Kernel::p256_signatures`]; each lane a job.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn signatures(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
+pub(crate) fn signatures(there: Kernel, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
-    let made = unsafe { Curve::get().map_or([Made::Faulty; LANES], |curve| sign(curve, jobs)) };
+    let made = unsafe { Curve::get().map_or([SignatureOutcome::Faulty; LANES], |curve| sign(curve, jobs)) };
     zeroize_stack::<STACK>();
     registers::clear(there);
     made
@@ -44,14 +44,14 @@ pub(crate) fn signatures(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Made; LANES
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [Made; LANES] {
+fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
     sign_by(curve, jobs, |_| ())
 }
 
 /// The same with a fault in k·R, for a test of what finds it.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma")]
-fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -> [Made; LANES] {
+fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -> [SignatureOutcome; LANES] {
     let nonces = numbers(&jobs.map(|job| job.nonce));
     let digests = numbers(&jobs.map(|job| job.digest));
     let usable = in_range(&nonces);
@@ -80,14 +80,14 @@ fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -
     let [r, s] = [r, s].map(|number| number.map(|limb| lanes(limb)));
     std::array::from_fn(|lane| {
         if usable >> lane & 1 == 0 {
-            return Made::Refused;
+            return SignatureOutcome::Refused;
         } else if sound >> lane & 1 == 0 {
-            return Made::Faulty;
+            return SignatureOutcome::Faulty;
         }
         let mut signature = [0; 64];
         signature[..32].copy_from_slice(&number::octets::<LIMBS, 32>(&r.map(|limb| limb[lane])));
         signature[32..].copy_from_slice(&number::octets::<LIMBS, 32>(&s.map(|limb| limb[lane])));
-        Made::Signature(signature)
+        SignatureOutcome::Signature(signature)
     })
 }
 

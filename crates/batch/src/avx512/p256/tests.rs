@@ -173,13 +173,13 @@ fn what_a_faulty_table_makes_does_not_leave() {
     let nonces: [[u8; 32]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 32]);
     let jobs = nonces.each_ref().map(|nonce| Job { key: &key, digest: &[7; 32], nonce });
     let sound = sign(&curve, &jobs);
-    assert!(sound.iter().all(|made| matches!(made, Made::Signature(_))));
+    assert!(sound.iter().all(|made| matches!(made, SignatureOutcome::Signature(_))));
     for place in 0..curve.windows.len() {
         curve.windows[place].shift();
-        assert_eq!(sign(&curve, &jobs), [Made::Faulty; LANES], "{place}");
+        assert_eq!(sign(&curve, &jobs), [SignatureOutcome::Faulty; LANES], "{place}");
         (0..7).for_each(|_| curve.windows[place].shift());
         curve.windows[place].flip();
-        assert_eq!(sign(&curve, &jobs), [Made::Faulty; LANES], "{place}");
+        assert_eq!(sign(&curve, &jobs), [SignatureOutcome::Faulty; LANES], "{place}");
         curve.windows[place].flip();
         assert_eq!(sign(&curve, &jobs), sound);
     }
@@ -210,8 +210,8 @@ fn what_a_spoilt_nonce_makes_does_not_leave() {
         fault[limb][6] = 1 << 33;
         let fault = fault.map(|limb| super::super::lanes::across(limb));
         let made = sign_by(curve, &jobs, |nonces_r| *nonces_r = sum(nonces_r, &fault));
-        let wanted: [Made; LANES] =
-            std::array::from_fn(|lane| if lane == 6 { Made::Faulty } else { sound[lane] });
+        let wanted: [SignatureOutcome; LANES] =
+            std::array::from_fn(|lane| if lane == 6 { SignatureOutcome::Faulty } else { sound[lane] });
         assert_eq!(made, wanted, "{limb}");
     }
 }
@@ -333,8 +333,8 @@ fn a_key_that_lost_a_bit_gives_nothing_and_spoils_no_other() {
             };
             let jobs: Vec<Job<'_>> = (0..LANES).map(job).collect();
             for (at, made) in kernel.p256_signatures(&jobs).into_iter().enumerate() {
-                assert_eq!(made == Made::Faulty, at == lane, "lane {lane}");
-                assert!(made != Made::Refused);
+                assert_eq!(made == SignatureOutcome::Faulty, at == lane, "lane {lane}");
+                assert!(made != SignatureOutcome::Refused);
             }
         }
     }
