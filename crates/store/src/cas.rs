@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::Row;
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::Row;
 
 /// Authorities one database holds: all of them are kept in memory.
 pub const CAS_MAX: usize = 10_000;

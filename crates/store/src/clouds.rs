@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::error::StoreError;
-use crate::options::StoreOptions;
-use crate::postgres::Postgres;
-use crate::store::{Backend, Cost, Store};
-use crate::url::{Place, StoreUrl};
-use crate::value::{Row, Value};
+use crate::engine::database::{Backend, Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::options::StoreOptions;
+use crate::engine::postgres::Postgres;
+use crate::engine::url::{Place, StoreUrl};
+use crate::engine::value::{Row, Value};
 
 /// Certificates read in one statement: shorter lists repeat their last one, so that one text serves all lengths.
 const DERS_AT_ONCE: usize = 64;
@@ -123,7 +123,7 @@ impl Store {
     pub async fn connections(&self) -> Result<Connections, StoreError> {
         let ours = match &self.backend {
             Backend::Sqlite(_) => {
-                return Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None });
+                return Ok(Connections { ours: crate::engine::sqlite::CONNECTIONS_MAX, servers: None });
             }
             Backend::Postgres(postgres) => postgres.connections(),
         };
@@ -137,7 +137,9 @@ impl Store {
     /// Those of the database.
     pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
         match &url.0 {
-            Place::Sqlite(_) => Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None }),
+            Place::Sqlite(_) => {
+                Ok(Connections { ours: crate::engine::sqlite::CONNECTIONS_MAX, servers: None })
+            }
             Place::Postgres(address) => {
                 let (readers, writers) = options.readers_and_writers();
                 let row = Postgres::ask(address, url.to_string(), CONNECTIONS_MAX).await?;

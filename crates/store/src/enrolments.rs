@@ -2,12 +2,12 @@
 
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::scans::{key_or, page};
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::Tx;
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Tx;
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::{key_or, page};
 
 /// What was decided of an enrolment.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -5,10 +5,10 @@
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::Row;
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::Row;
 
 /// The node of rows that are of all nodes.
 pub const FOLDED: Uuid = Uuid::nil();

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use futures_util::FutureExt;
 
-use crate::error::StoreError;
-use crate::model::EndpointKey;
-use crate::record::stored_key;
-use crate::store::Store;
-use crate::tx::{Bulk, Column, Tx};
+use crate::engine::database::Store;
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::inventory::model::EndpointKey;
+use crate::inventory::recording::tally::stored_key;
 
 /// Places of one certificate whose tags are read, the first by protocol and host: one certificate in a thousand namespaces
 /// of a cluster is told of by some of them.

@@ -2,12 +2,12 @@
 
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::scans::{key_or, page, with_limit};
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::{key_or, page, with_limit};
 
 /// A private key at rest.
 #[derive(Clone, Eq, PartialEq)]
@@ -261,7 +261,7 @@ macro_rules! sealed_column {
                 $column,
                 ", 1, 9)"
             ),
-            replace: $crate::tx::Bulk {
+            replace: $crate::engine::tx::Bulk {
                 sqlite: concat!(
                     "-- sealed_replace ",
                     $table,

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::model::NewCertificate;
-use crate::record::{reversed, sha256, storable};
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::inventory::model::NewCertificate;
+use crate::inventory::recording::tally::{reversed, sha256, storable};
 
 const KNOWN: Bulk = Bulk {
     sqlite: "-- known_among

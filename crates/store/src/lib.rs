@@ -11,18 +11,13 @@ pub mod acme;
 pub mod agents;
 pub mod alerts;
 pub mod approvals;
-mod audit;
-mod batcher;
 mod cas;
-mod certificates;
-mod changes;
-mod clock;
+mod catalogue;
 mod clouds;
 pub mod credentials;
 pub mod ct;
-mod cursor;
+mod engine;
 mod enrolments;
-mod error;
 pub mod history;
 mod inventory;
 mod issued;
@@ -31,58 +26,60 @@ pub mod jobs;
 pub mod kept_tags;
 mod keys;
 mod known;
-mod leases;
 pub mod managed;
 mod master_keys;
-mod migrate;
-mod model;
-mod options;
-mod outbox;
 pub mod ownership;
 pub mod people;
 pub mod places;
 pub mod policies;
-mod postgres;
 mod profiles;
 pub mod proxy_leaves;
-mod record;
 mod revocations;
-mod scans;
-mod sql;
-mod sqlite;
-mod statements;
-mod store;
-#[doc(hidden)]
-#[cfg(unix)]
-pub mod testing;
 pub mod told;
-mod tx;
-mod url;
-mod value;
 pub mod watch_parts;
 pub mod watches;
-mod writer;
 
 pub use access::{
     AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity, NewSession, Role,
     RoleChange, Session, delete_identity, delete_role, delete_session, delete_sessions_of, insert_identity,
     insert_session, put_role, rekey_identity, update_identity,
 };
-pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit, audit_if};
-pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use cas::{
     CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca,
     delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, renew_ca,
 };
-pub use certificates::NamedCertificate;
-pub use clock::Clock;
 pub use clouds::Connections;
-pub use cursor::{Cursor, Page};
+pub use engine::audit::{
+    AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit, audit_if,
+};
+pub use engine::batcher::{Abandoned, Batcher, BatcherOptions};
+pub use engine::clock::Clock;
+pub use engine::cursor::{Cursor, Page};
+pub use engine::database::{PAGE_ROWS_MAX, PoolUse, Store};
+pub use engine::error::{Cause, StoreError};
+#[doc(hidden)]
+pub use engine::options::Fault;
+pub use engine::options::{
+    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, REPLICA_ALONE_DEFAULT, StoreOptions,
+};
+pub use engine::outbox::{Event, OutboxPlace, OutboxRow, emit, outbox_advance};
+#[doc(hidden)]
+#[cfg(unix)]
+pub use engine::testing;
+pub use engine::tx::Tx;
+pub use engine::url::StoreUrl;
 pub use enrolments::{
     EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment, RecipientRow, decide_enrolment,
     insert_enrolment, put_recipient,
 };
-pub use error::{Cause, StoreError};
+pub use inventory::certificates::NamedCertificate;
+pub use inventory::model::{
+    CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,
+    InventoryRow, IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation,
+    ObservationRow, Recorded, ScanRow, ScanState, Summary,
+};
+pub use inventory::recording::tally::HOST_BYTES_MAX;
+pub use inventory::writer::{OnFlush, Sender, Status, Totals, Writer, WriterError, WriterOptions};
 pub use issued::{
     Insertion, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, UsedKey, insert_issued,
 };
@@ -95,24 +92,8 @@ pub use keys::{
 };
 pub use known::insert_known_certificates;
 pub use master_keys::{MASTER_KEY_ID, MasterKeyRow, forget_other_master_keys, insert_master_key};
-pub use model::{
-    CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,
-    InventoryRow, IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation,
-    ObservationRow, Recorded, ScanRow, ScanState, Summary,
-};
-#[doc(hidden)]
-pub use options::Fault;
-pub use options::{
-    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, REPLICA_ALONE_DEFAULT, StoreOptions,
-};
-pub use outbox::{Event, OutboxPlace, OutboxRow, emit, outbox_advance};
 pub use profiles::{ProfileRow, delete_profile, put_profile};
-pub use record::HOST_BYTES_MAX;
 pub use revocations::{
     BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
     RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids, revoked_by,
 };
-pub use store::{PAGE_ROWS_MAX, PoolUse, Store};
-pub use tx::Tx;
-pub use url::StoreUrl;
-pub use writer::{OnFlush, Sender, Status, Totals, Writer, WriterError, WriterOptions};

@@ -1,10 +1,10 @@
 //! The canaries of the master keys, and what is sealed under which.
 
-use crate::error::StoreError;
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Tx;
+use crate::engine::value::{Row, Value};
 use crate::keys::SealedColumn;
-use crate::store::{Cost, Store};
-use crate::tx::Tx;
-use crate::value::{Row, Value};
 
 /// Octets of a master key's id.
 pub const MASTER_KEY_ID: usize = 8;

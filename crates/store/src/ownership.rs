@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::model::EndpointKey;
-use crate::record::stored_key;
-use crate::scans::{key_or, page};
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::model::EndpointKey;
+use crate::inventory::recording::tally::stored_key;
+use crate::inventory::scans::{key_or, page};
 
 /// Rules there may be: all of them are held in memory by whoever asks whose something is, some hundred octets each.
 pub const OWNERSHIP_RULES_MAX: usize = 1_000;

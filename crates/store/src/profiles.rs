@@ -1,10 +1,10 @@
 //! Profiles: what may be issued, kept as JSON that this crate does not look into.
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::Tx;
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Tx;
+use crate::engine::value::{Row, Value};
 
 /// A profile as stored.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,12 +5,12 @@
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
+use crate::catalogue::Sends;
+use crate::engine::database::{Backend, Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Bulk;
+use crate::engine::value::{Row, Value};
 use crate::keys::{SealedColumn, sealed_column};
-use crate::sql::Sends;
-use crate::store::{Backend, Cost, Store};
-use crate::tx::Bulk;
-use crate::value::{Row, Value};
 
 /// Rows deleted by one statement: some milliseconds of work.
 pub const TIDIED_MAX: u64 = 1_000;

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::inventory::address;
-use crate::model::EndpointKey;
-use crate::scans::endpoint_key;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::Row;
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::Row;
+use crate::inventory::endpoints::address;
+use crate::inventory::model::EndpointKey;
+use crate::inventory::scans::endpoint_key;
 
 /// What people were told of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -241,7 +241,7 @@ impl Store {
 fn seen(mut row: Row) -> Result<SeenEndpoint, StoreError> {
     let number = row.int()?;
     let endpoint = endpoint_key(&mut row)?;
-    let new = row.int()? == crate::model::ChangeKind::New.code();
+    let new = row.int()? == crate::inventory::model::ChangeKind::New.code();
     let (at_us, address) = (row.int()?, address(row.maybe_text()?)?);
     let findings = row.text()?;
     let leaf = SeenLeaf {

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::record::storable;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::recording::tally::storable;
 
 /// Parts of one run: each is a row that every claim may meet.
 pub const PARTS_MAX: u64 = 64;

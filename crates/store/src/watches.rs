@@ -6,13 +6,13 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::record::storable;
-use crate::scans::{key_or, page};
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::recording::tally::storable;
+use crate::inventory::scans::{key_or, page};
 use crate::watch_parts::delete_parts;
 
 /// Watches there may be: each is a row that the claim of due ones may meet, and an estate has some dozens.

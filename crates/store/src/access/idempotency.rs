@@ -2,9 +2,9 @@
 
 use futures_util::FutureExt;
 
-use crate::error::StoreError;
-use crate::store::Store;
-use crate::value::{Row, Value};
+use crate::engine::database::Store;
+use crate::engine::error::StoreError;
+use crate::engine::value::{Row, Value};
 
 /// An answer kept.
 #[derive(Clone, Debug, Eq, PartialEq)]

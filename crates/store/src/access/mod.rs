@@ -13,7 +13,7 @@ pub use identity::{
 pub use role::{Role, RoleChange, delete_role, put_role};
 pub use session::{NewSession, Session, delete_session, delete_sessions_of, insert_session};
 
-use crate::tx::Bulk;
+use crate::engine::tx::Bulk;
 
 /// Statements of both databases, the modules' one after the other.
 pub(crate) const ALL: &[&str] = &{

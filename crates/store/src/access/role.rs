@@ -1,10 +1,10 @@
 //! Roles of one's own.
 
 use super::identity::{AccessChange, changed};
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::Tx;
-use crate::value::{Row, Value};
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Tx;
+use crate::engine::value::{Row, Value};
 
 /// Roles read at most: they are made by hand, and all of them are held in memory.
 const ROLES_MAX: i64 = 1_000;

@@ -4,10 +4,10 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::identity::{Identity, identity_columns, identity_row};
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
 
 /// Sessions of one person listed at most; older ones stay unseen until these are gone.
 const SESSIONS_LISTED_MAX: i64 = 100;

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 use super::{external_keys, from_lines, lines, place, placed};
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::scans::page;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Tx};
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::page;
 
 /// Where an account stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -273,7 +273,9 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn acme_keys_taken(&self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
-        let rows = self.among(&KEYS_TAKEN, thumbprints.iter().map(|one| crate::record::hex(one))).await?;
+        let rows = self
+            .among(&KEYS_TAKEN, thumbprints.iter().map(|one| crate::inventory::recording::tally::hex(one)))
+            .await?;
         rows.into_iter().map(|mut row| row.hash()).collect()
     }
 

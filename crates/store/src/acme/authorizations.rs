@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
 
 /// Where an authorization stands, as stored; that it has expired is for the reader to tell.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -3,13 +3,13 @@
 use uuid::Uuid;
 
 use super::{from_lines, lines, place, placed};
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Tx;
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::page;
 use crate::keys::{SealedColumn, sealed_column};
-use crate::scans::page;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::Tx;
-use crate::value::{Row, Value};
 
 /// An external key.
 #[derive(Clone, Debug, Eq, PartialEq)]

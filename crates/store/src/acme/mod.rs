@@ -11,12 +11,12 @@ mod overrides;
 
 use uuid::Uuid;
 
-use crate::cursor::Cursor;
-use crate::error::StoreError;
-use crate::scans::key_or;
-use crate::sql::Sends;
-use crate::tx::Bulk;
-use crate::value::Value;
+use crate::catalogue::Sends;
+use crate::engine::cursor::Cursor;
+use crate::engine::error::StoreError;
+use crate::engine::tx::Bulk;
+use crate::engine::value::Value;
+use crate::inventory::scans::key_or;
 
 pub use accounts::{
     AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, change_acme_account_key,

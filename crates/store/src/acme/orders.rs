@@ -7,12 +7,12 @@ use uuid::Uuid;
 
 use super::authorizations::{AcmeAuthorization, ids};
 use super::{from_lines, lines, place, placed};
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::scans::page;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::page;
 
 /// Where an order stands, as stored. That it is ready, has failed with an authorization, or has expired is for the
 /// reader to tell.

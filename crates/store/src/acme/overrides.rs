@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::Tx;
-use crate::value::{Row, Value};
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Tx;
+use crate::engine::value::{Row, Value};
 
 /// Overrides read; an operator has a handful.
 const OVERRIDES_MAX: i64 = 10_000;

@@ -5,13 +5,13 @@ mod statements;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::{key_or, page, with_limit};
 use crate::keys::{SealedColumn, sealed_column};
-use crate::scans::{key_or, page, with_limit};
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Column, Tx};
-use crate::value::{Row, Value};
 
 use statements::{
     ACKNOWLEDGE, ALERT, ALERT_ROW, ALERTS, CHANNEL, CHANNEL_DELETE, CHANNEL_HEALTH, CHANNEL_INSERT,

@@ -1,7 +1,7 @@
 //! What is sent to the database about alerts.
 
 use super::SEALED_CHANNELS;
-use crate::tx::Bulk;
+use crate::engine::tx::Bulk;
 
 macro_rules! channels {
     ($name:literal, $rest:literal) => {

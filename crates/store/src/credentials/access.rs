@@ -4,13 +4,13 @@ use uuid::Uuid;
 
 use super::permissions::paths_above;
 use super::{CredentialOperation, list, texts_postgres, texts_sqlite};
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::scans::{key_or, page, with_limit};
-use crate::sql::Sends;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::Bulk;
-use crate::value::{Row, Value};
+use crate::catalogue::Sends;
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Bulk;
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::{key_or, page, with_limit};
 
 /// What lets somebody do something.
 #[derive(Clone, Debug, Eq, PartialEq)]

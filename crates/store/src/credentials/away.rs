@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use super::write::SETTLE;
 use super::{CredentialAsker, CredentialOperation, may};
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::Row;
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::Row;
 
 /// Credentials or versions destroyed by one transaction.
 const DESTROYED_MAX: i64 = 500;

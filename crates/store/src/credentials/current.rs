@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::{CredentialAsker, CredentialRow, columns, count, may, readable, row_of};
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::Bulk;
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Bulk;
 
 /// Octets of sealed values that one question is answered with, at most.
 pub const SEALED_OCTETS_MAX: i64 = 64 << 20;

@@ -2,12 +2,12 @@
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
+use crate::catalogue::Sends;
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::Row;
 use crate::keys::{SealedColumn, sealed_column};
-use crate::sql::Sends;
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::Row;
 
 /// Hooks there may be: they are made by hand, and read whole.
 pub const HOOKS_MAX: i64 = 1_000;

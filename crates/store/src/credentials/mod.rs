@@ -15,14 +15,14 @@ mod write;
 
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
+use crate::catalogue::Sends;
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Bulk;
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::key_or;
 use crate::keys::{SealedColumn, sealed_column};
-use crate::scans::key_or;
-use crate::sql::Sends;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::Bulk;
-use crate::value::{Row, Value};
 
 pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
 pub use away::{

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 use super::{CredentialAsker, CredentialOperation, may};
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::scans::{key_or, page, with_limit};
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Tx};
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::{key_or, page, with_limit};
 
 /// What a permission grants.
 #[derive(Clone, Debug, Eq, PartialEq)]

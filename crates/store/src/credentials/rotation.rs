@@ -6,13 +6,13 @@
 use uuid::Uuid;
 
 use super::{CredentialAsker, list, may, texts_postgres, texts_sqlite};
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::scans::{key_or, page, with_limit};
-use crate::sql::Sends;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::catalogue::Sends;
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::{key_or, page, with_limit};
 
 /// Policies there may be: the most specific one is looked for among all of them, for each name that is planned.
 pub const ROTATION_POLICIES_MAX: i64 = 1_000;

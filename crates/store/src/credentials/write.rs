@@ -9,9 +9,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{CredentialAsker, CredentialOperation, may};
-use crate::error::StoreError;
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
 
 /// A version to be stored.
 #[derive(Clone)]

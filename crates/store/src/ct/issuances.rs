@@ -5,13 +5,13 @@ use std::ops::RangeInclusive;
 
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::record::{reversed, storable};
-use crate::scans::{key_or, page};
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::recording::tally::{reversed, storable};
+use crate::inventory::scans::{key_or, page};
 
 /// Issuances judged in one go: each may bring some dozens of known certificates of 2 kB into memory.
 pub const CT_JUDGED_MAX: usize = 256;

@@ -5,14 +5,14 @@ mod issuances;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::record::storable;
-use crate::scans::{key_or, page};
-use crate::sql::Sends;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::catalogue::Sends;
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::recording::tally::storable;
+use crate::inventory::scans::{key_or, page};
 
 /// Watched domains: matching holds a million, but each has a row for every service and its place among the due ones.
 pub const CT_DOMAINS_MAX: i64 = 100_000;

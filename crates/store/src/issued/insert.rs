@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
 use super::{Insertion, NewIssued, Once, UsedKey};
-use crate::error::StoreError;
-use crate::record::{reversed, sha256, storable};
-use crate::tx::{Bulk, Column, Tx};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::inventory::recording::tally::{reversed, sha256, storable};
 
 const BLOCKED: Bulk = Bulk {
     sqlite: "-- blocked_among

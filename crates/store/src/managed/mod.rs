@@ -17,11 +17,11 @@ pub use versions::{
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::record::reversed;
-use crate::store::Store;
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::Row;
+use crate::engine::database::Store;
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::Row;
+use crate::inventory::recording::tally::reversed;
 
 /// `not_after_us` of a certificate that was never issued, so that it sorts last.
 pub const NEVER_ISSUED_US: i64 = i64::MAX;

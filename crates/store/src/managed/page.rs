@@ -1,14 +1,14 @@
 //! Pages of certificates under management, each walking one index.
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::Tx;
+use crate::engine::value::Value;
+use crate::inventory::recording::tally::reversed;
+use crate::inventory::scans::page;
+use crate::inventory::statements::contains;
 use crate::managed::{ManagedRow, ManagedView, managed_columns, managed_row, run_columns, run_join, view};
-use crate::record::reversed;
-use crate::scans::page;
-use crate::sql::read::contains;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::Tx;
-use crate::value::Value;
 use uuid::Uuid;
 
 /// Which certificates to list. Conditions that are `None` or empty allow everything.

@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::store::{Cost, Store, limit_of};
-use crate::value::Row;
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::value::Row;
 
 /// A key, and the certificate it is of.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
 
 /// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
 const SLOTS: i64 = 16;

@@ -2,13 +2,13 @@
 
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::model::EndpointKey;
-use crate::scans::{endpoint_key, key_or, page};
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::model::EndpointKey;
+use crate::inventory::scans::{endpoint_key, key_or, page};
 
 /// A version to add.
 #[derive(Clone, Debug)]

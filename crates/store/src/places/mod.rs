@@ -30,12 +30,12 @@ pub use wraps::{NewWrap, PlacedNode, WrapKey, node_kems, put_wraps, withdraw_wra
 
 use uuid::Uuid;
 
-use crate::cursor::{Cursor, Page};
-use crate::error::StoreError;
-use crate::scans::{key_or, page};
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Tx};
-use crate::value::{Row, Value};
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Tx};
+use crate::engine::value::{Row, Value};
+use crate::inventory::scans::{key_or, page};
 
 /// A site.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
 
 /// Nodes that come or go by one transaction: some 50 ms of updates. The rest follows with the next.
 const FLIPS_MAX: i64 = 1_000;

@@ -3,9 +3,9 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::store::{Cost, Store, limit_of};
-use crate::value::Row;
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::value::Row;
 
 /// A policy, as nodes read it.
 #[derive(Clone, Debug, Eq, PartialEq)]

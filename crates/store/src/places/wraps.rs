@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
-use crate::store::{Cost, Store, limit_of};
-use crate::tx::{Bulk, Column, Tx};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
 
 /// Whose wrap, of what.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -196,7 +196,7 @@ impl Store {
     pub async fn placed_nodes(&self, after: Uuid, limit: usize) -> Result<Vec<PlacedNode>, StoreError> {
         let (limit, _) = limit_of(limit);
         let rows = self.rows(Cost::Walk, PLACED, vec![after.into(), (limit as i64).into()]).await?;
-        let read = |mut row: crate::value::Row| {
+        let read = |mut row: crate::engine::value::Row| {
             Ok(PlacedNode {
                 id: row.uuid()?,
                 name: row.text()?,
@@ -222,7 +222,7 @@ impl Store {
         let parameters =
             vec![policy.into(), i64::from(generation).into(), node.into(), (limit as i64).into()];
         let rows = self.rows(Cost::Walk, LIVE, parameters).await?;
-        let read = |mut row: crate::value::Row| {
+        let read = |mut row: crate::engine::value::Row| {
             Ok(WrapKey { policy: row.uuid()?, generation: row.number()?, node: row.uuid()? })
         };
         rows.into_iter().map(read).collect()

@@ -3,10 +3,10 @@
 use uuid::Uuid;
 
 use super::RevocationRow;
-use crate::error::StoreError;
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
 
 /// Where a CRL stands. Shard 0 is the full one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -6,11 +6,11 @@ pub use crls::{BuiltCrl, CrlRow, CrlState, OcspResponderRow, crl_store, crls_beg
 
 use uuid::Uuid;
 
-use crate::error::StoreError;
+use crate::engine::database::{Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
 use crate::issued::{self, IssuedFilter};
-use crate::store::{Cost, Store};
-use crate::tx::{Bulk, Column, Tx};
-use crate::value::{Row, Value};
 
 /// RFC 5280 section 5.3.1, as far as the statements decide by it.
 const KEY_COMPROMISE: i64 = 1;

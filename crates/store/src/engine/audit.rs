@@ -1,0 +1,367 @@
+//! The audit log: append-only, hash-chained per shard, written in the transaction it tells of.
+//!
+//! A writer takes whichever chain is free, so writers do not queue for one row. The hash of an event covers the hash
+//! before it, so an event altered, removed or put in between breaks its chain; the heads cover the end.
+
+use aws_lc_rs::digest::{Context, SHA256};
+use serde_json::Value as Json;
+
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::outbox::{self, Event};
+use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::value::{Row, Value};
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub struct AuditEvent {
+    /// When, µs.
+    pub at_us: i64,
+    /// Who: `user:alice`, `token:ci`, `acme:ACCOUNT`, `agent:ID`, `system:renewal`.
+    pub actor: String,
+    /// What, as noun and verb: `certificate.issue`.
+    pub action: &'static str,
+    /// To what: `certificate/UUID`.
+    pub resource: String,
+    /// Anything else worth knowing; never a secret.
+    pub details: Json,
+}
+
+/// An event as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditRow {
+    /// Its chain.
+    pub shard: i64,
+    /// Its place in the chain, from 1.
+    pub sequence: i64,
+    /// When, µs.
+    pub at_us: i64,
+    /// Who.
+    pub actor: String,
+    /// What.
+    pub action: String,
+    /// To what.
+    pub resource: String,
+    /// JSON.
+    pub details: String,
+    /// SHA-256 over the hash before it and its fields.
+    pub hash: [u8; 32],
+}
+
+/// Which events to list.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// This actor's only.
+    pub actor: Option<String>,
+    /// This action's only.
+    pub action: Option<String>,
+    /// This resource's only.
+    pub resource: Option<String>,
+    /// From this time on, µs.
+    pub from_us: Option<i64>,
+    /// Before this time, µs.
+    pub before_us: Option<i64>,
+}
+
+/// The outcome of walking every chain.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct AuditVerification {
+    /// Events whose hash was recomputed.
+    pub events: u64,
+    /// Chains walked.
+    pub chains: u64,
+    /// The first fault of each broken chain, in words.
+    pub faults: Vec<String>,
+    /// The heads, `shard:sequence:hash`: keep them elsewhere to notice an end cut off together with its head.
+    pub heads: Vec<String>,
+}
+
+/// The end of a chain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    shard: i64,
+    sequence: i64,
+    hash: [u8; 32],
+}
+
+/// Events verified at a time: a few MiB.
+const VERIFY_PAGE: i64 = 4_096;
+
+const HEAD_SQLITE: &str = "-- audit_head
+SELECT shard, sequence, hash FROM audit_chains ORDER BY shard LIMIT 1";
+
+const HEAD_FREE: &str = "-- audit_head_free
+SELECT shard, sequence, hash FROM audit_chains ORDER BY shard LIMIT 1 FOR UPDATE SKIP LOCKED";
+
+const HEAD_WAIT: &str = "-- audit_head_wait
+SELECT shard, sequence, hash FROM audit_chains WHERE shard = ?1 FOR UPDATE";
+
+const HEAD_MOVE: Bulk = Bulk {
+    sqlite: "-- audit_head_move
+UPDATE audit_chains SET sequence = ?2, hash = ?3 WHERE shard = ?1",
+    postgres: "-- audit_head_move
+UPDATE audit_chains c SET sequence = n.sequence, hash = n.hash
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bytea[]) AS n (shard, sequence, hash) WHERE c.shard = n.shard",
+};
+
+const EVENTS_INSERT: Bulk = Bulk {
+    sqlite: "-- audit_insert
+INSERT INTO audit_events (shard, sequence, at, actor, action, resource, details, hash)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    postgres: "-- audit_insert
+INSERT INTO audit_events (shard, sequence, at, actor, action, resource, details, hash)
+SELECT * FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[], ?4::text[], ?5::text[], ?6::text[], ?7::text[],
+                     ?8::bytea[])",
+};
+
+const CHAINS: &str = "-- audit_chains
+SELECT shard, sequence, hash FROM audit_chains ORDER BY shard";
+
+const CHAIN_PAGE: &str = "-- audit_chain_page
+SELECT shard, sequence, at, actor, action, resource, details, hash FROM audit_events
+WHERE shard = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
+
+pub(crate) const ALL: &[&str] = &[CHAINS, CHAIN_PAGE];
+pub(crate) const SQLITE: &[&str] = &[HEAD_SQLITE];
+pub(crate) const POSTGRES: &[&str] = &[HEAD_FREE, HEAD_WAIT];
+pub(crate) const BULKS: &[&Bulk] = &[&EVENTS_INSERT, &HEAD_MOVE];
+
+/// Appends events to the log, in the caller's transaction: three statements, however many events.
+///
+/// # Errors
+/// Those of the database.
+pub async fn audit(tx: &mut Tx, events: Vec<AuditEvent>) -> Result<(), StoreError> {
+    audit_and_emit(tx, events, &[]).await
+}
+
+/// One event, if what it tells was done; hands that on.
+///
+/// # Errors
+/// Those of the database.
+pub async fn audit_if(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, StoreError> {
+    if done {
+        audit(tx, vec![event]).await?;
+    }
+    Ok(done)
+}
+
+/// [`audit`] and [`crate::emit`] in one round trip.
+///
+/// # Errors
+/// Those of the database.
+pub async fn audit_and_emit(tx: &mut Tx, events: Vec<AuditEvent>, told: &[Event]) -> Result<(), StoreError> {
+    if events.is_empty() {
+        return tx.bulk(&outbox::INSERT, outbox::columns_of(told)).await.map(drop);
+    }
+    let mut head = match tx.audit_head {
+        Some(head) => head,
+        None => free_head(tx).await?,
+    };
+    let mut rows = Vec::with_capacity(events.len());
+    for event in events {
+        let details = event.details.to_string().replace("\\u0000", "\\ufffd");
+        let row = AuditRow {
+            shard: head.shard,
+            sequence: head.sequence + 1,
+            at_us: event.at_us,
+            actor: event.actor.replace('\0', "\u{fffd}"),
+            action: event.action.to_owned(),
+            resource: event.resource.replace('\0', "\u{fffd}"),
+            details,
+            hash: [0; 32],
+        };
+        let hash = hash_of(&head.hash, &row);
+        head = Head { shard: head.shard, sequence: row.sequence, hash };
+        rows.push(AuditRow { hash, ..row });
+    }
+    let moved = vec![
+        Column::Int(vec![head.shard]),
+        Column::Int(vec![head.sequence]),
+        Column::Blob(vec![head.hash.to_vec()]),
+    ];
+    let told = (&outbox::INSERT, outbox::columns_of(told));
+    tx.bulks(&[(&EVENTS_INSERT, columns_of(&rows)), (&HEAD_MOVE, moved), told]).await?;
+    tx.audit_head = Some(head);
+    Ok(())
+}
+
+fn columns_of(rows: &[AuditRow]) -> Vec<Column> {
+    vec![
+        Column::Int(rows.iter().map(|row| row.shard).collect()),
+        Column::Int(rows.iter().map(|row| row.sequence).collect()),
+        Column::Int(rows.iter().map(|row| row.at_us).collect()),
+        Column::Text(rows.iter().map(|row| row.actor.clone()).collect()),
+        Column::Text(rows.iter().map(|row| row.action.clone()).collect()),
+        Column::Text(rows.iter().map(|row| row.resource.clone()).collect()),
+        Column::Text(rows.iter().map(|row| row.details.clone()).collect()),
+        Column::Blob(rows.iter().map(|row| row.hash.to_vec()).collect()),
+    ]
+}
+
+/// A chain nobody else is writing to; when all are taken, the first one, once it is free.
+async fn free_head(tx: &mut Tx) -> Result<Head, StoreError> {
+    let statement = if tx.is_postgres() { HEAD_FREE } else { HEAD_SQLITE };
+    let mut found = tx.row(statement, Vec::new()).await?;
+    if found.is_none() {
+        found = tx.row(HEAD_WAIT, vec![0.into()]).await?;
+    }
+    found.map(head_of).transpose()?.ok_or_else(|| StoreError::Corrupt("there is no audit chain".to_owned()))
+}
+
+fn head_of(mut row: Row) -> Result<Head, StoreError> {
+    Ok(Head { shard: row.int()?, sequence: row.int()?, hash: row.hash()? })
+}
+
+/// SHA-256 over the hash before and every field, each with its length before it, so that no two events read alike.
+fn hash_of(before: &[u8; 32], row: &AuditRow) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    context.update(before);
+    for number in [row.shard, row.sequence, row.at_us] {
+        context.update(&number.to_be_bytes());
+    }
+    for text in [&row.actor, &row.action, &row.resource, &row.details] {
+        context.update(&(text.len() as u64).to_be_bytes());
+        context.update(text.as_bytes());
+    }
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
+}
+
+fn row_of(mut row: Row) -> Result<AuditRow, StoreError> {
+    Ok(AuditRow {
+        shard: row.int()?,
+        sequence: row.int()?,
+        at_us: row.int()?,
+        actor: row.text()?,
+        action: row.text()?,
+        resource: row.text()?,
+        details: row.text()?,
+        hash: row.hash()?,
+    })
+}
+
+impl Store {
+    /// A page of the log, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`] for a cursor of another listing; those of the database.
+    pub async fn audit_page(
+        &self,
+        filter: &AuditFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AuditRow>, StoreError> {
+        let key = after
+            .map(|cursor| cursor.key("audit", &[Value::Int(0), Value::Int(0), Value::Int(0)]))
+            .transpose()?;
+        let (limit, asked) = limit_of(limit);
+        let (statement, parameters) = page(filter, key, asked);
+        let found = self.rows(Cost::Walk, &statement, parameters).await?;
+        let more = found.len() > limit;
+        let rows = found.into_iter().take(limit).map(row_of).collect::<Result<Vec<_>, _>>()?;
+        let next = rows
+            .last()
+            .filter(|_| more)
+            .map(|row| Cursor::new("audit", &[row.at_us.into(), row.shard.into(), row.sequence.into()]));
+        Ok(Page { rows, next })
+    }
+
+    /// Recomputes every chain from its first event to its head.
+    ///
+    /// # Errors
+    /// Those of the database; a broken chain is an outcome, not an error.
+    pub async fn audit_verify(&self) -> Result<AuditVerification, StoreError> {
+        let mut outcome = AuditVerification::default();
+        for row in self.rows(Cost::Walk, CHAINS, Vec::new()).await? {
+            let head = head_of(row)?;
+            outcome.chains += 1;
+            outcome.heads.push(format!(
+                "{}:{}:{}",
+                head.shard,
+                head.sequence,
+                crate::inventory::recording::tally::hex(&head.hash)
+            ));
+            if let Some(fault) = self.verify_chain(head, &mut outcome.events).await? {
+                outcome.faults.push(fault);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The first fault of a chain up to `head`; events that come meanwhile are left for the next time.
+    async fn verify_chain(&self, head: Head, events: &mut u64) -> Result<Option<String>, StoreError> {
+        let (mut sequence, mut hash) = (0_i64, [0; 32]);
+        loop {
+            let parameters = vec![head.shard.into(), sequence.into(), VERIFY_PAGE.into()];
+            let found = self.rows(Cost::Walk, CHAIN_PAGE, parameters).await?;
+            if found.is_empty() {
+                return Ok(Some(format!(
+                    "chain {}: its head says {} events, {sequence} are there",
+                    head.shard, head.sequence
+                )))
+                .map(|fault| fault.filter(|_| sequence < head.sequence));
+            }
+            for row in found {
+                let row = row_of(row)?;
+                if row.sequence != sequence + 1 {
+                    return Ok(Some(format!("chain {}: event {} is missing", head.shard, sequence + 1)));
+                }
+                if hash_of(&hash, &row) != row.hash {
+                    return Ok(Some(format!("chain {}: event {} was altered", head.shard, row.sequence)));
+                }
+                (sequence, hash) = (row.sequence, row.hash);
+                *events += 1;
+                if sequence == head.sequence {
+                    let same = hash == head.hash;
+                    return Ok((!same).then(|| format!("chain {}: its head was altered", head.shard)));
+                }
+            }
+        }
+    }
+}
+
+/// A page and its parameters, holding only the conditions asked for.
+fn page(filter: &AuditFilter, after: Option<Vec<Value>>, limit: i64) -> (String, Vec<Value>) {
+    let mut parameters: Vec<Value> = Vec::new();
+    let mut conditions: Vec<String> = Vec::new();
+    let mut add = |condition: &str, value: Value| {
+        parameters.push(value);
+        conditions.push(format!("{condition} ?{}", parameters.len()));
+    };
+    let texts = [("actor =", &filter.actor), ("action =", &filter.action), ("resource =", &filter.resource)];
+    for (condition, text) in texts {
+        if let Some(text) = text {
+            add(condition, text.as_str().into());
+        }
+    }
+    if let Some(from) = filter.from_us {
+        add("at >=", from.into());
+    }
+    if let Some(before) = filter.before_us {
+        add("at <", before.into());
+    }
+    if let Some(key) = after {
+        let first = parameters.len() + 1;
+        conditions.push(format!("(at, shard, sequence) < (?{first}, ?{}, ?{})", first + 1, first + 2));
+        parameters.extend(key);
+    }
+    parameters.push(limit.into());
+    let condition =
+        if conditions.is_empty() { String::new() } else { format!("WHERE {}\n", conditions.join(" AND ")) };
+    let statement = format!(
+        "-- audit_page\nSELECT shard, sequence, at, actor, action, resource, details, hash FROM audit_events\n\
+         {condition}ORDER BY at DESC, shard DESC, sequence DESC LIMIT ?{}",
+        parameters.len()
+    );
+    (statement, parameters)
+}
+
+/// Every form of the page, for the test that prepares all statements.
+pub(crate) fn composed() -> Vec<String> {
+    let some = || Some(String::new());
+    let full =
+        AuditFilter { actor: some(), action: some(), resource: some(), from_us: Some(0), before_us: Some(0) };
+    vec![page(&AuditFilter::default(), None, 1).0, page(&full, Some(vec![0.into(), 0.into(), 0.into()]), 1).0]
+}

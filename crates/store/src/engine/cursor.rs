@@ -1,0 +1,115 @@
+//! Keyset cursors: where the next page begins.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::engine::error::StoreError;
+use crate::engine::value::Value;
+
+/// Longest cursor accepted, in characters: the longest host kept ([`crate::inventory::recording::tally::HOST_BYTES_MAX`]) with its other
+/// key columns, in JSON and base64, fits several times over.
+const CURSOR_CHARS_MAX: usize = 16 * 1024;
+
+/// Where the next page of a listing begins. Opaque: keep it as text, give it back to the same listing.
+///
+/// A cursor names the last row given, not a count of rows, so rows that arrive meanwhile neither repeat nor hide others.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Cursor(String);
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = StoreError;
+
+    /// # Errors
+    /// [`StoreError::BadCursor`] when no cursor looks like this. Whether it fits the listing shows when it is used.
+    fn from_str(text: &str) -> Result<Self, StoreError> {
+        let cursor = Self(text.to_owned());
+        cursor.parts().map(|_| cursor)
+    }
+}
+
+impl Cursor {
+    /// `listing` keeps a cursor from being used on another listing.
+    pub(crate) fn new(listing: &str, key: &[Value]) -> Self {
+        let mut parts = vec![serde_json::Value::from(listing)];
+        parts.extend(key.iter().map(|value| match value {
+            Value::Int(number) => serde_json::Value::from(*number),
+            Value::Text(text) => serde_json::Value::from(text.as_str()),
+            Value::Null | Value::Blob(_) => serde_json::Value::Null,
+        }));
+        Self(URL_SAFE_NO_PAD.encode(serde_json::Value::from(parts).to_string()))
+    }
+
+    /// The key, if this cursor is of `listing` and has the shape of `shape` (the kinds of its values).
+    pub(crate) fn key(&self, listing: &str, shape: &[Value]) -> Result<Vec<Value>, StoreError> {
+        let mut parts = self.parts()?.into_iter();
+        if parts.next() != Some(Value::Text(listing.to_owned())) {
+            return Err(StoreError::BadCursor);
+        }
+        let key: Vec<Value> = parts.collect();
+        let fits = key.len() == shape.len()
+            && key.iter().zip(shape).all(|(a, b)| std::mem::discriminant(a) == std::mem::discriminant(b));
+        if fits { Ok(key) } else { Err(StoreError::BadCursor) }
+    }
+
+    fn parts(&self) -> Result<Vec<Value>, StoreError> {
+        if self.0.len() > CURSOR_CHARS_MAX {
+            return Err(StoreError::BadCursor);
+        }
+        let json = URL_SAFE_NO_PAD.decode(&self.0).map_err(|_| StoreError::BadCursor)?;
+        let parts: Vec<serde_json::Value> =
+            serde_json::from_slice(&json).map_err(|_| StoreError::BadCursor)?;
+        parts
+            .into_iter()
+            .map(|part| match part {
+                // A NUL cannot be compared with on PostgreSQL, and no key holds one.
+                serde_json::Value::String(text) if !text.contains('\0') => Ok(Value::Text(text)),
+                serde_json::Value::Number(number) => {
+                    number.as_i64().map(Value::Int).ok_or(StoreError::BadCursor)
+                }
+                _ => Err(StoreError::BadCursor),
+            })
+            .collect()
+    }
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug)]
+pub struct Page<T> {
+    /// At most as many rows as were asked for.
+    pub rows: Vec<T>,
+    /// Where the next page begins; `None` when this one is the last.
+    pub next: Option<Cursor>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_cursor_returns_its_key_to_its_own_listing_only(number: i64, text in "[^\0]{0,40}") {
+            let key = [Value::Int(number), Value::Text(text)];
+            let cursor: Cursor = Cursor::new("a", &key).to_string().parse().unwrap();
+            prop_assert_eq!(cursor.key("a", &key).unwrap(), key.to_vec());
+            prop_assert!(cursor.key("b", &key).is_err());
+            prop_assert!(cursor.key("a", &key[..1]).is_err());
+        }
+
+        #[test]
+        fn any_text_is_refused_or_harmless(text: String) {
+            if let Ok(cursor) = text.parse::<Cursor>() {
+                let _ = cursor.key("a", &[Value::Int(0)]);
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Leases: one holder at a time for work that a cluster does once.
+
+use uuid::Uuid;
+
+use crate::engine::database::Store;
+use crate::engine::error::StoreError;
+
+pub(crate) const LEASE_TAKE: &str = "-- lease_take
+INSERT INTO leases (name, holder, until_at) VALUES (?1, ?2, ?3)
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at
+WHERE leases.until_at <= ?4 OR leases.holder = excluded.holder";
+
+pub(crate) const LEASE_RELEASE: &str = "-- lease_release
+DELETE FROM leases WHERE name = ?1 AND holder = ?2";
+
+pub(crate) const ALL: &[&str] = &[LEASE_TAKE, LEASE_RELEASE];
+
+impl Store {
+    /// Takes or renews the lease `name` for `holder` until `now_us + for_us`; false while another holds it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn lease(
+        &self,
+        name: &str,
+        holder: Uuid,
+        now_us: i64,
+        for_us: i64,
+    ) -> Result<bool, StoreError> {
+        let until = now_us.saturating_add(for_us);
+        let taken =
+            self.execute(LEASE_TAKE, vec![name.into(), holder.into(), until.into(), now_us.into()]).await?;
+        Ok(taken == 1)
+    }
+
+    /// Gives the lease back early; nothing when `holder` has it no longer.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn release(&self, name: &str, holder: Uuid) -> Result<(), StoreError> {
+        self.execute(LEASE_RELEASE, vec![name.into(), holder.into()]).await.map(drop)
+    }
+}

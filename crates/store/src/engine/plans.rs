@@ -1,0 +1,110 @@
+//! Every statement this build may send, for the tests that look at all of them: that each is accepted, and that none walks
+//! a large table.
+
+use futures_util::FutureExt;
+
+use crate::engine::database::{Backend, Cost, Store};
+use crate::engine::error::StoreError;
+use crate::engine::tx::{Bulk, Tx};
+use crate::engine::value::{Row, Value};
+
+impl Store {
+    fn every_statement(&self) -> Vec<String> {
+        let mut all: Vec<String> =
+            crate::inventory::statements::ALL.iter().map(|text| (*text).to_owned()).collect();
+        all.extend(crate::inventory::statements::composed());
+        for module in crate::catalogue::MODULES {
+            all.extend(module.both.iter().map(|text| (*text).to_owned()));
+            all.extend((module.composed)());
+            let (own, bulk): (&[&str], fn(&Bulk) -> &'static str) = match &self.backend {
+                Backend::Sqlite(_) => (module.sqlite, |bulk| bulk.sqlite),
+                Backend::Postgres(_) => (module.postgres, |bulk| bulk.postgres),
+            };
+            all.extend(own.iter().map(|text| (*text).to_owned()));
+            all.extend(module.bulks.iter().map(|one| bulk(one).to_owned()));
+        }
+        let own = match &self.backend {
+            Backend::Sqlite(_) => crate::inventory::recording::sqlite_statements::ALL,
+            Backend::Postgres(_) => crate::inventory::recording::postgres_statements::ALL,
+        };
+        all.extend(own.iter().map(|text| (*text).to_owned()));
+        all
+    }
+
+    /// Prepares every statement this build may send, runs none, and says how many there are.
+    ///
+    /// # Errors
+    /// [`StoreError::Statement`] naming the first that the database does not accept.
+    #[doc(hidden)]
+    pub async fn check_statements(&self) -> Result<usize, StoreError> {
+        let all = self.every_statement();
+        for statement in &all {
+            match &self.backend {
+                Backend::Sqlite(sqlite) => sqlite.check(statement.clone()).await?,
+                Backend::Postgres(postgres) => postgres.check(statement).await?,
+            }
+        }
+        Ok(all.len())
+    }
+
+    /// Every statement with the plan that the database has for it whatever its parameters are, a line a step. Nothing is
+    /// run. PostgreSQL is told to read a table from end to end only where no index answers, so that plans do not
+    /// depend on how much the tables hold.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[doc(hidden)]
+    pub async fn plans(&self) -> Result<Vec<(String, Vec<String>)>, StoreError> {
+        let all = self.every_statement();
+        if self.is_postgres() {
+            return self.write("plans", move |tx| postgres_plans(tx, all).boxed()).await;
+        }
+        let mut plans = Vec::with_capacity(all.len());
+        for statement in all {
+            let nothing = vec![Value::Null; parameters_of(&statement)];
+            let rows = self.rows(Cost::Walk, &format!("EXPLAIN QUERY PLAN {statement}"), nothing).await?;
+            let text = |mut row: Row| {
+                (0..3).try_for_each(|_| row.skip())?;
+                row.text()
+            };
+            let plan = rows.into_iter().map(text).collect::<Result<_, _>>()?;
+            plans.push((statement, plan));
+        }
+        Ok(plans)
+    }
+}
+
+async fn postgres_plans(tx: &mut Tx, all: Vec<String>) -> Result<Vec<(String, Vec<String>)>, StoreError> {
+    for setting in crate::inventory::recording::postgres_statements::PLANNED_ONCE
+        .lines()
+        .skip(1)
+        .flat_map(|line| line.split("; "))
+    {
+        tx.execute(&setting.replace("SET", "SET LOCAL"), Vec::new()).await?;
+    }
+    let mut plans = Vec::with_capacity(all.len());
+    // LOCK has no plan.
+    let planned = all.into_iter().filter(|statement| !statement.lines().any(|line| line.starts_with("LOCK")));
+    for (number, statement) in planned.enumerate() {
+        let name = format!("plan_{number}");
+        // The comment that names a statement stays in front, so that an error names it too.
+        let (comment, text) = statement.split_once('\n').unwrap_or(("", &statement));
+        tx.execute(&format!("{comment}\nPREPARE {name} AS {text}"), Vec::new()).await?;
+        let nothing = vec!["NULL"; parameters_of(&statement)].join(", ");
+        let nothing = if nothing.is_empty() { nothing } else { format!("({nothing})") };
+        let rows = tx.rows(&format!("EXPLAIN EXECUTE {name}{nothing}"), Vec::new()).await?;
+        tx.execute(&format!("DEALLOCATE {name}"), Vec::new()).await?;
+        let plan = rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?;
+        plans.push((statement, plan));
+    }
+    Ok(plans)
+}
+
+/// The highest number of a parameter (`?1`, `?2` …).
+fn parameters_of(statement: &str) -> usize {
+    let number = |after: &str| {
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        after[..digits].parse::<usize>().ok()
+    };
+    statement.split('?').skip(1).filter_map(number).max().unwrap_or(0)
+}

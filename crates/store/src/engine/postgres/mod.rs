@@ -1,0 +1,427 @@
+//! PostgreSQL 14 or newer: a few connections for writers (one for a scan, the rest for whatever commits at the same time),
+//! fewer for readers, made again when lost.
+
+mod connection;
+mod replica;
+mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use tokio::sync::SemaphorePermit;
+use uuid::Uuid;
+
+pub(crate) use connection::{Connected, Planned, Sent, translate};
+use connection::{Pool, Server, Taken};
+use replica::{POINT_WITHIN, PROBE_WITHIN, Reading, Replica};
+
+use crate::catalogue as sql;
+use crate::engine::database::PoolUse;
+use crate::engine::error::StoreError;
+use crate::engine::migrate::{self, Applied};
+use crate::engine::options::{Fault, StoreOptions};
+use crate::engine::tx::{Inner, Tx};
+use crate::engine::url::{Place, StoreUrl};
+use crate::engine::value::{Row, Value};
+use crate::inventory::model::{NewObservation, Recorded};
+
+/// The advisory lock held while the schema moves: "bulla" in ASCII.
+const SCHEMA_LOCK_KEY: i64 = 0x62_75_6c_6c_61;
+
+pub(crate) struct Postgres {
+    readers: Pool,
+    writers: Pool,
+    replica: Option<Replica>,
+    fault: Arc<AtomicU8>,
+    sent: AtomicU64,
+}
+
+impl Postgres {
+    pub(crate) async fn open(
+        url: &str,
+        shown: String,
+        options: &StoreOptions,
+        now_us: i64,
+    ) -> Result<Self, StoreError> {
+        let server = Server::parse(url, shown.clone())?;
+        let (readers, writers) = options.readers_and_writers();
+        let replica = match &options.replica {
+            Some(replica) => Some(Self::replica(replica, readers, options.replica_alone)?),
+            None => None,
+        };
+        let store = Self {
+            readers: Pool::new(server.clone(), readers),
+            writers: Pool::new(server, writers),
+            replica,
+            fault: Arc::clone(&options.fault),
+            sent: AtomicU64::new(0),
+        };
+        store.migrate(&shown, now_us).await.map_err(|error| match error {
+            StoreError::Unavailable { source } | StoreError::Statement { source, .. } => {
+                StoreError::Open { database: shown, source }
+            }
+            other => other,
+        })?;
+        Ok(store)
+    }
+
+    async fn migrate(&self, database: &str, now_us: i64) -> Result<(), StoreError> {
+        let mut taken = self.writers.take(Planned::EachTime).await?;
+        let lock =
+            taken.connected.prepared(crate::inventory::recording::postgres_statements::SCHEMA_LOCK).await?;
+        let exists =
+            taken.connected.prepared(crate::inventory::recording::postgres_statements::TABLE_EXISTS).await?;
+        let run = |statement: &'static str| move |error| translate(statement, error);
+        let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
+        transaction
+            .execute(&lock, &[&SCHEMA_LOCK_KEY])
+            .await
+            .map_err(run(crate::inventory::recording::postgres_statements::SCHEMA_LOCK))?;
+        let found = transaction.query_one(&exists, &[&"schema_migrations"]).await;
+        if !found
+            .map_err(run(crate::inventory::recording::postgres_statements::TABLE_EXISTS))?
+            .get::<_, bool>(0)
+        {
+            transaction.batch_execute(sql::MIGRATIONS_TABLE).await.map_err(run(sql::MIGRATIONS_TABLE))?;
+        }
+        let rows =
+            transaction.query(sql::MIGRATIONS_APPLIED, &[]).await.map_err(run(sql::MIGRATIONS_APPLIED))?;
+        let applied: Vec<Applied> =
+            rows.iter().map(|row| Applied { version: row.get(0), checksum: row.get(1) }).collect();
+        for migration in migrate::pending(database, sql::POSTGRES_MIGRATIONS, &applied)? {
+            transaction.batch_execute(migration.sql).await.map_err(run("-- migration"))?;
+            let record = migrate::record_of(migration, now_us);
+            let record: Vec<_> = record.iter().map(as_parameter).collect();
+            transaction
+                .execute(&sql::for_postgres(sql::MIGRATION_RECORD), &record)
+                .await
+                .map_err(run(sql::MIGRATION_RECORD))?;
+        }
+        transaction.commit().await.map_err(run("-- commit"))?;
+        self.writers.give_back(taken);
+        Ok(())
+    }
+
+    /// Makes the partition that a scan of this time writes to.
+    pub(crate) async fn prepare_scan(&self, at_us: i64) -> Result<(), StoreError> {
+        let month = Month::of(at_us)?;
+        let mut taken = self.writers.take(Planned::EachTime).await?;
+        let exists =
+            taken.connected.prepared(crate::inventory::recording::postgres_statements::TABLE_EXISTS).await?;
+        let run = |statement: &'static str| move |error| translate(statement, error);
+        let there = taken.connected.client.query_one(&exists, &[&month.name]).await;
+        if !there
+            .map_err(run(crate::inventory::recording::postgres_statements::TABLE_EXISTS))?
+            .get::<_, bool>(0)
+        {
+            let lock = taken
+                .connected
+                .prepared(crate::inventory::recording::postgres_statements::SCHEMA_LOCK)
+                .await?;
+            let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
+            transaction
+                .execute(&lock, &[&SCHEMA_LOCK_KEY])
+                .await
+                .map_err(run(crate::inventory::recording::postgres_statements::SCHEMA_LOCK))?;
+            // Another process may have made it while this one waited; only the creation itself looks past this session's
+            // cached answer that there is none.
+            let create = crate::inventory::recording::postgres_statements::partition_create(
+                &month.name,
+                month.from_us,
+                month.to_us,
+            );
+            transaction.batch_execute(&create).await.map_err(run("-- partition_create"))?;
+            transaction.commit().await.map_err(run("-- commit"))?;
+        }
+        self.writers.give_back(taken);
+        Ok(())
+    }
+
+    pub(crate) async fn execute(&self, statement: &str, parameters: &[Value]) -> Result<u64, StoreError> {
+        let mut taken = self.writers.take(Planned::EachTime).await?;
+        let changed = taken.connected.execute(statement, parameters).await?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.writers.give_back(taken);
+        Ok(changed)
+    }
+
+    /// [`Self::execute`] of a statement that finds its rows by an index and answers them.
+    pub(crate) async fn write_rows(
+        &self,
+        statement: &str,
+        parameters: &[Value],
+    ) -> Result<Vec<Row>, StoreError> {
+        let mut taken = self.writers.take(Planned::Once).await?;
+        let rows = taken.connected.rows(statement, parameters).await?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.writers.give_back(taken);
+        Ok(rows)
+    }
+
+    fn replica(url: &StoreUrl, connections: usize, alone: Duration) -> Result<Replica, StoreError> {
+        let Place::Postgres(address) = &url.0 else {
+            let reason = "a standby is a PostgreSQL server, as in postgres://bulla@standby/bulla".to_owned();
+            return Err(StoreError::Url { text: url.to_string(), reason });
+        };
+        Ok(Replica::new(Server::parse(address, url.to_string())?, connections, alone))
+    }
+
+    /// Reads, where the database is away from its standby. Statements that write are refused there.
+    pub(crate) async fn rows(
+        &self,
+        planned: Planned,
+        statement: &str,
+        parameters: &[Value],
+    ) -> Result<Vec<Row>, StoreError> {
+        let Some(replica) = &self.replica else {
+            let permit = self.readers.permit().await?;
+            return self.primary_rows(&permit, planned, statement, parameters).await;
+        };
+        // That others use all connections says nothing of the database: who waits for one waits outside every limit.
+        let Some(permit) = self.permit_to_read(replica).await? else {
+            return Box::pin(replica.rows(planned, statement, parameters)).await;
+        };
+        let asked = Box::pin(self.primary_rows(&permit, planned, statement, parameters));
+        let answer = match planned {
+            Planned::EachTime => asked.await,
+            Planned::Once => within(POINT_WITHIN, asked).await,
+        };
+        match answer {
+            Err(StoreError::Unavailable { source }) if replica.primary_is_away() => {
+                drop(permit);
+                let read = Box::pin(replica.rows(planned, statement, parameters)).await;
+                // What the database said tells more than that its standby is away, too.
+                read.map_err(|_| StoreError::Unavailable { source })
+            }
+            Err(error @ StoreError::Unavailable { .. }) => Err(error),
+            answer => {
+                replica.primary_is_back();
+                answer
+            }
+        }
+    }
+
+    /// Leave to read the database; `None` when the standby is to be read.
+    async fn permit_to_read(&self, replica: &Replica) -> Result<Option<SemaphorePermit<'_>>, StoreError> {
+        match replica.reading() {
+            Reading::Replica => Ok(None),
+            Reading::Probe => Ok(Box::pin(self.probed(replica)).await),
+            Reading::Primary => {
+                let permit = self.readers.permit().await?;
+                // Whoever had the connection before may have found that it is away.
+                Ok((!replica.is_read()).then_some(permit))
+            }
+        }
+    }
+
+    /// Asks the database whether it is back, where a connection is free: leave to read it, if it is.
+    async fn probed(&self, replica: &Replica) -> Option<SemaphorePermit<'_>> {
+        let permit = self.readers.free_permit()?;
+        let ping = self.primary_rows(
+            &permit,
+            Planned::Once,
+            crate::inventory::recording::postgres_statements::PING,
+            &[],
+        );
+        within(PROBE_WITHIN, ping).await.ok()?;
+        replica.primary_is_back();
+        Some(permit)
+    }
+
+    async fn primary_rows(
+        &self,
+        permit: &SemaphorePermit<'_>,
+        planned: Planned,
+        statement: &str,
+        parameters: &[Value],
+    ) -> Result<Vec<Row>, StoreError> {
+        let found = self.readers.rows(permit, planned, statement, parameters).await;
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Whether the standby is read in the database's place; `None` without one.
+    pub(crate) fn replica_is_read(&self) -> Option<bool> {
+        self.replica.as_ref().map(Replica::is_read)
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pools(&self) -> Vec<PoolUse> {
+        let mut pools = vec![
+            PoolUse { name: "readers", in_use: self.readers.taken(), size: self.readers.size() },
+            PoolUse { name: "writers", in_use: self.writers.taken(), size: self.writers.size() },
+        ];
+        let standby = self.replica.as_ref();
+        pools.extend(standby.map(|pool| PoolUse {
+            name: "replica",
+            in_use: pool.taken(),
+            size: pool.size(),
+        }));
+        pools
+    }
+
+    /// Connections that this process opens at most.
+    pub(crate) fn connections(&self) -> usize {
+        self.readers.size() + self.writers.size()
+    }
+
+    /// One row of a statement without parameters, over a connection of its own: nothing is migrated.
+    pub(crate) async fn ask(url: &str, shown: String, statement: &str) -> Result<Option<Row>, StoreError> {
+        let pool = Pool::new(Server::parse(url, shown)?, 1);
+        let mut taken = pool.take(Planned::EachTime).await?;
+        Ok(taken.connected.rows(statement, &[]).await?.into_iter().next())
+    }
+
+    /// Runs `work` in one transaction.
+    pub(crate) async fn write<T>(
+        &self,
+        planned: Planned,
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let Taken { connected, permit } = self.writers.take(planned).await?;
+        let mut tx =
+            Tx { inner: Inner::Postgres(Box::new(connected)), audit_head: None, sent: 0, begin: true };
+        let outcome = self.transaction(&mut tx, work).await;
+        self.sent.fetch_add(tx.sent, Ordering::Relaxed);
+        if let Inner::Postgres(connected) = tx.inner {
+            // Not given back, a connection is closed, and the server undoes what was not committed.
+            if outcome.is_ok() || connected.client.batch_execute("ROLLBACK").await.is_ok() {
+                self.writers.give_back(Taken { connected: *connected, permit });
+            }
+        }
+        outcome
+    }
+
+    async fn transaction<T>(
+        &self,
+        tx: &mut Tx,
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let answer = work(tx).await?;
+        if Fault::BeforeCommit.take(&self.fault) {
+            return Err(Fault::BeforeCommit.error());
+        }
+        if !tx.begin {
+            run(tx, "COMMIT").await?;
+        }
+        if Fault::AfterCommit.take(&self.fault) {
+            return Err(Fault::AfterCommit.error());
+        }
+        Ok(answer)
+    }
+
+    pub(crate) async fn record(&self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
+        let mut taken = self.writers.take(Planned::EachTime).await?;
+        let outcome = self.record_on(&mut taken.connected, scan, batch).await;
+        // After an error the connection goes, and the server undoes what was not committed.
+        let recorded = outcome?;
+        self.writers.give_back(taken);
+        Ok(recorded)
+    }
+
+    async fn record_on(
+        &self,
+        connected: &mut Connected,
+        scan: Uuid,
+        batch: &[NewObservation],
+    ) -> Result<Recorded, StoreError> {
+        let run = |statement: &'static str| move |error| translate(statement, error);
+        connected.client.batch_execute("BEGIN").await.map_err(run("-- begin"))?;
+        let recorded = crate::inventory::recording::postgres::record(connected, scan, batch).await?;
+        if Fault::BeforeCommit.take(&self.fault) {
+            return Err(Fault::BeforeCommit.error());
+        }
+        connected.client.batch_execute("COMMIT").await.map_err(run("-- commit"))?;
+        if Fault::AfterCommit.take(&self.fault) {
+            return Err(Fault::AfterCommit.error());
+        }
+        Ok(recorded)
+    }
+
+    /// Prepares one statement without running it.
+    pub(crate) async fn check(&self, statement: &str) -> Result<(), StoreError> {
+        let mut taken = self.writers.take(Planned::EachTime).await?;
+        taken.connected.prepared(statement).await?;
+        self.writers.give_back(taken);
+        Ok(())
+    }
+}
+
+/// A read that is given up after this time: the database does not answer.
+async fn within(
+    limit: Duration,
+    asked: impl Future<Output = Result<Vec<Row>, StoreError>>,
+) -> Result<Vec<Row>, StoreError> {
+    match tokio::time::timeout(limit, asked).await {
+        Ok(answer) => answer,
+        Err(elapsed) => Err(StoreError::Unavailable { source: elapsed.into() }),
+    }
+}
+
+async fn run(tx: &mut Tx, statement: &str) -> Result<(), StoreError> {
+    let Inner::Postgres(connected) = &mut tx.inner else { return Err(StoreError::Closed) };
+    connected.client.batch_execute(statement).await.map_err(|error| translate("-- transaction", error))
+}
+
+fn as_parameter(value: &Value) -> &(dyn tokio_postgres::types::ToSql + Sync) {
+    value
+}
+
+/// The month of a time, as a partition.
+#[derive(Debug, PartialEq)]
+struct Month {
+    name: String,
+    from_us: i64,
+    to_us: i64,
+}
+
+impl Month {
+    fn of(at_us: i64) -> Result<Self, StoreError> {
+        let month = || -> Result<Self, jiff::Error> {
+            let first = Timestamp::from_microsecond(at_us)?
+                .to_zoned(TimeZone::UTC)
+                .first_of_month()?
+                .start_of_day()?;
+            let next = first.checked_add(1.month())?;
+            Ok(Self {
+                name: format!("observations_{:04}_{:02}", first.year(), first.month()),
+                from_us: first.timestamp().as_microsecond(),
+                to_us: next.timestamp().as_microsecond(),
+            })
+        };
+        month().map_err(|error| StoreError::Statement {
+            statement: "partition_create".to_owned(),
+            source: error.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn november_is_november() {
+        let month = Month::of(1_795_219_200_000_000).unwrap();
+        assert_eq!(month.name, "observations_2026_11");
+        assert_eq!((month.to_us - month.from_us) / 86_400_000_000, 30);
+    }
+
+    proptest! {
+        #[test]
+        fn every_time_lies_in_its_month_and_months_meet(at_us in 0..4_102_444_800_000_000_i64) {
+            let month = Month::of(at_us).unwrap();
+            prop_assert!(month.from_us <= at_us && at_us < month.to_us);
+            prop_assert_eq!(&Month::of(month.to_us - 1).unwrap(), &month);
+            prop_assert_eq!(Month::of(month.to_us).unwrap().from_us, month.to_us);
+        }
+    }
+}

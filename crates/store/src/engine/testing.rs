@@ -1,0 +1,339 @@
+//! For tests: a PostgreSQL server of their own, made, started, stopped, thrown away; and what is in a SQLite file.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::engine::url::StoreUrl;
+
+const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql";
+
+/// A start takes a second; a laden machine may take long.
+const START_MAX: Duration = Duration::from_secs(120);
+
+/// A cluster in a temporary folder, reached by a Unix socket in it. Stopped and removed on drop.
+pub struct Cluster {
+    folder: PathBuf,
+    bin: PathBuf,
+    server: Mutex<Option<Child>>,
+    databases: Mutex<u32>,
+}
+
+impl Cluster {
+    /// One cluster for everybody in this process who holds it at the same time.
+    ///
+    /// # Panics
+    /// With the command that installs PostgreSQL, when it is missing; when the cluster does not start.
+    #[must_use]
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cluster) = shared.upgrade() {
+            return cluster;
+        }
+        let cluster = Arc::new(Self::start());
+        *shared = Arc::downgrade(&cluster);
+        cluster
+    }
+
+    /// A cluster for one test alone, which may stop it.
+    ///
+    /// # Panics
+    /// As [`Cluster::shared`].
+    #[must_use]
+    pub fn start() -> Self {
+        let bin = binaries().unwrap_or_else(|| panic!("{INSTALL}"));
+        let folder = private_folder().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
+        let cluster = Self { folder, bin, server: Mutex::new(None), databases: Mutex::new(0) };
+        let made = cluster
+            .command("initdb")
+            .args(["--username=bulla", "--auth=trust", "--encoding=UTF8", "--no-sync", "-D"])
+            .arg(cluster.data())
+            .stdout(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let settings = cluster.data().join("postgresql.conf");
+        fs::write(settings, "listen_addresses=''\nport=5432\n").unwrap_or_else(|error| panic!("{error}"));
+        cluster.resume();
+        cluster
+    }
+
+    /// An empty database of its own.
+    ///
+    /// # Panics
+    /// When the server does not make it.
+    #[must_use]
+    pub fn database(&self) -> StoreUrl {
+        let number = {
+            let mut count = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
+            *count += 1;
+            *count
+        };
+        let name = format!("bulla_{number}");
+        let made = self.psql("postgres", &format!("CREATE DATABASE {name}"));
+        assert!(made, "cannot create the database {name}");
+        format!("postgres://bulla@/{name}?host={}", self.folder.display())
+            .parse()
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A standby of this server, started: it follows what is committed here.
+    ///
+    /// # Panics
+    /// When it cannot be made or does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let folder = private_folder().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
+        let standby =
+            Self { folder, bin: self.bin.clone(), server: Mutex::new(None), databases: Mutex::new(0) };
+        let copied = self
+            .command("pg_basebackup")
+            .args(["--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync"])
+            .args(["-U", "bulla", "-p", &self.port(), "-h"])
+            .arg(&self.folder)
+            .arg("-D")
+            .arg(standby.data())
+            .output()
+            .unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        standby.resume();
+        standby
+    }
+
+    /// The address of a database of the server that this one follows, here.
+    ///
+    /// # Panics
+    /// When that is not the address of a cluster's database.
+    #[must_use]
+    pub fn following(&self, primary: &StoreUrl) -> StoreUrl {
+        let text = primary.to_string();
+        let database = text.split_once("@/").and_then(|(_, rest)| rest.split_once('?')).map(|(name, _)| name);
+        let database = database.unwrap_or_else(|| panic!("{text} is no database of a cluster"));
+        let here = format!("postgres://bulla@/{database}?host={}", self.folder.display());
+        here.parse().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits until a standby has all that is committed here.
+    ///
+    /// # Panics
+    /// When it does not come that far.
+    pub fn followed_by(&self, standby: &Self) {
+        let at = self.ask("SELECT pg_current_wal_lsn()");
+        let began = Instant::now();
+        while standby.ask(&format!("SELECT pg_last_wal_replay_lsn() >= '{at}'")) != "t" {
+            assert!(began.elapsed() < START_MAX, "the standby does not follow");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The one value that a query of the server answers.
+    fn ask(&self, query: &str) -> String {
+        let mut psql = self.command("psql");
+        psql.args(["-X", "-A", "-t", "-U", "bulla", "-d", "postgres", "-c", query, "-p", &self.port(), "-h"]);
+        let output = psql.arg(&self.folder).output().unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Runs SQL in a database; says whether it succeeded.
+    #[must_use]
+    pub fn psql(&self, database: &str, statement: &str) -> bool {
+        let mut psql = self.command("psql");
+        psql.args([
+            "-X",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            "bulla",
+            "-d",
+            database,
+            "-c",
+            statement,
+            "-h",
+        ]);
+        psql.arg(&self.folder).arg("-p").arg(self.port()).stdout(Stdio::null()).stderr(Stdio::null());
+        psql.status().is_ok_and(|status| status.success())
+    }
+
+    /// Lets the server speak TLS on a loopback port, with this certificate and key (PEM), from its next start on.
+    /// Returns the port.
+    ///
+    /// # Panics
+    /// When the files cannot be written or no port is free.
+    #[must_use]
+    pub fn speak_tls(&self, certificate: &str, key: &str) -> u16 {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap_or_else(|error| panic!("no free port: {error}"))
+            .port();
+        let settings = format!(
+            "\nlisten_addresses='127.0.0.1'\nport={port}\nssl=on\nssl_cert_file='server.pem'\nssl_key_file='server.key'\n"
+        );
+        let write = || -> io::Result<()> {
+            fs::write(self.data().join("server.pem"), certificate)?;
+            let key_file = self.data().join("server.key");
+            fs::write(&key_file, key)?;
+            // The server refuses a key that others may read, unless root owns it; it reads it as its own user.
+            fs::set_permissions(&key_file, fs::Permissions::from_mode(0o600))?;
+            if is_root() {
+                Command::new("chown").arg("postgres").arg(&key_file).status()?;
+            }
+            let file = self.data().join("postgresql.conf");
+            fs::write(&file, fs::read_to_string(&file)? + &settings)
+        };
+        write().unwrap_or_else(|error| panic!("{error}"));
+        port
+    }
+
+    /// Stops the server at once, as a crash would: every connection is lost, nothing committed is.
+    pub fn stop(&self) {
+        if let Some(mut server) = self.server.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = self
+                .command("pg_ctl")
+                .args(["stop", "-m", "immediate", "-D"])
+                .arg(self.data())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
+    /// Starts the server (again) and returns once it answers.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn resume(&self) {
+        let log = fs::File::create(self.folder.join("log")).unwrap_or_else(|error| panic!("{error}"));
+        let socket = format!("unix_socket_directories={}", self.folder.display());
+        let child = self
+            .command("postgres")
+            .arg("-D")
+            .arg(self.data())
+            .args(["-c", &socket, "-c", "max_connections=200", "-c", "fsync=off"])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+        let began = Instant::now();
+        while !self.psql("postgres", "SELECT 1") {
+            let log = || fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            assert!(began.elapsed() < START_MAX, "PostgreSQL does not start: {}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The port in force, which also names the socket.
+    fn port(&self) -> String {
+        let settings = fs::read_to_string(self.data().join("postgresql.conf")).unwrap_or_default();
+        settings.lines().rev().find_map(|line| line.strip_prefix("port=")).unwrap_or("5432").to_owned()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// A program of PostgreSQL's, as a user it agrees to run as.
+    fn command(&self, program: &str) -> Command {
+        let program = self.bin.join(program);
+        let mut command = if is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]).arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        command.current_dir(&self.folder).stdin(Stdio::null()).env_remove("PGHOST").env_remove("PGDATABASE");
+        command
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The newest installed, or whatever the path offers.
+fn binaries() -> Option<PathBuf> {
+    let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            Some((path.file_name()?.to_str()?.parse().ok()?, path.join("bin")))
+        })
+        .filter(|(_, bin)| bin.join("initdb").exists())
+        .collect();
+    versions.sort();
+    if let Some((_, newest)) = versions.pop() {
+        return Some(newest);
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).find(|folder| folder.join("initdb").exists())
+}
+
+/// A folder whose path is short (a socket's may have 107 bytes) and which the server's user owns.
+fn private_folder() -> io::Result<PathBuf> {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos());
+    let folder =
+        std::env::temp_dir().join(format!("bulla-pg-{}-{}", std::process::id(), nanos % 1_000_000_000));
+    fs::create_dir(&folder)?;
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+    if is_root() {
+        let owned = Command::new("chown").arg("postgres").arg(&folder).status()?;
+        if !owned.success() {
+            return Err(io::Error::other(INSTALL));
+        }
+    }
+    Ok(folder)
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(Path::new("/proc/self")).is_ok_and(|me| me.uid() == 0)
+}
+
+/// Changes a SQLite database behind everybody's back.
+///
+/// # Panics
+/// When it cannot be changed so.
+pub fn execute(file: &Path, statement: &str) {
+    let done = rusqlite::Connection::open(file).and_then(|database| database.execute(statement, ()));
+    done.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+}
+
+/// Every row of every table of a SQLite database, as text: what is in the file and what is in its log beside it.
+///
+/// # Panics
+/// When it cannot be read.
+#[must_use]
+pub fn rows_of(file: &Path) -> String {
+    let read = || -> rusqlite::Result<String> {
+        let database = rusqlite::Connection::open(file)?;
+        let mut tables =
+            database.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
+        let tables: Vec<String> = tables.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let mut text = String::new();
+        for table in tables {
+            let mut rows = database.prepare(&format!("SELECT * FROM \"{table}\""))?;
+            let columns = rows.column_count();
+            let mut rows = rows.query(())?;
+            while let Some(row) = rows.next()? {
+                let values: Vec<_> = (0..columns).map(|at| row.get_ref(at)).collect::<Result<_, _>>()?;
+                text.push_str(&format!("{table} {values:?}\n"));
+            }
+        }
+        Ok(text)
+    };
+    read().unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}

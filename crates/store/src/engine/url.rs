@@ -1,0 +1,138 @@
+//! Where the database is.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::engine::error::StoreError;
+
+/// A database's address: `postgres://…`, `sqlite:PATH`, or a plain path to an SQLite file.
+///
+/// `Display` and `Debug` never show a password.
+#[derive(Clone, Eq, PartialEq)]
+pub struct StoreUrl(pub(crate) Place);
+
+#[derive(Clone, Eq, PartialEq)]
+pub(crate) enum Place {
+    Sqlite(PathBuf),
+    Postgres(String),
+}
+
+impl StoreUrl {
+    /// The address of an SQLite file.
+    #[must_use]
+    pub fn sqlite(path: impl AsRef<Path>) -> Self {
+        Self(Place::Sqlite(path.as_ref().to_path_buf()))
+    }
+
+    /// The file, if this is SQLite.
+    #[must_use]
+    pub fn sqlite_path(&self) -> Option<&Path> {
+        match &self.0 {
+            Place::Sqlite(path) => Some(path),
+            Place::Postgres(_) => None,
+        }
+    }
+
+    /// Whether this is a PostgreSQL server.
+    #[must_use]
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.0, Place::Postgres(_))
+    }
+}
+
+impl FromStr for StoreUrl {
+    type Err = StoreError;
+
+    /// # Errors
+    /// [`StoreError::Url`] when the text is empty or has a scheme other than `postgres`, `postgresql` and `sqlite`.
+    fn from_str(text: &str) -> Result<Self, StoreError> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Self(Place::Postgres(text.to_owned())));
+        }
+        let path = match text.strip_prefix("sqlite:") {
+            // sqlite:///abs and sqlite://rel are widespread spellings of the same thing.
+            Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
+            None => text,
+        };
+        let refuse =
+            |reason: &str| StoreError::Url { text: without_password(text), reason: reason.to_owned() };
+        if path.is_empty() {
+            return Err(refuse(
+                "it names no file: give a path, sqlite:PATH or postgres://USER@HOST/DATABASE",
+            ));
+        }
+        if path.contains("://") {
+            return Err(refuse("only postgres://, sqlite: and plain paths are known"));
+        }
+        if path.starts_with(":memory:") {
+            return Err(refuse("an inventory in memory would be lost at once: give a file"));
+        }
+        Ok(Self(Place::Sqlite(PathBuf::from(path))))
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Sqlite(path) => write!(f, "{}", path.display()),
+            Place::Postgres(url) => f.write_str(&without_password(url)),
+        }
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreUrl({self})")
+    }
+}
+
+/// `postgres://user:secret@host/db?password=secret` without either secret.
+fn without_password(url: &str) -> String {
+    let (before_query, query) = url.split_once('?').map_or((url, None), |(a, b)| (a, Some(b)));
+    let mut shown = match (before_query.find("://"), before_query.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => {
+            let user = before_query[scheme + 3..at].split(':').next().unwrap_or_default();
+            format!("{}://{user}{}", &before_query[..scheme], &before_query[at..])
+        }
+        _ => before_query.to_owned(),
+    };
+    if let Some(query) = query {
+        let kept: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("password=")).collect();
+        if !kept.is_empty() {
+            shown.push('?');
+            shown.push_str(&kept.join("&"));
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_server_or_a_file() {
+        for (text, shown) in [
+            ("inventory.db", "inventory.db"),
+            ("/var/lib/bulla/inventory.db", "/var/lib/bulla/inventory.db"),
+            ("sqlite:a/b.db", "a/b.db"),
+            ("sqlite:///abs/b.db", "/abs/b.db"),
+            ("postgres://u:secret@h:5/d", "postgres://u@h:5/d"),
+            ("postgres://u:se@cret@h/d?sslmode=require&password=secret", "postgres://u@h/d?sslmode=require"),
+            ("postgresql:///d?host=/run/pg", "postgresql:///d?host=/run/pg"),
+        ] {
+            let url: StoreUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), shown, "{text}");
+            assert!(!format!("{url:?}").contains("secret"));
+        }
+    }
+
+    #[test]
+    fn what_is_neither_is_refused_without_showing_its_password() {
+        for text in ["", "sqlite:", "mysql://u:secret@h/d", ":memory:"] {
+            let error = text.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

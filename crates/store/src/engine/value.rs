@@ -1,0 +1,173 @@
+//! A database value, alike on both back ends, so that reads are written once.
+
+use uuid::Uuid;
+
+use crate::engine::error::StoreError;
+
+/// What a column or parameter can be. Booleans are integers 0 and 1, UUIDs are 16 bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Null,
+    Int(i64),
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+/// One row of an answer, read from left to right.
+#[derive(Debug)]
+pub(crate) struct Row {
+    values: std::vec::IntoIter<Value>,
+}
+
+impl Row {
+    pub(crate) fn new(values: Vec<Value>) -> Self {
+        Self { values: values.into_iter() }
+    }
+
+    fn next(&mut self) -> Result<Value, StoreError> {
+        self.values.next().ok_or_else(|| StoreError::Corrupt("a row is too short".to_owned()))
+    }
+
+    pub(crate) fn skip(&mut self) -> Result<(), StoreError> {
+        self.next().map(drop)
+    }
+
+    pub(crate) fn maybe_int(&mut self) -> Result<Option<i64>, StoreError> {
+        match self.next()? {
+            Value::Null => Ok(None),
+            Value::Int(value) => Ok(Some(value)),
+            other => Err(unexpected("an integer", &other)),
+        }
+    }
+
+    pub(crate) fn int(&mut self) -> Result<i64, StoreError> {
+        self.maybe_int()?.ok_or_else(|| unexpected("an integer", &Value::Null))
+    }
+
+    /// An integer that fits `T`.
+    pub(crate) fn number<T: TryFrom<i64>>(&mut self) -> Result<T, StoreError> {
+        let value = self.int()?;
+        T::try_from(value).map_err(|_| unexpected("a smaller number", &Value::Int(value)))
+    }
+
+    pub(crate) fn maybe_number<T: TryFrom<i64>>(&mut self) -> Result<Option<T>, StoreError> {
+        self.maybe_int()?
+            .map(|value| T::try_from(value).map_err(|_| unexpected("a smaller number", &Value::Int(value))))
+            .transpose()
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool, StoreError> {
+        Ok(self.int()? != 0)
+    }
+
+    pub(crate) fn maybe_text(&mut self) -> Result<Option<String>, StoreError> {
+        match self.next()? {
+            Value::Null => Ok(None),
+            Value::Text(value) => Ok(Some(value)),
+            other => Err(unexpected("text", &other)),
+        }
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+        self.maybe_text()?.ok_or_else(|| unexpected("text", &Value::Null))
+    }
+
+    pub(crate) fn maybe_blob(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.next()? {
+            Value::Null => Ok(None),
+            Value::Blob(value) => Ok(Some(value)),
+            other => Err(unexpected("bytes", &other)),
+        }
+    }
+
+    pub(crate) fn blob(&mut self) -> Result<Vec<u8>, StoreError> {
+        self.maybe_blob()?.ok_or_else(|| unexpected("bytes", &Value::Null))
+    }
+
+    pub(crate) fn maybe_hash(&mut self) -> Result<Option<[u8; 32]>, StoreError> {
+        self.maybe_blob()?
+            .map(|bytes| {
+                <[u8; 32]>::try_from(bytes).map_err(|bytes| unexpected("32 bytes", &Value::Blob(bytes)))
+            })
+            .transpose()
+    }
+
+    pub(crate) fn hash(&mut self) -> Result<[u8; 32], StoreError> {
+        self.maybe_hash()?.ok_or_else(|| unexpected("32 bytes", &Value::Null))
+    }
+
+    pub(crate) fn maybe_uuid(&mut self) -> Result<Option<Uuid>, StoreError> {
+        self.maybe_blob()?
+            .map(|bytes| Uuid::from_slice(&bytes).map_err(|_| unexpected("16 bytes", &Value::Blob(bytes))))
+            .transpose()
+    }
+
+    pub(crate) fn uuid(&mut self) -> Result<Uuid, StoreError> {
+        self.maybe_uuid()?.ok_or_else(|| unexpected("16 bytes", &Value::Null))
+    }
+}
+
+fn unexpected(wanted: &str, found: &Value) -> StoreError {
+    StoreError::Corrupt(format!("expected {wanted}, found {found:?}"))
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Int(value)
+    }
+}
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Int(value.into())
+    }
+}
+impl From<i32> for Value {
+    fn from(value: i32) -> Self {
+        Self::Int(value.into())
+    }
+}
+impl From<u32> for Value {
+    fn from(value: u32) -> Self {
+        Self::Int(value.into())
+    }
+}
+impl From<Vec<u8>> for Value {
+    fn from(value: Vec<u8>) -> Self {
+        Self::Blob(value)
+    }
+}
+impl From<[u8; 32]> for Value {
+    fn from(value: [u8; 32]) -> Self {
+        Self::Blob(value.to_vec())
+    }
+}
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+impl From<u16> for Value {
+    fn from(value: u16) -> Self {
+        Self::Int(value.into())
+    }
+}
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_owned())
+    }
+}
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+impl From<&[u8]> for Value {
+    fn from(value: &[u8]) -> Self {
+        Self::Blob(value.to_vec())
+    }
+}
+impl From<Uuid> for Value {
+    fn from(value: Uuid) -> Self {
+        Self::Blob(value.as_bytes().to_vec())
+    }
+}

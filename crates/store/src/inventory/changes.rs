@@ -1,0 +1,94 @@
+//! What changed: since a time, or between two scans.
+
+use uuid::Uuid;
+
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::value::{Row, Value};
+use crate::inventory::model::{ChangeKind, ChangeRow};
+use crate::inventory::scans::{endpoint_key, key_or, page, with_limit};
+use crate::inventory::statements as sql;
+
+impl Store {
+    /// Changes observed at or after `since_us`, oldest first, one row for each change. The writer notes a change as it
+    /// stores it, so this is a walk of an index that holds changes only.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn diff(
+        &self,
+        since_us: i64,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<ChangeRow>, StoreError> {
+        let first = [Value::Int(since_us.saturating_sub(1)), Value::Int(i64::MAX), Value::Int(i64::MAX)];
+        let key = key_or(after, "changes", &first)?;
+        let (limit, asked) = limit_of(limit);
+        let rows = self.rows(Cost::Walk, sql::CHANGES, with_limit(key, asked)).await?;
+        page(rows, limit, "changes", |mut row| {
+            let change = change_row(&mut row)?;
+            let key = vec![change.observed_at_us.into(), row.int()?.into(), row.int()?.into()];
+            Ok((change, key))
+        })
+    }
+
+    /// How scan `b` differs from scan `a`, endpoint by endpoint: compares what the two saw, whatever other scans saw
+    /// between them. Endpoints that only `a` looked at are [`ChangeKind::NotScanned`] and come last.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; those of the database.
+    pub async fn diff_scans(
+        &self,
+        a: Uuid,
+        b: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<ChangeRow>, StoreError> {
+        let (a, b) = (self.scan_row_id(a).await?, self.scan_row_id(b).await?);
+        let key = key_or(after, "between", &[Value::Int(SEEN), Value::Int(0)])?;
+        let (mut part, mut endpoint) = match key[..] {
+            [Value::Int(part), Value::Int(endpoint)] => (part, endpoint),
+            _ => return Err(StoreError::BadCursor),
+        };
+        let (limit, asked) = limit_of(limit);
+        let mut rows = Vec::new();
+        if part == SEEN {
+            rows = self.between(sql::CHANGES_BETWEEN, [a, b, endpoint, asked]).await?;
+            (part, endpoint) = (UNSEEN, 0);
+        }
+        let room = asked - rows.len() as i64;
+        if part == UNSEEN && room > 0 {
+            rows.extend(self.between(sql::NOT_SCANNED, [a, b, endpoint, room]).await?);
+        }
+        page(rows, limit, "between", |mut row| {
+            let change = change_row(&mut row)?;
+            let part = if change.kind == ChangeKind::NotScanned { UNSEEN } else { SEEN };
+            Ok((change, vec![part.into(), row.int()?.into()]))
+        })
+    }
+
+    async fn between(&self, statement: &str, parameters: [i64; 4]) -> Result<Vec<Row>, StoreError> {
+        self.rows(Cost::Walk, statement, parameters.map(Value::Int).to_vec()).await
+    }
+}
+
+/// The two parts of a comparison, one after the other.
+const SEEN: i64 = 0;
+const UNSEEN: i64 = 1;
+
+fn change_row(row: &mut Row) -> Result<ChangeRow, StoreError> {
+    let code = row.int()?;
+    let kind =
+        ChangeKind::from_code(code).ok_or_else(|| StoreError::Corrupt(format!("change kind {code}")))?;
+    Ok(ChangeRow {
+        kind,
+        endpoint: endpoint_key(row)?,
+        observed_at_us: row.int()?,
+        old_sha256: row.maybe_hash()?,
+        new_sha256: row.maybe_hash()?,
+        old_outcome: row.maybe_text()?,
+        new_outcome: row.maybe_text()?,
+        severity: row.maybe_number()?,
+    })
+}

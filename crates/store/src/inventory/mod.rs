@@ -1,0 +1,10 @@
+//! The inventory: scans, what they observed, the endpoints and certificates they found.
+
+pub(crate) mod certificates;
+pub(crate) mod changes;
+pub(crate) mod endpoints;
+pub(crate) mod model;
+pub(crate) mod recording;
+pub(crate) mod scans;
+pub(crate) mod statements;
+pub(crate) mod writer;

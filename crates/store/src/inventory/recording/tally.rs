@@ -1,0 +1,334 @@
+//! What a batch of observations means, before either database is told: texts made storable, changes, counts.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+use crate::inventory::model::{ChangeKind, EndpointKey, NewCertificate, NewObservation, Recorded};
+
+/// Longest host, path or server name kept, in bytes; a longer one is kept as its beginning and a hash. DNS names end at
+/// 253; only file paths come here, and PostgreSQL's index rows end at 2,704 bytes for the whole key.
+pub const HOST_BYTES_MAX: usize = 1024;
+
+/// Longest name that can be searched by suffix, in bytes: RFC 1035 section 2.3.4 ends names at 255 octets on the wire.
+const SUFFIX_BYTES_MAX: usize = 255;
+
+/// `leaf_not_after` of an endpoint that never showed a certificate, so that it sorts last.
+pub(crate) const NO_CERTIFICATE_US: i64 = i64::MAX;
+
+/// PostgreSQL's text cannot hold NUL, and hostile certificates do.
+pub(crate) fn storable(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
+}
+
+/// A key part: storable, and short enough for an index.
+fn key_part(text: &str) -> String {
+    let text = storable(text);
+    if text.len() <= HOST_BYTES_MAX {
+        return text.into_owned();
+    }
+    let mark = hex(&sha256(text.as_bytes())[..16]);
+    let mut end = HOST_BYTES_MAX - mark.len() - 1;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}~{mark}", &text[..end])
+}
+
+/// The key as stored.
+pub(crate) fn stored_key(key: &EndpointKey) -> EndpointKey {
+    EndpointKey {
+        host: key_part(&key.host),
+        port: key.port,
+        protocol: key_part(&key.protocol),
+        server_name: key_part(&key.server_name),
+        address: key_part(&key.address),
+    }
+}
+
+/// A name backwards in lower case, cut to what can be searched.
+pub(crate) fn reversed(name: &str) -> String {
+    let mut kept = 0;
+    storable(name)
+        .chars()
+        .rev()
+        .map(|letter| letter.to_ascii_lowercase())
+        .take_while(|letter| {
+            kept += letter.len_utf8();
+            kept <= SUFFIX_BYTES_MAX
+        })
+        .collect()
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    out
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        for nibble in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
+        }
+        text
+    })
+}
+
+/// A chain is known by the hash of its fingerprints, one after the other.
+pub(crate) fn chain_sha256<C: AsRef<NewCertificate>>(chain: &[C]) -> [u8; 32] {
+    let mut fingerprints = Vec::with_capacity(chain.len() * 32);
+    for certificate in chain {
+        fingerprints.extend_from_slice(&certificate.as_ref().sha256);
+    }
+    sha256(&fingerprints)
+}
+
+/// An endpoint's row before an observation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Current {
+    pub(crate) id: i64,
+    pub(crate) answering: bool,
+    pub(crate) outcome: String,
+    pub(crate) severity: Option<i64>,
+    pub(crate) leaf: Option<i64>,
+    pub(crate) issuer: Option<i64>,
+    pub(crate) last_observed_at: i64,
+}
+
+/// A stored certificate's numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct CertificateRef {
+    pub(crate) id: i64,
+    pub(crate) issuer: i64,
+}
+
+/// How `seen` (and its leaf) differs from `current`. An observation older than the current state changes nothing.
+pub(crate) fn change(
+    current: Option<&Current>,
+    seen: &NewObservation,
+    leaf: Option<i64>,
+) -> Option<ChangeKind> {
+    let Some(current) = current else { return Some(ChangeKind::New) };
+    if seen.observed_at_us < current.last_observed_at {
+        return None;
+    }
+    let other_leaf = matches!((current.leaf, leaf), (Some(old), Some(new)) if old != new);
+    match (current.answering, seen.answered) {
+        (true, false) => Some(ChangeKind::Gone),
+        (_, true) if other_leaf => Some(ChangeKind::CertificateChanged),
+        (false, true) => Some(ChangeKind::Returned),
+        _ if current.outcome != seen.outcome => Some(ChangeKind::OutcomeChanged),
+        _ => None,
+    }
+}
+
+/// What a transaction adds to the kept counts.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) recorded: Recorded,
+    pub(crate) answered: i64,
+    endpoints: i64,
+    answering: i64,
+    severities: BTreeMap<i64, i64>,
+    /// Issuer → (certificates, endpoints).
+    pub(crate) issuers: BTreeMap<i64, (i64, i64)>,
+    /// Certificate → (first, last) time of observation.
+    pub(crate) seen: BTreeMap<i64, (i64, i64)>,
+}
+
+impl Tally {
+    pub(crate) fn duplicate(&mut self) {
+        self.recorded.duplicates += 1;
+    }
+
+    pub(crate) fn certificate_stored(&mut self, issuer: i64) {
+        self.recorded.new_certificates += 1;
+        self.issuers.entry(issuer).or_default().0 += 1;
+    }
+
+    pub(crate) fn certificate_seen(&mut self, id: i64, at: i64) {
+        let span = self.seen.entry(id).or_insert((at, at));
+        *span = (span.0.min(at), span.1.max(at));
+    }
+
+    /// Counts one stored observation against its endpoint's row before it.
+    pub(crate) fn observed(
+        &mut self,
+        current: Option<&Current>,
+        seen: &NewObservation,
+        leaf: Option<CertificateRef>,
+        change: Option<ChangeKind>,
+    ) {
+        self.recorded.inserted += 1;
+        self.answered += i64::from(seen.answered);
+        self.recorded.changed += u64::from(change.is_some());
+        if current.is_some_and(|current| seen.observed_at_us < current.last_observed_at) {
+            return;
+        }
+        match current {
+            None => self.endpoints += 1,
+            Some(current) => {
+                self.answering -= i64::from(current.answering);
+                if let Some(severity) = current.severity {
+                    *self.severities.entry(severity).or_default() -= 1;
+                }
+            }
+        }
+        self.answering += i64::from(seen.answered);
+        if let Some(severity) = seen.severity {
+            *self.severities.entry(severity.into()).or_default() += 1;
+        }
+        let issuer_before = current.and_then(|current| current.issuer);
+        if let Some(leaf) = leaf
+            && issuer_before != Some(leaf.issuer)
+        {
+            self.issuers.entry(leaf.issuer).or_default().1 += 1;
+            if let Some(before) = issuer_before {
+                self.issuers.entry(before).or_default().1 -= 1;
+            }
+        }
+    }
+
+    /// The rows of `totals` to move, in the order of their names.
+    pub(crate) fn totals(&self) -> Vec<(String, i64)> {
+        let mut rows = vec![
+            ("answering".to_owned(), self.answering),
+            ("certificates".to_owned(), self.recorded.new_certificates as i64),
+            ("endpoints".to_owned(), self.endpoints),
+            ("observations".to_owned(), self.recorded.inserted as i64),
+        ];
+        rows.extend(self.severities.iter().map(|(severity, by)| (format!("severity.{severity:03}"), *by)));
+        rows.retain(|(_, by)| *by != 0);
+        rows
+    }
+}
+
+/// Most ids each cache keeps. A scan meets a chain's upper certificates again and again, its leaves seldom; 16,384
+/// entries of about 60 bytes are a mebibyte.
+const CACHED_IDS_MAX: usize = 16_384;
+
+/// Ids of rows known to be committed, so that what is met again needs no statement. Rows are never deleted, so an
+/// entry never goes stale.
+#[derive(Debug, Default)]
+pub(crate) struct Ids {
+    pub(crate) certificates: HashMap<[u8; 32], CertificateRef>,
+    pub(crate) chains: HashMap<[u8; 32], i64>,
+    pub(crate) issuers: HashMap<[u8; 32], i64>,
+}
+
+impl Ids {
+    /// Takes over what a transaction learnt, once it is committed.
+    pub(crate) fn learn(&mut self, new: Ids) {
+        take_over(&mut self.certificates, new.certificates);
+        take_over(&mut self.chains, new.chains);
+        take_over(&mut self.issuers, new.issuers);
+    }
+}
+
+fn take_over<V>(known: &mut HashMap<[u8; 32], V>, new: HashMap<[u8; 32], V>) {
+    if known.len() + new.len() > CACHED_IDS_MAX {
+        // Starting over is cheaper than keeping order: the common ones are back within a batch.
+        known.clear();
+    }
+    known.extend(new.into_iter().take(CACHED_IDS_MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seen(answered: bool, outcome: &str, at: i64) -> NewObservation {
+        NewObservation {
+            endpoint: EndpointKey {
+                host: "h".into(),
+                port: 443,
+                protocol: "tls".into(),
+                server_name: String::new(),
+                address: String::new(),
+            },
+            address: None,
+            observed_at_us: at,
+            outcome: outcome.to_owned(),
+            answered,
+            tls_version: None,
+            cipher_suite: None,
+            chain: Vec::new(),
+            trust: String::new(),
+            severity: None,
+            findings: "[]".into(),
+            detail: "{}".into(),
+        }
+    }
+
+    #[test]
+    fn an_observation_changes_its_endpoint_in_one_way_or_not_at_all() {
+        let was = |answering, outcome: &str, leaf| Current {
+            id: 1,
+            answering,
+            outcome: outcome.to_owned(),
+            severity: None,
+            leaf,
+            issuer: leaf,
+            last_observed_at: 10,
+        };
+        let table = [
+            (None, seen(true, "ok", 10), Some(1), Some(ChangeKind::New)),
+            (None, seen(false, "refused", 10), None, Some(ChangeKind::New)),
+            (Some(was(true, "ok", Some(1))), seen(true, "ok", 11), Some(1), None),
+            (
+                Some(was(true, "ok", Some(1))),
+                seen(true, "ok", 11),
+                Some(2),
+                Some(ChangeKind::CertificateChanged),
+            ),
+            (Some(was(true, "ok", Some(1))), seen(false, "refused", 11), None, Some(ChangeKind::Gone)),
+            (Some(was(false, "refused", Some(1))), seen(true, "ok", 11), Some(1), Some(ChangeKind::Returned)),
+            (
+                Some(was(false, "refused", Some(1))),
+                seen(true, "ok", 11),
+                Some(2),
+                Some(ChangeKind::CertificateChanged),
+            ),
+            (Some(was(false, "refused", None)), seen(true, "ok", 11), Some(2), Some(ChangeKind::Returned)),
+            (
+                Some(was(false, "refused", None)),
+                seen(false, "reset", 11),
+                None,
+                Some(ChangeKind::OutcomeChanged),
+            ),
+            (Some(was(false, "refused", None)), seen(false, "refused", 11), None, None),
+            (
+                Some(was(true, "ok", Some(1))),
+                seen(true, "alert", 11),
+                Some(1),
+                Some(ChangeKind::OutcomeChanged),
+            ),
+            (Some(was(true, "ok", Some(1))), seen(false, "refused", 9), None, None),
+        ];
+        for (current, seen, leaf, expected) in table {
+            assert_eq!(change(current.as_ref(), &seen, leaf), expected, "{current:?} {seen:?} {leaf:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_short_storable_and_stay_apart(a in ".{0,1500}", b in ".{0,1500}") {
+            prop_assert!(key_part(&a).len() <= HOST_BYTES_MAX);
+            prop_assert!(!key_part(&a).contains('\0'));
+            prop_assert_eq!(key_part(&key_part(&a)), key_part(&a));
+            if storable(&a) != storable(&b) {
+                prop_assert_ne!(key_part(&a), key_part(&b));
+            }
+        }
+
+        #[test]
+        fn reversing_turns_suffixes_into_prefixes(head in "[a-z*.]{0,20}", tail in "[a-z.]{1,20}") {
+            let whole = format!("{head}{tail}");
+            prop_assert!(reversed(&whole).starts_with(&reversed(&tail)));
+            prop_assert!(reversed(&whole).len() <= SUFFIX_BYTES_MAX);
+        }
+    }
+}

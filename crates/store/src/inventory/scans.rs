@@ -1,0 +1,182 @@
+//! Scans: begun, finished, resumed.
+
+use uuid::Uuid;
+
+use crate::engine::cursor::{Cursor, Page};
+use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::error::StoreError;
+use crate::engine::value::{Row, Value};
+use crate::inventory::model::{EndpointKey, ScanRow, ScanState};
+use crate::inventory::statements as sql;
+
+/// Scans that may begin in the same microsecond.
+const SAME_START_MAX: i64 = 1_000;
+
+impl Store {
+    /// Notes that a scan begins. `spec` says what was asked for (JSON), so that it can be resumed. Beginning the same
+    /// id again does nothing.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn begin_scan(&self, id: Uuid, started_at_us: i64, spec: &str) -> Result<(), StoreError> {
+        for row_id in started_at_us..started_at_us.saturating_add(SAME_START_MAX) {
+            self.prepare_scan(row_id).await?;
+            let parameters =
+                vec![row_id.into(), id.into(), started_at_us.into(), spec.replace('\0', "").into()];
+            if self.execute(sql::SCAN_INSERT, parameters).await? == 1 || self.scan(id).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Corrupt(format!("a thousand scans began at {started_at_us}")))
+    }
+
+    /// Notes how a scan ended; `summary` is JSON. Nothing keeps a finished scan from being finished again.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`].
+    pub async fn finish_scan(
+        &self,
+        id: Uuid,
+        at_us: i64,
+        state: ScanState,
+        summary: &str,
+    ) -> Result<(), StoreError> {
+        let summary = Value::from(summary.replace('\0', ""));
+        self.set_state(id, state, at_us.into(), summary).await
+    }
+
+    /// Notes that an unfinished scan goes on.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`].
+    pub async fn resume_scan(&self, id: Uuid) -> Result<(), StoreError> {
+        self.set_state(id, ScanState::Running, Value::Null, Value::Null).await
+    }
+
+    async fn set_state(
+        &self,
+        id: Uuid,
+        state: ScanState,
+        at: Value,
+        summary: Value,
+    ) -> Result<(), StoreError> {
+        let parameters = vec![id.into(), state.as_str().into(), at, summary];
+        match self.execute(sql::SCAN_STATE, parameters).await? {
+            0 => Err(StoreError::UnknownScan(id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// One scan.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn scan(&self, id: Uuid) -> Result<Option<ScanRow>, StoreError> {
+        self.row(sql::SCAN, vec![id.into()]).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
+    }
+
+    /// The newest scan that is running (or was killed) or interrupted, and that no watch will go on with.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn latest_unfinished_scan(&self) -> Result<Option<ScanRow>, StoreError> {
+        self.row(sql::SCAN_UNFINISHED, Vec::new()).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
+    }
+
+    /// Scans, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn scans(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<ScanRow>, StoreError> {
+        let key = key_or(after, "scans", &[Value::Int(i64::MAX)])?;
+        let (limit, asked) = limit_of(limit);
+        let rows = self.rows(Cost::Walk, sql::SCANS, with_limit(key, asked)).await?;
+        page(rows, limit, "scans", |row| {
+            let (scan, id) = scan_row(row)?;
+            Ok((scan, vec![id.into()]))
+        })
+    }
+
+    /// The endpoints a scan has already observed, so that a resumed scan leaves them out.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; those of the database.
+    pub async fn scanned_endpoints(
+        &self,
+        scan: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<EndpointKey>, StoreError> {
+        let mut parameters = vec![self.scan_row_id(scan).await?.into()];
+        parameters.extend(key_or(after, "scanned", &[Value::Int(0)])?);
+        let (limit, asked) = limit_of(limit);
+        let rows = self.rows(Cost::Walk, sql::SCANNED_ENDPOINTS, with_limit(parameters, asked)).await?;
+        page(rows, limit, "scanned", |mut row| Ok((endpoint_key(&mut row)?, vec![row.int()?.into()])))
+    }
+
+    pub(crate) async fn scan_row_id(&self, id: Uuid) -> Result<i64, StoreError> {
+        self.row(sql::SCAN_ID, vec![id.into()]).await?.ok_or(StoreError::UnknownScan(id))?.int()
+    }
+}
+
+fn scan_row(mut row: Row) -> Result<(ScanRow, i64), StoreError> {
+    let scan = ScanRow {
+        id: row.uuid()?,
+        started_at_us: row.int()?,
+        finished_at_us: row.maybe_int()?,
+        state: {
+            let word = row.text()?;
+            ScanState::parse(&word)
+                .ok_or_else(|| StoreError::Corrupt(format!("a scan's state is {word:?}")))?
+        },
+        spec: row.text()?,
+        summary: row.maybe_text()?,
+        observations: row.number()?,
+        answered: row.number()?,
+        changes: row.number()?,
+        new_certificates: row.number()?,
+    };
+    Ok((scan, row.int()?))
+}
+
+pub(crate) fn endpoint_key(row: &mut Row) -> Result<EndpointKey, StoreError> {
+    Ok(EndpointKey {
+        host: row.text()?,
+        port: row.number()?,
+        protocol: row.text()?,
+        server_name: row.text()?,
+        address: row.text()?,
+    })
+}
+
+/// The key of the cursor, or `first` when there is none; `first` also gives the key's shape.
+pub(crate) fn key_or(
+    after: Option<&Cursor>,
+    listing: &str,
+    first: &[Value],
+) -> Result<Vec<Value>, StoreError> {
+    after.map_or_else(|| Ok(first.to_vec()), |cursor| cursor.key(listing, first))
+}
+
+pub(crate) fn with_limit(mut parameters: Vec<Value>, limit: i64) -> Vec<Value> {
+    parameters.push(limit.into());
+    parameters
+}
+
+/// Decodes one row more than the page holds, if there is one, into the page and its cursor.
+pub(crate) fn page<T>(
+    rows: Vec<Row>,
+    limit: usize,
+    listing: &str,
+    decode: impl Fn(Row) -> Result<(T, Vec<Value>), StoreError>,
+) -> Result<Page<T>, StoreError> {
+    let more = rows.len() > limit;
+    let mut out = Vec::with_capacity(rows.len().min(limit));
+    let mut last = Vec::new();
+    for row in rows.into_iter().take(limit) {
+        let (value, key) = decode(row)?;
+        out.push(value);
+        last = key;
+    }
+    Ok(Page { rows: out, next: more.then(|| Cursor::new(listing, &last)) })
+}
