@@ -2,10 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::Row;
+use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx};
+use crate::store::Store;
 
 /// Authorities one database holds: all of them are kept in memory.
 pub const CAS_MAX: usize = 10_000;

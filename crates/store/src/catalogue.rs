@@ -1,37 +1,53 @@
-//! Every SQL statement of Bulla. Reads are one text for both databases; writes differ and have a file each.
-//!
-//! A statement begins with a comment that names it: that name stands in errors and in the server's own logs. Parameters
-//! are `?1`, `?2`, …; [`for_postgres`] turns them into `$1`, `$2`, …
+//! What the engine is told about the tables when a database is opened: every migration and every statement.
 
-use crate::engine::tx::Bulk;
+use crate::engine::{Connections, Database, Migration, Schema, Sends, StoreError, StoreOptions, StoreUrl};
+use crate::store::Store;
 
-/// The name in a statement's first line.
-pub(crate) fn name_of(statement: &str) -> &str {
-    statement.lines().next().and_then(|line| line.strip_prefix("-- ")).unwrap_or("a statement").trim()
-}
+const SCHEMA: Schema =
+    Schema { sqlite: SQLITE_MIGRATIONS, postgres: POSTGRES_MIGRATIONS, statements: MODULES };
 
-/// The same statement with PostgreSQL's parameter marks. No statement holds a `?` for any other purpose.
-pub(crate) fn for_postgres(statement: &str) -> String {
-    statement.replace('?', "$")
-}
+impl Store {
+    /// Opens the database, making the file and its folder when missing (readable by their owner only), and brings its
+    /// schema up to date.
+    ///
+    /// Several processes may have the same database open. On SQLite a transaction that writes waits five seconds for
+    /// another's; reading never waits.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] when it cannot be opened, [`StoreError::TooNew`] when a newer Bulla has migrated it,
+    /// [`StoreError::MigrationChanged`] when its schema is not ours.
+    pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
+        Self::open_with(url, &StoreOptions::default()).await
+    }
 
-/// A numbered change of the schema, applied once and in order.
-pub(crate) struct Migration {
-    pub(crate) version: i64,
-    pub(crate) name: &'static str,
-    pub(crate) sql: &'static str,
+    /// [`Store::open`] with options.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub async fn open_with(url: &StoreUrl, options: &StoreOptions) -> Result<Self, StoreError> {
+        Database::open(url, options, SCHEMA).await.map(Self::over)
+    }
+
+    /// [`Database::connections`] of a database that is not opened, with these options: over one connection, and nothing
+    /// in it is made or changed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
+        Database::connections_at(url, options).await
+    }
 }
 
 /// One migration from both folders.
 macro_rules! migrations {
     ($($version:literal $name:literal $file:literal,)*) => {
-        pub(crate) const SQLITE_MIGRATIONS: &[Migration] = &[$(Migration {
+        const SQLITE_MIGRATIONS: &[Migration] = &[$(Migration {
             version: $version,
             name: $name,
             sql: include_str!(concat!("../migrations/sqlite/", $file)),
         }),*];
 
-        pub(crate) const POSTGRES_MIGRATIONS: &[Migration] = &[$(Migration {
+        const POSTGRES_MIGRATIONS: &[Migration] = &[$(Migration {
             version: $version,
             name: $name,
             sql: include_str!(concat!("../migrations/postgres/", $file)),
@@ -70,22 +86,15 @@ migrations! {
     28 "proxy_leaves" "0028_proxy_leaves.sql",
 }
 
-/// What a module sends: statements of both databases, of one of them, and over many rows.
-pub(crate) struct Sends {
-    pub(crate) both: &'static [&'static str],
-    pub(crate) sqlite: &'static [&'static str],
-    pub(crate) postgres: &'static [&'static str],
-    pub(crate) bulks: &'static [&'static Bulk],
-    /// Statements put together from parts, every form of them.
-    pub(crate) composed: fn() -> Vec<String>,
-}
-
-const fn sends(both: &'static [&'static str], bulks: &'static [&'static Bulk]) -> Sends {
-    Sends { both, sqlite: &[], postgres: &[], bulks, composed: Vec::new }
-}
-
 /// Every module's statements, for the test that prepares them all on both databases.
-pub(crate) const MODULES: &[Sends] = &[
+const MODULES: &[Sends] = &[
+    Sends {
+        both: crate::inventory::statements::ALL,
+        sqlite: crate::inventory::recording::sqlite_statements::ALL,
+        postgres: crate::inventory::recording::postgres_statements::ALL,
+        bulks: &[],
+        composed: crate::inventory::statements::composed,
+    },
     crate::acme::SENDS,
     Sends {
         both: crate::agents::ALL,
@@ -104,14 +113,14 @@ pub(crate) const MODULES: &[Sends] = &[
     Sends {
         both: crate::clouds::ALL,
         sqlite: &[],
-        postgres: crate::clouds::POSTGRES,
+        postgres: &[],
         bulks: &[],
         composed: crate::clouds::composed,
     },
-    sends(crate::keys::ALL, crate::keys::BULKS),
-    sends(crate::master_keys::ALL, &[]),
-    sends(&[], crate::kept_tags::BULKS),
-    sends(crate::known::ALL, crate::known::BULKS),
+    Sends::of(crate::keys::ALL, crate::keys::BULKS),
+    Sends::of(crate::master_keys::ALL, &[]),
+    Sends::of(&[], crate::kept_tags::BULKS),
+    Sends::of(crate::known::ALL, crate::known::BULKS),
     Sends {
         both: crate::cas::ALL,
         sqlite: crate::cas::SQLITE,
@@ -119,9 +128,9 @@ pub(crate) const MODULES: &[Sends] = &[
         bulks: crate::cas::BULKS,
         composed: Vec::new,
     },
-    sends(crate::profiles::ALL, &[]),
+    Sends::of(crate::profiles::ALL, &[]),
     crate::proxy_leaves::SENDS,
-    sends(crate::issued::insert::ALL, crate::issued::insert::BULKS),
+    Sends::of(crate::issued::insert::ALL, crate::issued::insert::BULKS),
     Sends {
         both: crate::issued::ALL,
         sqlite: &[],
@@ -136,19 +145,18 @@ pub(crate) const MODULES: &[Sends] = &[
         bulks: crate::revocations::BULKS,
         composed: crate::revocations::composed,
     },
-    sends(crate::revocations::crls::ALL, crate::revocations::crls::BULKS),
-    sends(crate::access::ALL, crate::access::BULKS),
-    sends(crate::issuers::ALL, crate::issuers::BULKS),
-    sends(crate::engine::leases::ALL, &[]),
-    sends(crate::enrolments::ALL, &[]),
+    Sends::of(crate::revocations::crls::ALL, crate::revocations::crls::BULKS),
+    Sends::of(crate::access::ALL, crate::access::BULKS),
+    Sends::of(crate::issuers::ALL, crate::issuers::BULKS),
+    Sends::of(crate::enrolments::ALL, &[]),
     crate::credentials::SENDS,
     crate::credentials::ROTATION_SENDS,
     crate::credentials::WRAP_SENDS,
     crate::credentials::ACCESS_SENDS,
     crate::credentials::HOOK_SENDS,
     crate::ct::SENDS,
-    sends(crate::told::ALL, crate::told::BULKS),
-    sends(crate::history::ALL, crate::history::BULKS),
+    Sends::of(crate::told::ALL, crate::told::BULKS),
+    Sends::of(crate::history::ALL, crate::history::BULKS),
     Sends {
         both: crate::watches::ALL,
         sqlite: crate::watches::SQLITE,
@@ -184,9 +192,9 @@ pub(crate) const MODULES: &[Sends] = &[
         bulks: crate::policies::BULKS,
         composed: crate::policies::composed,
     },
-    sends(crate::approvals::ALL, crate::approvals::BULKS),
-    sends(crate::people::ALL, crate::people::BULKS),
-    sends(crate::ownership::ALL, crate::ownership::BULKS),
+    Sends::of(crate::approvals::ALL, crate::approvals::BULKS),
+    Sends::of(crate::people::ALL, crate::people::BULKS),
+    Sends::of(crate::ownership::ALL, crate::ownership::BULKS),
     Sends {
         both: crate::alerts::ALL,
         sqlite: crate::alerts::SQLITE,
@@ -194,32 +202,4 @@ pub(crate) const MODULES: &[Sends] = &[
         bulks: crate::alerts::BULKS,
         composed: Vec::new,
     },
-    Sends {
-        both: crate::engine::audit::ALL,
-        sqlite: crate::engine::audit::SQLITE,
-        postgres: crate::engine::audit::POSTGRES,
-        bulks: crate::engine::audit::BULKS,
-        composed: crate::engine::audit::composed,
-    },
-    Sends {
-        both: crate::engine::outbox::ALL,
-        sqlite: crate::engine::outbox::SQLITE,
-        postgres: crate::engine::outbox::POSTGRES,
-        bulks: crate::engine::outbox::BULKS,
-        composed: Vec::new,
-    },
 ];
-
-pub(crate) const MIGRATIONS_TABLE: &str = "-- schema_migrations
-CREATE TABLE IF NOT EXISTS schema_migrations (
-    version    BIGINT PRIMARY KEY,
-    name       TEXT   NOT NULL,
-    checksum   TEXT   NOT NULL,
-    applied_at BIGINT NOT NULL
-)";
-
-pub(crate) const MIGRATIONS_APPLIED: &str = "-- migrations_applied
-SELECT version, checksum FROM schema_migrations ORDER BY version";
-
-pub(crate) const MIGRATION_RECORD: &str = "-- migration_record
-INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)";

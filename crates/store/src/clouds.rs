@@ -3,12 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::engine::database::{Backend, Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::options::StoreOptions;
-use crate::engine::postgres::Postgres;
-use crate::engine::url::{Place, StoreUrl};
-use crate::engine::value::{Row, Value};
+use crate::engine::{Cost, StoreError, Value};
+use crate::store::Store;
 
 /// Certificates read in one statement: shorter lists repeat their last one, so that one text serves all lengths.
 const DERS_AT_ONCE: usize = 64;
@@ -31,13 +27,6 @@ DELETE FROM source_states WHERE source = ?1";
 
 pub(crate) const ALL: &[&str] = &[STATE_PUT, STATES, STATE, STATE_DELETE];
 
-/// Connections for ordinary users, on PostgreSQL; `reserved_connections` is there since 16.
-const CONNECTIONS_MAX: &str = "-- connections_max
-SELECT current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8
-       - coalesce(current_setting('reserved_connections', true)::int8, 0)";
-
-pub(crate) const POSTGRES: &[&str] = &[CONNECTIONS_MAX];
-
 fn ders() -> String {
     let marks: Vec<String> = (1..=DERS_AT_ONCE).map(|n| format!("?{n}")).collect();
     format!(
@@ -49,19 +38,6 @@ fn ders() -> String {
 
 pub(crate) fn composed() -> Vec<String> {
     vec![ders()]
-}
-
-/// Connections to the database.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Connections {
-    /// How many this process opens at most.
-    pub ours: usize,
-    /// How many the server has for ordinary users; `None` on SQLite, which is no server.
-    pub servers: Option<usize>,
-}
-
-fn servers(row: Option<Row>) -> Result<Option<usize>, StoreError> {
-    row.map(|mut row| row.int()).transpose().map(|servers| servers.and_then(|all| usize::try_from(all).ok()))
 }
 
 impl Store {
@@ -114,37 +90,5 @@ impl Store {
             }
         }
         Ok(found)
-    }
-
-    /// How many connections this process opens at most, and how many the server has.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub async fn connections(&self) -> Result<Connections, StoreError> {
-        let ours = match &self.backend {
-            Backend::Sqlite(_) => {
-                return Ok(Connections { ours: crate::engine::sqlite::CONNECTIONS_MAX, servers: None });
-            }
-            Backend::Postgres(postgres) => postgres.connections(),
-        };
-        Ok(Connections { ours, servers: servers(self.row(CONNECTIONS_MAX, Vec::new()).await?)? })
-    }
-
-    /// [`Store::connections`] of a database that is not opened, with these options: over one connection, and nothing in it is
-    /// made or changed.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
-        match &url.0 {
-            Place::Sqlite(_) => {
-                Ok(Connections { ours: crate::engine::sqlite::CONNECTIONS_MAX, servers: None })
-            }
-            Place::Postgres(address) => {
-                let (readers, writers) = options.readers_and_writers();
-                let row = Postgres::ask(address, url.to_string(), CONNECTIONS_MAX).await?;
-                Ok(Connections { ours: readers + writers, servers: servers(row)? })
-            }
-        }
     }
 }

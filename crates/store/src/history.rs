@@ -5,10 +5,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::Row;
+use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
+use crate::store::Store;
 
 /// The node of rows that are of all nodes.
 pub const FOLDED: Uuid = Uuid::nil();

@@ -3,13 +3,11 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page, with_limit};
+use crate::engine::{
+    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
 use crate::keys::{SealedColumn, sealed_column};
+use crate::store::Store;
 
 /// A configured issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]

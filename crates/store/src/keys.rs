@@ -2,12 +2,10 @@
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page, with_limit};
+use crate::engine::{
+    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
+use crate::store::Store;
 
 /// A private key at rest.
 #[derive(Clone, Eq, PartialEq)]
@@ -261,7 +259,7 @@ macro_rules! sealed_column {
                 $column,
                 ", 1, 9)"
             ),
-            replace: $crate::engine::tx::Bulk {
+            replace: $crate::engine::Bulk {
                 sqlite: concat!(
                     "-- sealed_replace ",
                     $table,

@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::{Bulk, Column, Cost, StoreError, Tx, reversed, sha256, storable};
 use crate::inventory::model::NewCertificate;
-use crate::inventory::recording::tally::{reversed, sha256, storable};
+use crate::store::Store;
 
 const KNOWN: Bulk = Bulk {
     sqlite: "-- known_among

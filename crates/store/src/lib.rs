@@ -35,6 +35,7 @@ pub mod policies;
 mod profiles;
 pub mod proxy_leaves;
 mod revocations;
+mod store;
 pub mod told;
 pub mod watch_parts;
 pub mod watches;
@@ -48,37 +49,28 @@ pub use cas::{
     CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca,
     delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, renew_ca,
 };
-pub use clouds::Connections;
-pub use engine::audit::{
-    AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit, audit_if,
-};
-pub use engine::batcher::{Abandoned, Batcher, BatcherOptions};
-pub use engine::clock::Clock;
-pub use engine::cursor::{Cursor, Page};
-pub use engine::database::{PAGE_ROWS_MAX, PoolUse, Store};
-pub use engine::error::{Cause, StoreError};
 #[doc(hidden)]
-pub use engine::options::Fault;
-pub use engine::options::{
-    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, REPLICA_ALONE_DEFAULT, StoreOptions,
-};
-pub use engine::outbox::{Event, OutboxPlace, OutboxRow, emit, outbox_advance};
+pub use engine::Fault;
 #[doc(hidden)]
 #[cfg(unix)]
 pub use engine::testing;
-pub use engine::tx::Tx;
-pub use engine::url::StoreUrl;
+pub use engine::{
+    Abandoned, AuditEvent, AuditFilter, AuditRow, AuditVerification, Batcher, BatcherOptions,
+    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, Cause, Clock, Connections, Cursor, Event,
+    OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT, StoreError, StoreOptions,
+    StoreUrl, Tx, audit, audit_and_emit, audit_if, emit, outbox_advance,
+};
 pub use enrolments::{
     EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment, RecipientRow, decide_enrolment,
     insert_enrolment, put_recipient,
 };
 pub use inventory::certificates::NamedCertificate;
+pub use inventory::key::HOST_BYTES_MAX;
 pub use inventory::model::{
     CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,
     InventoryRow, IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation,
     ObservationRow, Recorded, ScanRow, ScanState, Summary,
 };
-pub use inventory::recording::tally::HOST_BYTES_MAX;
 pub use inventory::writer::{OnFlush, Sender, Status, Totals, Writer, WriterError, WriterOptions};
 pub use issued::{
     Insertion, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, UsedKey, insert_issued,
@@ -97,3 +89,4 @@ pub use revocations::{
     BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
     RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids, revoked_by,
 };
+pub use store::Store;

@@ -1,10 +1,8 @@
 //! The canaries of the master keys, and what is sealed under which.
 
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Tx;
-use crate::engine::value::{Row, Value};
+use crate::engine::{Cost, Row, StoreError, Tx, Value};
 use crate::keys::SealedColumn;
+use crate::store::Store;
 
 /// Octets of a master key's id.
 pub const MASTER_KEY_ID: usize = 8;

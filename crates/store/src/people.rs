@@ -2,13 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page};
+use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::policies::{NamedDocument, document, named};
+use crate::store::Store;
 
 /// Owners or teams.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

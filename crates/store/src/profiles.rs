@@ -1,10 +1,7 @@
 //! Profiles: what may be issued, kept as JSON that this crate does not look into.
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Tx;
-use crate::engine::value::{Row, Value};
+use crate::engine::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of};
+use crate::store::Store;
 
 /// A profile as stored.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,12 +5,9 @@
 
 use uuid::Uuid;
 
-use crate::catalogue::Sends;
-use crate::engine::database::{Backend, Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Bulk;
-use crate::engine::value::{Row, Value};
+use crate::engine::{Bulk, Cost, Row, Sends, StoreError, Value};
 use crate::keys::{SealedColumn, sealed_column};
+use crate::store::Store;
 
 /// Rows deleted by one statement: some milliseconds of work.
 pub const TIDIED_MAX: u64 = 1_000;
@@ -199,9 +196,9 @@ impl Store {
     pub async fn look_for_leaf(&self, ask: &LeafAsk<'_>) -> Result<LeafLook, StoreError> {
         let mut parameters: Vec<Value> = vec![ask.id.into(), ask.ends_from_us.into()];
         let holder = [ask.holder.into(), ask.now_us.into(), ask.until_us.into()];
-        if let Backend::Postgres(postgres) = &self.backend {
+        if self.is_postgres() {
             parameters.extend(holder);
-            return look_of(postgres.write_rows(LOOK, &parameters).await?.into_iter().next());
+            return look_of(self.write_rows(LOOK, &parameters).await?.into_iter().next());
         }
         if let Some(row) = self.row(FIND, parameters.clone()).await? {
             return look_of(Some(row));

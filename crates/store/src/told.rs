@@ -4,13 +4,11 @@ use std::net::IpAddr;
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::Row;
+use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
 use crate::inventory::endpoints::address;
+use crate::inventory::key::endpoint_key;
 use crate::inventory::model::EndpointKey;
-use crate::inventory::scans::endpoint_key;
+use crate::store::Store;
 
 /// What people were told of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -8,11 +8,8 @@ use std::collections::HashMap;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::recording::tally::storable;
+use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, Value, limit_of, storable};
+use crate::store::Store;
 
 /// Parts of one run: each is a row that every claim may meet.
 pub const PARTS_MAX: u64 = 64;

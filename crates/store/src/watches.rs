@@ -6,13 +6,10 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::recording::tally::storable;
-use crate::inventory::scans::{key_or, page};
+use crate::engine::{
+    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, storable,
+};
+use crate::store::Store;
 use crate::watch_parts::delete_parts;
 
 /// Watches there may be: each is a row that the claim of due ones may meet, and an estate has some dozens.

@@ -2,9 +2,8 @@
 
 use futures_util::FutureExt;
 
-use crate::engine::database::Store;
-use crate::engine::error::StoreError;
-use crate::engine::value::{Row, Value};
+use crate::engine::{Row, StoreError, Value};
+use crate::store::Store;
 
 /// An answer kept.
 #[derive(Clone, Debug, Eq, PartialEq)]

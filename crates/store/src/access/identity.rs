@@ -5,12 +5,10 @@ use std::fmt;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page, with_limit};
+use crate::engine::{
+    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
+use crate::store::Store;
 
 /// What kind of identity.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -279,16 +277,9 @@ pub async fn rekey_identity(
     Ok(changed(tx.execute(REKEY, parameters).await?))
 }
 
-/// Removes an identity and its sessions if it still has `revision`.
-///
-/// # Errors
-/// Those of the database.
-pub async fn delete_identity(tx: &mut Tx, id: Uuid, revision: i64) -> Result<AccessChange, StoreError> {
-    let change = changed(tx.execute(DELETE, vec![id.into(), revision.into()]).await?);
-    if change == AccessChange::Done {
-        super::delete_sessions_of(tx, id).await?;
-    }
-    Ok(change)
+/// Removes an identity if it still has `revision`.
+pub(super) async fn remove(tx: &mut Tx, id: Uuid, revision: i64) -> Result<AccessChange, StoreError> {
+    Ok(changed(tx.execute(DELETE, vec![id.into(), revision.into()]).await?))
 }
 
 pub(super) fn changed(rows: u64) -> AccessChange {

@@ -7,13 +7,15 @@ mod session;
 
 pub use idempotency::{Begun, KeptAnswer};
 pub use identity::{
-    AccessChange, Identity, IdentityKind, IdentitySettings, NewIdentity, delete_identity, insert_identity,
-    rekey_identity, update_identity,
+    AccessChange, Identity, IdentityKind, IdentitySettings, NewIdentity, insert_identity, rekey_identity,
+    update_identity,
 };
 pub use role::{Role, RoleChange, delete_role, put_role};
 pub use session::{NewSession, Session, delete_session, delete_sessions_of, insert_session};
 
-use crate::engine::tx::Bulk;
+use uuid::Uuid;
+
+use crate::engine::{Bulk, StoreError, Tx};
 
 /// Statements of both databases, the modules' one after the other.
 pub(crate) const ALL: &[&str] = &{
@@ -34,3 +36,15 @@ pub(crate) const ALL: &[&str] = &{
 };
 
 pub(crate) const BULKS: &[&Bulk] = &[&identity::USED, &session::SEEN];
+
+/// Removes an identity and its sessions if it still has `revision`.
+///
+/// # Errors
+/// Those of the database.
+pub async fn delete_identity(tx: &mut Tx, id: Uuid, revision: i64) -> Result<AccessChange, StoreError> {
+    let change = identity::remove(tx, id, revision).await?;
+    if change == AccessChange::Done {
+        delete_sessions_of(tx, id).await?;
+    }
+    Ok(change)
+}

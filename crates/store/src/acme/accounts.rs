@@ -4,13 +4,11 @@ use std::collections::HashSet;
 
 use uuid::Uuid;
 
-use super::{external_keys, from_lines, lines, place, placed};
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::page;
+use super::external_keys;
+use super::lines::{from_lines, lines};
+use super::place::{place, placed};
+use crate::engine::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
+use crate::store::Store;
 
 /// Where an account stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -273,9 +271,7 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn acme_keys_taken(&self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
-        let rows = self
-            .among(&KEYS_TAKEN, thumbprints.iter().map(|one| crate::inventory::recording::tally::hex(one)))
-            .await?;
+        let rows = self.among(&KEYS_TAKEN, thumbprints.iter().map(|one| crate::engine::hex(one))).await?;
         rows.into_iter().map(|mut row| row.hash()).collect()
     }
 

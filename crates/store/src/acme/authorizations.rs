@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
+use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
+use crate::store::Store;
 
 /// Where an authorization stands, as stored; that it has expired is for the reader to tell.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

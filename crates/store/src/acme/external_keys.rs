@@ -2,14 +2,11 @@
 
 use uuid::Uuid;
 
-use super::{from_lines, lines, place, placed};
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Tx;
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::page;
+use super::lines::{from_lines, lines};
+use super::place::{place, placed};
+use crate::engine::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 use crate::keys::{SealedColumn, sealed_column};
+use crate::store::Store;
 
 /// An external key.
 #[derive(Clone, Debug, Eq, PartialEq)]

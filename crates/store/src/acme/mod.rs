@@ -6,17 +6,12 @@
 mod accounts;
 mod authorizations;
 mod external_keys;
+mod lines;
 mod orders;
 mod overrides;
+mod place;
 
-use uuid::Uuid;
-
-use crate::catalogue::Sends;
-use crate::engine::cursor::Cursor;
-use crate::engine::error::StoreError;
-use crate::engine::tx::Bulk;
-use crate::engine::value::Value;
-use crate::inventory::scans::key_or;
+use crate::engine::{Bulk, Sends};
 
 pub use accounts::{
     AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, change_acme_account_key,
@@ -98,28 +93,4 @@ const BULKS: &[&Bulk] = &[
 
 fn composed() -> Vec<String> {
     authorizations::composed()
-}
-
-/// The id after which a listing goes on, newest first; ids stand in cursors as text.
-fn place(after: Option<&Cursor>, listing: &str) -> Result<Value, StoreError> {
-    let key = key_or(after, listing, &[Value::Text(Uuid::max().to_string())])?;
-    match key.first() {
-        Some(Value::Text(id)) => Ok(id.parse::<Uuid>().map_err(|_| StoreError::BadCursor)?.into()),
-        _ => Err(StoreError::BadCursor),
-    }
-}
-
-/// [`place`] of a row.
-fn placed(id: Uuid) -> Vec<Value> {
-    vec![Value::Text(id.to_string())]
-}
-
-/// A list kept in one text column, one a line.
-fn lines(all: &[String]) -> String {
-    all.join("\n")
-}
-
-/// From [`lines`].
-fn from_lines(text: &str) -> Vec<String> {
-    text.lines().map(str::to_owned).collect()
 }

@@ -6,13 +6,10 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::authorizations::{AcmeAuthorization, ids};
-use super::{from_lines, lines, place, placed};
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::page;
+use super::lines::{from_lines, lines};
+use super::place::{place, placed};
+use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
+use crate::store::Store;
 
 /// Where an order stands, as stored. That it is ready, has failed with an authorization, or has expired is for the
 /// reader to tell.

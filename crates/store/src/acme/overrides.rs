@@ -2,10 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Tx;
-use crate::engine::value::{Row, Value};
+use crate::engine::{Cost, Row, StoreError, Tx, Value};
+use crate::store::Store;
 
 /// Overrides read; an operator has a handful.
 const OVERRIDES_MAX: i64 = 10_000;

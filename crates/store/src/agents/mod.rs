@@ -13,12 +13,8 @@ pub use targets::{SEALED_TARGETS, TargetRow, TargetSettings, delete_target, inse
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page};
+use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use crate::store::Store;
 
 /// Labels a selection may ask for: each is a condition of the statement.
 pub const SELECTOR_LABELS_MAX: usize = 8;

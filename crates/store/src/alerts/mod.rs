@@ -5,13 +5,12 @@ mod statements;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page, with_limit};
-use crate::keys::{SealedColumn, sealed_column};
+pub use statements::SEALED_CHANNELS;
+
+use crate::engine::{
+    Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
+use crate::store::Store;
 
 use statements::{
     ACKNOWLEDGE, ALERT, ALERT_ROW, ALERTS, CHANNEL, CHANNEL_DELETE, CHANNEL_HEALTH, CHANNEL_INSERT,
@@ -184,9 +183,6 @@ pub struct AlertScheduleRow {
     /// JSON.
     pub attributes: String,
 }
-
-/// The channels' configurations, for the rotation of the master key.
-pub const SEALED_CHANNELS: SealedColumn = sealed_column!("alert_channels", "uuid" Uuid "uuid", "config");
 
 /// `next_at` of a certificate past its last threshold.
 pub const NO_THRESHOLD_US: i64 = i64::MAX;

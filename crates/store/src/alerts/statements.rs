@@ -1,7 +1,10 @@
 //! What is sent to the database about alerts.
 
-use super::SEALED_CHANNELS;
-use crate::engine::tx::Bulk;
+use crate::engine::Bulk;
+use crate::keys::{SealedColumn, sealed_column};
+
+/// The channels' configurations, for the rotation of the master key.
+pub const SEALED_CHANNELS: SealedColumn = sealed_column!("alert_channels", "uuid" Uuid "uuid", "config");
 
 macro_rules! channels {
     ($name:literal, $rest:literal) => {

@@ -2,15 +2,13 @@
 
 use uuid::Uuid;
 
+use super::asker::CredentialOperation;
+use super::list::{list, texts_postgres, texts_sqlite};
 use super::permissions::paths_above;
-use super::{CredentialOperation, list, texts_postgres, texts_sqlite};
-use crate::catalogue::Sends;
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Bulk;
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page, with_limit};
+use crate::engine::{
+    Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of, page, with_limit,
+};
+use crate::store::Store;
 
 /// What lets somebody do something.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -7,12 +7,10 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use super::asker::{CredentialAsker, CredentialOperation, may};
 use super::write::SETTLE;
-use super::{CredentialAsker, CredentialOperation, may};
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::Row;
+use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx};
+use crate::store::Store;
 
 /// Credentials or versions destroyed by one transaction.
 const DESTROYED_MAX: i64 = 500;
@@ -31,9 +29,6 @@ pub struct DeletedCredential {
 }
 
 // `deleted:` and a UUID and a colon are 45 characters: the name begins with the 46th.
-pub(super) const SET_ASIDE: &str = "-- credential_set_aside
-UPDATE credentials SET name_key = 'deleted:' || CAST(?2 AS TEXT) || ':' || name_key, deleted_at = ?3 WHERE id = ?1";
-
 macro_rules! deleted {
     ($name:literal, $where:literal, $rest:literal) => {
         concat!(
@@ -140,11 +135,6 @@ AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = cred
 DELETE FROM credentials c WHERE c.id = ANY(?1::bigint[])
 AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = c.id) RETURNING c.id, c.name_key",
 };
-
-pub(super) async fn set_aside(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool, StoreError> {
-    let parameters = vec![id.into(), uuid.to_string().into(), at_us.into()];
-    Ok(tx.execute(SET_ASIDE, parameters).await? == 1)
-}
 
 /// Takes back the credential of a name (lower case) that was deleted last, if that was after `since_us`; `None` when there is
 /// none or the asker may not write there.
@@ -338,7 +328,7 @@ impl Store {
         most: usize,
     ) -> Result<Vec<DeletedCredential>, StoreError> {
         let [everything, actor] = asker.values();
-        let parameters = vec![everything, actor, since_us.into(), super::count(most)];
+        let parameters = vec![everything, actor, since_us.into(), super::list::count(most)];
         let rows = self.rows(Cost::Walk, DELETED, parameters).await?;
         rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0)).collect()
     }

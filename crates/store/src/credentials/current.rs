@@ -2,10 +2,11 @@
 
 use serde_json::json;
 
-use super::{CredentialAsker, CredentialRow, columns, count, may, readable, row_of};
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Bulk;
+use super::asker::{CredentialAsker, may};
+use super::list::count;
+use super::version::{CredentialRow, columns, readable, row_of};
+use crate::engine::{Bulk, Cost, StoreError};
+use crate::store::Store;
 
 /// Octets of sealed values that one question is answered with, at most.
 pub const SEALED_OCTETS_MAX: i64 = 64 << 20;

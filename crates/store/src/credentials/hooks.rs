@@ -2,12 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::catalogue::Sends;
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::Row;
+use crate::engine::{Bulk, Column, Cost, Row, Sends, StoreError, Tx};
 use crate::keys::{SealedColumn, sealed_column};
+use crate::store::Store;
 
 /// Hooks there may be: they are made by hand, and read whole.
 pub const HOOKS_MAX: i64 = 1_000;

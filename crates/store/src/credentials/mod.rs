@@ -4,27 +4,30 @@
 //! next statement on, and asking costs no round trip.
 
 mod access;
+mod asker;
 mod away;
 mod current;
 mod hooks;
+mod list;
 mod permissions;
 mod rotation;
 mod tokens;
+mod version;
 mod wraps;
 mod write;
 
 use uuid::Uuid;
 
-use crate::catalogue::Sends;
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Bulk;
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::key_or;
+use asker::may;
+use list::{count, list, texts_postgres, texts_sqlite};
+use version::{columns, readable, row_of};
+
+use crate::engine::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of};
 use crate::keys::{SealedColumn, sealed_column};
+use crate::store::Store;
 
 pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
+pub use asker::{CredentialAsker, CredentialOperation};
 pub use away::{
     DeletedCredential, EndedVersions, OldVersions, VersionsChange, change_credential_versions,
     destroy_ended_versions, restore_credential,
@@ -44,6 +47,7 @@ pub use rotation::{
     put_rotation_policy, remove_rotation_policy, rotation_policy_that_tells, rotation_range, rotations_now,
     step_rotations,
 };
+pub use version::CredentialRow;
 pub use wraps::{NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap};
 pub use write::{
     NewCredentialVersion, Put, delete_credential, delete_credential_version, hold_credential_metadata,
@@ -58,81 +62,6 @@ pub(crate) use wraps::SENDS as WRAP_SENDS;
 /// The values, sealed.
 pub const SEALED_CREDENTIALS: SealedColumn =
     sealed_column!("credential_versions", "uuid" Uuid "uuid", "sealed");
-
-/// What may be done with what lies at a path: bits of a permission.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CredentialOperation {
-    /// Read values.
-    Read = 1,
-    /// Set and generate.
-    Write = 2,
-    /// Delete.
-    Delete = 4,
-    /// See permissions.
-    ReadAcl = 8,
-    /// Change permissions.
-    WriteAcl = 16,
-}
-
-/// On whose behalf.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct CredentialAsker {
-    /// As permissions name them.
-    pub actor: String,
-    /// Whether everything is allowed, whatever permissions say.
-    pub everything: bool,
-}
-
-impl CredentialAsker {
-    /// The store itself: what a request does beside what its caller asked for.
-    #[must_use]
-    pub fn system() -> Self {
-        Self { actor: "system:credentials".to_owned(), everything: true }
-    }
-
-    /// The same actor with every right: for what follows from what it may do.
-    #[must_use]
-    pub fn with_everything(&self) -> Self {
-        Self { actor: self.actor.clone(), everything: true }
-    }
-
-    pub(crate) fn values(&self) -> [Value; 2] {
-        [self.everything.into(), self.actor.as_str().into()]
-    }
-}
-
-/// A version of a credential.
-#[derive(Clone, Eq, PartialEq)]
-pub struct CredentialRow {
-    /// The credential's identity, the same for all versions.
-    pub credential: Uuid,
-    /// As it was first written.
-    pub name: String,
-    /// Its type.
-    pub kind: String,
-    /// The version's identity.
-    pub version: Uuid,
-    /// Versions of a name are counted from 1.
-    pub number: u64,
-    /// When the version was stored, µs.
-    pub created_at_us: i64,
-    /// From when on it is read no more, µs.
-    pub ends_at_us: Option<i64>,
-    /// The value.
-    pub sealed: Vec<u8>,
-    /// JSON.
-    pub metadata: Option<String>,
-    /// How it was generated: JSON.
-    pub parameters: Option<String>,
-    /// What is known of it and no secret: JSON.
-    pub facts: Option<String>,
-    /// When its certificate ends, µs.
-    pub not_after_us: Option<i64>,
-    /// Whether it is its authority's version in transition.
-    pub transitional: bool,
-    /// Which credential signed it: its name in lower case.
-    pub signed_by: Option<String>,
-}
 
 /// A version of a credential without what is sealed.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -159,17 +88,6 @@ pub struct CredentialVersionRow {
     pub transitional: bool,
     /// Which credential signed it: its name in lower case.
     pub signed_by: Option<String>,
-}
-
-impl std::fmt::Debug for CredentialRow {
-    /// Without the value.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CredentialRow")
-            .field("name", &self.name)
-            .field("kind", &self.kind)
-            .field("version", &self.version)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A name with its versions, without what is sealed.
@@ -207,65 +125,12 @@ pub struct FoundCredential {
     pub not_after_us: Option<i64>,
 }
 
-/// Whether the asker (`$all`, `$actor`) holds one of the operations `$bits` on the name of `c`.
-macro_rules! may {
-    ($bits:literal, $all:literal, $actor:literal) => {
-        concat!(
-            "(",
-            $all,
-            " = 1 OR EXISTS (SELECT 1 FROM credential_permissions p WHERE p.actor = ",
-            $actor,
-            " AND p.operations & ",
-            $bits,
-            " <> 0 AND (p.path_key = c.name_key OR substr(c.name_key, 1, length(p.prefix)) = p.prefix)))"
-        )
-    };
-}
-pub(crate) use may;
-
-/// Whether a version (`v`) has not ended at the time `$now`.
-macro_rules! readable {
-    ($now:literal) => {
-        concat!("(v.ends_at IS NULL OR v.ends_at > ", $now, ")")
-    };
-}
-
-pub(crate) use readable;
-
 /// Whether the newest version of a name (`c`) has not ended at the time `$now`.
 macro_rules! stands {
     ($now:literal) => {
         concat!("(c.current_ends_at IS NULL OR c.current_ends_at > ", $now, ")")
     };
 }
-
-/// Texts of a JSON list, as a list of SQL.
-macro_rules! texts_postgres {
-    ($parameter:literal) => {
-        concat!("ANY(ARRAY(SELECT h FROM json_array_elements_text(", $parameter, "::text::json) AS h))")
-    };
-}
-macro_rules! texts_sqlite {
-    ($parameter:literal) => {
-        concat!("(SELECT h.value FROM json_each(", $parameter, ") h)")
-    };
-}
-pub(crate) use {texts_postgres, texts_sqlite};
-
-macro_rules! columns {
-    () => {
-        columns!("v.sealed")
-    };
-    ($sealed:literal) => {
-        concat!(
-            "c.uuid, c.name, c.kind, v.uuid, v.number, v.created_at, v.ends_at, ",
-            $sealed,
-            ", v.metadata, v.parameters, v.facts, v.not_after, v.transitional, v.signed_by"
-        )
-    };
-}
-
-pub(crate) use columns;
 
 macro_rules! version_columns {
     () => {
@@ -458,7 +323,7 @@ pub(crate) const SENDS: Sends = Sends {
         write::TRANSITION,
         write::METADATA,
         write::NOTED,
-        away::SET_ASIDE,
+        write::SET_ASIDE,
         away::DELETED,
         away::DELETED_NAMED,
         away::RESTORE,
@@ -745,16 +610,6 @@ impl Store {
     }
 }
 
-/// A parameter that holds texts.
-fn list(texts: &[String]) -> Value {
-    serde_json::Value::from(texts).to_string().into()
-}
-
-/// A parameter that holds a count.
-fn count(most: usize) -> Value {
-    i64::try_from(most).unwrap_or(i64::MAX).into()
-}
-
 fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {
     Ok(CredentialVersionRow {
         credential: row.uuid()?,
@@ -764,26 +619,6 @@ fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {
         number: row.number()?,
         created_at_us: row.int()?,
         ends_at_us: row.maybe_int()?,
-        facts: row.maybe_text()?,
-        not_after_us: row.maybe_int()?,
-        transitional: row.flag()?,
-        signed_by: row.maybe_text()?,
-    })
-}
-
-fn row_of(mut row: Row) -> Result<CredentialRow, StoreError> {
-    Ok(CredentialRow {
-        credential: row.uuid()?,
-        name: row.text()?,
-        kind: row.text()?,
-        version: row.uuid()?,
-        number: row.number()?,
-        created_at_us: row.int()?,
-        ends_at_us: row.maybe_int()?,
-        // Left out where all together would be too much.
-        sealed: row.maybe_blob()?.unwrap_or_default(),
-        metadata: row.maybe_text()?,
-        parameters: row.maybe_text()?,
         facts: row.maybe_text()?,
         not_after_us: row.maybe_int()?,
         transitional: row.flag()?,

@@ -4,13 +4,11 @@ use std::collections::HashSet;
 
 use uuid::Uuid;
 
-use super::{CredentialAsker, CredentialOperation, may};
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page, with_limit};
+use super::asker::{CredentialAsker, CredentialOperation, may};
+use crate::engine::{
+    Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
+use crate::store::Store;
 
 /// What a permission grants.
 #[derive(Clone, Debug, Eq, PartialEq)]

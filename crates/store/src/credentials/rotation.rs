@@ -5,14 +5,12 @@
 
 use uuid::Uuid;
 
-use super::{CredentialAsker, list, may, texts_postgres, texts_sqlite};
-use crate::catalogue::Sends;
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page, with_limit};
+use super::asker::{CredentialAsker, may};
+use super::list::{list, texts_postgres, texts_sqlite};
+use crate::engine::{
+    Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
+use crate::store::Store;
 
 /// Policies there may be: the most specific one is looked for among all of them, for each name that is planned.
 pub const ROTATION_POLICIES_MAX: i64 = 1_000;

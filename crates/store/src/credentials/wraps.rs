@@ -2,11 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::catalogue::Sends;
-use crate::engine::database::Store;
-use crate::engine::error::StoreError;
-use crate::engine::tx::Tx;
+use crate::engine::{Sends, StoreError, Tx};
 use crate::keys::{SealedColumn, sealed_column};
+use crate::store::Store;
 
 /// Values that one maker may have waiting to be read.
 pub const WRAPS_OF_ONE_MAX: i64 = 1_000;

@@ -8,10 +8,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{CredentialAsker, CredentialOperation, may};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
+use super::asker::{CredentialAsker, CredentialOperation, may};
+use crate::engine::{Bulk, Column, Row, StoreError, Tx, Value};
 
 /// A version to be stored.
 #[derive(Clone)]
@@ -176,6 +174,9 @@ UPDATE credentials AS c SET
         )
     };
 }
+
+pub(super) const SET_ASIDE: &str = "-- credential_set_aside
+UPDATE credentials SET name_key = 'deleted:' || CAST(?2 AS TEXT) || ':' || name_key, deleted_at = ?3 WHERE id = ?1";
 
 /// Writes down of credentials what is current; each has a version.
 pub(super) const SETTLE: Bulk = Bulk {
@@ -361,6 +362,11 @@ pub(super) async fn hold(
     Ok(may.then_some(held))
 }
 
+async fn set_aside(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool, StoreError> {
+    let parameters = vec![id.into(), uuid.to_string().into(), at_us.into()];
+    Ok(tx.execute(SET_ASIDE, parameters).await? == 1)
+}
+
 /// Removes a credential (its name in lower case) and all its versions; false when it is not there or the asker may not.
 /// With `kept_since_us` it is only set aside at that time, for [`restore_credential`](super::restore_credential).
 ///
@@ -374,7 +380,7 @@ pub async fn delete_credential(
 ) -> Result<bool, StoreError> {
     let Some(held) = hold(tx, asker, name_key, CredentialOperation::Delete).await? else { return Ok(false) };
     if let Some(at_us) = kept_since_us {
-        return super::away::set_aside(tx, held.id, held.uuid, at_us).await;
+        return set_aside(tx, held.id, held.uuid, at_us).await;
     }
     tx.execute(DELETE_VERSIONS, vec![held.id.into()]).await?;
     Ok(tx.execute(DELETE, vec![held.id.into()]).await? == 1)

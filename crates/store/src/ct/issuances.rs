@@ -5,13 +5,10 @@ use std::ops::RangeInclusive;
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::recording::tally::{reversed, storable};
-use crate::inventory::scans::{key_or, page};
+use crate::engine::{
+    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, reversed, storable,
+};
+use crate::store::Store;
 
 /// Issuances judged in one go: each may bring some dozens of known certificates of 2 kB into memory.
 pub const CT_JUDGED_MAX: usize = 256;

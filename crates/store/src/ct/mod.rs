@@ -5,14 +5,10 @@ mod issuances;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::catalogue::Sends;
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::recording::tally::storable;
-use crate::inventory::scans::{key_or, page};
+use crate::engine::{
+    Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, storable,
+};
+use crate::store::Store;
 
 /// Watched domains: matching holds a million, but each has a row for every service and its place among the due ones.
 pub const CT_DOMAINS_MAX: i64 = 100_000;

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::engine::error::StoreError;
 use crate::engine::value::Value;
 
-/// Longest cursor accepted, in characters: the longest host kept ([`crate::inventory::recording::tally::HOST_BYTES_MAX`]) with its other
+/// Longest cursor accepted, in characters: the longest key that is kept, with all of its
 /// key columns, in JSON and base64, fits several times over.
 const CURSOR_CHARS_MAX: usize = 16 * 1024;
 
@@ -37,8 +37,9 @@ impl FromStr for Cursor {
 }
 
 impl Cursor {
-    /// `listing` keeps a cursor from being used on another listing.
-    pub(crate) fn new(listing: &str, key: &[Value]) -> Self {
+    /// A cursor after the row with this key. `listing` keeps it from being used on another listing.
+    #[must_use]
+    pub fn new(listing: &str, key: &[Value]) -> Self {
         let mut parts = vec![serde_json::Value::from(listing)];
         parts.extend(key.iter().map(|value| match value {
             Value::Int(number) => serde_json::Value::from(*number),
@@ -49,7 +50,10 @@ impl Cursor {
     }
 
     /// The key, if this cursor is of `listing` and has the shape of `shape` (the kinds of its values).
-    pub(crate) fn key(&self, listing: &str, shape: &[Value]) -> Result<Vec<Value>, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`] when it is of another listing or shape.
+    pub fn key(&self, listing: &str, shape: &[Value]) -> Result<Vec<Value>, StoreError> {
         let mut parts = self.parts()?.into_iter();
         if parts.next() != Some(Value::Text(listing.to_owned())) {
             return Err(StoreError::BadCursor);
@@ -79,15 +83,6 @@ impl Cursor {
             })
             .collect()
     }
-}
-
-/// One page of a listing.
-#[derive(Clone, Debug)]
-pub struct Page<T> {
-    /// At most as many rows as were asked for.
-    pub rows: Vec<T>,
-    /// Where the next page begins; `None` when this one is the last.
-    pub next: Option<Cursor>,
 }
 
 #[cfg(test)]

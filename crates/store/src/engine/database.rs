@@ -1,26 +1,26 @@
-//! The handle callers hold, over either database.
+//! The handle over either database: opening, reading, transactions.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use uuid::Uuid;
+use futures_util::future::BoxFuture;
 
 use crate::engine::error::StoreError;
 use crate::engine::options::StoreOptions;
+use crate::engine::pool::PoolUse;
 use crate::engine::postgres::{Planned, Postgres};
-use crate::engine::sqlite::Sqlite;
-use crate::engine::tx::Bulk;
+use crate::engine::schema::Schema;
+use crate::engine::sqlite::{Sqlite, SqliteTransaction};
+use crate::engine::statement::Bulk;
+use crate::engine::tx::Tx;
 use crate::engine::url::{Place, StoreUrl};
 use crate::engine::value::{Row, Value};
-use crate::inventory::model::{NewObservation, Recorded};
 
-/// Most rows one page gives, whatever was asked for: ten thousand inventory rows are some 20 MiB.
-pub const PAGE_ROWS_MAX: usize = 10_000;
-
-/// The inventory's database. Cheap to clone; the clones share connections.
+/// A database. Cheap to clone; the clones share connections.
 #[derive(Clone)]
-pub struct Store {
+pub struct Database {
     pub(crate) backend: Backend,
+    pub(crate) schema: Schema,
 }
 
 #[derive(Clone)]
@@ -29,27 +29,16 @@ pub(crate) enum Backend {
     Postgres(Arc<Postgres>),
 }
 
-/// How much is taken of something that calls to the database wait for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct PoolUse {
-    /// `readers`, `writers` or `replica`: connections; on SQLite `writers` are calls that wait for the one that writes.
-    pub name: &'static str,
-    /// Taken now.
-    pub in_use: usize,
-    /// There are so many; from here callers wait.
-    pub size: usize,
-}
-
 /// How much of the database a read may touch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cost {
+pub enum Cost {
     /// A handful of rows by an index. PostgreSQL plans it once a connection.
     Point,
     /// A page, or more.
     Walk,
 }
 
-impl Store {
+impl Database {
     /// Opens the database, making the file and its folder when missing (readable by their owner only), and brings its
     /// schema up to date.
     ///
@@ -59,62 +48,28 @@ impl Store {
     /// # Errors
     /// [`StoreError::Open`] when it cannot be opened, [`StoreError::TooNew`] when a newer Bulla has migrated it,
     /// [`StoreError::MigrationChanged`] when its schema is not ours.
-    pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
-        Self::open_with(url, &StoreOptions::default()).await
-    }
-
-    /// [`Store::open`] with options.
-    ///
-    /// # Errors
-    /// As [`Store::open`].
-    pub async fn open_with(url: &StoreUrl, options: &StoreOptions) -> Result<Self, StoreError> {
+    pub async fn open(url: &StoreUrl, options: &StoreOptions, schema: Schema) -> Result<Self, StoreError> {
         let now_us = system_now_us();
         let backend = match &url.0 {
             Place::Sqlite(path) => {
                 let (path, options) = (path.clone(), options.clone());
-                let opened = tokio::task::spawn_blocking(move || Sqlite::open(&path, &options, now_us)).await;
+                let opened =
+                    tokio::task::spawn_blocking(move || Sqlite::open(&path, &options, schema.sqlite, now_us))
+                        .await;
                 Backend::Sqlite(Arc::new(opened.map_err(|_| StoreError::Closed)??))
             }
-            Place::Postgres(address) => {
-                Backend::Postgres(Arc::new(Postgres::open(address, url.to_string(), options, now_us).await?))
-            }
+            Place::Postgres(address) => Backend::Postgres(Arc::new(
+                Postgres::open(address, url.to_string(), options, schema.postgres, now_us).await?,
+            )),
         };
-        Ok(Self { backend })
+        Ok(Self { backend, schema })
     }
 
-    /// Stores a batch in one transaction: all of it or nothing.
-    ///
-    /// Idempotent for a scan and endpoint: the first observation stays, a second is counted as a duplicate. So a batch
-    /// whose fate is unknown (killed, connection lost) can be given again.
-    ///
-    /// An observation older than the endpoint's last one is kept in the history and changes nothing else.
+    /// Reads rows.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`] before [`Store::begin_scan`]; transient errors (see [`StoreError::is_transient`])
-    /// when the database is busy, full or away.
-    ///
-    /// # Cancellation
-    /// Dropping the future may leave the batch stored or not, never half.
-    pub async fn record(&self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
-        self.record_shared(scan, batch.into()).await
-    }
-
-    /// [`Store::record`] without copying the batch.
-    ///
-    /// # Errors
-    /// As [`Store::record`].
-    pub async fn record_shared(
-        &self,
-        scan: Uuid,
-        batch: Arc<[NewObservation]>,
-    ) -> Result<Recorded, StoreError> {
-        match &self.backend {
-            Backend::Sqlite(sqlite) => sqlite.record(scan, batch).await,
-            Backend::Postgres(postgres) => postgres.record(scan, &batch).await,
-        }
-    }
-
-    pub(crate) async fn rows(
+    /// Those of the database.
+    pub async fn rows(
         &self,
         cost: Cost,
         statement: &str,
@@ -133,16 +88,18 @@ impl Store {
     }
 
     /// The first row of a point read.
-    pub(crate) async fn row(
-        &self,
-        statement: &str,
-        parameters: Vec<Value>,
-    ) -> Result<Option<Row>, StoreError> {
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn row(&self, statement: &str, parameters: Vec<Value>) -> Result<Option<Row>, StoreError> {
         Ok(self.rows(Cost::Point, statement, parameters).await?.into_iter().next())
     }
 
     /// Rows whose key is among `keys` (hexadecimal): one statement that takes them as one JSON list, none for no keys.
-    pub(crate) async fn among<K: ToString>(
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn among<K: ToString>(
         &self,
         statement: &Bulk,
         keys: impl IntoIterator<Item = K>,
@@ -155,19 +112,112 @@ impl Store {
             .await
     }
 
-    pub(crate) async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
+    /// Runs one statement, in a transaction of its own; returns the number of rows it changed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.execute(statement.to_owned(), parameters).await,
             Backend::Postgres(postgres) => postgres.execute(statement, &parameters).await,
         }
     }
 
-    /// What the database needs before a scan with this row id can be stored: nothing on SQLite.
-    pub(crate) async fn prepare_scan(&self, row_id: i64) -> Result<(), StoreError> {
+    /// Runs a statement that finds its rows by an index, changes them and returns them, in a transaction of its own.
+    /// PostgreSQL only.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::Closed`] on SQLite.
+    pub async fn write_rows(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(_) => Err(StoreError::Closed),
+            Backend::Postgres(postgres) => postgres.write_rows(statement, parameters).await,
+        }
+    }
+
+    /// Runs `work` in a transaction of SQLite that no other work shares; then `committed`, with its answer, once that is
+    /// stored. Both run on the thread that writes.
+    ///
+    /// # Errors
+    /// Those of `work`; those of the database; [`StoreError::Closed`] on PostgreSQL.
+    ///
+    /// # Cancellation
+    /// Dropping the future does not undo the work.
+    pub async fn alone<T: 'static, U: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(&SqliteTransaction<'_>) -> Result<T, StoreError> + Send + 'static,
+        committed: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.alone(name, work, committed).await,
+            Backend::Postgres(_) => Err(StoreError::Closed),
+        }
+    }
+
+    /// Runs `create` when there is no table with this name. Processes that do this at the same time wait for each other.
+    /// PostgreSQL only; does nothing on SQLite.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn create_table_if_missing(&self, table: &str, create: &str) -> Result<(), StoreError> {
         match &self.backend {
             Backend::Sqlite(_) => Ok(()),
-            Backend::Postgres(postgres) => postgres.prepare_scan(row_id).await,
+            Backend::Postgres(postgres) => postgres.create_table_if_missing(table, create).await,
         }
+    }
+
+    /// Runs `work` in one transaction: committed when it answers `Ok`, undone when it answers `Err`.
+    ///
+    /// The future awaits nothing but the transaction's own methods. On SQLite, work that waits together shares one
+    /// commit. An error that [`StoreError::is_transient`] may be tried again by the caller.
+    ///
+    /// # Errors
+    /// Those of `work`, and those of the database.
+    ///
+    /// # Cancellation
+    /// Dropping the future may leave the work done or not, never half.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,
+            Backend::Postgres(postgres) => postgres.write(Planned::EachTime, work).await,
+        }
+    }
+
+    /// [`Database::write`] for statements that find each row by an index: PostgreSQL plans them once a connection, whatever
+    /// their tables hold then.
+    ///
+    /// # Errors
+    /// As [`Database::write`].
+    pub async fn write_points<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,
+            Backend::Postgres(postgres) => postgres.write(Planned::Once, work).await,
+        }
+    }
+
+    /// Statements sent to the database through this handle and its clones since it was opened; a bulk statement counts
+    /// once. For tests and metrics.
+    #[must_use]
+    pub fn statements_sent(&self) -> u64 {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.sent(),
+            Backend::Postgres(postgres) => postgres.sent(),
+        }
+    }
+
+    /// Whether this is PostgreSQL.
+    #[must_use]
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.backend, Backend::Postgres(_))
     }
 
     /// How much of its connections this process uses at this moment. Asks the database nothing.
@@ -201,15 +251,17 @@ impl Store {
     }
 }
 
+impl Bulk {
+    /// The text for this database.
+    #[must_use]
+    pub fn of(&self, database: &Database) -> &'static str {
+        if database.is_postgres() { self.postgres } else { self.sqlite }
+    }
+}
+
 /// For the migrations' record only: every other time is the caller's.
 fn system_now_us() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |age| i64::try_from(age.as_micros()).unwrap_or(i64::MAX))
-}
-
-/// Rows to ask for: one more than the page, to know whether another follows.
-pub(crate) fn limit_of(limit: usize) -> (usize, i64) {
-    let limit = limit.clamp(1, PAGE_ROWS_MAX);
-    (limit, limit as i64 + 1)
 }

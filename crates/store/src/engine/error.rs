@@ -2,6 +2,9 @@
 
 use uuid::Uuid;
 
+/// Fewest hexadecimal digits that name a certificate by the beginning of its fingerprint.
+pub const PREFIX_DIGITS_MIN: usize = 4;
+
 /// The error underneath, of whichever driver.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -96,7 +99,7 @@ pub enum StoreError {
     #[error("there is no scan {0}: `bulla inventory scans` lists those known")]
     UnknownScan(Uuid),
     /// Caller: give hexadecimal digits.
-    #[error("{0:?} is not a fingerprint: give at least {min} hexadecimal digits", min = crate::inventory::certificates::PREFIX_DIGITS_MIN)]
+    #[error("{0:?} is not a fingerprint: give at least {min} hexadecimal digits", min = PREFIX_DIGITS_MIN)]
     BadFingerprint(String),
     /// Caller: give more digits.
     #[error("several certificates begin with {0}: give more digits")]

@@ -2,20 +2,21 @@
 
 use uuid::Uuid;
 
-use crate::engine::database::Store;
+use crate::engine::database::Database;
 use crate::engine::error::StoreError;
+use crate::engine::statement::Sends;
 
-pub(crate) const LEASE_TAKE: &str = "-- lease_take
+const LEASE_TAKE: &str = "-- lease_take
 INSERT INTO leases (name, holder, until_at) VALUES (?1, ?2, ?3)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at
 WHERE leases.until_at <= ?4 OR leases.holder = excluded.holder";
 
-pub(crate) const LEASE_RELEASE: &str = "-- lease_release
+const LEASE_RELEASE: &str = "-- lease_release
 DELETE FROM leases WHERE name = ?1 AND holder = ?2";
 
-pub(crate) const ALL: &[&str] = &[LEASE_TAKE, LEASE_RELEASE];
+pub(crate) const SENDS: Sends = Sends::of(&[LEASE_TAKE, LEASE_RELEASE], &[]);
 
-impl Store {
+impl Database {
     /// Takes or renews the lease `name` for `holder` until `now_us + for_us`; false while another holds it.
     ///
     /// # Errors

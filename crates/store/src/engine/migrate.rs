@@ -1,9 +1,36 @@
 //! Numbered migrations, applied once, in order, with a checksum of what was applied.
 
-use crate::catalogue::Migration;
+use crate::engine::digest::{hex, sha256};
 use crate::engine::error::StoreError;
+use crate::engine::statement::Sends;
 use crate::engine::value::Value;
-use crate::inventory::recording::tally::{hex, sha256};
+
+/// A numbered change of the schema, applied once and in order.
+pub struct Migration {
+    /// Its number: ascending, from 1.
+    pub version: i64,
+    /// Its name, for the record of what was applied.
+    pub name: &'static str,
+    /// Its statements.
+    pub sql: &'static str,
+}
+
+pub(crate) const MIGRATIONS_TABLE: &str = "-- schema_migrations
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version    BIGINT PRIMARY KEY,
+    name       TEXT   NOT NULL,
+    checksum   TEXT   NOT NULL,
+    applied_at BIGINT NOT NULL
+)";
+
+pub(crate) const MIGRATIONS_APPLIED: &str = "-- migrations_applied
+SELECT version, checksum FROM schema_migrations ORDER BY version";
+
+pub(crate) const MIGRATION_RECORD: &str = "-- migration_record
+INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)";
+
+/// Without the statement that makes the table: it cannot be prepared.
+pub(crate) const SENDS: Sends = Sends::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD], &[]);
 
 /// A migration that the database says it has.
 pub(crate) struct Applied {
@@ -35,7 +62,7 @@ pub(crate) fn pending<'m>(
     Ok(&known[first..])
 }
 
-/// The parameters of [`crate::catalogue::MIGRATION_RECORD`].
+/// The parameters of [`MIGRATION_RECORD`].
 pub(crate) fn record_of(migration: &Migration, now_us: i64) -> Vec<Value> {
     vec![migration.version.into(), migration.name.into(), checksum(migration).into(), now_us.into()]
 }

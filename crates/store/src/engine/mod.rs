@@ -1,21 +1,56 @@
 //! The engine: connections, transactions and statements of either database, and what every table needs. Knows no table.
 
-pub(crate) mod audit;
-pub(crate) mod batcher;
-pub(crate) mod clock;
-pub(crate) mod cursor;
-pub(crate) mod database;
-pub(crate) mod error;
-pub(crate) mod leases;
-pub(crate) mod migrate;
-pub(crate) mod options;
-pub(crate) mod outbox;
-pub(crate) mod plans;
-pub(crate) mod postgres;
-pub(crate) mod sqlite;
+mod audit;
+mod batcher;
+mod clock;
+mod column;
+mod connections;
+mod cursor;
+mod database;
+mod digest;
+mod error;
+mod joint;
+mod leases;
+mod migrate;
+mod options;
+mod outbox;
+mod page;
+mod plans;
+mod pool;
+pub mod postgres;
+mod schema;
+mod sqlite;
+mod statement;
 #[doc(hidden)]
 #[cfg(unix)]
 pub mod testing;
-pub(crate) mod tx;
-pub(crate) mod url;
-pub(crate) mod value;
+mod text;
+mod tx;
+mod url;
+mod value;
+
+pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit, audit_if};
+pub use batcher::{Abandoned, Batcher, BatcherOptions};
+pub use clock::Clock;
+pub use column::Column;
+pub use connections::Connections;
+pub use cursor::Cursor;
+pub use database::{Cost, Database};
+pub use digest::{hex, sha256};
+pub use error::{Cause, PREFIX_DIGITS_MIN, StoreError};
+pub use migrate::Migration;
+#[doc(hidden)]
+pub use options::Fault;
+pub use options::{
+    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, REPLICA_ALONE_DEFAULT, StoreOptions,
+};
+pub use outbox::{Event, OutboxPlace, OutboxRow, emit, outbox_advance};
+pub use page::{PAGE_ROWS_MAX, Page, key_or, limit_of, page, with_limit};
+pub use pool::PoolUse;
+pub use schema::Schema;
+pub use sqlite::SqliteTransaction;
+pub use statement::{Bulk, Sends};
+pub use text::{contains, reversed, storable};
+pub use tx::Tx;
+pub use url::StoreUrl;
+pub use value::{Row, Value};

@@ -2,9 +2,11 @@
 
 use serde_json::Value as Json;
 
-use crate::engine::database::{Cost, Store};
+use crate::engine::column::Column;
+use crate::engine::database::{Cost, Database};
 use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::statement::{Bulk, Sends};
+use crate::engine::tx::Tx;
 use crate::engine::value::Row;
 
 /// What happened, for whoever wants to act on it.
@@ -23,7 +25,7 @@ pub struct Event {
 /// An event on its way out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxRow {
-    /// Its place: give it to [`Store::outbox_advance`] once it is handled.
+    /// Its place: give it to [`Database::outbox_advance`] once it is handled.
     pub place: OutboxPlace,
     /// When, µs.
     pub at_us: i64,
@@ -83,10 +85,13 @@ const TRIM: &str = "-- outbox_trim
 DELETE FROM outbox WHERE at < ?1
 AND NOT EXISTS (SELECT 1 FROM outbox_consumers c WHERE (c.tx, c.id) < (outbox.tx, outbox.id))";
 
-pub(crate) const ALL: &[&str] = &[PLACE, ADVANCE, LAST, HAS, TRIM];
-pub(crate) const SQLITE: &[&str] = &[READ_SQLITE];
-pub(crate) const POSTGRES: &[&str] = &[READ_POSTGRES, SEEN_POSTGRES];
-pub(crate) const BULKS: &[&Bulk] = &[&INSERT];
+const ALL: &[&str] = &[PLACE, ADVANCE, LAST, HAS, TRIM];
+const SQLITE: &[&str] = &[READ_SQLITE];
+const POSTGRES: &[&str] = &[READ_POSTGRES, SEEN_POSTGRES];
+const BULKS: &[&Bulk] = &[&INSERT];
+
+pub(crate) const SENDS: Sends =
+    Sends { both: ALL, sqlite: SQLITE, postgres: POSTGRES, bulks: BULKS, composed: Vec::new };
 
 /// Puts events into the outbox, in the caller's transaction: one statement, however many events.
 ///
@@ -115,7 +120,7 @@ pub async fn outbox_advance(tx: &mut Tx, consumer: &str, to: OutboxPlace) -> Res
     tx.execute(ADVANCE, vec![consumer.into(), to.transaction.into(), to.id.into()]).await.map(drop)
 }
 
-impl Store {
+impl Database {
     /// The next events after `after`, in order, at most `limit`.
     ///
     /// # Errors

@@ -3,31 +3,33 @@
 
 use futures_util::FutureExt;
 
-use crate::engine::database::{Backend, Cost, Store};
+use crate::engine::database::{Backend, Cost, Database};
 use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Tx};
+use crate::engine::statement::Sends;
+use crate::engine::tx::Tx;
 use crate::engine::value::{Row, Value};
+use crate::engine::{audit, connections, leases, migrate, outbox, postgres};
 
-impl Store {
+/// What the engine itself sends.
+const OWN: &[Sends] = &[
+    migrate::SENDS,
+    leases::SENDS,
+    audit::SENDS,
+    outbox::SENDS,
+    connections::SENDS,
+    Sends { both: &[], sqlite: &[], postgres: postgres::STATEMENTS, bulks: &[], composed: Vec::new },
+];
+
+impl Database {
     fn every_statement(&self) -> Vec<String> {
-        let mut all: Vec<String> =
-            crate::inventory::statements::ALL.iter().map(|text| (*text).to_owned()).collect();
-        all.extend(crate::inventory::statements::composed());
-        for module in crate::catalogue::MODULES {
+        let mut all: Vec<String> = Vec::new();
+        for module in OWN.iter().chain(self.schema.statements) {
             all.extend(module.both.iter().map(|text| (*text).to_owned()));
             all.extend((module.composed)());
-            let (own, bulk): (&[&str], fn(&Bulk) -> &'static str) = match &self.backend {
-                Backend::Sqlite(_) => (module.sqlite, |bulk| bulk.sqlite),
-                Backend::Postgres(_) => (module.postgres, |bulk| bulk.postgres),
-            };
+            let own = if self.is_postgres() { module.postgres } else { module.sqlite };
             all.extend(own.iter().map(|text| (*text).to_owned()));
-            all.extend(module.bulks.iter().map(|one| bulk(one).to_owned()));
+            all.extend(module.bulks.iter().map(|bulk| bulk.of(self).to_owned()));
         }
-        let own = match &self.backend {
-            Backend::Sqlite(_) => crate::inventory::recording::sqlite_statements::ALL,
-            Backend::Postgres(_) => crate::inventory::recording::postgres_statements::ALL,
-        };
-        all.extend(own.iter().map(|text| (*text).to_owned()));
         all
     }
 
@@ -75,11 +77,7 @@ impl Store {
 }
 
 async fn postgres_plans(tx: &mut Tx, all: Vec<String>) -> Result<Vec<(String, Vec<String>)>, StoreError> {
-    for setting in crate::inventory::recording::postgres_statements::PLANNED_ONCE
-        .lines()
-        .skip(1)
-        .flat_map(|line| line.split("; "))
-    {
+    for setting in postgres::PLANNED_ONCE.lines().skip(1).flat_map(|line| line.split("; ")) {
         tx.execute(&setting.replace("SET", "SET LOCAL"), Vec::new()).await?;
     }
     let mut plans = Vec::with_capacity(all.len());

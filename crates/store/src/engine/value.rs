@@ -6,16 +6,20 @@ use crate::engine::error::StoreError;
 
 /// What a column or parameter can be. Booleans are integers 0 and 1, UUIDs are 16 bytes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// NULL.
     Null,
+    /// An integer or a boolean.
     Int(i64),
+    /// Text.
     Text(String),
+    /// Bytes.
     Blob(Vec<u8>),
 }
 
 /// One row of an answer, read from left to right.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub struct Row {
     values: std::vec::IntoIter<Value>,
 }
 
@@ -28,11 +32,19 @@ impl Row {
         self.values.next().ok_or_else(|| StoreError::Corrupt("a row is too short".to_owned()))
     }
 
-    pub(crate) fn skip(&mut self) -> Result<(), StoreError> {
+    /// Passes over one column.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn skip(&mut self) -> Result<(), StoreError> {
         self.next().map(drop)
     }
 
-    pub(crate) fn maybe_int(&mut self) -> Result<Option<i64>, StoreError> {
+    /// The next column as an integer, or NULL.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn maybe_int(&mut self) -> Result<Option<i64>, StoreError> {
         match self.next()? {
             Value::Null => Ok(None),
             Value::Int(value) => Ok(Some(value)),
@@ -40,27 +52,46 @@ impl Row {
         }
     }
 
-    pub(crate) fn int(&mut self) -> Result<i64, StoreError> {
+    /// The next column as an integer.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn int(&mut self) -> Result<i64, StoreError> {
         self.maybe_int()?.ok_or_else(|| unexpected("an integer", &Value::Null))
     }
 
     /// An integer that fits `T`.
-    pub(crate) fn number<T: TryFrom<i64>>(&mut self) -> Result<T, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn number<T: TryFrom<i64>>(&mut self) -> Result<T, StoreError> {
         let value = self.int()?;
         T::try_from(value).map_err(|_| unexpected("a smaller number", &Value::Int(value)))
     }
 
-    pub(crate) fn maybe_number<T: TryFrom<i64>>(&mut self) -> Result<Option<T>, StoreError> {
+    /// An integer that fits `T`, or NULL.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn maybe_number<T: TryFrom<i64>>(&mut self) -> Result<Option<T>, StoreError> {
         self.maybe_int()?
             .map(|value| T::try_from(value).map_err(|_| unexpected("a smaller number", &Value::Int(value))))
             .transpose()
     }
 
-    pub(crate) fn flag(&mut self) -> Result<bool, StoreError> {
+    /// The next column as a boolean.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn flag(&mut self) -> Result<bool, StoreError> {
         Ok(self.int()? != 0)
     }
 
-    pub(crate) fn maybe_text(&mut self) -> Result<Option<String>, StoreError> {
+    /// The next column as text, or NULL.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn maybe_text(&mut self) -> Result<Option<String>, StoreError> {
         match self.next()? {
             Value::Null => Ok(None),
             Value::Text(value) => Ok(Some(value)),
@@ -68,11 +99,19 @@ impl Row {
         }
     }
 
-    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+    /// The next column as text.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn text(&mut self) -> Result<String, StoreError> {
         self.maybe_text()?.ok_or_else(|| unexpected("text", &Value::Null))
     }
 
-    pub(crate) fn maybe_blob(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+    /// The next column as bytes, or NULL.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn maybe_blob(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         match self.next()? {
             Value::Null => Ok(None),
             Value::Blob(value) => Ok(Some(value)),
@@ -80,11 +119,19 @@ impl Row {
         }
     }
 
-    pub(crate) fn blob(&mut self) -> Result<Vec<u8>, StoreError> {
+    /// The next column as bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn blob(&mut self) -> Result<Vec<u8>, StoreError> {
         self.maybe_blob()?.ok_or_else(|| unexpected("bytes", &Value::Null))
     }
 
-    pub(crate) fn maybe_hash(&mut self) -> Result<Option<[u8; 32]>, StoreError> {
+    /// The next column as 32 bytes, or NULL.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn maybe_hash(&mut self) -> Result<Option<[u8; 32]>, StoreError> {
         self.maybe_blob()?
             .map(|bytes| {
                 <[u8; 32]>::try_from(bytes).map_err(|bytes| unexpected("32 bytes", &Value::Blob(bytes)))
@@ -92,17 +139,29 @@ impl Row {
             .transpose()
     }
 
-    pub(crate) fn hash(&mut self) -> Result<[u8; 32], StoreError> {
+    /// The next column as 32 bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn hash(&mut self) -> Result<[u8; 32], StoreError> {
         self.maybe_hash()?.ok_or_else(|| unexpected("32 bytes", &Value::Null))
     }
 
-    pub(crate) fn maybe_uuid(&mut self) -> Result<Option<Uuid>, StoreError> {
+    /// The next column as a UUID, or NULL.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn maybe_uuid(&mut self) -> Result<Option<Uuid>, StoreError> {
         self.maybe_blob()?
             .map(|bytes| Uuid::from_slice(&bytes).map_err(|_| unexpected("16 bytes", &Value::Blob(bytes))))
             .transpose()
     }
 
-    pub(crate) fn uuid(&mut self) -> Result<Uuid, StoreError> {
+    /// The next column as a UUID.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
+    pub fn uuid(&mut self) -> Result<Uuid, StoreError> {
         self.maybe_uuid()?.ok_or_else(|| unexpected("16 bytes", &Value::Null))
     }
 }

@@ -2,18 +2,14 @@
 
 use std::collections::HashMap;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::value::{Row, Value};
+use crate::engine::{
+    Cost, Cursor, PREFIX_DIGITS_MIN, Page, Row, StoreError, Value, key_or, limit_of, page, reversed,
+    with_limit,
+};
 use crate::inventory::endpoints::{inventory_row, leaf_facts};
 use crate::inventory::model::{CertificateRow, ChainId, InventoryRow, LeafFacts};
-use crate::inventory::recording::tally::reversed;
-use crate::inventory::scans::{key_or, page, with_limit};
 use crate::inventory::statements as sql;
-
-/// Fewest digits of a fingerprint that are looked up: fewer would name nothing in particular.
-pub(crate) const PREFIX_DIGITS_MIN: usize = 4;
+use crate::store::Store;
 
 /// A certificate found by one of its names.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,13 +2,11 @@
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::value::{Row, Value};
+use crate::engine::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
+use crate::inventory::key::endpoint_key;
 use crate::inventory::model::{ChangeKind, ChangeRow};
-use crate::inventory::scans::{endpoint_key, key_or, page, with_limit};
 use crate::inventory::statements as sql;
+use crate::store::Store;
 
 impl Store {
     /// Changes observed at or after `since_us`, oldest first, one row for each change. The writer notes a change as it

@@ -2,17 +2,15 @@
 
 use std::net::IpAddr;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::value::{Row, Value};
+use crate::engine::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
+use crate::inventory::key::{endpoint_key, stored_key};
 use crate::inventory::model::{
     ChainId, ChangeKind, EndpointKey, InventoryFilter, InventoryOrder, InventoryRow, IssuerRow,
     KnownEndpoint, LastObservation, LeafFacts, ObservationRow, Summary,
 };
-use crate::inventory::recording::tally::{NO_CERTIFICATE_US, stored_key};
-use crate::inventory::scans::{endpoint_key, key_or, page, with_limit};
+use crate::inventory::recording::tally::NO_CERTIFICATE_US;
 use crate::inventory::statements as sql;
+use crate::store::Store;
 
 /// Expired and expiring endpoints are counted up to here, so that the summary costs the same at any size (measured: 1.5 ms on SQLite).
 const EXPIRING_COUNTED_MAX: i64 = 50_000;

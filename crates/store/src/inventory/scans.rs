@@ -2,12 +2,11 @@
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::value::{Row, Value};
+use crate::engine::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
+use crate::inventory::key::endpoint_key;
 use crate::inventory::model::{EndpointKey, ScanRow, ScanState};
 use crate::inventory::statements as sql;
+use crate::store::Store;
 
 /// Scans that may begin in the same microsecond.
 const SAME_START_MAX: i64 = 1_000;
@@ -137,46 +136,4 @@ fn scan_row(mut row: Row) -> Result<(ScanRow, i64), StoreError> {
         new_certificates: row.number()?,
     };
     Ok((scan, row.int()?))
-}
-
-pub(crate) fn endpoint_key(row: &mut Row) -> Result<EndpointKey, StoreError> {
-    Ok(EndpointKey {
-        host: row.text()?,
-        port: row.number()?,
-        protocol: row.text()?,
-        server_name: row.text()?,
-        address: row.text()?,
-    })
-}
-
-/// The key of the cursor, or `first` when there is none; `first` also gives the key's shape.
-pub(crate) fn key_or(
-    after: Option<&Cursor>,
-    listing: &str,
-    first: &[Value],
-) -> Result<Vec<Value>, StoreError> {
-    after.map_or_else(|| Ok(first.to_vec()), |cursor| cursor.key(listing, first))
-}
-
-pub(crate) fn with_limit(mut parameters: Vec<Value>, limit: i64) -> Vec<Value> {
-    parameters.push(limit.into());
-    parameters
-}
-
-/// Decodes one row more than the page holds, if there is one, into the page and its cursor.
-pub(crate) fn page<T>(
-    rows: Vec<Row>,
-    limit: usize,
-    listing: &str,
-    decode: impl Fn(Row) -> Result<(T, Vec<Value>), StoreError>,
-) -> Result<Page<T>, StoreError> {
-    let more = rows.len() > limit;
-    let mut out = Vec::with_capacity(rows.len().min(limit));
-    let mut last = Vec::new();
-    for row in rows.into_iter().take(limit) {
-        let (value, key) = decode(row)?;
-        out.push(value);
-        last = key;
-    }
-    Ok(Page { rows: out, next: more.then(|| Cursor::new(listing, &last)) })
 }

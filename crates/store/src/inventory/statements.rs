@@ -1,6 +1,6 @@
 //! Statements that are the same on both databases.
 
-use crate::engine::value::Value;
+use crate::engine::{Value, contains};
 use crate::inventory::model::{InventoryFilter, InventoryOrder};
 
 pub(crate) const SCAN_INSERT: &str = "-- scan_insert
@@ -147,19 +147,6 @@ pub(crate) fn inventory_page(
     (inventory("inventory_page", &page, &format!("ORDER BY {}", order.join(", "))), parameters)
 }
 
-/// A LIKE pattern for "contains", in lower case, with the wildcards of `text` taken literally.
-pub(crate) fn contains(text: &str) -> String {
-    let mut pattern = String::from("%");
-    for letter in text.chars().filter(|letter| *letter != '\0') {
-        if matches!(letter, '%' | '_' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(letter.to_ascii_lowercase());
-    }
-    pattern.push('%');
-    pattern
-}
-
 pub(crate) const ENDPOINT_HISTORY: &str = "-- endpoint_history
 SELECT s.uuid, o.observed_at, o.outcome, o.answered, o.address, o.tls_version, o.cipher_suite, l.sha256, o.chain_id,
        o.trust, o.severity, o.findings, o.detail, o.change_kind, o.scan_id
@@ -290,8 +277,6 @@ pub(crate) const ALL: &[&str] = &[
     ISSUERS,
     TOTALS,
     EXPIRING_COUNT,
-    crate::catalogue::MIGRATIONS_APPLIED,
-    crate::catalogue::MIGRATION_RECORD,
 ];
 
 /// Every statement that is put together, in every combination.
@@ -325,11 +310,6 @@ pub(crate) fn composed() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn wildcards_are_taken_literally() {
-        assert_eq!(contains("A_b%c\\"), "%a\\_b\\%c\\\\%");
-    }
 
     #[test]
     fn every_statement_is_named_and_marks_nothing_but_parameters_with_a_question_mark() {

@@ -8,13 +8,9 @@ use std::sync::Arc;
 pub use insert::insert_issued;
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Bulk;
-use crate::engine::value::{Row, Value};
+use crate::engine::{Bulk, Cost, Cursor, Page, Row, StoreError, Value, limit_of, reversed};
 use crate::inventory::model::NewCertificate;
-use crate::inventory::recording::tally::reversed;
+use crate::store::Store;
 
 /// A certificate about to be stored as issued.
 #[derive(Clone, Debug)]
@@ -199,7 +195,7 @@ impl Store {
     ) -> Result<(HashSet<[u8; 32]>, HashMap<[u8; 32], UsedKey>), StoreError> {
         let (mut blocked, mut used) = (HashSet::new(), HashMap::new());
         let hex = |hashes: &[[u8; 32]]| -> Vec<String> {
-            hashes.iter().map(|hash| crate::inventory::recording::tally::hex(hash)).collect()
+            hashes.iter().map(|hash| crate::engine::hex(hash)).collect()
         };
         for mut row in self.among(&LOOK_BLOCKED, hex(spkis)).await? {
             blocked.insert(row.hash()?);

@@ -1,14 +1,10 @@
 //! Pages of certificates under management, each walking one index.
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Tx;
-use crate::engine::value::Value;
-use crate::inventory::recording::tally::reversed;
-use crate::inventory::scans::page;
-use crate::inventory::statements::contains;
-use crate::managed::{ManagedRow, ManagedView, managed_columns, managed_row, run_columns, run_join, view};
+use crate::engine::{Cost, Cursor, Page, StoreError, Tx, Value, contains, limit_of, page, reversed};
+use crate::managed::row::{
+    ManagedRow, ManagedView, managed_columns, managed_row, run_columns, run_join, view,
+};
+use crate::store::Store;
 use uuid::Uuid;
 
 /// Which certificates to list. Conditions that are `None` or empty allow everything.
@@ -175,7 +171,7 @@ impl Conditions {
             all.texts.push(format!("not_after < {mark}"));
         }
         if let Some(from) = filter.expires_from_us {
-            let (from, never) = (all.bind(from.into()), all.bind(super::NEVER_ISSUED_US.into()));
+            let (from, never) = (all.bind(from.into()), all.bind(super::row::NEVER_ISSUED_US.into()));
             all.texts.push(format!("not_after >= {from} AND not_after < {never}"));
         }
         if let Some(text) = &filter.contains {

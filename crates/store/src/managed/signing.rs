@@ -2,9 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::value::Row;
+use crate::engine::{Cost, Row, StoreError, limit_of};
+use crate::store::Store;
 
 /// A key, and the certificate it is of.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::{Bulk, Column, Cost, StoreError, Tx};
+use crate::store::Store;
 
 /// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
 const SLOTS: i64 = 16;
@@ -27,7 +26,7 @@ impl ManagedTotal {
     /// The day on which a version ends; `None` when there is none.
     #[must_use]
     pub fn expiry(not_after_us: i64) -> Option<Self> {
-        (not_after_us != super::NEVER_ISSUED_US).then(|| Self::Expiry(not_after_us.div_euclid(DAY_US)))
+        (not_after_us != super::row::NEVER_ISSUED_US).then(|| Self::Expiry(not_after_us.div_euclid(DAY_US)))
     }
 }
 

@@ -2,13 +2,10 @@
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
+use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use crate::inventory::key::endpoint_key;
 use crate::inventory::model::EndpointKey;
-use crate::inventory::scans::{endpoint_key, key_or, page};
+use crate::store::Store;
 
 /// A version to add.
 #[derive(Clone, Debug)]

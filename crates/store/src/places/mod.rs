@@ -1,6 +1,7 @@
 //! Places where private keys may be: sites, the tokens by which nodes join them, the nodes, who is there, and the policies over
 //! them.
 
+mod changes;
 mod nodes;
 mod policies;
 mod presence;
@@ -9,6 +10,7 @@ mod state;
 mod tokens;
 mod wraps;
 
+pub use changes::take_changes;
 pub use nodes::{
     KEM_OCTETS, NewStatement, NodeFilter, NodeRow, insert_node, is_node_taken, live_nodes, mistrust_node,
     node_certified, put_statements, retire_node, set_node_address, sign_nodes_of_site,
@@ -30,12 +32,8 @@ pub use wraps::{NewWrap, PlacedNode, WrapKey, node_kems, put_wraps, withdraw_wra
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page};
+use crate::engine::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use crate::store::Store;
 
 /// A site.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -83,12 +81,6 @@ RETURNING uuid, name, attributes, revision, created_at, updated_at";
 const DELETE: &str = "-- key_site_delete
 DELETE FROM key_sites WHERE uuid = ?1";
 
-const CHANGES_TAKE: &str = "-- key_changes_take
-UPDATE key_places SET last_change = last_change + ?1 WHERE id = 1 RETURNING last_change";
-
-const CHANGES_LAST: &str = "-- key_changes_last
-SELECT last_change FROM key_places WHERE id = 1";
-
 const SIGNER: &str = "-- key_statement_signer
 SELECT signer FROM key_places WHERE id = 1";
 
@@ -104,8 +96,8 @@ pub(crate) const ALL: &[&str] = &[
     UPDATE,
     LOCK,
     DELETE,
-    CHANGES_TAKE,
-    CHANGES_LAST,
+    changes::TAKE,
+    changes::LAST,
     SIGNER,
     SIGNER_CLAIM,
     tokens::INSERT,
@@ -160,7 +152,7 @@ pub(crate) const ALL: &[&str] = &[
     sealed_keys::KEY,
     sealed_keys::KEYS,
     sealed_keys::COUNT,
-    sealed_keys::COUNT_OF,
+    policies::KEYS_COUNT,
     sealed_keys::BY_GENERATION,
     sealed_keys::PUT,
     sealed_keys::WITHDRAW,
@@ -189,24 +181,6 @@ pub(crate) const BULKS: &[&Bulk] = &[
 /// Every form of the page of nodes.
 pub(crate) fn composed() -> Vec<String> {
     nodes::composed()
-}
-
-/// Takes numbers for `count` changes that nodes read, and answers the first: they go up to the first plus `count`, without
-/// it. Until this transaction ends nobody else takes any, so that whoever reads past a number misses none before it. Call
-/// it after [`lock_site`], and before any row of a node is written.
-///
-/// # Errors
-/// Those of the database.
-pub async fn take_changes(tx: &mut Tx, count: usize) -> Result<i64, StoreError> {
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let row = tx.row(CHANGES_TAKE, vec![count.into()]).await?;
-    let last = row
-        .map_or_else(|| Err(StoreError::Corrupt("key_places has no row".to_owned())), |mut row| row.int())?;
-    Ok(last - count + 1)
-}
-
-async fn last_change(tx: &mut Tx) -> Result<i64, StoreError> {
-    tx.row(CHANGES_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
 /// Makes `key` the one that signs statements; false when there is one.
@@ -302,14 +276,6 @@ impl Store {
             let key = vec![site.name.as_str().into()];
             Ok((site, key))
         })
-    }
-
-    /// The number of the last change that nodes read, 0 before the first.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub async fn last_key_change(&self) -> Result<i64, StoreError> {
-        self.row(CHANGES_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
     /// The key that signs statements, in the table of keys; `None` before the first.

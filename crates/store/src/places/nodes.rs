@@ -2,12 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page};
+use super::changes::take_changes;
+use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use crate::store::Store;
 
 /// Octets of a node's KEM public key: X-Wing's (draft-connolly-cfrg-xwing-kem).
 pub const KEM_OCTETS: usize = 1_216;
@@ -232,7 +229,7 @@ pub async fn sign_nodes_of_site(tx: &mut Tx, site: Uuid) -> Result<(), StoreErro
 /// # Errors
 /// Those of the database.
 pub async fn retire_node(tx: &mut Tx, id: Uuid, at_us: i64, hostile: bool) -> Result<bool, StoreError> {
-    let changed = super::take_changes(tx, 1).await?;
+    let changed = take_changes(tx, 1).await?;
     let retired =
         tx.execute(RETIRE, vec![id.into(), at_us.into(), hostile.into(), changed.into()]).await? == 1;
     if retired {
@@ -254,7 +251,7 @@ pub async fn mistrust_node(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
 /// # Errors
 /// Those of the database.
 pub async fn put_statements(tx: &mut Tx, new: Vec<NewStatement>) -> Result<(), StoreError> {
-    let first = super::take_changes(tx, new.len()).await?;
+    let first = take_changes(tx, new.len()).await?;
     let changes = (first..).take(new.len()).collect();
     let columns = vec![
         Column::Uuid(new.iter().map(|one| one.node).collect()),

@@ -4,13 +4,10 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page};
+use super::changes::take_changes;
+use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::keys::{SealedColumn, sealed_column};
+use crate::store::Store;
 
 /// A policy.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -82,6 +79,9 @@ pub(super) const POLICY_NAMED: &str =
 pub(super) const POLICIES: &str =
     policy_select!("key_policies", "WHERE name > ?1 AND removed_at IS NULL ORDER BY name LIMIT ?2");
 
+pub(super) const KEYS_COUNT: &str = "-- sealed_keys_count_of_policy
+SELECT count(*) FROM sealed_keys WHERE policy = ?1 AND removed_at IS NULL";
+
 pub(super) const COUNT: &str = "-- key_policies_count
 SELECT count(*) FROM key_policies WHERE removed_at IS NULL";
 
@@ -151,7 +151,7 @@ pub async fn insert_policy(
     generation: &GenerationRow,
     seed: &[u8],
 ) -> Result<bool, StoreError> {
-    let changed = super::take_changes(tx, 1).await?;
+    let changed = take_changes(tx, 1).await?;
     let parameters = vec![
         policy.id.into(),
         policy.name.as_str().into(),
@@ -178,7 +178,7 @@ pub async fn rotate_policy(
     seed: &[u8],
     at_us: i64,
 ) -> Result<bool, StoreError> {
-    let changed = super::take_changes(tx, 1).await?;
+    let changed = take_changes(tx, 1).await?;
     let number = i64::from(generation.generation);
     let parameters = vec![generation.policy.into(), number.into(), changed.into(), at_us.into()];
     if tx.execute(ROTATE, parameters).await? == 0 {
@@ -206,8 +206,8 @@ async fn insert_generation(tx: &mut Tx, generation: &GenerationRow, seed: &[u8])
 /// # Errors
 /// Those of the database.
 pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRemoval, StoreError> {
-    let changed = super::take_changes(tx, 1).await?;
-    let keys = super::sealed_keys::count_of(tx, id).await?;
+    let changed = take_changes(tx, 1).await?;
+    let keys = keys_of(tx, id).await?;
     if keys > 0 {
         return Ok(PolicyRemoval::HasKeys(keys));
     }
@@ -224,10 +224,10 @@ pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRe
 /// Those of the database.
 pub async fn retire_generations(tx: &mut Tx, policy: Uuid, newest: u32) -> Result<u64, StoreError> {
     // Held, and none taken while nothing goes: a number moves every server to look at all policies again.
-    super::take_changes(tx, 0).await?;
+    take_changes(tx, 0).await?;
     let gone = tx.execute(RETIRE, vec![policy.into(), i64::from(newest).into()]).await?;
     if gone > 0 {
-        let changed = super::take_changes(tx, 1).await?;
+        let changed = take_changes(tx, 1).await?;
         tx.execute(TOUCH, vec![policy.into(), changed.into()]).await?;
     }
     Ok(gone)
@@ -240,6 +240,10 @@ pub async fn retire_generations(tx: &mut Tx, policy: Uuid, newest: u32) -> Resul
 pub async fn policy_seeds(tx: &mut Tx, generations: Vec<Uuid>) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
     let rows = tx.bulk(&SEEDS, vec![Column::Uuid(generations)]).await?;
     rows.into_iter().map(|mut row| Ok((row.uuid()?, row.blob()?))).collect()
+}
+
+async fn keys_of(tx: &mut Tx, policy: Uuid) -> Result<i64, StoreError> {
+    tx.row(KEYS_COUNT, vec![policy.into()]).await?.map_or(Ok(0), |mut row| row.int())
 }
 
 pub(super) async fn newest_generation(tx: &mut Tx, policy: Uuid) -> Result<Option<u32>, StoreError> {

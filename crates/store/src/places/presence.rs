@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
+use super::changes::take_changes;
+use crate::engine::{Bulk, Column, Cost, StoreError, Tx};
+use crate::store::Store;
 
 /// Nodes that come or go by one transaction: some 50 ms of updates. The rest follows with the next.
 const FLIPS_MAX: i64 = 1_000;
@@ -83,7 +83,7 @@ pub async fn put_leases(tx: &mut Tx, leases: &[NodeLease]) -> Result<(), StoreEr
 /// # Errors
 /// Those of the database.
 pub async fn flip_nodes(tx: &mut Tx, flips: &[(Uuid, bool)], now_us: i64) -> Result<usize, StoreError> {
-    let first = super::take_changes(tx, flips.len()).await?;
+    let first = take_changes(tx, flips.len()).await?;
     let columns = vec![
         Column::Uuid(flips.iter().map(|(node, _)| *node).collect()),
         Column::Int(flips.iter().map(|(_, present)| i64::from(*present)).collect()),

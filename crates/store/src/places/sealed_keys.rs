@@ -2,12 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page};
+use super::changes::take_changes;
+use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use crate::store::Store;
 
 /// A sealed key, without what is sealed.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -77,9 +74,6 @@ pub(super) const KEYS: &str = key_select!(
 pub(super) const COUNT: &str = "-- sealed_keys_count
 SELECT count(*) FROM sealed_keys WHERE removed_at IS NULL";
 
-pub(super) const COUNT_OF: &str = "-- sealed_keys_count_of_policy
-SELECT count(*) FROM sealed_keys WHERE policy = ?1 AND removed_at IS NULL";
-
 pub(super) const BY_GENERATION: &str = "-- sealed_keys_by_generation
 SELECT generation, count(*) FROM sealed_keys WHERE policy = ?1 AND removed_at IS NULL GROUP BY generation";
 
@@ -129,17 +123,13 @@ pub async fn count_sealed_keys(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
-pub(super) async fn count_of(tx: &mut Tx, policy: Uuid) -> Result<i64, StoreError> {
-    tx.row(COUNT_OF, vec![policy.into()]).await?.map_or(Ok(0), |mut row| row.int())
-}
-
 /// Stores a sealed key, in place of what was sealed of it before; nodes are told.
 ///
 /// # Errors
 /// Those of the database.
 pub async fn put_sealed_key(tx: &mut Tx, key: &SealedKeyRow, blob: &[u8]) -> Result<SealedPut, StoreError> {
     // Rotations take numbers, too: from here on the newest generation stays the newest.
-    let changed = super::take_changes(tx, 1).await?;
+    let changed = take_changes(tx, 1).await?;
     match super::policies::newest_generation(tx, key.policy).await? {
         None => return Ok(SealedPut::NoPolicy),
         Some(newest) if newest != key.generation => return Ok(SealedPut::Behind(newest)),
@@ -170,7 +160,7 @@ pub async fn withdraw_sealed_key(
     spki_sha256: &[u8; 32],
     at_us: i64,
 ) -> Result<bool, StoreError> {
-    let changed = super::take_changes(tx, 1).await?;
+    let changed = take_changes(tx, 1).await?;
     let parameters = vec![spki_sha256.as_slice().into(), changed.into(), at_us.into()];
     Ok(tx.execute(WITHDRAW, parameters).await? == 1)
 }
@@ -187,7 +177,7 @@ pub async fn reseal_keys(
     keys: Vec<Resealed>,
     at_us: i64,
 ) -> Result<usize, StoreError> {
-    let (count, first) = (keys.len(), super::take_changes(tx, keys.len()).await?);
+    let (count, first) = (keys.len(), take_changes(tx, keys.len()).await?);
     let (mut hashes, mut blobs) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let mut was = Vec::with_capacity(count);
     for key in keys {

@@ -3,9 +3,9 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::value::Row;
+use super::changes::last_change;
+use crate::engine::{Cost, Row, StoreError, limit_of};
+use crate::store::Store;
 
 /// A policy, as nodes read it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -178,7 +178,7 @@ impl Store {
 
     /// [`Self::last_key_change`] of the database itself, never of its standby.
     async fn written_key_change(&self) -> Result<i64, StoreError> {
-        self.write("key_changes_last", |tx| super::last_change(tx).boxed()).await
+        self.write("key_changes_last", |tx| last_change(tx).boxed()).await
     }
 
     /// Forgets what was removed before a time: who has not asked since reads everything anew.

@@ -2,12 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::Tx;
-use crate::engine::value::{Row, Value};
-use crate::inventory::scans::{key_or, page};
+use crate::engine::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use crate::store::Store;
 
 /// A token that makes one node at a site, once.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use uuid::Uuid;
 
-use crate::engine::database::{Cost, Store, limit_of};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
+use super::changes::take_changes;
+use crate::engine::{Bulk, Column, Cost, StoreError, Tx, limit_of};
+use crate::store::Store;
 
 /// Whose wrap, of what.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -144,7 +144,7 @@ pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, St
     if now != revisions {
         return Ok(None);
     }
-    let first = super::take_changes(tx, new.len()).await?;
+    let first = take_changes(tx, new.len()).await?;
     let columns = vec![
         Column::Uuid(new.iter().map(|wrap| wrap.key.policy).collect()),
         Column::Int(new.iter().map(|wrap| i64::from(wrap.key.generation)).collect()),
@@ -167,7 +167,7 @@ pub async fn withdraw_wraps(
     seen: i64,
     at_us: i64,
 ) -> Result<usize, StoreError> {
-    let first = super::take_changes(tx, keys.len()).await?;
+    let first = take_changes(tx, keys.len()).await?;
     let columns = vec![
         Column::Uuid(keys.iter().map(|key| key.policy).collect()),
         Column::Int(keys.iter().map(|key| i64::from(key.generation)).collect()),
@@ -196,7 +196,7 @@ impl Store {
     pub async fn placed_nodes(&self, after: Uuid, limit: usize) -> Result<Vec<PlacedNode>, StoreError> {
         let (limit, _) = limit_of(limit);
         let rows = self.rows(Cost::Walk, PLACED, vec![after.into(), (limit as i64).into()]).await?;
-        let read = |mut row: crate::engine::value::Row| {
+        let read = |mut row: crate::engine::Row| {
             Ok(PlacedNode {
                 id: row.uuid()?,
                 name: row.text()?,
@@ -222,7 +222,7 @@ impl Store {
         let parameters =
             vec![policy.into(), i64::from(generation).into(), node.into(), (limit as i64).into()];
         let rows = self.rows(Cost::Walk, LIVE, parameters).await?;
-        let read = |mut row: crate::engine::value::Row| {
+        let read = |mut row: crate::engine::Row| {
             Ok(WrapKey { policy: row.uuid()?, generation: row.number()?, node: row.uuid()? })
         };
         rows.into_iter().map(read).collect()

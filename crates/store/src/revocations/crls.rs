@@ -3,10 +3,8 @@
 use uuid::Uuid;
 
 use super::RevocationRow;
-use crate::engine::database::{Cost, Store};
-use crate::engine::error::StoreError;
-use crate::engine::tx::{Bulk, Column, Tx};
-use crate::engine::value::{Row, Value};
+use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
+use crate::store::Store;
 
 /// Where a CRL stands. Shard 0 is the full one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -14,9 +14,10 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, Statement};
 use uuid::Uuid;
 
+use super::statements::{PLANNED_EACH_TIME, PLANNED_ONCE};
 use super::tls::{MakeTls, SslMode};
-use crate::catalogue as sql;
 use crate::engine::error::{Cause, StoreError};
+use crate::engine::statement::{for_postgres, name_of};
 use crate::engine::value::{Row, Value};
 
 /// To the end of the handshake. A server that takes longer is away.
@@ -135,15 +136,15 @@ pub(crate) enum Planned {
 impl Planned {
     fn session(self) -> &'static str {
         match self {
-            Self::EachTime => crate::inventory::recording::postgres_statements::PLANNED_EACH_TIME,
-            Self::Once => crate::inventory::recording::postgres_statements::PLANNED_ONCE,
+            Self::EachTime => PLANNED_EACH_TIME,
+            Self::Once => PLANNED_ONCE,
         }
     }
 }
 
 /// One connection, with its prepared statements.
 pub(crate) struct Connected {
-    pub(crate) client: Client,
+    pub(super) client: Client,
     statements: HashMap<String, Statement>,
     planned: Option<Planned>,
 }
@@ -160,7 +161,7 @@ impl Connected {
     }
 
     /// The statement, prepared once on this connection.
-    pub(crate) async fn prepared(&mut self, statement: &str) -> Result<Statement, StoreError> {
+    pub(super) async fn prepared(&mut self, statement: &str) -> Result<Statement, StoreError> {
         if let Some(known) = self.statements.get(statement) {
             return Ok(known.clone());
         }
@@ -169,7 +170,7 @@ impl Connected {
         }
         let prepared = self
             .client
-            .prepare(&sql::for_postgres(statement))
+            .prepare(&for_postgres(statement))
             .await
             .map_err(|error| translate(statement, error))?;
         self.statements.insert(statement.to_owned(), prepared.clone());
@@ -177,8 +178,11 @@ impl Connected {
     }
 }
 
+/// A parameter in the driver's own types: numbers, texts and bytes, optional or in vectors.
+pub type Parameter<'a> = &'a (dyn ToSql + Sync);
+
 /// A statement and its parameters.
-pub(crate) type Sent<'a> = (&'a str, Vec<&'a (dyn ToSql + Sync)>);
+pub(crate) type Sent<'a> = (&'a str, Vec<Parameter<'a>>);
 
 impl Connected {
     /// Sends statements one behind the other without waiting between them, first `BEGIN` where it is wanted: one round
@@ -341,7 +345,7 @@ impl Pool {
 }
 
 /// Sorts a PostgreSQL error by what the caller can do about it (codes: PostgreSQL manual, appendix A).
-pub(crate) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreError {
+pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreError {
     let away = |error: tokio_postgres::Error| StoreError::Unavailable { source: error.into() };
     let Some(code) = error.code() else {
         let lost = error.is_closed() || caused_by_the_network(&error);
@@ -353,7 +357,7 @@ pub(crate) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreE
         | SqlState::LOCK_NOT_AVAILABLE
         | SqlState::QUERY_CANCELED => StoreError::Busy { source: error.into() },
         SqlState::UNIQUE_VIOLATION => {
-            StoreError::Conflict { statement: sql::name_of(statement).to_owned(), source: said(error) }
+            StoreError::Conflict { statement: name_of(statement).to_owned(), source: said(error) }
         }
         SqlState::DISK_FULL => StoreError::Full { source: error.into() },
         // Started as a standby, or failing over: the primary will be back.
@@ -381,7 +385,7 @@ fn caused_by_the_network(error: &tokio_postgres::Error) -> bool {
 }
 
 fn refused(statement: &str, error: tokio_postgres::Error) -> StoreError {
-    StoreError::Statement { statement: sql::name_of(statement).to_owned(), source: said(error) }
+    StoreError::Statement { statement: name_of(statement).to_owned(), source: said(error) }
 }
 
 /// The driver's own text is "db error"; what the server said is one level down.

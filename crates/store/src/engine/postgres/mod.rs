@@ -1,8 +1,9 @@
 //! PostgreSQL 14 or newer: a few connections for writers (one for a scan, the rest for whatever commits at the same time),
 //! fewer for readers, made again when lost.
 
-mod connection;
+pub(crate) mod connection;
 mod replica;
+mod statements;
 mod tls;
 
 use std::sync::Arc;
@@ -10,24 +11,25 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
 use tokio::sync::SemaphorePermit;
-use uuid::Uuid;
 
-pub(crate) use connection::{Connected, Planned, Sent, translate};
-use connection::{Pool, Server, Taken};
+pub use connection::Parameter;
+pub(crate) use connection::{Connected, Planned, Sent};
+use connection::{Pool, Server, Taken, translate};
 use replica::{POINT_WITHIN, PROBE_WITHIN, Reading, Replica};
+use statements::{PING, SCHEMA_LOCK, TABLE_EXISTS};
+pub(crate) use statements::{PLANNED_ONCE, STATEMENTS};
 
-use crate::catalogue as sql;
-use crate::engine::database::PoolUse;
 use crate::engine::error::StoreError;
-use crate::engine::migrate::{self, Applied};
+use crate::engine::migrate::{
+    self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration,
+};
 use crate::engine::options::{Fault, StoreOptions};
+use crate::engine::pool::PoolUse;
+use crate::engine::statement::for_postgres;
 use crate::engine::tx::{Inner, Tx};
 use crate::engine::url::{Place, StoreUrl};
 use crate::engine::value::{Row, Value};
-use crate::inventory::model::{NewObservation, Recorded};
 
 /// The advisory lock held while the schema moves: "bulla" in ASCII.
 const SCHEMA_LOCK_KEY: i64 = 0x62_75_6c_6c_61;
@@ -45,6 +47,7 @@ impl Postgres {
         url: &str,
         shown: String,
         options: &StoreOptions,
+        migrations: &[Migration],
         now_us: i64,
     ) -> Result<Self, StoreError> {
         let server = Server::parse(url, shown.clone())?;
@@ -60,7 +63,7 @@ impl Postgres {
             fault: Arc::clone(&options.fault),
             sent: AtomicU64::new(0),
         };
-        store.migrate(&shown, now_us).await.map_err(|error| match error {
+        store.migrate(&shown, migrations, now_us).await.map_err(|error| match error {
             StoreError::Unavailable { source } | StoreError::Statement { source, .. } => {
                 StoreError::Open { database: shown, source }
             }
@@ -69,72 +72,48 @@ impl Postgres {
         Ok(store)
     }
 
-    async fn migrate(&self, database: &str, now_us: i64) -> Result<(), StoreError> {
+    async fn migrate(&self, database: &str, migrations: &[Migration], now_us: i64) -> Result<(), StoreError> {
         let mut taken = self.writers.take(Planned::EachTime).await?;
-        let lock =
-            taken.connected.prepared(crate::inventory::recording::postgres_statements::SCHEMA_LOCK).await?;
-        let exists =
-            taken.connected.prepared(crate::inventory::recording::postgres_statements::TABLE_EXISTS).await?;
+        let lock = taken.connected.prepared(SCHEMA_LOCK).await?;
+        let exists = taken.connected.prepared(TABLE_EXISTS).await?;
         let run = |statement: &'static str| move |error| translate(statement, error);
         let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
-        transaction
-            .execute(&lock, &[&SCHEMA_LOCK_KEY])
-            .await
-            .map_err(run(crate::inventory::recording::postgres_statements::SCHEMA_LOCK))?;
+        transaction.execute(&lock, &[&SCHEMA_LOCK_KEY]).await.map_err(run(SCHEMA_LOCK))?;
         let found = transaction.query_one(&exists, &[&"schema_migrations"]).await;
-        if !found
-            .map_err(run(crate::inventory::recording::postgres_statements::TABLE_EXISTS))?
-            .get::<_, bool>(0)
-        {
-            transaction.batch_execute(sql::MIGRATIONS_TABLE).await.map_err(run(sql::MIGRATIONS_TABLE))?;
+        if !found.map_err(run(TABLE_EXISTS))?.get::<_, bool>(0) {
+            transaction.batch_execute(MIGRATIONS_TABLE).await.map_err(run(MIGRATIONS_TABLE))?;
         }
-        let rows =
-            transaction.query(sql::MIGRATIONS_APPLIED, &[]).await.map_err(run(sql::MIGRATIONS_APPLIED))?;
+        let rows = transaction.query(MIGRATIONS_APPLIED, &[]).await.map_err(run(MIGRATIONS_APPLIED))?;
         let applied: Vec<Applied> =
             rows.iter().map(|row| Applied { version: row.get(0), checksum: row.get(1) }).collect();
-        for migration in migrate::pending(database, sql::POSTGRES_MIGRATIONS, &applied)? {
+        for migration in migrate::pending(database, migrations, &applied)? {
             transaction.batch_execute(migration.sql).await.map_err(run("-- migration"))?;
             let record = migrate::record_of(migration, now_us);
             let record: Vec<_> = record.iter().map(as_parameter).collect();
             transaction
-                .execute(&sql::for_postgres(sql::MIGRATION_RECORD), &record)
+                .execute(&for_postgres(MIGRATION_RECORD), &record)
                 .await
-                .map_err(run(sql::MIGRATION_RECORD))?;
+                .map_err(run(MIGRATION_RECORD))?;
         }
         transaction.commit().await.map_err(run("-- commit"))?;
         self.writers.give_back(taken);
         Ok(())
     }
 
-    /// Makes the partition that a scan of this time writes to.
-    pub(crate) async fn prepare_scan(&self, at_us: i64) -> Result<(), StoreError> {
-        let month = Month::of(at_us)?;
+    /// Runs `create` when there is no table with this name.
+    pub(crate) async fn create_table_if_missing(&self, table: &str, create: &str) -> Result<(), StoreError> {
         let mut taken = self.writers.take(Planned::EachTime).await?;
-        let exists =
-            taken.connected.prepared(crate::inventory::recording::postgres_statements::TABLE_EXISTS).await?;
+        let exists = taken.connected.prepared(TABLE_EXISTS).await?;
         let run = |statement: &'static str| move |error| translate(statement, error);
-        let there = taken.connected.client.query_one(&exists, &[&month.name]).await;
-        if !there
-            .map_err(run(crate::inventory::recording::postgres_statements::TABLE_EXISTS))?
-            .get::<_, bool>(0)
-        {
-            let lock = taken
-                .connected
-                .prepared(crate::inventory::recording::postgres_statements::SCHEMA_LOCK)
-                .await?;
+        let there = taken.connected.client.query_one(&exists, &[&table]).await;
+        if !there.map_err(run(TABLE_EXISTS))?.get::<_, bool>(0) {
+            let lock = taken.connected.prepared(SCHEMA_LOCK).await?;
             let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
-            transaction
-                .execute(&lock, &[&SCHEMA_LOCK_KEY])
-                .await
-                .map_err(run(crate::inventory::recording::postgres_statements::SCHEMA_LOCK))?;
+            transaction.execute(&lock, &[&SCHEMA_LOCK_KEY]).await.map_err(run(SCHEMA_LOCK))?;
             // Another process may have made it while this one waited; only the creation itself looks past this session's
             // cached answer that there is none.
-            let create = crate::inventory::recording::postgres_statements::partition_create(
-                &month.name,
-                month.from_us,
-                month.to_us,
-            );
-            transaction.batch_execute(&create).await.map_err(run("-- partition_create"))?;
+            let created = transaction.batch_execute(create).await;
+            created.map_err(|error| translate(create, error))?;
             transaction.commit().await.map_err(run("-- commit"))?;
         }
         self.writers.give_back(taken);
@@ -221,12 +200,7 @@ impl Postgres {
     /// Asks the database whether it is back, where a connection is free: leave to read it, if it is.
     async fn probed(&self, replica: &Replica) -> Option<SemaphorePermit<'_>> {
         let permit = self.readers.free_permit()?;
-        let ping = self.primary_rows(
-            &permit,
-            Planned::Once,
-            crate::inventory::recording::postgres_statements::PING,
-            &[],
-        );
+        let ping = self.primary_rows(&permit, Planned::Once, PING, &[]);
         within(PROBE_WITHIN, ping).await.ok()?;
         replica.primary_is_back();
         Some(permit)
@@ -317,34 +291,6 @@ impl Postgres {
         Ok(answer)
     }
 
-    pub(crate) async fn record(&self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
-        let mut taken = self.writers.take(Planned::EachTime).await?;
-        let outcome = self.record_on(&mut taken.connected, scan, batch).await;
-        // After an error the connection goes, and the server undoes what was not committed.
-        let recorded = outcome?;
-        self.writers.give_back(taken);
-        Ok(recorded)
-    }
-
-    async fn record_on(
-        &self,
-        connected: &mut Connected,
-        scan: Uuid,
-        batch: &[NewObservation],
-    ) -> Result<Recorded, StoreError> {
-        let run = |statement: &'static str| move |error| translate(statement, error);
-        connected.client.batch_execute("BEGIN").await.map_err(run("-- begin"))?;
-        let recorded = crate::inventory::recording::postgres::record(connected, scan, batch).await?;
-        if Fault::BeforeCommit.take(&self.fault) {
-            return Err(Fault::BeforeCommit.error());
-        }
-        connected.client.batch_execute("COMMIT").await.map_err(run("-- commit"))?;
-        if Fault::AfterCommit.take(&self.fault) {
-            return Err(Fault::AfterCommit.error());
-        }
-        Ok(recorded)
-    }
-
     /// Prepares one statement without running it.
     pub(crate) async fn check(&self, statement: &str) -> Result<(), StoreError> {
         let mut taken = self.writers.take(Planned::EachTime).await?;
@@ -372,56 +318,4 @@ async fn run(tx: &mut Tx, statement: &str) -> Result<(), StoreError> {
 
 fn as_parameter(value: &Value) -> &(dyn tokio_postgres::types::ToSql + Sync) {
     value
-}
-
-/// The month of a time, as a partition.
-#[derive(Debug, PartialEq)]
-struct Month {
-    name: String,
-    from_us: i64,
-    to_us: i64,
-}
-
-impl Month {
-    fn of(at_us: i64) -> Result<Self, StoreError> {
-        let month = || -> Result<Self, jiff::Error> {
-            let first = Timestamp::from_microsecond(at_us)?
-                .to_zoned(TimeZone::UTC)
-                .first_of_month()?
-                .start_of_day()?;
-            let next = first.checked_add(1.month())?;
-            Ok(Self {
-                name: format!("observations_{:04}_{:02}", first.year(), first.month()),
-                from_us: first.timestamp().as_microsecond(),
-                to_us: next.timestamp().as_microsecond(),
-            })
-        };
-        month().map_err(|error| StoreError::Statement {
-            statement: "partition_create".to_owned(),
-            source: error.into(),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn november_is_november() {
-        let month = Month::of(1_795_219_200_000_000).unwrap();
-        assert_eq!(month.name, "observations_2026_11");
-        assert_eq!((month.to_us - month.from_us) / 86_400_000_000, 30);
-    }
-
-    proptest! {
-        #[test]
-        fn every_time_lies_in_its_month_and_months_meet(at_us in 0..4_102_444_800_000_000_i64) {
-            let month = Month::of(at_us).unwrap();
-            prop_assert!(month.from_us <= at_us && at_us < month.to_us);
-            prop_assert_eq!(&Month::of(month.to_us - 1).unwrap(), &month);
-            prop_assert_eq!(Month::of(month.to_us).unwrap().from_us, month.to_us);
-        }
-    }
 }

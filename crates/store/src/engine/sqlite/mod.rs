@@ -5,34 +5,32 @@
 //! at checkpoints alone.
 //!
 //! Several processes may hold the same file open. Reading never waits; a transaction that writes waits up to
-//! [`BUSY_MS`] for another's and then fails with [`StoreError::Busy`], which the [`crate::Writer`] repeats.
+//! five seconds for another's and then fails with [`StoreError::Busy`], which is transient.
+
+pub(crate) mod connection;
+mod transaction;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use rusqlite::config::DbConfig;
-use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
+use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use uuid::Uuid;
 
-use crate::catalogue as sql;
-use crate::engine::database::PoolUse;
+use connection::{connect, create_private, execute, open_error, pragma, rows, translate};
+pub use transaction::SqliteTransaction;
+
 use crate::engine::error::StoreError;
-use crate::engine::migrate::{self, Applied};
+use crate::engine::joint::{Joint, JointWork};
+use crate::engine::migrate::{
+    self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration,
+};
 use crate::engine::options::{Fault, StoreOptions};
-use crate::engine::tx::{Column, Inner, Joint, JointWork, Tx};
+use crate::engine::pool::PoolUse;
+use crate::engine::tx::{Inner, Tx};
 use crate::engine::value::{Row, Value};
-use crate::inventory::model::{NewObservation, Recorded};
-use crate::inventory::recording::tally::Ids;
-
-/// How long a statement waits for another process' transaction, in milliseconds: a batch takes milliseconds, a
-/// checkpoint of a full log a few hundred.
-const BUSY_MS: u64 = 5_000;
 
 /// Read connections: on two cores more would only add memory.
 const READERS: usize = 4;
@@ -46,16 +44,6 @@ const WRITES_WAITING_MAX: usize = 256;
 /// Most pieces of work that share one commit: an error undoes its own piece only, so the bound is on how long the first
 /// waits for the last.
 const JOINT_MAX: usize = 64;
-
-/// Prepared statements each connection keeps: all that exist without the combinations of filters, and some of those.
-const STATEMENTS_CACHED: usize = 256;
-
-/// Pages written to the log before they are moved into the file: 16 MiB, so that a checkpoint stays well under a
-/// second and its cost is spread over some ten thousand rows.
-const CHECKPOINT_PAGES: i64 = 4_000;
-
-/// The log is cut back to this after a checkpoint, in bytes.
-const LOG_BYTES_MAX: i64 = 64 << 20;
 
 /// Page cache of the writer, KiB. Index pages of a million endpoints are read again and again.
 const WRITER_CACHE_KIB: i64 = 16 << 10;
@@ -75,7 +63,6 @@ enum Job {
 /// What the writer thread owns.
 struct WriterState {
     tx: Tx,
-    ids: Ids,
     fault: Arc<AtomicU8>,
     sent: Arc<AtomicU64>,
 }
@@ -88,7 +75,12 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(crate) fn open(path: &Path, options: &StoreOptions, now_us: i64) -> Result<Self, StoreError> {
+    pub(crate) fn open(
+        path: &Path,
+        options: &StoreOptions,
+        migrations: &[Migration],
+        now_us: i64,
+    ) -> Result<Self, StoreError> {
         create_private(path).map_err(|source| open_error(path, source))?;
         let mut writer = connect(path, WRITER_CACHE_KIB)?;
         if options.lossy {
@@ -98,7 +90,7 @@ impl Sqlite {
         if let Some(pages) = options.sqlite_pages_max {
             pragma(&writer, "max_page_count", pages.into()).map_err(|error| translate("open", error))?;
         }
-        migrate(&mut writer, path, now_us)?;
+        migrate(&mut writer, path, migrations, now_us)?;
         let mut readers = Vec::with_capacity(READERS);
         for _ in 0..READERS {
             let reader = connect(path, READER_CACHE_KIB)?;
@@ -109,7 +101,6 @@ impl Sqlite {
         let sent = Arc::new(AtomicU64::new(0));
         let state = WriterState {
             tx: Tx { inner: Inner::Sqlite(writer), audit_head: None, sent: 0, begin: false },
-            ids: Ids::default(),
             fault: Arc::clone(&options.fault),
             sent: Arc::clone(&sent),
         };
@@ -175,12 +166,14 @@ impl Sqlite {
         ]
     }
 
-    pub(crate) async fn record(
+    /// Runs `work` in a transaction that no other work shares, then `committed`.
+    pub(crate) async fn alone<T: 'static, U: Send + 'static>(
         &self,
-        scan: Uuid,
-        batch: Arc<[NewObservation]>,
-    ) -> Result<Recorded, StoreError> {
-        self.write(move |state| state.record(scan, &batch)).await
+        name: &'static str,
+        work: impl FnOnce(&SqliteTransaction<'_>) -> Result<T, StoreError> + Send + 'static,
+        committed: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U, StoreError> {
+        self.write(move |state| state.transaction(name, work, committed)).await
     }
 
     /// A read that touches a handful of rows by an index: microseconds, so it runs where it is called.
@@ -288,27 +281,27 @@ impl WriterState {
         Ok(())
     }
 
-    fn record(&mut self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
+    fn transaction<T, U>(
+        &mut self,
+        name: &'static str,
+        work: impl FnOnce(&SqliteTransaction<'_>) -> Result<T, StoreError>,
+        committed: impl FnOnce(T) -> U,
+    ) -> Result<U, StoreError> {
         let Inner::Sqlite(connection) = &mut self.tx.inner else { return Err(StoreError::Closed) };
-        let scan_id = {
-            let found = rows(connection, crate::inventory::statements::SCAN_ID, vec![scan.into()])?;
-            found.into_iter().next().ok_or(StoreError::UnknownScan(scan))?.int()?
-        };
         let transaction = connection
             .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
-            .map_err(|error| translate("-- record", error))?;
-        let (recorded, learnt) =
-            crate::inventory::recording::sqlite::record(&transaction, &self.ids, scan_id, batch)?;
+            .map_err(|error| translate(name, error))?;
+        let answer = work(&SqliteTransaction::of(&transaction))?;
         if Fault::BeforeCommit.take(&self.fault) {
             drop(transaction);
             return Err(Fault::BeforeCommit.error());
         }
-        transaction.commit().map_err(|error| translate("-- record", error))?;
-        self.ids.learn(learnt);
+        transaction.commit().map_err(|error| translate(name, error))?;
+        let answer = committed(answer);
         if Fault::AfterCommit.take(&self.fault) {
             return Err(Fault::AfterCommit.error());
         }
-        Ok(recorded)
+        Ok(answer)
     }
 }
 
@@ -364,183 +357,29 @@ fn with_reader<T>(
     answer
 }
 
-pub(crate) fn execute(
-    connection: &Connection,
-    statement: &str,
-    parameters: &[Value],
-) -> Result<u64, StoreError> {
-    let run = || connection.prepare_cached(statement)?.execute(rusqlite::params_from_iter(parameters));
-    run().map(|changed| changed as u64).map_err(|error| translate(statement, error))
-}
-
-/// Runs the statement for each row; answers what each returns.
-pub(crate) fn bulk(
-    connection: &Connection,
-    statement: &str,
-    columns: &[Column],
-    count: usize,
-) -> Result<Vec<Row>, StoreError> {
-    let run = || -> rusqlite::Result<Vec<Row>> {
-        let mut prepared = connection.prepare_cached(statement)?;
-        let returning = prepared.column_count() > 0;
-        let mut all = Vec::new();
-        for row in 0..count {
-            let parameters = columns.iter().map(|column| column.at(row));
-            if returning {
-                read_all(&mut prepared, rusqlite::params_from_iter(parameters), &mut all)?;
-            } else {
-                prepared.execute(rusqlite::params_from_iter(parameters))?;
-            }
-        }
-        Ok(all)
-    };
-    run().map_err(|error| translate(statement, error))
-}
-
-fn read_all(
-    prepared: &mut rusqlite::CachedStatement<'_>,
-    parameters: impl rusqlite::Params,
-    all: &mut Vec<Row>,
-) -> rusqlite::Result<()> {
-    let columns = prepared.column_count();
-    let mut found = prepared.query(parameters)?;
-    while let Some(row) = found.next()? {
-        let values: rusqlite::Result<Vec<Value>> = (0..columns)
-            .map(|column| {
-                Ok(match row.get_ref(column)? {
-                    ValueRef::Null => Value::Null,
-                    ValueRef::Integer(number) => Value::Int(number),
-                    ValueRef::Real(number) => Value::Int(number as i64),
-                    ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
-                    ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
-                })
-            })
-            .collect();
-        all.push(Row::new(values?));
-    }
-    Ok(())
-}
-
-pub(crate) fn rows(
-    connection: &Connection,
-    statement: &str,
-    parameters: Vec<Value>,
-) -> Result<Vec<Row>, StoreError> {
-    let read = || -> rusqlite::Result<Vec<Row>> {
-        let mut prepared = connection.prepare_cached(statement)?;
-        let mut all = Vec::new();
-        read_all(&mut prepared, rusqlite::params_from_iter(parameters), &mut all)?;
-        Ok(all)
-    };
-    read().map_err(|error| translate(statement, error))
-}
-
-impl ToSql for Value {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match self {
-            Self::Null => ValueRef::Null,
-            Self::Int(number) => ValueRef::Integer(*number),
-            Self::Text(text) => ValueRef::Text(text.as_bytes()),
-            Self::Blob(bytes) => ValueRef::Blob(bytes),
-        }))
-    }
-}
-
-/// Makes the folder (0700) and the file (0600) when missing: an inventory maps an organisation for whoever reads it.
-/// SQLite gives its log the file's permissions.
-fn create_private(path: &Path) -> std::io::Result<()> {
-    let mut folder = std::fs::DirBuilder::new();
-    let mut file = std::fs::OpenOptions::new();
-    file.write(true).create_new(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-        folder.mode(0o700);
-        file.mode(0o600);
-    }
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        folder.recursive(true).create(parent)?;
-    }
-    match file.open(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn open_error(path: &Path, source: impl Into<crate::engine::error::Cause>) -> StoreError {
-    StoreError::Open { database: path.display().to_string(), source: source.into() }
-}
-
-fn connect(path: &Path, cache_kib: i64) -> Result<Connection, StoreError> {
-    let open = || -> rusqlite::Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
-        // One plan for a statement whatever its parameters: without, statistics make SQLite prepare a statement anew
-        // for every new value, a third of the cost of reading a row (https://sqlite.org/queryplanner-ng.html#qpstab).
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-        for (name, value) in [
-            ("synchronous", 2), // FULL: see the module's comment
-            ("wal_autocheckpoint", CHECKPOINT_PAGES),
-            ("journal_size_limit", LOG_BYTES_MAX),
-            ("cache_size", -cache_kib),
-            ("trusted_schema", 0),
-            // MEMORY: what undoes one statement of many rows goes there and not to a file, a third of a bulk write.
-            ("temp_store", 2),
-        ] {
-            pragma(&connection, name, value)?;
-        }
-        Ok(connection)
-    };
-    open().map_err(|source| open_error(path, source))
-}
-
-/// Some pragmas answer with a row and some do not.
-fn pragma(connection: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare(&format!("PRAGMA {name} = {value}"))?;
-    let mut answer = statement.query([])?;
-    while answer.next()?.is_some() {}
-    Ok(())
-}
-
-fn migrate(connection: &mut Connection, path: &Path, now_us: i64) -> Result<(), StoreError> {
+fn migrate(
+    connection: &mut Connection,
+    path: &Path,
+    migrations: &[Migration],
+    now_us: i64,
+) -> Result<(), StoreError> {
     let database = path.display().to_string();
     // Immediate: a second process that opens the file at the same moment waits here and then finds nothing to do.
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(|source| open_error(path, source))?;
-    transaction.execute_batch(sql::MIGRATIONS_TABLE).map_err(|source| open_error(path, source))?;
+    transaction.execute_batch(MIGRATIONS_TABLE).map_err(|source| open_error(path, source))?;
     let mut applied = Vec::new();
-    for mut row in rows(&transaction, sql::MIGRATIONS_APPLIED, Vec::new())? {
+    for mut row in rows(&transaction, MIGRATIONS_APPLIED, Vec::new())? {
         applied.push(Applied { version: row.int()?, checksum: row.text()? });
     }
-    for migration in migrate::pending(&database, sql::SQLITE_MIGRATIONS, &applied)? {
+    for migration in migrate::pending(&database, migrations, &applied)? {
         transaction.execute_batch(migration.sql).map_err(|source| open_error(path, source))?;
         transaction
-            .execute(sql::MIGRATION_RECORD, rusqlite::params_from_iter(migrate::record_of(migration, now_us)))
+            .execute(MIGRATION_RECORD, rusqlite::params_from_iter(migrate::record_of(migration, now_us)))
             .map_err(|source| open_error(path, source))?;
     }
     transaction.commit().map_err(|source| open_error(path, source))
-}
-
-/// Sorts an SQLite error by what the caller can do about it.
-pub(crate) fn translate(statement: &str, error: rusqlite::Error) -> StoreError {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            StoreError::Busy { source: error.into() }
-        }
-        Some(ErrorCode::ConstraintViolation) => {
-            StoreError::Conflict { statement: sql::name_of(statement).to_owned(), source: error.into() }
-        }
-        Some(ErrorCode::DiskFull) => StoreError::Full { source: error.into() },
-        // A file system that comes and goes, quotas: worth the writer's patience.
-        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
-            StoreError::Unavailable { source: error.into() }
-        }
-        _ => StoreError::Statement { statement: sql::name_of(statement).to_owned(), source: error.into() },
-    }
 }
 
 #[cfg(test)]
@@ -583,7 +422,7 @@ mod tests {
     async fn statements_that_wait_together_share_one_commit_and_fail_alone() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.db");
-        let sqlite = Arc::new(Sqlite::open(&file, &StoreOptions::default(), 0).unwrap());
+        let sqlite = Arc::new(Sqlite::open(&file, &StoreOptions::default(), &[], 0).unwrap());
         let put = |number: i64| {
             let sqlite = Arc::clone(&sqlite);
             async move { sqlite.execute("INSERT INTO few (n) VALUES (?1)".to_owned(), vec![number.into()]).await }

@@ -1,7 +1,62 @@
 //! Batches of observations on their way into the tables.
 
-pub(crate) mod postgres;
+mod partition;
+mod postgres;
 pub(crate) mod postgres_statements;
-pub(crate) mod sqlite;
+mod sqlite;
 pub(crate) mod sqlite_statements;
 pub(crate) mod tally;
+
+use std::sync::{Arc, PoisonError};
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use crate::engine::{SqliteTransaction, StoreError};
+use crate::inventory::model::{NewObservation, Recorded};
+use crate::store::Store;
+
+impl Store {
+    /// Stores a batch in one transaction: all of it or nothing.
+    ///
+    /// Idempotent for a scan and endpoint: the first observation stays, a second is counted as a duplicate. So a batch
+    /// whose fate is unknown (killed, connection lost) can be given again.
+    ///
+    /// An observation older than the endpoint's last one is kept in the history and changes nothing else.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`] before [`Store::begin_scan`]; transient errors (see [`StoreError::is_transient`])
+    /// when the database is busy, full or away.
+    ///
+    /// # Cancellation
+    /// Dropping the future may leave the batch stored or not, never half.
+    pub async fn record(&self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
+        self.record_shared(scan, batch.into()).await
+    }
+
+    /// [`Store::record`] without copying the batch.
+    ///
+    /// # Errors
+    /// As [`Store::record`].
+    pub async fn record_shared(
+        &self,
+        scan: Uuid,
+        batch: Arc<[NewObservation]>,
+    ) -> Result<Recorded, StoreError> {
+        if self.is_postgres() {
+            return self
+                .write("record", move |tx| async move { postgres::record(tx, scan, &batch).await }.boxed())
+                .await;
+        }
+        let (known, learning) = (Arc::clone(&self.ids), Arc::clone(&self.ids));
+        let record = move |transaction: &SqliteTransaction<'_>| {
+            let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            sqlite::record(transaction, &known, scan, &batch)
+        };
+        self.alone("-- record", record, move |(recorded, learnt)| {
+            learning.lock().unwrap_or_else(PoisonError::into_inner).learn(learnt);
+            recorded
+        })
+        .await
+    }
+}

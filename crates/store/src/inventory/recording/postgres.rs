@@ -3,46 +3,43 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::engine::error::StoreError;
-use crate::engine::postgres::{Connected, translate};
+use crate::engine::postgres::Parameter;
+use crate::engine::{Row, StoreError, Tx, reversed, sha256, storable};
+use crate::inventory::key::stored_key;
 use crate::inventory::model::{ChangeKind, EndpointKey, NewCertificate, NewObservation, Recorded};
 use crate::inventory::recording::postgres_statements as write;
-use crate::inventory::recording::tally::{
-    CertificateRef, Current, Tally, chain_sha256, change, reversed, sha256, storable, stored_key,
-};
+use crate::inventory::recording::tally::{CertificateRef, Current, Tally, chain_sha256, change};
+use crate::inventory::statements::SCAN_ID;
 
-type Parameter<'p> = &'p (dyn ToSql + Sync);
 type Hash = [u8; 32];
 
-/// Stores `batch`; a transaction is open on `db`.
-pub(crate) async fn record(
-    db: &mut Connected,
+/// Stores `batch`.
+pub(super) async fn record(
+    tx: &mut Tx,
     scan: Uuid,
     batch: &[NewObservation],
 ) -> Result<Recorded, StoreError> {
-    let found = query(db, crate::inventory::statements::SCAN_ID, &[&scan]).await?;
-    let scan_id: i64 = found.first().ok_or(StoreError::UnknownScan(scan))?.get(0);
+    let found = tx.query(SCAN_ID, &[&scan]).await?.into_iter().next();
+    let scan_id = found.ok_or(StoreError::UnknownScan(scan))?.int()?;
     let mut tally = Tally::default();
     let mut rows = distinct(batch, &mut tally);
-    find_endpoints(db, scan_id, &mut rows).await?;
-    leave_out_observed(db, scan_id, &mut rows, &mut tally).await?;
+    find_endpoints(tx, scan_id, &mut rows).await?;
+    leave_out_observed(tx, scan_id, &mut rows, &mut tally).await?;
     if !rows.is_empty() {
-        let certificates = store_certificates(db, &rows, &mut tally).await?;
-        let chains = store_chains(db, &rows, &certificates).await?;
+        let certificates = store_certificates(tx, &rows, &mut tally).await?;
+        let chains = store_chains(tx, &rows, &certificates).await?;
         for row in &mut rows {
             row.leaf = row.seen.chain.first().and_then(|leaf| certificates.get(&leaf.sha256)).copied();
             row.chain = row.chain_sha256.and_then(|hash| chains.get(&hash)).copied();
             row.change = change(row.current.as_ref(), row.seen, row.leaf.map(|leaf| leaf.id));
             tally.observed(row.current.as_ref(), row.seen, row.leaf, row.change);
         }
-        insert_observations(db, scan_id, &rows).await?;
-        update_endpoints(db, scan_id, &rows).await?;
+        insert_observations(tx, scan_id, &rows).await?;
+        update_endpoints(tx, scan_id, &rows).await?;
     }
-    store_counts(db, scan_id, &tally).await?;
+    store_counts(tx, scan_id, &tally).await?;
     Ok(tally.recorded)
 }
 
@@ -57,24 +54,6 @@ struct Incoming<'b> {
     leaf: Option<CertificateRef>,
     chain: Option<i64>,
     change: Option<ChangeKind>,
-}
-
-async fn query(
-    db: &mut Connected,
-    statement: &str,
-    parameters: &[Parameter<'_>],
-) -> Result<Vec<Row>, StoreError> {
-    let prepared = db.prepared(statement).await?;
-    db.client.query(&prepared, parameters).await.map_err(|error| translate(statement, error))
-}
-
-async fn execute(
-    db: &mut Connected,
-    statement: &str,
-    parameters: &[Parameter<'_>],
-) -> Result<(), StoreError> {
-    let prepared = db.prepared(statement).await?;
-    db.client.execute(&prepared, parameters).await.map(drop).map_err(|error| translate(statement, error))
 }
 
 /// The first observation of each endpoint.
@@ -133,53 +112,53 @@ impl Keys<'_> {
 }
 
 /// Makes the endpoints that are missing, locks all, and reads their current state.
-async fn find_endpoints(
-    db: &mut Connected,
-    scan_id: i64,
-    rows: &mut [Incoming<'_>],
-) -> Result<(), StoreError> {
+async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) -> Result<(), StoreError> {
     let keys: Keys<'_> = rows.iter().map(|row| &row.key).collect();
-    let missing = places(&query(db, write::ENDPOINTS_MISSING, &keys.parameters()).await?, rows.len())?;
+    let missing = tx.query(write::ENDPOINTS_MISSING, &keys.parameters()).await?;
+    let missing: Vec<usize> =
+        missing.into_iter().map(|mut row| place(&mut row, rows.len())).collect::<Result<_, _>>()?;
     let mut made = HashSet::new();
     if !missing.is_empty() {
         let new: Keys<'_> = missing.iter().map(|place| &rows[*place].key).collect();
         let times: Vec<i64> = missing.iter().map(|place| rows[*place].seen.observed_at_us).collect();
         let mut parameters = new.parameters();
         parameters.extend([&times as Parameter<'_>, &scan_id]);
-        let inserted = query(db, write::ENDPOINTS_INSERT, &parameters).await?;
-        made = inserted.iter().map(|row| row.get::<_, i64>(0)).collect();
+        let inserted = tx.query(write::ENDPOINTS_INSERT, &parameters).await?;
+        made = inserted.into_iter().map(|mut row| row.int()).collect::<Result<_, _>>()?;
     }
-    let locked = query(db, write::ENDPOINTS_LOCK, &keys.parameters()).await?;
+    let locked = tx.query(write::ENDPOINTS_LOCK, &keys.parameters()).await?;
     if locked.len() != rows.len() {
         return Err(StoreError::Corrupt(format!("{} endpoints for {} keys", locked.len(), rows.len())));
     }
-    let found = places(&locked, rows.len())?;
-    for (place, found) in found.into_iter().zip(&locked) {
+    for mut found in locked {
+        let place = place(&mut found, rows.len())?;
         let row = &mut rows[place];
-        row.endpoint = found.get(1);
-        row.current = (!made.contains(&row.endpoint)).then(|| Current {
-            id: row.endpoint,
-            answering: found.get(2),
-            outcome: found.get(3),
-            severity: found.get::<_, Option<i16>>(4).map(i64::from),
-            leaf: found.get(5),
-            issuer: found.get(6),
-            last_observed_at: found.get(7),
-        });
+        row.endpoint = found.int()?;
+        row.current = if made.contains(&row.endpoint) {
+            None
+        } else {
+            Some(Current {
+                id: row.endpoint,
+                answering: found.flag()?,
+                outcome: found.text()?,
+                severity: found.maybe_int()?,
+                leaf: found.maybe_int()?,
+                issuer: found.maybe_int()?,
+                last_observed_at: found.int()?,
+            })
+        };
     }
     Ok(())
 }
 
-/// The first column, which counts from one, as indexes below `len`.
-fn places(rows: &[Row], len: usize) -> Result<Vec<usize>, StoreError> {
-    let place = |row: &Row| usize::try_from(row.get::<_, i64>(0) - 1).ok().filter(|place| *place < len);
-    rows.iter()
-        .map(|row| place(row).ok_or_else(|| StoreError::Corrupt("a place out of range".to_owned())))
-        .collect()
+/// The next column, which counts from one, as an index below `len`.
+fn place(row: &mut Row, len: usize) -> Result<usize, StoreError> {
+    let place = usize::try_from(row.int()? - 1).ok().filter(|place| *place < len);
+    place.ok_or_else(|| StoreError::Corrupt("a place out of range".to_owned()))
 }
 
 async fn leave_out_observed(
-    db: &mut Connected,
+    tx: &mut Tx,
     scan_id: i64,
     rows: &mut Vec<Incoming<'_>>,
     tally: &mut Tally,
@@ -188,8 +167,8 @@ async fn leave_out_observed(
     if known.is_empty() {
         return Ok(());
     }
-    let observed = query(db, write::OBSERVED_ALREADY, &[&scan_id, &known]).await?;
-    let observed: HashSet<i64> = observed.iter().map(|row| row.get(0)).collect();
+    let observed = tx.query(write::OBSERVED_ALREADY, &[&scan_id, &known]).await?;
+    let observed: HashSet<i64> = observed.into_iter().map(|mut row| row.int()).collect::<Result<_, _>>()?;
     rows.retain(|row| {
         let fresh = !observed.contains(&row.endpoint);
         if !fresh {
@@ -204,7 +183,7 @@ async fn leave_out_observed(
 type Met<'b> = BTreeMap<Hash, (&'b NewCertificate, i64)>;
 
 async fn store_certificates(
-    db: &mut Connected,
+    tx: &mut Tx,
     rows: &[Incoming<'_>],
     tally: &mut Tally,
 ) -> Result<HashMap<Hash, CertificateRef>, StoreError> {
@@ -216,18 +195,18 @@ async fn store_certificates(
         }
     }
     let mut known = HashMap::with_capacity(met.len());
-    find_certificates(db, met.keys(), &mut known).await?;
+    find_certificates(tx, met.keys(), &mut known).await?;
     let missing: Met<'_> = met.into_iter().filter(|(hash, _)| !known.contains_key(hash)).collect();
     if !missing.is_empty() {
-        let made = insert_certificates(db, &missing).await?;
+        let made = insert_certificates(tx, &missing).await?;
         for stored in made.values() {
             tally.certificate_stored(stored.issuer);
         }
-        insert_contents(db, &missing, &made).await?;
+        insert_contents(tx, &missing, &made).await?;
         known.extend(made);
         // Those another writer stored while this one was about to.
         let theirs: Vec<&Hash> = missing.keys().filter(|hash| !known.contains_key(*hash)).collect();
-        find_certificates(db, theirs.into_iter(), &mut known).await?;
+        find_certificates(tx, theirs.into_iter(), &mut known).await?;
     }
     for row in rows {
         for certificate in &row.seen.chain {
@@ -241,7 +220,7 @@ async fn store_certificates(
 }
 
 async fn find_certificates(
-    db: &mut Connected,
+    tx: &mut Tx,
     hashes: impl Iterator<Item = &Hash>,
     known: &mut HashMap<Hash, CertificateRef>,
 ) -> Result<(), StoreError> {
@@ -249,22 +228,17 @@ async fn find_certificates(
     if hashes.is_empty() {
         return Ok(());
     }
-    for row in query(db, write::CERTIFICATES_FIND, &[&hashes]).await? {
-        known.insert(hash_of(&row)?, CertificateRef { id: row.get(1), issuer: row.get(2) });
+    for mut row in tx.query(write::CERTIFICATES_FIND, &[&hashes]).await? {
+        known.insert(row.hash()?, CertificateRef { id: row.int()?, issuer: row.int()? });
     }
     Ok(())
 }
 
-fn hash_of(row: &Row) -> Result<Hash, StoreError> {
-    <Hash>::try_from(row.get::<_, &[u8]>(0))
-        .map_err(|_| StoreError::Corrupt("a hash of another length".to_owned()))
-}
-
 async fn insert_certificates(
-    db: &mut Connected,
+    tx: &mut Tx,
     missing: &Met<'_>,
 ) -> Result<HashMap<Hash, CertificateRef>, StoreError> {
-    let issuers = store_issuers(db, missing).await?;
+    let issuers = store_issuers(tx, missing).await?;
     let new = || missing.values().map(|(certificate, _)| *certificate);
     let hashes: Vec<&[u8]> = new().map(|c| c.sha256.as_slice()).collect();
     let issuer_ids: Vec<Option<i64>> =
@@ -290,13 +264,13 @@ async fn insert_certificates(
         &seen,
     ];
     let mut made = HashMap::with_capacity(missing.len());
-    for row in query(db, write::CERTIFICATES_INSERT, &parameters).await? {
-        made.insert(hash_of(&row)?, CertificateRef { id: row.get(1), issuer: row.get(2) });
+    for mut row in tx.query(write::CERTIFICATES_INSERT, &parameters).await? {
+        made.insert(row.hash()?, CertificateRef { id: row.int()?, issuer: row.int()? });
     }
     Ok(made)
 }
 
-async fn store_issuers(db: &mut Connected, missing: &Met<'_>) -> Result<HashMap<Hash, i64>, StoreError> {
+async fn store_issuers(tx: &mut Tx, missing: &Met<'_>) -> Result<HashMap<Hash, i64>, StoreError> {
     let names: BTreeMap<Hash, Cow<'_, str>> = missing
         .values()
         .map(|(certificate, _)| {
@@ -312,15 +286,15 @@ async fn store_issuers(db: &mut Connected, missing: &Met<'_>) -> Result<HashMap<
         if wanted.is_empty() {
             break;
         }
-        for row in query(db, write::ISSUERS_FIND, &[&wanted]).await? {
-            known.insert(hash_of(&row)?, row.get(1));
+        for mut row in tx.query(write::ISSUERS_FIND, &[&wanted]).await? {
+            known.insert(row.hash()?, row.int()?);
         }
         let missing: Vec<(&Hash, &Cow<'_, str>)> =
             names.iter().filter(|(hash, _)| !known.contains_key(*hash)).collect();
         if attempt == 0 && !missing.is_empty() {
             let hashes: Vec<&[u8]> = missing.iter().map(|(hash, _)| &hash[..]).collect();
             let texts: Vec<&str> = missing.iter().map(|(_, name)| name.as_ref()).collect();
-            execute(db, write::ISSUERS_INSERT, &[&hashes, &texts]).await?;
+            tx.query(write::ISSUERS_INSERT, &[&hashes, &texts]).await?;
         }
     }
     Ok(known)
@@ -328,7 +302,7 @@ async fn store_issuers(db: &mut Connected, missing: &Met<'_>) -> Result<HashMap<
 
 /// The DER and the names of the certificates just made.
 async fn insert_contents(
-    db: &mut Connected,
+    tx: &mut Tx,
     missing: &Met<'_>,
     made: &HashMap<Hash, CertificateRef>,
 ) -> Result<(), StoreError> {
@@ -346,26 +320,26 @@ async fn insert_contents(
             backwards.push(reversed(name));
         }
     }
-    execute(db, write::CERTIFICATE_DERS_INSERT, &[&ids, &ders]).await?;
-    execute(db, write::CERTIFICATE_NAMES_INSERT, &[&owners, &positions, &names, &backwards]).await
+    tx.query(write::CERTIFICATE_DERS_INSERT, &[&ids, &ders]).await?;
+    tx.query(write::CERTIFICATE_NAMES_INSERT, &[&owners, &positions, &names, &backwards]).await.map(drop)
 }
 
 async fn store_chains(
-    db: &mut Connected,
+    tx: &mut Tx,
     rows: &[Incoming<'_>],
     certificates: &HashMap<Hash, CertificateRef>,
 ) -> Result<HashMap<Hash, i64>, StoreError> {
     let met: BTreeMap<Hash, &NewObservation> =
         rows.iter().filter_map(|row| row.chain_sha256.map(|hash| (hash, row.seen))).collect();
     let mut known: HashMap<Hash, i64> = HashMap::with_capacity(met.len());
-    find_chains(db, met.keys().map(|hash| &hash[..]).collect(), &mut known).await?;
+    find_chains(tx, met.keys().map(|hash| &hash[..]).collect(), &mut known).await?;
     let missing: Vec<&[u8]> = met.keys().filter(|hash| !known.contains_key(*hash)).map(|h| &h[..]).collect();
     if missing.is_empty() {
         return Ok(known);
     }
     let (mut chains, mut positions, mut members): (Vec<i64>, Vec<i32>, Vec<i64>) = Default::default();
-    for row in query(db, write::CHAINS_INSERT, &[&missing]).await? {
-        let (hash, id) = (hash_of(&row)?, row.get(1));
+    for mut row in tx.query(write::CHAINS_INSERT, &[&missing]).await? {
+        let (hash, id) = (row.hash()?, row.int()?);
         known.insert(hash, id);
         let Some(seen) = met.get(&hash) else { continue };
         for (position, certificate) in seen.chain.iter().enumerate() {
@@ -375,30 +349,26 @@ async fn store_chains(
             members.push(member.id);
         }
     }
-    execute(db, write::CHAIN_MEMBERS_INSERT, &[&chains, &positions, &members]).await?;
+    tx.query(write::CHAIN_MEMBERS_INSERT, &[&chains, &positions, &members]).await?;
     let theirs: Vec<&[u8]> = met.keys().filter(|hash| !known.contains_key(*hash)).map(|h| &h[..]).collect();
-    find_chains(db, theirs, &mut known).await?;
+    find_chains(tx, theirs, &mut known).await?;
     Ok(known)
 }
 
 async fn find_chains(
-    db: &mut Connected,
+    tx: &mut Tx,
     hashes: Vec<&[u8]>,
     known: &mut HashMap<Hash, i64>,
 ) -> Result<(), StoreError> {
     if !hashes.is_empty() {
-        for row in query(db, write::CHAINS_FIND, &[&hashes]).await? {
-            known.insert(hash_of(&row)?, row.get(1));
+        for mut row in tx.query(write::CHAINS_FIND, &[&hashes]).await? {
+            known.insert(row.hash()?, row.int()?);
         }
     }
     Ok(())
 }
 
-async fn insert_observations(
-    db: &mut Connected,
-    scan_id: i64,
-    rows: &[Incoming<'_>],
-) -> Result<(), StoreError> {
+async fn insert_observations(tx: &mut Tx, scan_id: i64, rows: &[Incoming<'_>]) -> Result<(), StoreError> {
     let seen = || rows.iter().map(|row| row.seen);
     let before = || rows.iter().map(|row| row.current.as_ref().filter(|_| row.change.is_some()));
     let endpoints: Vec<i64> = rows.iter().map(|row| row.endpoint).collect();
@@ -439,11 +409,11 @@ async fn insert_observations(
         &leaves_before,
         &outcomes_before,
     ];
-    execute(db, write::OBSERVATIONS_INSERT, &parameters).await
+    tx.query(write::OBSERVATIONS_INSERT, &parameters).await.map(drop)
 }
 
 /// Moves the current state of the endpoints whose observation is not older than it.
-async fn update_endpoints(db: &mut Connected, scan_id: i64, rows: &[Incoming<'_>]) -> Result<(), StoreError> {
+async fn update_endpoints(tx: &mut Tx, scan_id: i64, rows: &[Incoming<'_>]) -> Result<(), StoreError> {
     let moved: Vec<&Incoming<'_>> = rows
         .iter()
         .filter(|row| {
@@ -478,27 +448,29 @@ async fn update_endpoints(db: &mut Connected, scan_id: i64, rows: &[Incoming<'_>
         &not_after,
         &chains,
     ];
-    execute(db, write::ENDPOINTS_OBSERVED, &parameters).await
+    tx.query(write::ENDPOINTS_OBSERVED, &parameters).await.map(drop)
 }
 
-async fn store_counts(db: &mut Connected, scan_id: i64, tally: &Tally) -> Result<(), StoreError> {
+async fn store_counts(tx: &mut Tx, scan_id: i64, tally: &Tally) -> Result<(), StoreError> {
     if tally.recorded.inserted == 0 {
         return Ok(());
     }
     if !tally.seen.is_empty() {
         let ids: Vec<i64> = tally.seen.keys().copied().collect();
         let (first, last): (Vec<i64>, Vec<i64>) = tally.seen.values().copied().unzip();
-        execute(db, write::CERTIFICATES_SEEN, &[&ids, &first, &last]).await?;
+        tx.query(write::CERTIFICATES_SEEN, &[&ids, &first, &last]).await?;
     }
     let moved = || tally.issuers.iter().filter(|(_, by)| **by != (0, 0));
     if moved().next().is_some() {
         let ids: Vec<i64> = moved().map(|(id, _)| *id).collect();
         let (certificates, endpoints): (Vec<i64>, Vec<i64>) = moved().map(|(_, by)| *by).unzip();
-        execute(db, write::ISSUERS_COUNT, &[&ids, &certificates, &endpoints]).await?;
+        tx.query(write::ISSUERS_COUNT, &[&ids, &certificates, &endpoints]).await?;
     }
     let (names, by): (Vec<String>, Vec<i64>) = tally.totals().into_iter().unzip();
-    execute(db, write::TOTALS_ADD, &[&names, &by]).await?;
+    tx.query(write::TOTALS_ADD, &[&names, &by]).await?;
     let Recorded { inserted, new_certificates, changed, .. } = tally.recorded;
     let counts = [inserted, changed, new_certificates].map(|count| i64::try_from(count).unwrap_or(i64::MAX));
-    execute(db, write::SCAN_COUNTS, &[&scan_id, &counts[0], &tally.answered, &counts[1], &counts[2]]).await
+    tx.query(write::SCAN_COUNTS, &[&scan_id, &counts[0], &tally.answered, &counts[1], &counts[2]])
+        .await
+        .map(drop)
 }

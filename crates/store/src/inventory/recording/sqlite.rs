@@ -1,23 +1,25 @@
 //! One batch, inside one transaction, in cached one-row statements.
 
-use rusqlite::{Connection, OptionalExtension, Params, params};
+use uuid::Uuid;
 
-use crate::engine::error::StoreError;
-use crate::engine::sqlite::translate;
+use crate::engine::{SqliteTransaction, StoreError, reversed, sha256, storable};
+use crate::inventory::key::stored_key;
 use crate::inventory::model::{EndpointKey, NewCertificate, NewObservation, Recorded};
 use crate::inventory::recording::sqlite_statements as sql;
 use crate::inventory::recording::tally::{
-    CertificateRef, Current, Ids, NO_CERTIFICATE_US, Tally, chain_sha256, change, reversed, sha256, storable,
-    stored_key,
+    CertificateRef, Current, Ids, NO_CERTIFICATE_US, Tally, chain_sha256, change,
 };
+use crate::inventory::statements::SCAN_ID;
 
 /// Stores `batch` and says what it did and which ids it learnt; the ids hold once the transaction is committed.
-pub(crate) fn record(
-    transaction: &Connection,
+pub(super) fn record(
+    transaction: &SqliteTransaction<'_>,
     known: &Ids,
-    scan_id: i64,
+    scan: Uuid,
     batch: &[NewObservation],
 ) -> Result<(Recorded, Ids), StoreError> {
+    let found = transaction.find(SCAN_ID, &[&scan.as_bytes()])?;
+    let scan_id = found.ok_or(StoreError::UnknownScan(scan))?.int()?;
     let mut batch_writer =
         Batch { db: transaction, known, learnt: Ids::default(), tally: Tally::default(), scan_id };
     for observation in batch {
@@ -28,7 +30,7 @@ pub(crate) fn record(
 }
 
 struct Batch<'a> {
-    db: &'a Connection,
+    db: &'a SqliteTransaction<'a>,
     known: &'a Ids,
     learnt: Ids,
     tally: Tally,
@@ -36,31 +38,11 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn run(&self, statement: &'static str, parameters: impl Params) -> Result<(), StoreError> {
-        let run = || self.db.prepare_cached(statement)?.execute(parameters);
-        run().map(drop).map_err(|error| translate(statement, error))
-    }
-
-    fn insert(&self, statement: &'static str, parameters: impl Params) -> Result<i64, StoreError> {
-        self.run(statement, parameters)?;
-        Ok(self.db.last_insert_rowid())
-    }
-
-    fn find<T>(
-        &self,
-        statement: &'static str,
-        parameters: impl Params,
-        read: impl FnOnce(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Option<T>, StoreError> {
-        let find = || self.db.prepare_cached(statement)?.query_row(parameters, read).optional();
-        find().map_err(|error| translate(statement, error))
-    }
-
     fn observation(&mut self, seen: &NewObservation) -> Result<(), StoreError> {
         let key = stored_key(&seen.endpoint);
         let current = self.current(&key)?;
         if let Some(current) = &current
-            && self.find(sql::OBSERVED_ALREADY, params![self.scan_id, current.id], |_| Ok(()))?.is_some()
+            && self.db.find(sql::OBSERVED_ALREADY, &[&self.scan_id, &current.id])?.is_some()
         {
             self.tally.duplicate();
             return Ok(());
@@ -70,26 +52,26 @@ impl Batch<'_> {
         let change = change(current.as_ref(), seen, leaf.map(|leaf| leaf.id));
         let endpoint = self.endpoint(&key, current.as_ref(), seen, leaf, chain, change.is_some())?;
         let before = current.as_ref().filter(|_| change.is_some());
-        self.run(
+        self.db.run(
             sql::OBSERVATION_INSERT,
-            params![
-                self.scan_id,
-                endpoint,
-                seen.observed_at_us,
-                storable(&seen.outcome),
-                seen.answered,
-                seen.address.map(|address| address.to_string()),
-                seen.tls_version,
-                seen.cipher_suite,
-                leaf.map(|leaf| leaf.id),
-                chain,
-                storable(&seen.trust),
-                seen.severity,
-                storable(&seen.findings),
-                storable(&seen.detail),
-                change.map_or(0, |kind| kind.code()),
-                before.and_then(|before| before.leaf),
-                before.map(|before| before.outcome.as_str()),
+            &[
+                &self.scan_id,
+                &endpoint,
+                &seen.observed_at_us,
+                &storable(&seen.outcome),
+                &seen.answered,
+                &seen.address.map(|address| address.to_string()),
+                &seen.tls_version,
+                &seen.cipher_suite,
+                &leaf.map(|leaf| leaf.id),
+                &chain,
+                &storable(&seen.trust),
+                &seen.severity,
+                &storable(&seen.findings),
+                &storable(&seen.detail),
+                &change.map_or(0, |kind| kind.code()),
+                &before.and_then(|before| before.leaf),
+                &before.map(|before| before.outcome.as_str()),
             ],
         )?;
         self.tally.observed(current.as_ref(), seen, leaf, change);
@@ -97,21 +79,20 @@ impl Batch<'_> {
     }
 
     fn current(&self, key: &EndpointKey) -> Result<Option<Current>, StoreError> {
-        self.find(
+        let found = self.db.find(
             sql::ENDPOINT_STATE,
-            params![key.host, key.port, key.protocol, key.server_name, key.address],
-            |row| {
-                Ok(Current {
-                    id: row.get(0)?,
-                    answering: row.get(1)?,
-                    outcome: row.get(2)?,
-                    severity: row.get(3)?,
-                    leaf: row.get(4)?,
-                    issuer: row.get(5)?,
-                    last_observed_at: row.get(6)?,
-                })
-            },
-        )
+            &[&key.host, &key.port, &key.protocol, &key.server_name, &key.address],
+        )?;
+        let Some(mut row) = found else { return Ok(None) };
+        Ok(Some(Current {
+            id: row.int()?,
+            answering: row.flag()?,
+            outcome: row.text()?,
+            severity: row.maybe_int()?,
+            leaf: row.maybe_int()?,
+            issuer: row.maybe_int()?,
+            last_observed_at: row.int()?,
+        }))
     }
 
     fn endpoint(
@@ -130,44 +111,44 @@ impl Batch<'_> {
         let leaf_id = leaf.map(|leaf| leaf.id);
         let issuer = leaf.map(|leaf| leaf.issuer);
         let Some(current) = current else {
-            return self.insert(
+            return self.db.insert(
                 sql::ENDPOINT_INSERT,
-                params![
-                    key.host,
-                    key.port,
-                    key.protocol,
-                    key.server_name,
-                    key.address,
-                    at,
-                    answered_at,
-                    self.scan_id,
-                    outcome,
-                    seen.answered,
-                    seen.severity,
-                    leaf_id,
-                    issuer,
-                    not_after,
-                    chain,
+                &[
+                    &key.host,
+                    &key.port,
+                    &key.protocol,
+                    &key.server_name,
+                    &key.address,
+                    &at,
+                    &answered_at,
+                    &self.scan_id,
+                    &outcome,
+                    &seen.answered,
+                    &seen.severity,
+                    &leaf_id,
+                    &issuer,
+                    &not_after,
+                    &chain,
                 ],
             );
         };
         if at >= current.last_observed_at {
             let changed_at = changed.then_some(at);
-            self.run(
+            self.db.run(
                 sql::ENDPOINT_OBSERVED,
-                params![
-                    current.id,
-                    at,
-                    answered_at,
-                    changed_at,
-                    self.scan_id,
-                    outcome,
-                    seen.answered,
-                    seen.severity
+                &[
+                    &current.id,
+                    &at,
+                    &answered_at,
+                    &changed_at,
+                    &self.scan_id,
+                    &outcome,
+                    &seen.answered,
+                    &seen.severity,
                 ],
             )?;
             if chain.is_some() {
-                self.run(sql::ENDPOINT_LEAF, params![current.id, leaf_id, issuer, not_after, chain])?;
+                self.db.run(sql::ENDPOINT_LEAF, &[&current.id, &leaf_id, &issuer, &not_after, &chain])?;
             }
         }
         Ok(current.id)
@@ -192,11 +173,9 @@ impl Batch<'_> {
         if let Some(known) = self.known_certificate(&new.sha256) {
             return Ok(known);
         }
-        let found = self.find(sql::CERTIFICATE_ID, params![new.sha256], |row| {
-            Ok(CertificateRef { id: row.get(0)?, issuer: row.get(1)? })
-        })?;
+        let found = self.db.find(sql::CERTIFICATE_ID, &[&new.sha256])?;
         let stored = match found {
-            Some(found) => found,
+            Some(mut row) => CertificateRef { id: row.int()?, issuer: row.int()? },
             None => self.new_certificate(new, seen_at)?,
         };
         self.learnt.certificates.insert(new.sha256, stored);
@@ -205,25 +184,25 @@ impl Batch<'_> {
 
     fn new_certificate(&mut self, new: &NewCertificate, seen_at: i64) -> Result<CertificateRef, StoreError> {
         let issuer = self.issuer(&storable(&new.issuer))?;
-        let id = self.insert(
+        let id = self.db.insert(
             sql::CERTIFICATE_INSERT,
-            params![
-                new.sha256,
-                issuer,
-                storable(&new.subject),
-                storable(&new.serial),
-                new.not_before_us,
-                new.not_after_us,
-                storable(&new.key_algorithm),
-                new.key_bits,
-                new.spki_sha256,
-                seen_at,
+            &[
+                &new.sha256,
+                &issuer,
+                &storable(&new.subject),
+                &storable(&new.serial),
+                &new.not_before_us,
+                &new.not_after_us,
+                &storable(&new.key_algorithm),
+                &new.key_bits,
+                &new.spki_sha256,
+                &seen_at,
             ],
         )?;
-        self.run(sql::CERTIFICATE_DER_INSERT, params![id, &new.der[..]])?;
+        self.db.run(sql::CERTIFICATE_DER_INSERT, &[&id, &&new.der[..]])?;
         for (position, name) in new.names.iter().enumerate() {
             let position = position as i64;
-            self.run(sql::CERTIFICATE_NAME_INSERT, params![id, position, storable(name), reversed(name)])?;
+            self.db.run(sql::CERTIFICATE_NAME_INSERT, &[&id, &position, &storable(name), &reversed(name)])?;
         }
         self.tally.certificate_stored(issuer);
         Ok(CertificateRef { id, issuer })
@@ -234,9 +213,9 @@ impl Batch<'_> {
         if let Some(id) = self.learnt.issuers.get(&hash).or_else(|| self.known.issuers.get(&hash)) {
             return Ok(*id);
         }
-        let id = match self.find(sql::ISSUER_ID, params![hash], |row| row.get(0))? {
-            Some(id) => id,
-            None => self.insert(sql::ISSUER_INSERT, params![hash, name])?,
+        let id = match self.db.find(sql::ISSUER_ID, &[&hash])? {
+            Some(mut row) => row.int()?,
+            None => self.db.insert(sql::ISSUER_INSERT, &[&hash, &name])?,
         };
         self.learnt.issuers.insert(hash, id);
         Ok(id)
@@ -247,8 +226,8 @@ impl Batch<'_> {
         if let Some(id) = self.learnt.chains.get(&hash).or_else(|| self.known.chains.get(&hash)) {
             return Ok(*id);
         }
-        let id = match self.find(sql::CHAIN_ID, params![hash], |row| row.get(0))? {
-            Some(id) => id,
+        let id = match self.db.find(sql::CHAIN_ID, &[&hash])? {
+            Some(mut row) => row.int()?,
             None => self.new_chain(seen, hash)?,
         };
         self.learnt.chains.insert(hash, id);
@@ -256,35 +235,35 @@ impl Batch<'_> {
     }
 
     fn new_chain(&mut self, seen: &NewObservation, hash: [u8; 32]) -> Result<i64, StoreError> {
-        let id = self.insert(sql::CHAIN_INSERT, params![hash])?;
+        let id = self.db.insert(sql::CHAIN_INSERT, &[&hash])?;
         for (position, certificate) in seen.chain.iter().enumerate() {
             let member = self.certificate(certificate, seen.observed_at_us)?;
-            self.run(sql::CHAIN_MEMBER_INSERT, params![id, position as i64, member.id])?;
+            self.db.run(sql::CHAIN_MEMBER_INSERT, &[&id, &(position as i64), &member.id])?;
         }
         Ok(id)
     }
 
     fn counts(&self) -> Result<(), StoreError> {
         for (id, (first, last)) in &self.tally.seen {
-            self.run(sql::CERTIFICATE_SEEN, params![id, first, last])?;
+            self.db.run(sql::CERTIFICATE_SEEN, &[&id, &first, &last])?;
         }
         for (id, (certificates, endpoints)) in &self.tally.issuers {
             if (*certificates, *endpoints) != (0, 0) {
-                self.run(sql::ISSUER_COUNTS, params![id, certificates, endpoints])?;
+                self.db.run(sql::ISSUER_COUNTS, &[&id, &certificates, &endpoints])?;
             }
         }
         for (name, by) in self.tally.totals() {
-            self.run(sql::TOTAL_ADD, params![name, by])?;
+            self.db.run(sql::TOTAL_ADD, &[&name, &by])?;
         }
         let Recorded { inserted, new_certificates, changed, .. } = self.tally.recorded;
-        self.run(
+        self.db.run(
             sql::SCAN_COUNTS,
-            params![
-                self.scan_id,
-                inserted as i64,
-                self.tally.answered,
-                changed as i64,
-                new_certificates as i64
+            &[
+                &self.scan_id,
+                &(inserted as i64),
+                &self.tally.answered,
+                &(changed as i64),
+                &(new_certificates as i64),
             ],
         )
     }

@@ -1,80 +1,12 @@
 //! What a batch of observations means, before either database is told: texts made storable, changes, counts.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use aws_lc_rs::digest::{SHA256, digest};
-
-use crate::inventory::model::{ChangeKind, EndpointKey, NewCertificate, NewObservation, Recorded};
-
-/// Longest host, path or server name kept, in bytes; a longer one is kept as its beginning and a hash. DNS names end at
-/// 253; only file paths come here, and PostgreSQL's index rows end at 2,704 bytes for the whole key.
-pub const HOST_BYTES_MAX: usize = 1024;
-
-/// Longest name that can be searched by suffix, in bytes: RFC 1035 section 2.3.4 ends names at 255 octets on the wire.
-const SUFFIX_BYTES_MAX: usize = 255;
+use crate::engine::sha256;
+use crate::inventory::model::{ChangeKind, NewCertificate, NewObservation, Recorded};
 
 /// `leaf_not_after` of an endpoint that never showed a certificate, so that it sorts last.
 pub(crate) const NO_CERTIFICATE_US: i64 = i64::MAX;
-
-/// PostgreSQL's text cannot hold NUL, and hostile certificates do.
-pub(crate) fn storable(text: &str) -> Cow<'_, str> {
-    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
-}
-
-/// A key part: storable, and short enough for an index.
-fn key_part(text: &str) -> String {
-    let text = storable(text);
-    if text.len() <= HOST_BYTES_MAX {
-        return text.into_owned();
-    }
-    let mark = hex(&sha256(text.as_bytes())[..16]);
-    let mut end = HOST_BYTES_MAX - mark.len() - 1;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}~{mark}", &text[..end])
-}
-
-/// The key as stored.
-pub(crate) fn stored_key(key: &EndpointKey) -> EndpointKey {
-    EndpointKey {
-        host: key_part(&key.host),
-        port: key.port,
-        protocol: key_part(&key.protocol),
-        server_name: key_part(&key.server_name),
-        address: key_part(&key.address),
-    }
-}
-
-/// A name backwards in lower case, cut to what can be searched.
-pub(crate) fn reversed(name: &str) -> String {
-    let mut kept = 0;
-    storable(name)
-        .chars()
-        .rev()
-        .map(|letter| letter.to_ascii_lowercase())
-        .take_while(|letter| {
-            kept += letter.len_utf8();
-            kept <= SUFFIX_BYTES_MAX
-        })
-        .collect()
-}
-
-pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
-    let mut out = [0; 32];
-    out.copy_from_slice(digest(&SHA256, bytes).as_ref());
-    out
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        for nibble in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
-        }
-        text
-    })
-}
 
 /// A chain is known by the hash of its fingerprints, one after the other.
 pub(crate) fn chain_sha256<C: AsRef<NewCertificate>>(chain: &[C]) -> [u8; 32] {
@@ -238,7 +170,7 @@ fn take_over<V>(known: &mut HashMap<[u8; 32], V>, new: HashMap<[u8; 32], V>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::inventory::model::EndpointKey;
 
     fn seen(answered: bool, outcome: &str, at: i64) -> NewObservation {
         NewObservation {
@@ -310,25 +242,6 @@ mod tests {
         ];
         for (current, seen, leaf, expected) in table {
             assert_eq!(change(current.as_ref(), &seen, leaf), expected, "{current:?} {seen:?} {leaf:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn keys_are_short_storable_and_stay_apart(a in ".{0,1500}", b in ".{0,1500}") {
-            prop_assert!(key_part(&a).len() <= HOST_BYTES_MAX);
-            prop_assert!(!key_part(&a).contains('\0'));
-            prop_assert_eq!(key_part(&key_part(&a)), key_part(&a));
-            if storable(&a) != storable(&b) {
-                prop_assert_ne!(key_part(&a), key_part(&b));
-            }
-        }
-
-        #[test]
-        fn reversing_turns_suffixes_into_prefixes(head in "[a-z*.]{0,20}", tail in "[a-z.]{1,20}") {
-            let whole = format!("{head}{tail}");
-            prop_assert!(reversed(&whole).starts_with(&reversed(&tail)));
-            prop_assert!(reversed(&whole).len() <= SUFFIX_BYTES_MAX);
         }
     }
 }

@@ -3,14 +3,20 @@
 //! A writer takes whichever chain is free, so writers do not queue for one row. The hash of an event covers the hash
 //! before it, so an event altered, removed or put in between breaks its chain; the heads cover the end.
 
+pub(crate) mod head;
+
 use aws_lc_rs::digest::{Context, SHA256};
 use serde_json::Value as Json;
 
-use crate::engine::cursor::{Cursor, Page};
-use crate::engine::database::{Cost, Store, limit_of};
+use crate::engine::audit::head::Head;
+use crate::engine::column::Column;
+use crate::engine::cursor::Cursor;
+use crate::engine::database::{Cost, Database};
 use crate::engine::error::StoreError;
 use crate::engine::outbox::{self, Event};
-use crate::engine::tx::{Bulk, Column, Tx};
+use crate::engine::page::{Page, limit_of};
+use crate::engine::statement::{Bulk, Sends};
+use crate::engine::tx::Tx;
 use crate::engine::value::{Row, Value};
 
 /// What happened.
@@ -77,14 +83,6 @@ pub struct AuditVerification {
     pub heads: Vec<String>,
 }
 
-/// The end of a chain.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
-    shard: i64,
-    sequence: i64,
-    hash: [u8; 32],
-}
-
 /// Events verified at a time: a few MiB.
 const VERIFY_PAGE: i64 = 4_096;
 
@@ -122,10 +120,10 @@ const CHAIN_PAGE: &str = "-- audit_chain_page
 SELECT shard, sequence, at, actor, action, resource, details, hash FROM audit_events
 WHERE shard = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
 
-pub(crate) const ALL: &[&str] = &[CHAINS, CHAIN_PAGE];
-pub(crate) const SQLITE: &[&str] = &[HEAD_SQLITE];
-pub(crate) const POSTGRES: &[&str] = &[HEAD_FREE, HEAD_WAIT];
-pub(crate) const BULKS: &[&Bulk] = &[&EVENTS_INSERT, &HEAD_MOVE];
+const ALL: &[&str] = &[CHAINS, CHAIN_PAGE];
+const SQLITE: &[&str] = &[HEAD_SQLITE];
+const POSTGRES: &[&str] = &[HEAD_FREE, HEAD_WAIT];
+const BULKS: &[&Bulk] = &[&EVENTS_INSERT, &HEAD_MOVE];
 
 /// Appends events to the log, in the caller's transaction: three statements, however many events.
 ///
@@ -146,7 +144,7 @@ pub async fn audit_if(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool
     Ok(done)
 }
 
-/// [`audit`] and [`crate::emit`] in one round trip.
+/// [`audit`] and [`outbox::emit`] in one round trip.
 ///
 /// # Errors
 /// Those of the database.
@@ -242,7 +240,7 @@ fn row_of(mut row: Row) -> Result<AuditRow, StoreError> {
     })
 }
 
-impl Store {
+impl Database {
     /// A page of the log, newest first.
     ///
     /// # Errors
@@ -281,7 +279,7 @@ impl Store {
                 "{}:{}:{}",
                 head.shard,
                 head.sequence,
-                crate::inventory::recording::tally::hex(&head.hash)
+                crate::engine::digest::hex(&head.hash)
             ));
             if let Some(fault) = self.verify_chain(head, &mut outcome.events).await? {
                 outcome.faults.push(fault);
@@ -358,8 +356,11 @@ fn page(filter: &AuditFilter, after: Option<Vec<Value>>, limit: i64) -> (String,
     (statement, parameters)
 }
 
+pub(crate) const SENDS: Sends =
+    Sends { both: ALL, sqlite: SQLITE, postgres: POSTGRES, bulks: BULKS, composed };
+
 /// Every form of the page, for the test that prepares all statements.
-pub(crate) fn composed() -> Vec<String> {
+fn composed() -> Vec<String> {
     let some = || Some(String::new());
     let full =
         AuditFilter { actor: some(), action: some(), resource: some(), from_us: Some(0), before_us: Some(0) };

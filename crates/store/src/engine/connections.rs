@@ -1,0 +1,64 @@
+//! How many connections this process opens, and how many the server allows.
+
+use crate::engine::database::{Backend, Database};
+use crate::engine::error::StoreError;
+use crate::engine::options::StoreOptions;
+use crate::engine::postgres::Postgres;
+use crate::engine::statement::Sends;
+use crate::engine::url::{Place, StoreUrl};
+use crate::engine::value::Row;
+
+/// Connections for ordinary users, on PostgreSQL; `reserved_connections` is there since 16.
+const CONNECTIONS_MAX: &str = "-- connections_max
+SELECT current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8
+       - coalesce(current_setting('reserved_connections', true)::int8, 0)";
+
+pub(crate) const SENDS: Sends =
+    Sends { both: &[], sqlite: &[], postgres: &[CONNECTIONS_MAX], bulks: &[], composed: Vec::new };
+
+/// Connections to the database.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Connections {
+    /// How many this process opens at most.
+    pub ours: usize,
+    /// How many the server has for ordinary users; `None` on SQLite, which is no server.
+    pub servers: Option<usize>,
+}
+
+fn servers(row: Option<Row>) -> Result<Option<usize>, StoreError> {
+    row.map(|mut row| row.int()).transpose().map(|servers| servers.and_then(|all| usize::try_from(all).ok()))
+}
+
+impl Database {
+    /// How many connections this process opens at most, and how many the server has.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn connections(&self) -> Result<Connections, StoreError> {
+        let ours = match &self.backend {
+            Backend::Sqlite(_) => {
+                return Ok(Connections { ours: crate::engine::sqlite::CONNECTIONS_MAX, servers: None });
+            }
+            Backend::Postgres(postgres) => postgres.connections(),
+        };
+        Ok(Connections { ours, servers: servers(self.row(CONNECTIONS_MAX, Vec::new()).await?)? })
+    }
+
+    /// [`Database::connections`] of a database that is not opened, with these options: over one connection, and nothing in it is
+    /// made or changed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
+        match &url.0 {
+            Place::Sqlite(_) => {
+                Ok(Connections { ours: crate::engine::sqlite::CONNECTIONS_MAX, servers: None })
+            }
+            Place::Postgres(address) => {
+                let (readers, writers) = options.readers_and_writers();
+                let row = Postgres::ask(address, url.to_string(), CONNECTIONS_MAX).await?;
+                Ok(Connections { ours: readers + writers, servers: servers(row)? })
+            }
+        }
+    }
+}

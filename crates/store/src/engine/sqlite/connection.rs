@@ -1,0 +1,190 @@
+//! One connection: opening it, running statements, sorting errors.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
+
+use crate::engine::column::Column;
+use crate::engine::error::{Cause, StoreError};
+use crate::engine::statement::name_of;
+use crate::engine::value::{Row, Value};
+
+/// How long a statement waits for another process' transaction, in milliseconds: a batch takes milliseconds, a
+/// checkpoint of a full log a few hundred.
+const BUSY_MS: u64 = 5_000;
+
+/// Prepared statements each connection keeps: all that exist without the combinations of filters, and some of those.
+const STATEMENTS_CACHED: usize = 256;
+
+/// Pages written to the log before they are moved into the file: 16 MiB, so that a checkpoint stays well under a
+/// second and its cost is spread over some ten thousand rows.
+const CHECKPOINT_PAGES: i64 = 4_000;
+
+/// The log is cut back to this after a checkpoint, in bytes.
+const LOG_BYTES_MAX: i64 = 64 << 20;
+
+pub(crate) fn execute(
+    connection: &Connection,
+    statement: &str,
+    parameters: &[Value],
+) -> Result<u64, StoreError> {
+    let run = || connection.prepare_cached(statement)?.execute(rusqlite::params_from_iter(parameters));
+    run().map(|changed| changed as u64).map_err(|error| translate(statement, error))
+}
+
+/// Runs the statement for each row; answers what each returns.
+pub(crate) fn bulk(
+    connection: &Connection,
+    statement: &str,
+    columns: &[Column],
+    count: usize,
+) -> Result<Vec<Row>, StoreError> {
+    let run = || -> rusqlite::Result<Vec<Row>> {
+        let mut prepared = connection.prepare_cached(statement)?;
+        let returning = prepared.column_count() > 0;
+        let mut all = Vec::new();
+        for row in 0..count {
+            let parameters = columns.iter().map(|column| column.at(row));
+            if returning {
+                read_all(&mut prepared, rusqlite::params_from_iter(parameters), &mut all)?;
+            } else {
+                prepared.execute(rusqlite::params_from_iter(parameters))?;
+            }
+        }
+        Ok(all)
+    };
+    run().map_err(|error| translate(statement, error))
+}
+
+fn read_all(
+    prepared: &mut rusqlite::CachedStatement<'_>,
+    parameters: impl rusqlite::Params,
+    all: &mut Vec<Row>,
+) -> rusqlite::Result<()> {
+    let columns = prepared.column_count();
+    let mut found = prepared.query(parameters)?;
+    while let Some(row) = found.next()? {
+        all.push(decoded(row, columns)?);
+    }
+    Ok(())
+}
+
+pub(super) fn decoded(row: &rusqlite::Row<'_>, columns: usize) -> rusqlite::Result<Row> {
+    let values: rusqlite::Result<Vec<Value>> = (0..columns)
+        .map(|column| {
+            Ok(match row.get_ref(column)? {
+                ValueRef::Null => Value::Null,
+                ValueRef::Integer(number) => Value::Int(number),
+                ValueRef::Real(number) => Value::Int(number as i64),
+                ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
+                ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+            })
+        })
+        .collect();
+    values.map(Row::new)
+}
+
+pub(crate) fn rows(
+    connection: &Connection,
+    statement: &str,
+    parameters: Vec<Value>,
+) -> Result<Vec<Row>, StoreError> {
+    let read = || -> rusqlite::Result<Vec<Row>> {
+        let mut prepared = connection.prepare_cached(statement)?;
+        let mut all = Vec::new();
+        read_all(&mut prepared, rusqlite::params_from_iter(parameters), &mut all)?;
+        Ok(all)
+    };
+    read().map_err(|error| translate(statement, error))
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Int(number) => ValueRef::Integer(*number),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+/// Makes the folder (0700) and the file (0600) when missing: an inventory maps an organisation for whoever reads it.
+/// SQLite gives its log the file's permissions.
+pub(super) fn create_private(path: &Path) -> std::io::Result<()> {
+    let mut folder = std::fs::DirBuilder::new();
+    let mut file = std::fs::OpenOptions::new();
+    file.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+        folder.mode(0o700);
+        file.mode(0o600);
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        folder.recursive(true).create(parent)?;
+    }
+    match file.open(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn open_error(path: &Path, source: impl Into<Cause>) -> StoreError {
+    StoreError::Open { database: path.display().to_string(), source: source.into() }
+}
+
+pub(super) fn connect(path: &Path, cache_kib: i64) -> Result<Connection, StoreError> {
+    let open = || -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+        // One plan for a statement whatever its parameters: without, statistics make SQLite prepare a statement anew
+        // for every new value, a third of the cost of reading a row (https://sqlite.org/queryplanner-ng.html#qpstab).
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+        for (name, value) in [
+            ("synchronous", 2), // FULL: see the module's comment
+            ("wal_autocheckpoint", CHECKPOINT_PAGES),
+            ("journal_size_limit", LOG_BYTES_MAX),
+            ("cache_size", -cache_kib),
+            ("trusted_schema", 0),
+            // MEMORY: what undoes one statement of many rows goes there and not to a file, a third of a bulk write.
+            ("temp_store", 2),
+        ] {
+            pragma(&connection, name, value)?;
+        }
+        Ok(connection)
+    };
+    open().map_err(|source| open_error(path, source))
+}
+
+/// Some pragmas answer with a row and some do not.
+pub(super) fn pragma(connection: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(&format!("PRAGMA {name} = {value}"))?;
+    let mut answer = statement.query([])?;
+    while answer.next()?.is_some() {}
+    Ok(())
+}
+
+/// Sorts an SQLite error by what the caller can do about it.
+pub(super) fn translate(statement: &str, error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            StoreError::Busy { source: error.into() }
+        }
+        Some(ErrorCode::ConstraintViolation) => {
+            StoreError::Conflict { statement: name_of(statement).to_owned(), source: error.into() }
+        }
+        Some(ErrorCode::DiskFull) => StoreError::Full { source: error.into() },
+        // A file system that comes and goes, quotas: worth the writer's patience.
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
+            StoreError::Unavailable { source: error.into() }
+        }
+        _ => StoreError::Statement { statement: name_of(statement).to_owned(), source: error.into() },
+    }
+}

@@ -1,0 +1,61 @@
+//! Text that both databases can store and search.
+
+use std::borrow::Cow;
+
+/// Longest name that can be searched by suffix, in bytes: RFC 1035 section 2.3.4 ends names at 255 octets on the wire.
+const SUFFIX_BYTES_MAX: usize = 255;
+
+/// Replaces NUL by U+FFFD: PostgreSQL's text cannot hold NUL, and hostile certificates do.
+#[must_use]
+pub fn storable(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
+}
+
+/// A name backwards in lower case, cut to the length that can be searched. An index on it finds names by suffix.
+#[must_use]
+pub fn reversed(name: &str) -> String {
+    let mut kept = 0;
+    storable(name)
+        .chars()
+        .rev()
+        .map(|letter| letter.to_ascii_lowercase())
+        .take_while(|letter| {
+            kept += letter.len_utf8();
+            kept <= SUFFIX_BYTES_MAX
+        })
+        .collect()
+}
+
+/// A LIKE pattern for "contains", in lower case, with the wildcards of `text` taken literally.
+#[must_use]
+pub fn contains(text: &str) -> String {
+    let mut pattern = String::from("%");
+    for letter in text.chars().filter(|letter| *letter != '\0') {
+        if matches!(letter, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(letter.to_ascii_lowercase());
+    }
+    pattern.push('%');
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn wildcards_are_taken_literally() {
+        assert_eq!(contains("A_b%c\\"), "%a\\_b\\%c\\\\%");
+    }
+
+    proptest! {
+        #[test]
+        fn reversing_turns_suffixes_into_prefixes(head in "[a-z*.]{0,20}", tail in "[a-z.]{1,20}") {
+            let whole = format!("{head}{tail}");
+            prop_assert!(reversed(&whole).starts_with(&reversed(&tail)));
+            prop_assert!(reversed(&whole).len() <= SUFFIX_BYTES_MAX);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The key of an endpoint, as it is stored.
+
+use crate::engine::{Row, StoreError, hex, sha256, storable};
+use crate::inventory::model::EndpointKey;
+
+/// Longest host, path or server name kept, in bytes; a longer one is kept as its beginning and a hash. DNS names end at
+/// 253; only file paths come here, and PostgreSQL's index rows end at 2,704 bytes for the whole key.
+pub const HOST_BYTES_MAX: usize = 1024;
+
+/// A key part: storable, and short enough for an index.
+fn key_part(text: &str) -> String {
+    let text = storable(text);
+    if text.len() <= HOST_BYTES_MAX {
+        return text.into_owned();
+    }
+    let mark = hex(&sha256(text.as_bytes())[..16]);
+    let mut end = HOST_BYTES_MAX - mark.len() - 1;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}~{mark}", &text[..end])
+}
+
+/// The key as stored.
+pub(crate) fn stored_key(key: &EndpointKey) -> EndpointKey {
+    EndpointKey {
+        host: key_part(&key.host),
+        port: key.port,
+        protocol: key_part(&key.protocol),
+        server_name: key_part(&key.server_name),
+        address: key_part(&key.address),
+    }
+}
+
+pub(crate) fn endpoint_key(row: &mut Row) -> Result<EndpointKey, StoreError> {
+    Ok(EndpointKey {
+        host: row.text()?,
+        port: row.number()?,
+        protocol: row.text()?,
+        server_name: row.text()?,
+        address: row.text()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn keys_are_short_storable_and_stay_apart(a in ".{0,1500}", b in ".{0,1500}") {
+            prop_assert!(key_part(&a).len() <= HOST_BYTES_MAX);
+            prop_assert!(!key_part(&a).contains('\0'));
+            prop_assert_eq!(key_part(&key_part(&a)), key_part(&a));
+            if storable(&a) != storable(&b) {
+                prop_assert_ne!(key_part(&a), key_part(&b));
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Partitions of the observations on PostgreSQL: one a month.
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+
+use crate::engine::StoreError;
+use crate::store::Store;
+
+impl Store {
+    /// Makes the partition that a scan of this time writes to. Does nothing on SQLite.
+    pub(crate) async fn prepare_scan(&self, at_us: i64) -> Result<(), StoreError> {
+        if !self.is_postgres() {
+            return Ok(());
+        }
+        let month = Month::of(at_us)?;
+        let create = partition_create(&month.name, month.from_us, month.to_us);
+        self.create_table_if_missing(&month.name, &create).await
+    }
+}
+
+/// A month's partition of the observations.
+fn partition_create(name: &str, from_us: i64, to_us: i64) -> String {
+    format!(
+        "-- partition_create
+CREATE TABLE IF NOT EXISTS {name} PARTITION OF observations FOR VALUES FROM ({from_us}) TO ({to_us})"
+    )
+}
+
+/// The month of a time, as a partition.
+#[derive(Debug, PartialEq)]
+struct Month {
+    name: String,
+    from_us: i64,
+    to_us: i64,
+}
+
+impl Month {
+    fn of(at_us: i64) -> Result<Self, StoreError> {
+        let month = || -> Result<Self, jiff::Error> {
+            let first = Timestamp::from_microsecond(at_us)?
+                .to_zoned(TimeZone::UTC)
+                .first_of_month()?
+                .start_of_day()?;
+            let next = first.checked_add(1.month())?;
+            Ok(Self {
+                name: format!("observations_{:04}_{:02}", first.year(), first.month()),
+                from_us: first.timestamp().as_microsecond(),
+                to_us: next.timestamp().as_microsecond(),
+            })
+        };
+        month().map_err(|error| StoreError::Statement {
+            statement: "partition_create".to_owned(),
+            source: error.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn november_is_november() {
+        let month = Month::of(1_795_219_200_000_000).unwrap();
+        assert_eq!(month.name, "observations_2026_11");
+        assert_eq!((month.to_us - month.from_us) / 86_400_000_000, 30);
+    }
+
+    proptest! {
+        #[test]
+        fn every_time_lies_in_its_month_and_months_meet(at_us in 0..4_102_444_800_000_000_i64) {
+            let month = Month::of(at_us).unwrap();
+            prop_assert!(month.from_us <= at_us && at_us < month.to_us);
+            prop_assert_eq!(&Month::of(month.to_us - 1).unwrap(), &month);
+            prop_assert_eq!(Month::of(month.to_us).unwrap().from_us, month.to_us);
+        }
+    }
+}

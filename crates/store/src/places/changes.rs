@@ -1,0 +1,38 @@
+//! Numbers of the changes that nodes read.
+
+use crate::engine::{StoreError, Tx};
+use crate::store::Store;
+
+pub(super) const TAKE: &str = "-- key_changes_take
+UPDATE key_places SET last_change = last_change + ?1 WHERE id = 1 RETURNING last_change";
+
+pub(super) const LAST: &str = "-- key_changes_last
+SELECT last_change FROM key_places WHERE id = 1";
+
+/// Takes numbers for `count` changes that nodes read, and answers the first: they go up to the first plus `count`, without
+/// it. Until this transaction ends nobody else takes any, so that whoever reads past a number misses none before it. Call
+/// it after [`lock_site`](super::lock_site), and before any row of a node is written.
+///
+/// # Errors
+/// Those of the database.
+pub async fn take_changes(tx: &mut Tx, count: usize) -> Result<i64, StoreError> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let row = tx.row(TAKE, vec![count.into()]).await?;
+    let last = row
+        .map_or_else(|| Err(StoreError::Corrupt("key_places has no row".to_owned())), |mut row| row.int())?;
+    Ok(last - count + 1)
+}
+
+pub(super) async fn last_change(tx: &mut Tx) -> Result<i64, StoreError> {
+    tx.row(LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+}
+
+impl Store {
+    /// The number of the last change that nodes read, 0 before the first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn last_key_change(&self) -> Result<i64, StoreError> {
+        self.row(LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+    }
+}

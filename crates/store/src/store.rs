@@ -1,0 +1,30 @@
+//! The handle callers hold.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use crate::engine::Database;
+use crate::inventory::recording::tally::Ids;
+
+/// The database with all tables of Bulla. Cheap to clone; the clones share connections.
+#[derive(Clone)]
+pub struct Store {
+    database: Database,
+    /// Rows that are known to be committed; see [`Ids`].
+    pub(crate) ids: Arc<Mutex<Ids>>,
+}
+
+impl Store {
+    /// A store over a database that was opened for these tables.
+    pub(crate) fn over(database: Database) -> Self {
+        Self { database, ids: Arc::default() }
+    }
+}
+
+impl Deref for Store {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.database
+    }
+}
