@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A consent asked for.
 #[derive(Clone, Debug, PartialEq)]

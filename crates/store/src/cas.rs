@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx};
 
 /// Authorities one database holds: all of them are kept in memory.
 pub const CAS_MAX: usize = 10_000;

@@ -1,7 +1,7 @@
 //! What the engine is told about the tables when a database is opened: every migration and every statement.
 
-use crate::engine::{Connections, Database, Migration, Schema, Sends, StoreError, StoreOptions, StoreUrl};
 use crate::store::Store;
+use db::{Connections, Database, Migration, Schema, Sends, StoreError, StoreOptions, StoreUrl};
 
 const SCHEMA: Schema =
     Schema { sqlite: SQLITE_MIGRATIONS, postgres: POSTGRES_MIGRATIONS, statements: MODULES };

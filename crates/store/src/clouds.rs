@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::engine::{Cost, StoreError, Value};
 use crate::store::Store;
+use db::{Cost, StoreError, Value};
 
 /// Certificates read in one statement: shorter lists repeat their last one, so that one text serves all lengths.
 const DERS_AT_ONCE: usize = 64;

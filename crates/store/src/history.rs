@@ -5,8 +5,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
 
 /// The node of rows that are of all nodes.
 pub const FOLDED: Uuid = Uuid::nil();

@@ -3,11 +3,9 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::{
-    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
-};
 use crate::keys::{SealedColumn, sealed_column};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 /// A configured issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -4,9 +4,9 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 use crate::keys::KeyRow;
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 /// A run as stored. What the numbers mean is the caller's, but for those that stand in an index: kinds 0 and 1 are runs
 /// of which a certificate has one open, 2 is for agents, 3 has a queue of its own; states 0 to 3 are open (queued, running, awaiting approval,

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use futures_util::FutureExt;
 
-use crate::engine::{Bulk, Column, StoreError, Tx};
 use crate::inventory::key::stored_key;
 use crate::inventory::model::EndpointKey;
 use crate::store::Store;
+use db::{Bulk, Column, StoreError, Tx};
 
 /// Places of one certificate whose tags are read, the first by protocol and host: one certificate in a thousand namespaces
 /// of a cluster is told of by some of them.

@@ -2,10 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::{
-    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
-};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 /// A private key at rest.
 #[derive(Clone, Eq, PartialEq)]
@@ -259,7 +257,7 @@ macro_rules! sealed_column {
                 $column,
                 ", 1, 9)"
             ),
-            replace: $crate::engine::Bulk {
+            replace: db::Bulk {
                 sqlite: concat!(
                     "-- sealed_replace ",
                     $table,

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, StoreError, Tx, reversed, sha256, storable};
 use crate::inventory::model::NewCertificate;
 use crate::store::Store;
+use db::{Bulk, Column, Cost, StoreError, Tx, reversed, sha256, storable};
 
 const KNOWN: Bulk = Bulk {
     sqlite: "-- known_among

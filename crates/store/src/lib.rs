@@ -16,7 +16,6 @@ mod catalogue;
 mod clouds;
 pub mod credentials;
 pub mod ct;
-mod engine;
 mod enrolments;
 pub mod history;
 mod inventory;
@@ -50,11 +49,11 @@ pub use cas::{
     delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, renew_ca,
 };
 #[doc(hidden)]
-pub use engine::Fault;
+pub use db::Fault;
 #[doc(hidden)]
 #[cfg(unix)]
-pub use engine::testing;
-pub use engine::{
+pub use db::testing;
+pub use db::{
     Abandoned, AuditEvent, AuditFilter, AuditRow, AuditVerification, Batcher, BatcherOptions,
     CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, Cause, Clock, Connections, Cursor, Event,
     OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT, StoreError, StoreOptions,

@@ -1,8 +1,8 @@
 //! The canaries of the master keys, and what is sealed under which.
 
-use crate::engine::{Cost, Row, StoreError, Tx, Value};
 use crate::keys::SealedColumn;
 use crate::store::Store;
+use db::{Cost, Row, StoreError, Tx, Value};
 
 /// Octets of a master key's id.
 pub const MASTER_KEY_ID: usize = 8;

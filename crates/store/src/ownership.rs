@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::inventory::key::stored_key;
 use crate::inventory::model::EndpointKey;
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// Rules there may be: all of them are held in memory by whoever asks whose something is, some hundred octets each.
 pub const OWNERSHIP_RULES_MAX: usize = 1_000;

@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::policies::{NamedDocument, document, named};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// Owners or teams.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

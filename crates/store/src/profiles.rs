@@ -1,7 +1,7 @@
 //! Profiles: what may be issued, kept as JSON that this crate does not look into.
 
-use crate::engine::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of};
 use crate::store::Store;
+use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of};
 
 /// A profile as stored.
 #[derive(Clone, Debug, PartialEq)]

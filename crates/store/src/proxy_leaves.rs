@@ -5,9 +5,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Cost, Row, Sends, StoreError, Value};
 use crate::keys::{SealedColumn, sealed_column};
 use crate::store::Store;
+use db::{Bulk, Cost, Row, Sends, StoreError, Value};
 
 /// Rows deleted by one statement: some milliseconds of work.
 pub const TIDIED_MAX: u64 = 1_000;

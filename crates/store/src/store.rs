@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use crate::engine::Database;
 use crate::inventory::recording::tally::Ids;
+use db::Database;
 
 /// The database with all tables of Bulla. Cheap to clone; the clones share connections.
 #[derive(Clone)]

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
 use crate::inventory::endpoints::address;
 use crate::inventory::key::endpoint_key;
 use crate::inventory::model::EndpointKey;
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
 
 /// What people were told of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, Value, limit_of, storable};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value, limit_of, storable};
 
 /// Parts of one run: each is a row that every claim may meet.
 pub const PARTS_MAX: u64 = 64;

@@ -6,11 +6,9 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::{
-    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, storable,
-};
 use crate::store::Store;
 use crate::watch_parts::delete_parts;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, storable};
 
 /// Watches there may be: each is a row that the claim of due ones may meet, and an estate has some dozens.
 pub const WATCHES_MAX: i64 = 10_000;

@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt;
 
-use crate::engine::{Row, StoreError, Value};
 use crate::store::Store;
+use db::{Row, StoreError, Value};
 
 /// An answer kept.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -5,10 +5,8 @@ use std::fmt;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::{
-    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
-};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 /// What kind of identity.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -15,7 +15,7 @@ pub use session::{NewSession, Session, delete_session, delete_sessions_of, inser
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, StoreError, Tx};
+use db::{Bulk, StoreError, Tx};
 
 /// Statements of both databases, the modules' one after the other.
 pub(crate) const ALL: &[&str] = &{

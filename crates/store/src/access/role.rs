@@ -1,8 +1,8 @@
 //! Roles of one's own.
 
 use super::identity::{AccessChange, changed};
-use crate::engine::{Cost, Row, StoreError, Tx, Value};
 use crate::store::Store;
+use db::{Cost, Row, StoreError, Tx, Value};
 
 /// Roles read at most: they are made by hand, and all of them are held in memory.
 const ROLES_MAX: i64 = 1_000;

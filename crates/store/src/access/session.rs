@@ -4,8 +4,8 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::identity::{Identity, identity_columns, identity_row};
-use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 /// Sessions of one person listed at most; older ones stay unseen until these are gone.
 const SESSIONS_LISTED_MAX: i64 = 100;

@@ -7,8 +7,8 @@ use uuid::Uuid;
 use super::external_keys;
 use super::lines::{from_lines, lines};
 use super::place::{place, placed};
-use crate::engine::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 use crate::store::Store;
+use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 /// Where an account stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -271,7 +271,7 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn acme_keys_taken(&self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
-        let rows = self.among(&KEYS_TAKEN, thumbprints.iter().map(|one| crate::engine::hex(one))).await?;
+        let rows = self.among(&KEYS_TAKEN, thumbprints.iter().map(|one| db::hex(one))).await?;
         rows.into_iter().map(|mut row| row.hash()).collect()
     }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 /// Where an authorization stands, as stored; that it has expired is for the reader to tell.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

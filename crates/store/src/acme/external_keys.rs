@@ -4,9 +4,9 @@ use uuid::Uuid;
 
 use super::lines::{from_lines, lines};
 use super::place::{place, placed};
-use crate::engine::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 use crate::keys::{SealedColumn, sealed_column};
 use crate::store::Store;
+use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 /// An external key.
 #[derive(Clone, Debug, Eq, PartialEq)]

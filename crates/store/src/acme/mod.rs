@@ -11,7 +11,7 @@ mod orders;
 mod overrides;
 mod place;
 
-use crate::engine::{Bulk, Sends};
+use db::{Bulk, Sends};
 
 pub use accounts::{
     AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, change_acme_account_key,

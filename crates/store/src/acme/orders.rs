@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::authorizations::{AcmeAuthorization, ids};
 use super::lines::{from_lines, lines};
 use super::place::{place, placed};
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 /// Where an order stands, as stored. That it is ready, has failed with an authorization, or has expired is for the
 /// reader to tell.

@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Cost, Row, StoreError, Tx, Value};
 use crate::store::Store;
+use db::{Cost, Row, StoreError, Tx, Value};
 
 /// Overrides read; an operator has a handful.
 const OVERRIDES_MAX: i64 = 10_000;

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Cursor, StoreError, Value, key_or};
+use db::{Cursor, StoreError, Value, key_or};
 
 /// The id after which a listing goes on, newest first; ids stand in cursors as text.
 pub(super) fn place(after: Option<&Cursor>, listing: &str) -> Result<Value, StoreError> {

@@ -13,8 +13,8 @@ pub use targets::{SEALED_TARGETS, TargetRow, TargetSettings, delete_target, inse
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// Labels a selection may ask for: each is a condition of the statement.
 pub const SELECTOR_LABELS_MAX: usize = 8;

@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::keys::{SealedColumn, sealed_column};
 use crate::store::Store;
+use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A target.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -7,10 +7,8 @@ use uuid::Uuid;
 
 pub use statements::SEALED_CHANNELS;
 
-use crate::engine::{
-    Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
-};
 use crate::store::Store;
+use db::{Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 use statements::{
     ACKNOWLEDGE, ALERT, ALERT_ROW, ALERTS, CHANNEL, CHANNEL_DELETE, CHANNEL_HEALTH, CHANNEL_INSERT,

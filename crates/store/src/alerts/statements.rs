@@ -1,7 +1,7 @@
 //! What is sent to the database about alerts.
 
-use crate::engine::Bulk;
 use crate::keys::{SealedColumn, sealed_column};
+use db::Bulk;
 
 /// The channels' configurations, for the rotation of the master key.
 pub const SEALED_CHANNELS: SealedColumn = sealed_column!("alert_channels", "uuid" Uuid "uuid", "config");

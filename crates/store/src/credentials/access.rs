@@ -5,10 +5,8 @@ use uuid::Uuid;
 use super::asker::CredentialOperation;
 use super::list::{list, texts_postgres, texts_sqlite};
 use super::permissions::paths_above;
-use crate::engine::{
-    Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of, page, with_limit,
-};
 use crate::store::Store;
+use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of, page, with_limit};
 
 /// What lets somebody do something.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -1,6 +1,6 @@
 //! On whose behalf a statement runs, and what it must hold.
 
-use crate::engine::Value;
+use db::Value;
 
 /// What may be done with what lies at a path: bits of a permission.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

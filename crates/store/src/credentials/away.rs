@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::asker::{CredentialAsker, CredentialOperation, may};
 use super::write::SETTLE;
-use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx};
 
 /// Credentials or versions destroyed by one transaction.
 const DESTROYED_MAX: i64 = 500;

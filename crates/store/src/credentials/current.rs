@@ -5,8 +5,8 @@ use serde_json::json;
 use super::asker::{CredentialAsker, may};
 use super::list::count;
 use super::version::{CredentialRow, columns, readable, row_of};
-use crate::engine::{Bulk, Cost, StoreError};
 use crate::store::Store;
+use db::{Bulk, Cost, StoreError};
 
 /// Octets of sealed values that one question is answered with, at most.
 pub const SEALED_OCTETS_MAX: i64 = 64 << 20;

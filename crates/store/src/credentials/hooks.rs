@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Row, Sends, StoreError, Tx};
 use crate::keys::{SealedColumn, sealed_column};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, Sends, StoreError, Tx};
 
 /// Hooks there may be: they are made by hand, and read whole.
 pub const HOOKS_MAX: i64 = 1_000;

@@ -1,6 +1,6 @@
 //! Lists and counts as parameters.
 
-use crate::engine::Value;
+use db::Value;
 
 /// Texts of a JSON list, as a list of SQL.
 macro_rules! texts_postgres {

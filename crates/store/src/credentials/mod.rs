@@ -22,9 +22,9 @@ use asker::may;
 use list::{count, list, texts_postgres, texts_sqlite};
 use version::{columns, readable, row_of};
 
-use crate::engine::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of};
 use crate::keys::{SealedColumn, sealed_column};
 use crate::store::Store;
+use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of};
 
 pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
 pub use asker::{CredentialAsker, CredentialOperation};

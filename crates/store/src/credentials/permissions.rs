@@ -5,10 +5,8 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 use super::asker::{CredentialAsker, CredentialOperation, may};
-use crate::engine::{
-    Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
-};
 use crate::store::Store;
+use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 /// What a permission grants.
 #[derive(Clone, Debug, Eq, PartialEq)]

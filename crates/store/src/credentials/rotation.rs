@@ -7,10 +7,10 @@ use uuid::Uuid;
 
 use super::asker::{CredentialAsker, may};
 use super::list::{list, texts_postgres, texts_sqlite};
-use crate::engine::{
+use crate::store::Store;
+use db::{
     Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
 };
-use crate::store::Store;
 
 /// Policies there may be: the most specific one is looked for among all of them, for each name that is planned.
 pub const ROTATION_POLICIES_MAX: i64 = 1_000;

@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::StoreError;
 use crate::store::Store;
+use db::StoreError;
 
 pub(super) const END: &str = "-- credential_token_end
 INSERT INTO credential_tokens_ended (id, expires_at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";

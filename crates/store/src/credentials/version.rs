@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Row, StoreError};
+use db::{Row, StoreError};
 
 /// A version of a credential.
 #[derive(Clone, Eq, PartialEq)]

@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Sends, StoreError, Tx};
 use crate::keys::{SealedColumn, sealed_column};
 use crate::store::Store;
+use db::{Sends, StoreError, Tx};
 
 /// Values that one maker may have waiting to be read.
 pub const WRAPS_OF_ONE_MAX: i64 = 1_000;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::asker::{CredentialAsker, CredentialOperation, may};
-use crate::engine::{Bulk, Column, Row, StoreError, Tx, Value};
+use db::{Bulk, Column, Row, StoreError, Tx, Value};
 
 /// A version to be stored.
 #[derive(Clone)]

@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 
 use uuid::Uuid;
 
-use crate::engine::{
+use crate::store::Store;
+use db::{
     Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, reversed, storable,
 };
-use crate::store::Store;
 
 /// Issuances judged in one go: each may bring some dozens of known certificates of 2 kB into memory.
 pub const CT_JUDGED_MAX: usize = 256;

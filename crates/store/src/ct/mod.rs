@@ -5,10 +5,10 @@ mod issuances;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::{
+use crate::store::Store;
+use db::{
     Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, storable,
 };
-use crate::store::Store;
 
 /// Watched domains: matching holds a million, but each has a row for every service and its place among the due ones.
 pub const CT_DOMAINS_MAX: i64 = 100_000;

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use crate::engine::{
-    Cost, Cursor, PREFIX_DIGITS_MIN, Page, Row, StoreError, Value, key_or, limit_of, page, reversed,
-    with_limit,
-};
 use crate::inventory::endpoints::{inventory_row, leaf_facts};
 use crate::inventory::model::{CertificateRow, ChainId, InventoryRow, LeafFacts};
 use crate::inventory::statements as sql;
 use crate::store::Store;
+use db::{
+    Cost, Cursor, PREFIX_DIGITS_MIN, Page, Row, StoreError, Value, key_or, limit_of, page, reversed,
+    with_limit,
+};
 
 /// A certificate found by one of its names.
 #[derive(Clone, Debug, PartialEq)]

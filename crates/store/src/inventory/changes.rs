@@ -2,11 +2,11 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 use crate::inventory::key::endpoint_key;
 use crate::inventory::model::{ChangeKind, ChangeRow};
 use crate::inventory::statements as sql;
 use crate::store::Store;
+use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
 impl Store {
     /// Changes observed at or after `since_us`, oldest first, one row for each change. The writer notes a change as it

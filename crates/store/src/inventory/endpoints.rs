@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use crate::engine::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 use crate::inventory::key::{endpoint_key, stored_key};
 use crate::inventory::model::{
     ChainId, ChangeKind, EndpointKey, InventoryFilter, InventoryOrder, InventoryRow, IssuerRow,
@@ -11,6 +10,7 @@ use crate::inventory::model::{
 use crate::inventory::recording::tally::NO_CERTIFICATE_US;
 use crate::inventory::statements as sql;
 use crate::store::Store;
+use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
 /// Expired and expiring endpoints are counted up to here, so that the summary costs the same at any size (measured: 1.5 ms on SQLite).
 const EXPIRING_COUNTED_MAX: i64 = 50_000;

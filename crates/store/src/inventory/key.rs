@@ -1,7 +1,7 @@
 //! The key of an endpoint, as it is stored.
 
-use crate::engine::{Row, StoreError, hex, sha256, storable};
 use crate::inventory::model::EndpointKey;
+use db::{Row, StoreError, hex, sha256, storable};
 
 /// Longest host, path or server name kept, in bytes; a longer one is kept as its beginning and a hash. DNS names end at
 /// 253; only file paths come here, and PostgreSQL's index rows end at 2,704 bytes for the whole key.

@@ -2,11 +2,11 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 use crate::inventory::key::endpoint_key;
 use crate::inventory::model::{EndpointKey, ScanRow, ScanState};
 use crate::inventory::statements as sql;
 use crate::store::Store;
+use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
 /// Scans that may begin in the same microsecond.
 const SAME_START_MAX: i64 = 1_000;

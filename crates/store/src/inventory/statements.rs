@@ -1,7 +1,7 @@
 //! Statements that are the same on both databases.
 
-use crate::engine::{Value, contains};
 use crate::inventory::model::{InventoryFilter, InventoryOrder};
+use db::{Value, contains};
 
 pub(crate) const SCAN_INSERT: &str = "-- scan_insert
 INSERT INTO scans (id, uuid, started_at, state, spec) VALUES (?1, ?2, ?3, 'running', ?4) ON CONFLICT DO NOTHING";

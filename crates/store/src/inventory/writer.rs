@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::engine::StoreError;
 use crate::inventory::model::{NewObservation, Recorded};
 use crate::store::Store;
+use db::StoreError;
 
 /// Rows of one transaction: from here on, larger ones gain little (measured, SQLite: 50 rows reach three quarters of
 /// the rate of 1,000) and cost memory and latency.

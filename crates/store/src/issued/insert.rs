@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
 use super::{Insertion, NewIssued, Once, UsedKey};
-use crate::engine::{Bulk, Column, StoreError, Tx, reversed, sha256, storable};
+use db::{Bulk, Column, StoreError, Tx, reversed, sha256, storable};
 
 const BLOCKED: Bulk = Bulk {
     sqlite: "-- blocked_among

@@ -8,9 +8,9 @@ use std::sync::Arc;
 pub use insert::insert_issued;
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Cost, Cursor, Page, Row, StoreError, Value, limit_of, reversed};
 use crate::inventory::model::NewCertificate;
 use crate::store::Store;
+use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Value, limit_of, reversed};
 
 /// A certificate about to be stored as issued.
 #[derive(Clone, Debug)]
@@ -194,9 +194,7 @@ impl Store {
         keys: &[[u8; 32]],
     ) -> Result<(HashSet<[u8; 32]>, HashMap<[u8; 32], UsedKey>), StoreError> {
         let (mut blocked, mut used) = (HashSet::new(), HashMap::new());
-        let hex = |hashes: &[[u8; 32]]| -> Vec<String> {
-            hashes.iter().map(|hash| crate::engine::hex(hash)).collect()
-        };
+        let hex = |hashes: &[[u8; 32]]| -> Vec<String> { hashes.iter().map(|hash| db::hex(hash)).collect() };
         for mut row in self.among(&LOOK_BLOCKED, hex(spkis)).await? {
             blocked.insert(row.hash()?);
         }

@@ -21,8 +21,8 @@ use uuid::Uuid;
 
 use row::{managed_columns, managed_row, run_columns, run_join, view};
 
-use crate::engine::{Bulk, Column, StoreError, Tx, reversed};
 use crate::store::Store;
+use db::{Bulk, Column, StoreError, Tx, reversed};
 
 /// A certificate to enter.
 #[derive(Clone, Debug)]

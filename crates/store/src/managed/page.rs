@@ -1,10 +1,10 @@
 //! Pages of certificates under management, each walking one index.
 
-use crate::engine::{Cost, Cursor, Page, StoreError, Tx, Value, contains, limit_of, page, reversed};
 use crate::managed::row::{
     ManagedRow, ManagedView, managed_columns, managed_row, run_columns, run_join, view,
 };
 use crate::store::Store;
+use db::{Cost, Cursor, Page, StoreError, Tx, Value, contains, limit_of, page, reversed};
 use uuid::Uuid;
 
 /// Which certificates to list. Conditions that are `None` or empty allow everything.

@@ -1,7 +1,7 @@
 //! How the databases answer the listings: for the test that keeps large tables from being walked.
 
-use crate::engine::{Cost, StoreError};
 use crate::store::Store;
+use db::{Cost, StoreError};
 
 impl Store {
     /// Each statement of a listing with the plan that the database has for it, a line a step.

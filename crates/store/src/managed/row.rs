@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Row, StoreError};
+use db::{Row, StoreError};
 
 /// `not_after_us` of a certificate that was never issued, so that it sorts last.
 pub const NEVER_ISSUED_US: i64 = i64::MAX;

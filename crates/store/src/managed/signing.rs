@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Cost, Row, StoreError, limit_of};
 use crate::store::Store;
+use db::{Cost, Row, StoreError, limit_of};
 
 /// A key, and the certificate it is of.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

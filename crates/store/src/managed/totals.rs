@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, StoreError, Tx};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, StoreError, Tx};
 
 /// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
 const SLOTS: i64 = 16;

@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::inventory::key::endpoint_key;
 use crate::inventory::model::EndpointKey;
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A version to add.
 #[derive(Clone, Debug)]

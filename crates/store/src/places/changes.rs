@@ -1,7 +1,7 @@
 //! Numbers of the changes that nodes read.
 
-use crate::engine::{StoreError, Tx};
 use crate::store::Store;
+use db::{StoreError, Tx};
 
 pub(super) const TAKE: &str = "-- key_changes_take
 UPDATE key_places SET last_change = last_change + ?1 WHERE id = 1 RETURNING last_change";

@@ -32,8 +32,8 @@ pub use wraps::{NewWrap, PlacedNode, WrapKey, node_kems, put_wraps, withdraw_wra
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::store::Store;
+use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A site.
 #[derive(Clone, Debug, Eq, PartialEq)]

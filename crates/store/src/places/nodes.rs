@@ -3,8 +3,8 @@
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// Octets of a node's KEM public key: X-Wing's (draft-connolly-cfrg-xwing-kem).
 pub const KEM_OCTETS: usize = 1_216;

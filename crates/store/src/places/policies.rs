@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::keys::{SealedColumn, sealed_column};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A policy.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -3,8 +3,8 @@
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use crate::engine::{Bulk, Column, Cost, StoreError, Tx};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, StoreError, Tx};
 
 /// Nodes that come or go by one transaction: some 50 ms of updates. The rest follows with the next.
 const FLIPS_MAX: i64 = 1_000;

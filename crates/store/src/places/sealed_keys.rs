@@ -3,8 +3,8 @@
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use crate::engine::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A sealed key, without what is sealed.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -4,8 +4,8 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::changes::last_change;
-use crate::engine::{Cost, Row, StoreError, limit_of};
 use crate::store::Store;
+use db::{Cost, Row, StoreError, limit_of};
 
 /// A policy, as nodes read it.
 #[derive(Clone, Debug, Eq, PartialEq)]

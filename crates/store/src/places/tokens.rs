@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-use crate::engine::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use crate::store::Store;
+use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A token that makes one node at a site, once.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use crate::engine::{Bulk, Column, Cost, StoreError, Tx, limit_of};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, StoreError, Tx, limit_of};
 
 /// Whose wrap, of what.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -196,7 +196,7 @@ impl Store {
     pub async fn placed_nodes(&self, after: Uuid, limit: usize) -> Result<Vec<PlacedNode>, StoreError> {
         let (limit, _) = limit_of(limit);
         let rows = self.rows(Cost::Walk, PLACED, vec![after.into(), (limit as i64).into()]).await?;
-        let read = |mut row: crate::engine::Row| {
+        let read = |mut row: db::Row| {
             Ok(PlacedNode {
                 id: row.uuid()?,
                 name: row.text()?,
@@ -222,7 +222,7 @@ impl Store {
         let parameters =
             vec![policy.into(), i64::from(generation).into(), node.into(), (limit as i64).into()];
         let rows = self.rows(Cost::Walk, LIVE, parameters).await?;
-        let read = |mut row: crate::engine::Row| {
+        let read = |mut row: db::Row| {
             Ok(WrapKey { policy: row.uuid()?, generation: row.number()?, node: row.uuid()? })
         };
         rows.into_iter().map(read).collect()

@@ -3,8 +3,8 @@
 use uuid::Uuid;
 
 use super::RevocationRow;
-use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 /// Where a CRL stands. Shard 0 is the full one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -6,9 +6,9 @@ pub use crls::{BuiltCrl, CrlRow, CrlState, OcspResponderRow, crl_store, crls_beg
 
 use uuid::Uuid;
 
-use crate::engine::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 use crate::issued::{self, IssuedFilter};
 use crate::store::Store;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 /// RFC 5280 section 5.3.1, as far as the statements decide by it.
 const KEY_COMPROMISE: i64 = 1;

@@ -12,9 +12,9 @@ use std::sync::{Arc, PoisonError};
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::engine::{SqliteTransaction, StoreError};
 use crate::inventory::model::{NewObservation, Recorded};
 use crate::store::Store;
+use db::{SqliteTransaction, StoreError};
 
 impl Store {
     /// Stores a batch in one transaction: all of it or nothing.

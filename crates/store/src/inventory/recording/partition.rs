@@ -3,8 +3,8 @@
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use crate::engine::StoreError;
 use crate::store::Store;
+use db::StoreError;
 
 impl Store {
     /// Makes the partition that a scan of this time writes to. Does nothing on SQLite.

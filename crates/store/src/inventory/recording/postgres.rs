@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
-use crate::engine::postgres::Parameter;
-use crate::engine::{Row, StoreError, Tx, reversed, sha256, storable};
 use crate::inventory::key::stored_key;
 use crate::inventory::model::{ChangeKind, EndpointKey, NewCertificate, NewObservation, Recorded};
 use crate::inventory::recording::postgres_statements as write;
 use crate::inventory::recording::tally::{CertificateRef, Current, Tally, chain_sha256, change};
 use crate::inventory::statements::SCAN_ID;
+use db::postgres::Parameter;
+use db::{Row, StoreError, Tx, reversed, sha256, storable};
 
 type Hash = [u8; 32];
 

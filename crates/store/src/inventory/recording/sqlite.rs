@@ -2,7 +2,6 @@
 
 use uuid::Uuid;
 
-use crate::engine::{SqliteTransaction, StoreError, reversed, sha256, storable};
 use crate::inventory::key::stored_key;
 use crate::inventory::model::{EndpointKey, NewCertificate, NewObservation, Recorded};
 use crate::inventory::recording::sqlite_statements as sql;
@@ -10,6 +9,7 @@ use crate::inventory::recording::tally::{
     CertificateRef, Current, Ids, NO_CERTIFICATE_US, Tally, chain_sha256, change,
 };
 use crate::inventory::statements::SCAN_ID;
+use db::{SqliteTransaction, StoreError, reversed, sha256, storable};
 
 /// Stores `batch` and says what it did and which ids it learnt; the ids hold once the transaction is committed.
 pub(super) fn record(

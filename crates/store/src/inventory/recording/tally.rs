@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::engine::sha256;
 use crate::inventory::model::{ChangeKind, NewCertificate, NewObservation, Recorded};
+use db::sha256;
 
 /// `leaf_not_after` of an endpoint that never showed a certificate, so that it sorts last.
 pub(crate) const NO_CERTIFICATE_US: i64 = i64::MAX;

@@ -2,12 +2,12 @@
 
 use serde_json::Value as Json;
 
-use crate::engine::column::Column;
-use crate::engine::database::{Cost, Database};
-use crate::engine::error::StoreError;
-use crate::engine::statement::{Bulk, Sends};
-use crate::engine::tx::Tx;
-use crate::engine::value::Row;
+use crate::column::Column;
+use crate::database::{Cost, Database};
+use crate::error::StoreError;
+use crate::statement::{Bulk, Sends};
+use crate::tx::Tx;
+use crate::value::Row;
 
 /// What happened, for whoever wants to act on it.
 #[derive(Clone, Debug)]

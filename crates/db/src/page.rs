@@ -1,8 +1,8 @@
 //! Pages of listings: how many rows to ask for, and how to make a page and its cursor of them.
 
-use crate::engine::cursor::Cursor;
-use crate::engine::error::StoreError;
-use crate::engine::value::{Row, Value};
+use crate::cursor::Cursor;
+use crate::error::StoreError;
+use crate::value::{Row, Value};
 
 /// Most rows one page gives, whatever was asked for: ten thousand inventory rows are some 20 MiB.
 pub const PAGE_ROWS_MAX: usize = 10_000;

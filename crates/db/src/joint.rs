@@ -4,8 +4,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::engine::error::StoreError;
-use crate::engine::tx::Tx;
+use crate::error::StoreError;
+use crate::tx::Tx;
 
 /// A piece of work that may share its transaction with others.
 pub(crate) trait Joint: Send {

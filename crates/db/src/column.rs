@@ -3,7 +3,7 @@
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::engine::value::Value;
+use crate::value::Value;
 
 /// One column of many rows.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::engine::error::StoreError;
+use crate::error::StoreError;
 
 /// What a column or parameter can be. Booleans are integers 0 and 1, UUIDs are 16 bytes.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! What the owner of the tables tells the engine about them when it opens a database.
 
-use crate::engine::migrate::Migration;
-use crate::engine::statement::Sends;
+use crate::migrate::Migration;
+use crate::statement::Sends;
 
 /// The tables of a database and the statements sent to them.
 #[derive(Clone, Copy)]

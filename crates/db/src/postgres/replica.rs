@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::connection::{Planned, Pool, Server};
-use crate::engine::error::StoreError;
-use crate::engine::value::{Row, Value};
+use crate::error::StoreError;
+use crate::value::{Row, Value};
 
 /// While the database is away, it is asked so often whether it is back.
 const PROBE_EVERY: Duration = Duration::from_secs(1);

@@ -1,4 +1,10 @@
-//! The engine: connections, transactions and statements of either database, and what every table needs. Knows no table.
+//! The database engine: SQLite (one file) or PostgreSQL 14+, alike to its callers. Knows no table.
+//!
+//! [`Database`] is the handle: it opens the database, applies migrations, and runs statements and transactions ([`Tx`]).
+//! The owner of the tables passes its [`Schema`], the migrations and all statements, when it opens a database. Every
+//! database also has leases, an audit log and an outbox, which this crate reads and writes.
+//!
+//! Times are microseconds since 1970-01-01 UTC, given by the caller.
 
 mod audit;
 mod batcher;
@@ -19,7 +25,7 @@ mod plans;
 mod pool;
 pub mod postgres;
 mod schema;
-mod sqlite;
+pub mod sqlite;
 mod statement;
 #[doc(hidden)]
 #[cfg(unix)]

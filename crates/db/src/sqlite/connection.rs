@@ -7,10 +7,10 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
 
-use crate::engine::column::Column;
-use crate::engine::error::{Cause, StoreError};
-use crate::engine::statement::name_of;
-use crate::engine::value::{Row, Value};
+use crate::column::Column;
+use crate::error::{Cause, StoreError};
+use crate::statement::name_of;
+use crate::value::{Row, Value};
 
 /// How long a statement waits for another process' transaction, in milliseconds: a batch takes milliseconds, a
 /// checkpoint of a full log a few hundred.

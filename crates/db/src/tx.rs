@@ -2,13 +2,13 @@
 
 use tokio_postgres::types::ToSql;
 
-use crate::engine::audit::head::Head;
-use crate::engine::column::Column;
-use crate::engine::error::StoreError;
-use crate::engine::postgres::{Connected, Parameter, Sent};
-use crate::engine::sqlite::connection as sqlite;
-use crate::engine::statement::Bulk;
-use crate::engine::value::{Row, Value};
+use crate::audit::head::Head;
+use crate::column::Column;
+use crate::error::StoreError;
+use crate::postgres::{Connected, Parameter, Sent};
+use crate::sqlite::connection as sqlite;
+use crate::statement::Bulk;
+use crate::value::{Row, Value};
 
 /// One open transaction.
 pub struct Tx {

@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::engine::database::Database;
-use crate::engine::error::StoreError;
-use crate::engine::statement::Sends;
+use crate::database::Database;
+use crate::error::StoreError;
+use crate::statement::Sends;
 
 const LEASE_TAKE: &str = "-- lease_take
 INSERT INTO leases (name, holder, until_at) VALUES (?1, ?2, ?3)

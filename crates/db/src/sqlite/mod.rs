@@ -20,17 +20,15 @@ use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use connection::{connect, create_private, execute, open_error, pragma, rows, translate};
-pub use transaction::SqliteTransaction;
+pub use transaction::{Parameter, SqliteTransaction};
 
-use crate::engine::error::StoreError;
-use crate::engine::joint::{Joint, JointWork};
-use crate::engine::migrate::{
-    self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration,
-};
-use crate::engine::options::{Fault, StoreOptions};
-use crate::engine::pool::PoolUse;
-use crate::engine::tx::{Inner, Tx};
-use crate::engine::value::{Row, Value};
+use crate::error::StoreError;
+use crate::joint::{Joint, JointWork};
+use crate::migrate::{self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration};
+use crate::options::{Fault, StoreOptions};
+use crate::pool::PoolUse;
+use crate::tx::{Inner, Tx};
+use crate::value::{Row, Value};
 
 /// Read connections: on two cores more would only add memory.
 const READERS: usize = 4;

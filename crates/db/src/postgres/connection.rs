@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 use super::statements::{PLANNED_EACH_TIME, PLANNED_ONCE};
 use super::tls::{MakeTls, SslMode};
-use crate::engine::error::{Cause, StoreError};
-use crate::engine::statement::{for_postgres, name_of};
-use crate::engine::value::{Row, Value};
+use crate::error::{Cause, StoreError};
+use crate::statement::{for_postgres, name_of};
+use crate::value::{Row, Value};
 
 /// To the end of the handshake. A server that takes longer is away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,9 +1,9 @@
 //! Numbered migrations, applied once, in order, with a checksum of what was applied.
 
-use crate::engine::digest::{hex, sha256};
-use crate::engine::error::StoreError;
-use crate::engine::statement::Sends;
-use crate::engine::value::Value;
+use crate::digest::{hex, sha256};
+use crate::error::StoreError;
+use crate::statement::Sends;
+use crate::value::Value;
 
 /// A numbered change of the schema, applied once and in order.
 pub struct Migration {

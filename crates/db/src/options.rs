@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use crate::engine::error::StoreError;
-use crate::engine::url::StoreUrl;
+use crate::error::StoreError;
+use crate::url::StoreUrl;
 
 /// Connections to PostgreSQL when nobody says otherwise: four read, eight write. The server's own default is a hundred for
 /// everybody, and more writers would only wait for the same disk.

@@ -5,16 +5,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
 
-use crate::engine::error::StoreError;
-use crate::engine::options::StoreOptions;
-use crate::engine::pool::PoolUse;
-use crate::engine::postgres::{Planned, Postgres};
-use crate::engine::schema::Schema;
-use crate::engine::sqlite::{Sqlite, SqliteTransaction};
-use crate::engine::statement::Bulk;
-use crate::engine::tx::Tx;
-use crate::engine::url::{Place, StoreUrl};
-use crate::engine::value::{Row, Value};
+use crate::error::StoreError;
+use crate::options::StoreOptions;
+use crate::pool::PoolUse;
+use crate::postgres::{Planned, Postgres};
+use crate::schema::Schema;
+use crate::sqlite::{Sqlite, SqliteTransaction};
+use crate::statement::Bulk;
+use crate::tx::Tx;
+use crate::url::{Place, StoreUrl};
+use crate::value::{Row, Value};
 
 /// A database. Cheap to clone; the clones share connections.
 #[derive(Clone)]

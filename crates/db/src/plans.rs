@@ -3,12 +3,12 @@
 
 use futures_util::FutureExt;
 
-use crate::engine::database::{Backend, Cost, Database};
-use crate::engine::error::StoreError;
-use crate::engine::statement::Sends;
-use crate::engine::tx::Tx;
-use crate::engine::value::{Row, Value};
-use crate::engine::{audit, connections, leases, migrate, outbox, postgres};
+use crate::database::{Backend, Cost, Database};
+use crate::error::StoreError;
+use crate::statement::Sends;
+use crate::tx::Tx;
+use crate::value::{Row, Value};
+use crate::{audit, connections, leases, migrate, outbox, postgres};
 
 /// What the engine itself sends.
 const OWN: &[Sends] = &[

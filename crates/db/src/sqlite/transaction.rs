@@ -3,8 +3,8 @@
 use rusqlite::{Connection, ToSql};
 
 use super::connection::{decoded, translate};
-use crate::engine::error::StoreError;
-use crate::engine::value::Row;
+use crate::error::StoreError;
+use crate::value::Row;
 
 /// A parameter in the driver's own types: numbers, texts and bytes, also optional.
 pub type Parameter<'a> = &'a dyn ToSql;

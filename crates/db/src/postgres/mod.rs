@@ -20,16 +20,14 @@ use replica::{POINT_WITHIN, PROBE_WITHIN, Reading, Replica};
 use statements::{PING, SCHEMA_LOCK, TABLE_EXISTS};
 pub(crate) use statements::{PLANNED_ONCE, STATEMENTS};
 
-use crate::engine::error::StoreError;
-use crate::engine::migrate::{
-    self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration,
-};
-use crate::engine::options::{Fault, StoreOptions};
-use crate::engine::pool::PoolUse;
-use crate::engine::statement::for_postgres;
-use crate::engine::tx::{Inner, Tx};
-use crate::engine::url::{Place, StoreUrl};
-use crate::engine::value::{Row, Value};
+use crate::error::StoreError;
+use crate::migrate::{self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration};
+use crate::options::{Fault, StoreOptions};
+use crate::pool::PoolUse;
+use crate::statement::for_postgres;
+use crate::tx::{Inner, Tx};
+use crate::url::{Place, StoreUrl};
+use crate::value::{Row, Value};
 
 /// The advisory lock held while the schema moves: "bulla" in ASCII.
 const SCHEMA_LOCK_KEY: i64 = 0x62_75_6c_6c_61;

@@ -1,12 +1,12 @@
 //! How many connections this process opens, and how many the server allows.
 
-use crate::engine::database::{Backend, Database};
-use crate::engine::error::StoreError;
-use crate::engine::options::StoreOptions;
-use crate::engine::postgres::Postgres;
-use crate::engine::statement::Sends;
-use crate::engine::url::{Place, StoreUrl};
-use crate::engine::value::Row;
+use crate::database::{Backend, Database};
+use crate::error::StoreError;
+use crate::options::StoreOptions;
+use crate::postgres::Postgres;
+use crate::statement::Sends;
+use crate::url::{Place, StoreUrl};
+use crate::value::Row;
 
 /// Connections for ordinary users, on PostgreSQL; `reserved_connections` is there since 16.
 const CONNECTIONS_MAX: &str = "-- connections_max
@@ -37,7 +37,7 @@ impl Database {
     pub async fn connections(&self) -> Result<Connections, StoreError> {
         let ours = match &self.backend {
             Backend::Sqlite(_) => {
-                return Ok(Connections { ours: crate::engine::sqlite::CONNECTIONS_MAX, servers: None });
+                return Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None });
             }
             Backend::Postgres(postgres) => postgres.connections(),
         };
@@ -51,9 +51,7 @@ impl Database {
     /// Those of the database.
     pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
         match &url.0 {
-            Place::Sqlite(_) => {
-                Ok(Connections { ours: crate::engine::sqlite::CONNECTIONS_MAX, servers: None })
-            }
+            Place::Sqlite(_) => Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None }),
             Place::Postgres(address) => {
                 let (readers, writers) = options.readers_and_writers();
                 let row = Postgres::ask(address, url.to_string(), CONNECTIONS_MAX).await?;

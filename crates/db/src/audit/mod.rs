@@ -8,16 +8,16 @@ pub(crate) mod head;
 use aws_lc_rs::digest::{Context, SHA256};
 use serde_json::Value as Json;
 
-use crate::engine::audit::head::Head;
-use crate::engine::column::Column;
-use crate::engine::cursor::Cursor;
-use crate::engine::database::{Cost, Database};
-use crate::engine::error::StoreError;
-use crate::engine::outbox::{self, Event};
-use crate::engine::page::{Page, limit_of};
-use crate::engine::statement::{Bulk, Sends};
-use crate::engine::tx::Tx;
-use crate::engine::value::{Row, Value};
+use crate::audit::head::Head;
+use crate::column::Column;
+use crate::cursor::Cursor;
+use crate::database::{Cost, Database};
+use crate::error::StoreError;
+use crate::outbox::{self, Event};
+use crate::page::{Page, limit_of};
+use crate::statement::{Bulk, Sends};
+use crate::tx::Tx;
+use crate::value::{Row, Value};
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -279,7 +279,7 @@ impl Database {
                 "{}:{}:{}",
                 head.shard,
                 head.sequence,
-                crate::engine::digest::hex(&head.hash)
+                crate::digest::hex(&head.hash)
             ));
             if let Some(fault) = self.verify_chain(head, &mut outcome.events).await? {
                 outcome.faults.push(fault);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::engine::url::StoreUrl;
+use crate::url::StoreUrl;
 
 const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql";
 

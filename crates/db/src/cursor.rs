@@ -6,8 +6,8 @@ use std::str::FromStr;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::engine::error::StoreError;
-use crate::engine::value::Value;
+use crate::error::StoreError;
+use crate::value::Value;
 
 /// Longest cursor accepted, in characters: the longest key that is kept, with all of its
 /// key columns, in JSON and base64, fits several times over.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::engine::error::StoreError;
+use crate::error::StoreError;
 
 /// A database's address: `postgres://…`, `sqlite:PATH`, or a plain path to an SQLite file.
 ///
