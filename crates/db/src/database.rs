@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures_util::future::BoxFuture;
 
 use crate::error::StoreError;
+use crate::joint::{Answer, Work};
 use crate::options::StoreOptions;
 use crate::pool::PoolUse;
 use crate::postgres::{Planned, Postgres};
@@ -182,10 +183,9 @@ impl Database {
         name: &'static str,
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        match &self.backend {
-            Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,
-            Backend::Postgres(postgres) => postgres.write(Planned::EachTime, work).await,
-        }
+        let (work, answer) = Answer::of(work);
+        self.transact(name, Planned::EachTime, work).await?;
+        answer.take()
     }
 
     /// [`Database::write`] for statements that find each row by an index: PostgreSQL plans them once a connection, whatever
@@ -198,9 +198,15 @@ impl Database {
         name: &'static str,
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
+        let (work, answer) = Answer::of(work);
+        self.transact(name, Planned::Once, work).await?;
+        answer.take()
+    }
+
+    async fn transact(&self, name: &'static str, planned: Planned, work: Work) -> Result<(), StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,
-            Backend::Postgres(postgres) => postgres.write(Planned::Once, work).await,
+            Backend::Postgres(postgres) => postgres.write(planned, work).await,
         }
     }
 

@@ -1,4 +1,7 @@
-//! Pieces of work that share one transaction of SQLite.
+//! Work in a transaction: with its answer apart, so that what runs it is compiled once, and shared by several callers on
+//! SQLite.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -7,34 +10,58 @@ use tokio::sync::oneshot;
 use crate::error::StoreError;
 use crate::tx::Tx;
 
-/// A piece of work that may share its transaction with others.
-pub(crate) trait Joint: Send {
-    /// Runs; false when its changes are to be undone.
-    fn run(&mut self, tx: &mut Tx) -> bool;
-    /// Tells the caller; `failed` when the shared transaction was not committed.
-    fn settle(self: Box<Self>, failed: Option<&StoreError>);
-}
+/// Work in a transaction. Its answer goes where [`Answer`] finds it.
+pub(crate) type Work =
+    Box<dyn for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<(), StoreError>> + Send + 'static>;
 
-pub(crate) struct JointWork<T, F> {
-    name: &'static str,
-    work: Option<F>,
-    outcome: Option<Result<T, StoreError>>,
-    reply: Option<oneshot::Sender<Result<T, StoreError>>>,
-}
+/// The answer of a piece of work.
+pub(crate) struct Answer<T>(Arc<Mutex<Option<T>>>);
 
-impl<T, F> JointWork<T, F> {
-    pub(crate) fn new(name: &'static str, work: F) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
-        let (reply, answer) = oneshot::channel();
-        (Self { name, work: Some(work), outcome: None, reply: Some(reply) }, answer)
+impl<T: Send + 'static> Answer<T> {
+    /// `work`, and where its answer will be.
+    pub(crate) fn of(
+        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    ) -> (Work, Self) {
+        let answer = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&answer);
+        let work: Work = Box::new(move |tx| kept(work(tx), place));
+        (work, Self(answer))
+    }
+
+    /// The answer, once the work has succeeded.
+    pub(crate) fn take(self) -> Result<T, StoreError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(StoreError::Closed)
     }
 }
 
-impl<T, F> Joint for JointWork<T, F>
-where
-    T: Send + 'static,
-    F: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
-{
-    fn run(&mut self, tx: &mut Tx) -> bool {
+fn kept<T: Send + 'static>(
+    doing: BoxFuture<'_, Result<T, StoreError>>,
+    place: Arc<Mutex<Option<T>>>,
+) -> BoxFuture<'_, Result<(), StoreError>> {
+    async move {
+        let answer = doing.await?;
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        Ok(())
+    }
+    .boxed()
+}
+
+/// A piece of work that may share its transaction with others.
+pub(crate) struct JointWork {
+    name: &'static str,
+    work: Option<Work>,
+    outcome: Option<Result<(), StoreError>>,
+    reply: Option<oneshot::Sender<Result<(), StoreError>>>,
+}
+
+impl JointWork {
+    pub(crate) fn new(name: &'static str, work: Work) -> (Self, oneshot::Receiver<Result<(), StoreError>>) {
+        let (reply, outcome) = oneshot::channel();
+        (Self { name, work: Some(work), outcome: None, reply: Some(reply) }, outcome)
+    }
+
+    /// Runs; false when its changes are to be undone.
+    pub(crate) fn run(&mut self, tx: &mut Tx) -> bool {
         let Some(work) = self.work.take() else { return false };
         let outcome = work(tx).now_or_never().unwrap_or_else(|| {
             Err(StoreError::Statement {
@@ -47,7 +74,8 @@ where
         good
     }
 
-    fn settle(mut self: Box<Self>, failed: Option<&StoreError>) {
+    /// Tells the caller; `failed` when the shared transaction was not committed.
+    pub(crate) fn settle(mut self, failed: Option<&StoreError>) {
         let outcome = match (failed, self.outcome.take()) {
             (_, Some(Err(own))) => Err(own),
             (Some(error), _) => Err(error.again()),

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::sync::SemaphorePermit;
 
 pub use connection::Parameter;
@@ -21,6 +20,7 @@ use statements::{PING, SCHEMA_LOCK, TABLE_EXISTS};
 pub(crate) use statements::{PLANNED_ONCE, STATEMENTS};
 
 use crate::error::StoreError;
+use crate::joint::Work;
 use crate::migrate::{self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration};
 use crate::options::{Fault, StoreOptions};
 use crate::pool::PoolUse;
@@ -252,11 +252,7 @@ impl Postgres {
     }
 
     /// Runs `work` in one transaction.
-    pub(crate) async fn write<T>(
-        &self,
-        planned: Planned,
-        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
+    pub(crate) async fn write(&self, planned: Planned, work: Work) -> Result<(), StoreError> {
         let Taken { connected, permit } = self.writers.take(planned).await?;
         let mut tx =
             Tx { inner: Inner::Postgres(Box::new(connected)), audit_head: None, sent: 0, begin: true };
@@ -271,12 +267,8 @@ impl Postgres {
         outcome
     }
 
-    async fn transaction<T>(
-        &self,
-        tx: &mut Tx,
-        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let answer = work(tx).await?;
+    async fn transaction(&self, tx: &mut Tx, work: Work) -> Result<(), StoreError> {
+        work(tx).await?;
         if Fault::BeforeCommit.take(&self.fault) {
             return Err(Fault::BeforeCommit.error());
         }
@@ -286,7 +278,7 @@ impl Postgres {
         if Fault::AfterCommit.take(&self.fault) {
             return Err(Fault::AfterCommit.error());
         }
-        Ok(answer)
+        Ok(())
     }
 
     /// Prepares one statement without running it.

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -23,7 +22,7 @@ use connection::{connect, create_private, execute, open_error, pragma, rows, tra
 pub use transaction::{Parameter, SqliteTransaction};
 
 use crate::error::StoreError;
-use crate::joint::{Joint, JointWork};
+use crate::joint::{Answer, JointWork, Work};
 use crate::migrate::{self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration};
 use crate::options::{Fault, StoreOptions};
 use crate::pool::PoolUse;
@@ -53,9 +52,9 @@ enum Job {
     /// Has the connection to itself, and makes its own transaction.
     Alone(Box<dyn FnOnce(&mut WriterState) + Send>),
     /// Shares a transaction with others that wait.
-    Joint(Box<dyn Joint>),
+    Joint(JointWork),
     /// Likewise, and needs none when nobody else waits.
-    Statement(Box<dyn Joint>),
+    Statement(JointWork),
 }
 
 /// What the writer thread owns.
@@ -124,31 +123,27 @@ impl Sqlite {
     }
 
     /// Runs `work` in a transaction that it may share with others that wait.
-    pub(crate) async fn joint<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(crate) async fn joint(&self, name: &'static str, work: Work) -> Result<(), StoreError> {
         self.enqueue(Job::Joint, name, work).await
     }
 
     /// Runs one statement; it may share the commit of others that wait.
     pub(crate) async fn execute(&self, statement: String, parameters: Vec<Value>) -> Result<u64, StoreError> {
-        self.enqueue(Job::Statement, "-- statement", move |tx| {
-            async move { tx.execute(&statement, parameters).await }.boxed()
-        })
-        .await
+        let (work, changed) =
+            Answer::of(move |tx| async move { tx.execute(&statement, parameters).await }.boxed());
+        self.enqueue(Job::Statement, "-- statement", work).await?;
+        changed.take()
     }
 
-    async fn enqueue<T: Send + 'static>(
+    async fn enqueue(
         &self,
-        job: fn(Box<dyn Joint>) -> Job,
+        job: fn(JointWork) -> Job,
         name: &'static str,
-        work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let (work, answer) = JointWork::new(name, work);
-        self.jobs.send(job(Box::new(work))).await.map_err(|_| StoreError::Closed)?;
-        answer.await.map_err(|_| StoreError::Closed)?
+        work: Work,
+    ) -> Result<(), StoreError> {
+        let (work, outcome) = JointWork::new(name, work);
+        self.jobs.send(job(work)).await.map_err(|_| StoreError::Closed)?;
+        outcome.await.map_err(|_| StoreError::Closed)?
     }
 
     pub(crate) fn sent(&self) -> u64 {
@@ -232,7 +227,7 @@ impl WriterState {
     }
 
     /// Runs one statement, which is its own transaction.
-    fn alone(&mut self, mut job: Box<dyn Joint>) {
+    fn alone(&mut self, mut job: JointWork) {
         job.run(&mut self.tx);
         self.sent.fetch_add(std::mem::take(&mut self.tx.sent), Ordering::Relaxed);
         job.settle(None);
@@ -240,7 +235,7 @@ impl WriterState {
 
     /// Runs pieces of work in one transaction. A piece that fails is undone alone. Faults are those of transactions: statements
     /// alone meet none.
-    fn together(&mut self, mut jobs: Vec<Box<dyn Joint>>, meets_faults: bool) {
+    fn together(&mut self, mut jobs: Vec<JointWork>, meets_faults: bool) {
         let failed = self.try_together(&mut jobs, meets_faults).err();
         if failed.is_some() && self.connection().is_ok_and(|connection| !connection.is_autocommit()) {
             // Nothing to be done about a failure to undo: the next BEGIN will tell.
@@ -253,7 +248,7 @@ impl WriterState {
         }
     }
 
-    fn try_together(&mut self, jobs: &mut [Box<dyn Joint>], meets_faults: bool) -> Result<(), StoreError> {
+    fn try_together(&mut self, jobs: &mut [JointWork], meets_faults: bool) -> Result<(), StoreError> {
         self.run("BEGIN IMMEDIATE")?;
         let alone = jobs.len() == 1;
         for job in jobs.iter_mut() {
