@@ -2,8 +2,13 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+
+handle! {
+    /// Changes that wait for a second person's approval.
+    Approvals, approvals
+}
 
 /// A consent asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,21 +196,21 @@ pub async fn withdraw_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Resu
     tx.bulk(&APPROVALS_WITHDRAW, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
 }
 
-impl Store {
+impl Approvals<'_> {
     /// A consent asked for.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn approval(&self, id: Uuid) -> Result<Option<ApprovalView>, StoreError> {
-        self.row(APPROVAL, vec![id.into()]).await?.map(approval_view).transpose()
+    pub async fn get(self, id: Uuid) -> Result<Option<ApprovalView>, StoreError> {
+        self.0.row(APPROVAL, vec![id.into()]).await?.map(approval_view).transpose()
     }
 
     /// A page of consents of a state, the newest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn approvals(
-        &self,
+    pub async fn page(
+        self,
         state: i64,
         after: Option<&Cursor>,
         limit: usize,
@@ -214,7 +219,7 @@ impl Store {
         parameters.extend(key_or(after, "approvals", &[Value::Int(i64::MAX)])?);
         let (limit, asked) = limit_of(limit);
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, APPROVALS, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, APPROVALS, parameters).await?;
         page(rows, limit, "approvals", |row| {
             let view = approval_view(row)?;
             let key = vec![view.approval.id.into()];

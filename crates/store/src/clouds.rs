@@ -3,8 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::store::Store;
+use crate::store::handle;
 use db::{Cost, StoreError, Value};
+
+handle! {
+    /// Sources of certificates, such as cloud accounts: what each showed when it was last listed.
+    Sources, sources
+}
 
 /// Certificates read in one statement: shorter lists repeat their last one, so that one text serves all lengths.
 const DERS_AT_ONCE: usize = 64;
@@ -40,29 +45,29 @@ pub(crate) fn composed() -> Vec<String> {
     vec![ders()]
 }
 
-impl Store {
+impl Sources<'_> {
     /// Keeps what a source showed, unless something later is kept already. Call it once the observations are stored.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn put_source_state(&self, source: &str, state: &str, at_us: i64) -> Result<(), StoreError> {
-        self.execute(STATE_PUT, vec![source.into(), state.into(), at_us.into()]).await.map(drop)
+    pub async fn put(self, source: &str, state: &str, at_us: i64) -> Result<(), StoreError> {
+        self.0.execute(STATE_PUT, vec![source.into(), state.into(), at_us.into()]).await.map(drop)
     }
 
     /// What a source showed when it was last listed.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn source_state(&self, source: &str) -> Result<Option<String>, StoreError> {
-        self.row(STATE, vec![source.into()]).await?.map(|mut row| row.text()).transpose()
+    pub async fn get(self, source: &str) -> Result<Option<String>, StoreError> {
+        self.0.row(STATE, vec![source.into()]).await?.map(|mut row| row.text()).transpose()
     }
 
     /// What every source showed, by its name; ten thousand at most.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn source_states(&self) -> Result<HashMap<String, String>, StoreError> {
-        let rows = self.rows(Cost::Walk, STATES, vec![SOURCES_MAX.into()]).await?;
+    pub async fn all(self) -> Result<HashMap<String, String>, StoreError> {
+        let rows = self.0.rows(Cost::Walk, STATES, vec![SOURCES_MAX.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
@@ -70,8 +75,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn delete_source_state(&self, source: &str) -> Result<(), StoreError> {
-        self.execute(STATE_DELETE, vec![source.into()]).await.map(drop)
+    pub async fn delete(self, source: &str) -> Result<(), StoreError> {
+        self.0.execute(STATE_DELETE, vec![source.into()]).await.map(drop)
     }
 
     /// The certificates with these SHA-256, DER; those the inventory does not have are left out. A statement for
@@ -79,13 +84,13 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ders(&self, wanted: &[[u8; 32]]) -> Result<HashMap<[u8; 32], Arc<[u8]>>, StoreError> {
+    pub async fn ders(self, wanted: &[[u8; 32]]) -> Result<HashMap<[u8; 32], Arc<[u8]>>, StoreError> {
         let statement = ders();
         let mut found = HashMap::with_capacity(wanted.len());
         for some in wanted.chunks(DERS_AT_ONCE) {
             let padded = some.iter().chain(std::iter::repeat(&some[some.len() - 1])).take(DERS_AT_ONCE);
             let parameters = padded.map(|hash| Value::Blob(hash.to_vec())).collect();
-            for mut row in self.rows(Cost::Point, &statement, parameters).await? {
+            for mut row in self.0.rows(Cost::Point, &statement, parameters).await? {
                 found.insert(row.hash()?, Arc::from(row.blob()?));
             }
         }

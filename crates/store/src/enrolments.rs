@@ -2,8 +2,13 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use crate::store::handle;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+
+handle! {
+    /// Requests for enrolment, and the recipients that keys are sent to.
+    Enrolments, enrolments
+}
 
 /// What was decided of an enrolment.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -228,33 +233,33 @@ pub async fn put_recipient(
     Ok(tx.execute(RECIPIENT_PUT, parameters).await? == 1)
 }
 
-impl Store {
+impl Enrolments<'_> {
     /// The enrolment under a key, unless it lapsed.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn enrolment_by_key(
-        &self,
+    pub async fn by_key(
+        self,
         key_sha256: &[u8; 32],
         now_us: i64,
     ) -> Result<Option<EnrolmentRow>, StoreError> {
-        self.row(BY_KEY, vec![(*key_sha256).into(), now_us.into()]).await?.map(row_of).transpose()
+        self.0.row(BY_KEY, vec![(*key_sha256).into(), now_us.into()]).await?.map(row_of).transpose()
     }
 
     /// The enrolment with this id, unless it lapsed.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn enrolment(&self, id: Uuid, now_us: i64) -> Result<Option<EnrolmentRow>, StoreError> {
-        self.row(BY_ID, vec![id.into(), now_us.into()]).await?.map(row_of).transpose()
+    pub async fn get(self, id: Uuid, now_us: i64) -> Result<Option<EnrolmentRow>, StoreError> {
+        self.0.row(BY_ID, vec![id.into(), now_us.into()]).await?.map(row_of).transpose()
     }
 
     /// A page of enrolments in a state, oldest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn enrolments(
-        &self,
+    pub async fn page(
+        self,
         state: EnrolmentState,
         now_us: i64,
         after: Option<&Cursor>,
@@ -265,7 +270,7 @@ impl Store {
         let mut parameters = vec![state.stored().into()];
         parameters.extend(start);
         parameters.extend([now_us.into(), ask.into()]);
-        let rows = self.rows(Cost::Walk, PAGE, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, PAGE, parameters).await?;
         let read = |mut row: Row| {
             let enrolment = fields_of(&mut row)?;
             Ok((enrolment, vec![Value::Int(row.int()?)]))
@@ -277,16 +282,16 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn enrolments_trim(&self, before_us: i64) -> Result<u64, StoreError> {
-        self.execute(TRIM, vec![before_us.into()]).await
+    pub async fn trim(self, before_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(TRIM, vec![before_us.into()]).await
     }
 
     /// The key that messages to an authority are encrypted to.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn recipient(&self, ca: Uuid) -> Result<Option<RecipientRow>, StoreError> {
-        let found = self.row(RECIPIENT, vec![ca.into()]).await?;
+    pub async fn recipient(self, ca: Uuid) -> Result<Option<RecipientRow>, StoreError> {
+        let found = self.0.row(RECIPIENT, vec![ca.into()]).await?;
         let read = |mut row: Row| {
             Ok(RecipientRow {
                 ca: row.uuid()?,

@@ -5,8 +5,13 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
+
+handle! {
+    /// Measured series of the last days, in sketches, and the drifts that were reported.
+    History, history
+}
 
 /// The node of rows that are of all nodes.
 pub const FOLDED: Uuid = Uuid::nil();
@@ -146,14 +151,14 @@ pub async fn end_drift(tx: &mut Tx, series: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(DRIFT_END, vec![series.into()]).await? == 1)
 }
 
-impl Store {
+impl History<'_> {
     /// Rows behind `after` whose stretch begins before `before_us`, in the order of their keys. At most `limit`; fewer
     /// are the last.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn history(
-        &self,
+    pub async fn page(
+        self,
         after: &HistoryKey,
         before_us: i64,
         limit: usize,
@@ -165,23 +170,23 @@ impl Store {
             before_us.into(),
             (limit_of(limit).0 as i64).into(),
         ];
-        self.rows(Cost::Walk, PAGE, parameters).await?.into_iter().map(row_of).collect()
+        self.0.rows(Cost::Walk, PAGE, parameters).await?.into_iter().map(row_of).collect()
     }
 
     /// Removes rows whose stretch begins before `before_us`; says how many.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn trim_history(&self, before_us: i64) -> Result<u64, StoreError> {
-        self.execute(TRIM, vec![before_us.into()]).await
+    pub async fn trim(self, before_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(TRIM, vec![before_us.into()]).await
     }
 
     /// The drifts that people were told of and that are not over, by series; at most `limit`.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn drifts(&self, limit: usize) -> Result<Vec<DriftRow>, StoreError> {
-        let rows = self.rows(Cost::Point, DRIFTS, vec![(limit_of(limit).0 as i64).into()]).await?;
+    pub async fn drifts(self, limit: usize) -> Result<Vec<DriftRow>, StoreError> {
+        let rows = self.0.rows(Cost::Point, DRIFTS, vec![(limit_of(limit).0 as i64).into()]).await?;
         let drift = |mut row: Row| Ok(DriftRow { series: row.text()?, began_at_us: row.int()? });
         rows.into_iter().map(drift).collect()
     }

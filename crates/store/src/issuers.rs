@@ -4,8 +4,13 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use crate::keys::{SealedColumn, sealed_column};
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+
+handle! {
+    /// External issuers that are configured, their health, orders and challenges.
+    ExternalIssuers, external_issuers
+}
 
 /// A configured issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -272,35 +277,35 @@ pub async fn set_issuer_account(tx: &mut Tx, id: Uuid, account: &IssuerAccount) 
     tx.execute(ACCOUNT, parameters).await.map(drop)
 }
 
-impl Store {
+impl ExternalIssuers<'_> {
     /// A configured issuer.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn configured_issuer(&self, id: Uuid) -> Result<Option<ConfiguredIssuer>, StoreError> {
-        self.row(ISSUER, vec![id.into()]).await?.map(issuer_row).transpose()
+    pub async fn get(self, id: Uuid) -> Result<Option<ConfiguredIssuer>, StoreError> {
+        self.0.row(ISSUER, vec![id.into()]).await?.map(issuer_row).transpose()
     }
 
     /// A configured issuer by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn configured_issuer_named(&self, name: &str) -> Result<Option<ConfiguredIssuer>, StoreError> {
-        self.row(ISSUER_NAMED, vec![name.into()]).await?.map(issuer_row).transpose()
+    pub async fn named(self, name: &str) -> Result<Option<ConfiguredIssuer>, StoreError> {
+        self.0.row(ISSUER_NAMED, vec![name.into()]).await?.map(issuer_row).transpose()
     }
 
     /// Configured issuers by name.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn configured_issuers(
-        &self,
+    pub async fn page(
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ConfiguredIssuer>, StoreError> {
         let key = key_or(after, "configured-issuers", &[Value::Text(String::new())])?;
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, ISSUERS, with_limit(key, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, ISSUERS, with_limit(key, asked)).await?;
         page(rows, limit, "configured-issuers", |row| {
             let issuer = issuer_row(row)?;
             let key = vec![issuer.name.as_str().into()];
@@ -312,18 +317,19 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn set_issuer_account(&self, id: Uuid, account: IssuerAccount) -> Result<(), StoreError> {
-        self.write("set_issuer_account", move |tx| {
-            async move { set_issuer_account(tx, id, &account).await }.boxed()
-        })
-        .await
+    pub async fn set_account(self, id: Uuid, account: IssuerAccount) -> Result<(), StoreError> {
+        self.0
+            .write("set_issuer_account", move |tx| {
+                async move { set_issuer_account(tx, id, &account).await }.boxed()
+            })
+            .await
     }
 
     /// Notes how an issuer does. What is `None` stays as it was.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn set_issuer_health(&self, id: Uuid, health: IssuerHealth) -> Result<(), StoreError> {
+    pub async fn set_health(self, id: Uuid, health: IssuerHealth) -> Result<(), StoreError> {
         let parameters = vec![
             id.into(),
             health.breaker.into(),
@@ -339,8 +345,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn issuer_order(&self, issuer: Uuid, key: &str) -> Result<Option<IssuerOrder>, StoreError> {
-        self.row(ORDER, vec![issuer.into(), key.into()])
+    pub async fn order(self, issuer: Uuid, key: &str) -> Result<Option<IssuerOrder>, StoreError> {
+        self.0
+            .row(ORDER, vec![issuer.into(), key.into()])
             .await?
             .map(|mut row| {
                 Ok(IssuerOrder {
@@ -357,12 +364,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn put_issuer_order(
-        &self,
-        issuer: Uuid,
-        key: &str,
-        order: IssuerOrder,
-    ) -> Result<(), StoreError> {
+    pub async fn put_order(self, issuer: Uuid, key: &str, order: IssuerOrder) -> Result<(), StoreError> {
         let parameters = vec![
             issuer.into(),
             key.into(),
@@ -378,7 +380,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn delete_issuer_order(&self, issuer: Uuid, key: &str) -> Result<(), StoreError> {
+    pub async fn delete_order(self, issuer: Uuid, key: &str) -> Result<(), StoreError> {
         self.change("delete_issuer_order", ORDER_DELETE, vec![issuer.into(), key.into()]).await
     }
 
@@ -386,64 +388,68 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn expire_issuer_orders(&self, before_us: i64, now_us: i64) -> Result<(), StoreError> {
-        self.write("expire_issuer_orders", move |tx| {
-            async move {
-                tx.execute(ORDERS_EXPIRE, vec![before_us.into()]).await?;
-                tx.execute(CHALLENGES_EXPIRE, vec![now_us.into()]).await.map(drop)
-            }
-            .boxed()
-        })
-        .await
+    pub async fn expire_orders(self, before_us: i64, now_us: i64) -> Result<(), StoreError> {
+        self.0
+            .write("expire_issuer_orders", move |tx| {
+                async move {
+                    tx.execute(ORDERS_EXPIRE, vec![before_us.into()]).await?;
+                    tx.execute(CHALLENGES_EXPIRE, vec![now_us.into()]).await.map(drop)
+                }
+                .boxed()
+            })
+            .await
     }
 
     /// Notes what to answer to http-01 validations until `expires_at_us`: pairs of token and answer.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn put_issuer_challenges(
-        &self,
+    pub async fn put_challenges(
+        self,
         answers: Vec<(String, String)>,
         expires_at_us: i64,
     ) -> Result<(), StoreError> {
-        self.write("put_issuer_challenges", move |tx| {
-            async move {
-                let ends = vec![expires_at_us; answers.len()];
-                let (tokens, answers) = answers.into_iter().unzip();
-                let columns = vec![Column::Text(tokens), Column::Text(answers), Column::Int(ends)];
-                tx.bulk(&CHALLENGE_PUT, columns).await.map(drop)
-            }
-            .boxed()
-        })
-        .await
+        self.0
+            .write("put_issuer_challenges", move |tx| {
+                async move {
+                    let ends = vec![expires_at_us; answers.len()];
+                    let (tokens, answers) = answers.into_iter().unzip();
+                    let columns = vec![Column::Text(tokens), Column::Text(answers), Column::Int(ends)];
+                    tx.bulk(&CHALLENGE_PUT, columns).await.map(drop)
+                }
+                .boxed()
+            })
+            .await
     }
 
     /// Forgets these tokens.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn delete_issuer_challenges(&self, tokens: Vec<String>) -> Result<(), StoreError> {
-        self.write("delete_issuer_challenges", move |tx| {
-            async move { tx.bulk(&CHALLENGE_DELETE, vec![Column::Text(tokens)]).await.map(drop) }.boxed()
-        })
-        .await
+    pub async fn delete_challenges(self, tokens: Vec<String>) -> Result<(), StoreError> {
+        self.0
+            .write("delete_issuer_challenges", move |tx| {
+                async move { tx.bulk(&CHALLENGE_DELETE, vec![Column::Text(tokens)]).await.map(drop) }.boxed()
+            })
+            .await
     }
 
     /// What to answer to the http-01 validation of `token`.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn issuer_challenge(&self, token: &str, now_us: i64) -> Result<Option<String>, StoreError> {
-        self.row(CHALLENGE, vec![token.into(), now_us.into()]).await?.map(|mut row| row.text()).transpose()
+    pub async fn challenge(self, token: &str, now_us: i64) -> Result<Option<String>, StoreError> {
+        self.0.row(CHALLENGE, vec![token.into(), now_us.into()]).await?.map(|mut row| row.text()).transpose()
     }
 
     async fn change(
-        &self,
+        self,
         name: &'static str,
         statement: &'static str,
         parameters: Vec<Value>,
     ) -> Result<(), StoreError> {
-        self.write(name, move |tx| async move { tx.execute(statement, parameters).await.map(drop) }.boxed())
+        self.0
+            .write(name, move |tx| async move { tx.execute(statement, parameters).await.map(drop) }.boxed())
             .await
     }
 }

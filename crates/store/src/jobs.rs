@@ -5,8 +5,13 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use crate::keys::KeyRow;
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
+
+handle! {
+    /// The queue of issuance, deployment and other jobs.
+    Jobs, jobs
+}
 
 /// A run as stored. What the numbers mean is the caller's, but for those that stand in an index: kinds 0 and 1 are runs
 /// of which a certificate has one open, 2 is for agents, 3 has a queue of its own; states 0 to 3 are open (queued, running, awaiting approval,
@@ -662,13 +667,13 @@ pub async fn unstick_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u6
     tx.execute(UNSTICK, vec![now_us.into(), latest_us.into()]).await
 }
 
-impl Store {
+impl Jobs<'_> {
     /// Issuers that have due runs, by name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn issuers_due(&self, now_us: i64) -> Result<Vec<String>, StoreError> {
-        let rows = self.rows(Cost::Point, ISSUERS_DUE, vec![now_us.into()]).await?;
+    pub async fn issuers_due(self, now_us: i64) -> Result<Vec<String>, StoreError> {
+        let rows = self.0.rows(Cost::Point, ISSUERS_DUE, vec![now_us.into()]).await?;
         rows.into_iter().map(|mut row| row.text()).collect()
     }
 
@@ -676,16 +681,17 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn agent_has_jobs(&self, agent: Uuid, now_us: i64) -> Result<bool, StoreError> {
-        Ok(self.row(AGENT_HAS, vec![agent.into(), now_us.into()]).await?.is_some())
+    pub async fn agent_has_any(self, agent: Uuid, now_us: i64) -> Result<bool, StoreError> {
+        Ok(self.0.row(AGENT_HAS, vec![agent.into(), now_us.into()]).await?.is_some())
     }
 
     /// How many runs of an issuer are due, counted up to `most`.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn jobs_due(&self, issuer: &str, now_us: i64, most: i64) -> Result<u64, StoreError> {
-        let rows = self.rows(Cost::Walk, DUE_COUNT, vec![issuer.into(), now_us.into(), most.into()]).await?;
+    pub async fn due(self, issuer: &str, now_us: i64, most: i64) -> Result<u64, StoreError> {
+        let rows =
+            self.0.rows(Cost::Walk, DUE_COUNT, vec![issuer.into(), now_us.into(), most.into()]).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
     }
 
@@ -693,18 +699,14 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn extend_job_leases(
-        &self,
-        holder: Uuid,
-        jobs: Vec<i64>,
-        until_us: i64,
-    ) -> Result<(), StoreError> {
+    pub async fn extend_leases(self, holder: Uuid, jobs: Vec<i64>, until_us: i64) -> Result<(), StoreError> {
         if jobs.is_empty() {
             return Ok(());
         }
         let (holders, untils) = (vec![holder; jobs.len()], vec![until_us; jobs.len()]);
         let columns = vec![Column::Int(jobs), Column::Uuid(holders), Column::Int(untils)];
-        self.write("jobs_extend", move |tx| async move { tx.bulk(&EXTEND, columns).await.map(drop) }.boxed())
+        self.0
+            .write("jobs_extend", move |tx| async move { tx.bulk(&EXTEND, columns).await.map(drop) }.boxed())
             .await
     }
 
@@ -712,24 +714,24 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn let_go_of_jobs(&self, holder: Uuid, now_us: i64) -> Result<u64, StoreError> {
-        self.execute(LET_GO, vec![holder.into(), now_us.into()]).await
+    pub async fn let_go(self, holder: Uuid, now_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(LET_GO, vec![holder.into(), now_us.into()]).await
     }
 
     /// One run, with its certificate.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn job(&self, id: i64) -> Result<Option<JobView>, StoreError> {
-        self.row(BY_ID, vec![id.into()]).await?.map(job_view).transpose()
+    pub async fn get(self, id: i64) -> Result<Option<JobView>, StoreError> {
+        self.0.row(BY_ID, vec![id.into()]).await?.map(job_view).transpose()
     }
 
     /// A page of runs, the newest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn jobs_page(
-        &self,
+    pub async fn page(
+        self,
         filter: &JobFilter,
         after: Option<&Cursor>,
         limit: usize,
@@ -737,7 +739,7 @@ impl Store {
         let key = after.map(|cursor| cursor.key("jobs", &[Value::Int(0)])).transpose()?;
         let (limit, asked) = limit_of(limit);
         let (text, parameters) = listing(filter, key, asked);
-        let rows = self.rows(Cost::Walk, &text, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
         page(rows, limit, "jobs", |row| {
             let view = job_view(row)?;
             let key = vec![view.job.id.into()];
@@ -749,8 +751,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn trim_jobs(&self, state: i64, before_us: i64, limit: i64) -> Result<u64, StoreError> {
-        self.execute(TRIM, vec![state.into(), before_us.into(), limit.into()]).await
+    pub async fn trim(self, state: i64, before_us: i64, limit: i64) -> Result<u64, StoreError> {
+        self.0.execute(TRIM, vec![state.into(), before_us.into(), limit.into()]).await
     }
 }
 

@@ -2,8 +2,13 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+
+handle! {
+    /// Stored keys, sealed columns and master keys.
+    Keys, keys
+}
 
 /// A private key at rest.
 #[derive(Clone, Eq, PartialEq)]
@@ -114,21 +119,21 @@ pub async fn block_stored_key(tx: &mut Tx, id: Uuid, at_us: i64, reason: &str) -
     Ok(tx.execute(BLOCK, vec![id.into(), at_us.into(), reason.into()]).await? == 1)
 }
 
-impl Store {
+impl Keys<'_> {
     /// The key with this id.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key(&self, id: Uuid) -> Result<Option<KeyRow>, StoreError> {
-        self.row(BY_ID, vec![id.into()]).await?.map(row_of).transpose()
+    pub async fn get(self, id: Uuid) -> Result<Option<KeyRow>, StoreError> {
+        self.0.row(BY_ID, vec![id.into()]).await?.map(row_of).transpose()
     }
 
     /// Keys among these, in any order: one statement, however many.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn keys_among(&self, ids: &[Uuid]) -> Result<Vec<KeyRow>, StoreError> {
-        let rows = self.among(&THESE, ids.iter().map(|id| id.simple())).await?;
+    pub async fn among(self, ids: &[Uuid]) -> Result<Vec<KeyRow>, StoreError> {
+        let rows = self.0.among(&THESE, ids.iter().map(|id| id.simple())).await?;
         rows.into_iter().map(row_of).collect()
     }
 
@@ -136,18 +141,18 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_by_spki(&self, spki_sha256: &[u8; 32]) -> Result<Option<KeyRow>, StoreError> {
-        self.row(BY_SPKI, vec![(*spki_sha256).into()]).await?.map(row_of).transpose()
+    pub async fn by_spki(self, spki_sha256: &[u8; 32]) -> Result<Option<KeyRow>, StoreError> {
+        self.0.row(BY_SPKI, vec![(*spki_sha256).into()]).await?.map(row_of).transpose()
     }
 
     /// A page of the keys, oldest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn keys(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<KeyRow>, StoreError> {
+    pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<KeyRow>, StoreError> {
         let start = key_or(after, "keys", &[Value::Int(0)])?;
         let (limit, ask) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, PAGE, with_limit(start, ask)).await?;
+        let rows = self.0.rows(Cost::Walk, PAGE, with_limit(start, ask)).await?;
         let read = |mut row: Row| {
             let key = row_fields(&mut row)?;
             Ok((key, vec![Value::Int(row.int()?)]))
@@ -316,13 +321,13 @@ pub struct SealedValue {
 /// Octets of a sealed value that tell its version and master key.
 pub const SEALED_HEAD: usize = 9;
 
-impl Store {
+impl Keys<'_> {
     /// The next rows of a column, after `after`, that are not sealed with the head `current` (version and master key).
     ///
     /// # Errors
     /// Those of the database.
     pub async fn sealed_page(
-        &self,
+        self,
         column: &SealedColumn,
         after: Option<&[u8]>,
         current: &[u8; SEALED_HEAD],
@@ -341,7 +346,7 @@ impl Store {
             };
             Ok(SealedValue { row: key, sealed: row.blob()? })
         };
-        self.rows(Cost::Walk, column.page, parameters).await?.into_iter().map(read).collect()
+        self.0.rows(Cost::Walk, column.page, parameters).await?.into_iter().map(read).collect()
     }
 
     /// How many rows of a column are not sealed with the head `current`.
@@ -349,11 +354,11 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn sealed_count(
-        &self,
+        self,
         column: &SealedColumn,
         current: &[u8; SEALED_HEAD],
     ) -> Result<u64, StoreError> {
-        let rows = self.rows(Cost::Walk, column.count, vec![current.as_slice().into()]).await?;
+        let rows = self.0.rows(Cost::Walk, column.count, vec![current.as_slice().into()]).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
     }
 }

@@ -1,7 +1,9 @@
-//! The inventory's database: schema, migrations, every SQL statement, batching. Knows no rule of the domain.
+//! The tables of Bulla: schema, migrations, every SQL statement. Knows no rule of the domain.
 //!
-//! [`Store`] is the one handle: SQLite (one file) or PostgreSQL 14+, alike to its callers. [`Writer`] puts a bounded
-//! channel, batches and patience in front of [`Store::record`].
+//! [`Store`] opens the database: SQLite (one file) or PostgreSQL 14+, alike to its callers. It has one accessor for each
+//! noun, such as [`Store::jobs`] and [`Store::credentials`]; each returns a small handle with the methods of that noun.
+//! What every table needs (transactions, leases, audit log, outbox) is in crate `db`; [`Store`] dereferences to its
+//! handle. [`Writer`] puts a bounded channel, batches and retries in front of [`Store::record`].
 //!
 //! Times are microseconds since 1970-01-01 UTC, given by the caller; fingerprints are 32 raw bytes. Pages are keyset
 //! pages: a [`Cursor`] names the last row given.
@@ -40,14 +42,15 @@ pub mod watch_parts;
 pub mod watches;
 
 pub use access::{
-    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity, NewSession, Role,
-    RoleChange, Session, delete_identity, delete_role, delete_session, delete_sessions_of, insert_identity,
-    insert_session, put_role, rekey_identity, update_identity,
+    Access, AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity,
+    NewSession, Role, RoleChange, Session, delete_identity, delete_role, delete_session, delete_sessions_of,
+    insert_identity, insert_session, put_role, rekey_identity, update_identity,
 };
 pub use cas::{
     CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca,
     delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, renew_ca,
 };
+pub use clouds::Sources;
 #[doc(hidden)]
 pub use db::Fault;
 #[doc(hidden)]
@@ -60,8 +63,8 @@ pub use db::{
     StoreUrl, Tx, audit, audit_and_emit, audit_if, emit, outbox_advance,
 };
 pub use enrolments::{
-    EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment, RecipientRow, decide_enrolment,
-    insert_enrolment, put_recipient,
+    EnrolmentDecision, EnrolmentRow, EnrolmentState, Enrolments, NewEnrolment, RecipientRow,
+    decide_enrolment, insert_enrolment, put_recipient,
 };
 pub use inventory::certificates::NamedCertificate;
 pub use inventory::key::HOST_BYTES_MAX;
@@ -72,20 +75,23 @@ pub use inventory::model::{
 };
 pub use inventory::writer::{OnFlush, Sender, Status, Totals, Writer, WriterError, WriterOptions};
 pub use issued::{
-    Insertion, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, UsedKey, insert_issued,
+    Insertion, Issued, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, UsedKey, insert_issued,
 };
 pub use issuers::{
-    ConfiguredIssuer, IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder, IssuerSettings, SEALED_ISSUERS,
-    delete_configured_issuer, insert_configured_issuer, set_issuer_account, update_configured_issuer,
+    ConfiguredIssuer, ExternalIssuers, IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder,
+    IssuerSettings, SEALED_ISSUERS, delete_configured_issuer, insert_configured_issuer, set_issuer_account,
+    update_configured_issuer,
 };
 pub use keys::{
-    KeyRow, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedValue, block_stored_key, insert_key, replace_sealed,
+    KeyRow, Keys, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedValue, block_stored_key, insert_key,
+    replace_sealed,
 };
 pub use known::insert_known_certificates;
 pub use master_keys::{MASTER_KEY_ID, MasterKeyRow, forget_other_master_keys, insert_master_key};
-pub use profiles::{ProfileRow, delete_profile, put_profile};
+pub use profiles::{ProfileRow, Profiles, delete_profile, put_profile};
 pub use revocations::{
     BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
-    RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids, revoked_by,
+    Revocations, RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids,
+    revoked_by,
 };
 pub use store::Store;

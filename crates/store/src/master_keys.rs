@@ -1,7 +1,7 @@
 //! The canaries of the master keys, and what is sealed under which.
 
+use crate::keys::Keys;
 use crate::keys::SealedColumn;
-use crate::store::Store;
 use db::{Cost, Row, StoreError, Tx, Value};
 
 /// Octets of a master key's id.
@@ -49,27 +49,27 @@ pub async fn forget_other_master_keys(tx: &mut Tx, kept: [u8; MASTER_KEY_ID]) ->
     tx.execute(DELETE_OTHERS, vec![kept.as_slice().into()]).await
 }
 
-impl Store {
+impl Keys<'_> {
     /// The master keys that the database knows, oldest first.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn master_keys(&self) -> Result<Vec<MasterKeyRow>, StoreError> {
+    pub async fn master(self) -> Result<Vec<MasterKeyRow>, StoreError> {
         let read = |mut row: Row| {
             let id = row.blob()?;
             let id =
                 id.try_into().map_err(|_| StoreError::Stale("a master key's id is cut off".to_owned()))?;
             Ok(MasterKeyRow { id, canary: row.blob()?, created_at_us: row.int()? })
         };
-        self.rows(Cost::Point, EVERY, Vec::new()).await?.into_iter().map(read).collect()
+        self.0.rows(Cost::Point, EVERY, Vec::new()).await?.into_iter().map(read).collect()
     }
 
     /// How many values of a column begin with which head (version of the seal and master key). Walks the column.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn sealed_heads(&self, column: &SealedColumn) -> Result<Vec<(Vec<u8>, u64)>, StoreError> {
-        let rows = self.rows(Cost::Walk, column.heads, Vec::new()).await?;
+    pub async fn sealed_heads(self, column: &SealedColumn) -> Result<Vec<(Vec<u8>, u64)>, StoreError> {
+        let rows = self.0.rows(Cost::Walk, column.heads, Vec::new()).await?;
         rows.into_iter().map(|mut row| Ok((row.blob()?, row.number()?))).collect()
     }
 }

@@ -7,8 +7,13 @@ use uuid::Uuid;
 
 use crate::inventory::key::stored_key;
 use crate::inventory::model::EndpointKey;
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+
+handle! {
+    /// Rules by which certificates belong to owners and teams.
+    Ownership, ownership
+}
 
 /// Rules there may be: all of them are held in memory by whoever asks whose something is, some hundred octets each.
 pub const OWNERSHIP_RULES_MAX: usize = 1_000;
@@ -195,37 +200,33 @@ fn settings_of(id: Uuid, settings: &OwnershipSettings, at_us: i64) -> Vec<Value>
     ]
 }
 
-impl Store {
+impl Ownership<'_> {
     /// A rule by its identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ownership_rule(&self, id: Uuid) -> Result<Option<OwnershipRow>, StoreError> {
-        self.row(RULE, vec![id.into()]).await?.map(row_of).transpose()
+    pub async fn rule(self, id: Uuid) -> Result<Option<OwnershipRow>, StoreError> {
+        self.0.row(RULE, vec![id.into()]).await?.map(row_of).transpose()
     }
 
     /// A rule by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ownership_rule_named(&self, name: &str) -> Result<Option<OwnershipRow>, StoreError> {
-        self.row(RULE_NAMED, vec![name.into()]).await?.map(row_of).transpose()
+    pub async fn rule_named(self, name: &str) -> Result<Option<OwnershipRow>, StoreError> {
+        self.0.row(RULE_NAMED, vec![name.into()]).await?.map(row_of).transpose()
     }
 
     /// A page of the rules, in their order.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn ownership_rules(
-        &self,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Page<OwnershipRow>, StoreError> {
+    pub async fn rules(self, after: Option<&Cursor>, limit: usize) -> Result<Page<OwnershipRow>, StoreError> {
         let first = [Value::Int(-1), Value::Text(String::new())];
         let mut parameters = key_or(after, "ownership-rules", &first)?;
         let (limit, asked) = limit_of(limit);
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, RULES, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, RULES, parameters).await?;
         page(rows, limit, "ownership-rules", |row| {
             let rule = row_of(row)?;
             let key = vec![rule.settings.position.into(), rule.settings.name.as_str().into()];
@@ -237,8 +238,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ownership_changed_us(&self) -> Result<i64, StoreError> {
-        self.row(CHANGED, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+    pub async fn changed_us(self) -> Result<i64, StoreError> {
+        self.0.row(CHANGED, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
     /// The names of certificates, by fingerprint: the first [`OWNERSHIP_NAMES_MAX`] of each, in its own order. One
@@ -246,14 +247,11 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ownership_names(
-        &self,
-        leaves: Vec<[u8; 32]>,
-    ) -> Result<HashMap<[u8; 32], Vec<String>>, StoreError> {
+    pub async fn names(self, leaves: Vec<[u8; 32]>) -> Result<HashMap<[u8; 32], Vec<String>>, StoreError> {
         let most = vec![OWNERSHIP_NAMES_MAX as i64; leaves.len()];
         let columns =
             vec![Column::Blob(leaves.into_iter().map(|leaf| leaf.to_vec()).collect()), Column::Int(most)];
-        let rows = self.write("ownership_names", move |tx| tx.bulk(&NAMES, columns).boxed()).await?;
+        let rows = self.0.write("ownership_names", move |tx| tx.bulk(&NAMES, columns).boxed()).await?;
         let mut names: HashMap<[u8; 32], Vec<String>> = HashMap::new();
         for mut row in rows {
             names.entry(row.hash()?).or_default().push(row.text()?);
@@ -266,10 +264,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ownership_groups(
-        &self,
-        endpoints: &[EndpointKey],
-    ) -> Result<HashMap<usize, String>, StoreError> {
+    pub async fn groups(self, endpoints: &[EndpointKey]) -> Result<HashMap<usize, String>, StoreError> {
         let keys: Vec<EndpointKey> = endpoints.iter().map(stored_key).collect();
         let text = |of: fn(&EndpointKey) -> &String| Column::Text(keys.iter().map(of).cloned().collect());
         let columns = vec![
@@ -280,7 +275,7 @@ impl Store {
             text(|key| &key.server_name),
             text(|key| &key.address),
         ];
-        let rows = self.write("ownership_groups", move |tx| tx.bulk(&GROUPS, columns).boxed()).await?;
+        let rows = self.0.write("ownership_groups", move |tx| tx.bulk(&GROUPS, columns).boxed()).await?;
         rows.into_iter().map(|mut row| Ok((row.number()?, row.text()?))).collect()
     }
 }

@@ -3,8 +3,13 @@
 use uuid::Uuid;
 
 use crate::policies::{NamedDocument, document, named};
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+
+handle! {
+    /// Owners and teams, and certificates found that are not to be managed.
+    People, people
+}
 
 /// Owners or teams.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -169,21 +174,21 @@ pub async fn dismissed(
     rows.into_iter().map(one).collect()
 }
 
-impl Store {
+impl People<'_> {
     /// An owner or team.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<Option<NamedDocument>, StoreError> {
-        self.row(PERSON, vec![kind.word().into(), name.into()]).await?.map(document).transpose()
+    pub async fn get(self, kind: PeopleKind, name: &str) -> Result<Option<NamedDocument>, StoreError> {
+        self.0.row(PERSON, vec![kind.word().into(), name.into()]).await?.map(document).transpose()
     }
 
     /// A page of owners or teams by name.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn people(
-        &self,
+    pub async fn page(
+        self,
         kind: PeopleKind,
         after: Option<&Cursor>,
         limit: usize,
@@ -193,7 +198,7 @@ impl Store {
         parameters.extend(key_or(after, listing, &[Value::Text(String::new())])?);
         let (limit, asked) = limit_of(limit);
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, PEOPLE, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, PEOPLE, parameters).await?;
         page(rows, limit, listing, named)
     }
 }

@@ -2,8 +2,13 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+
+handle! {
+    /// Policies for certificates, and violations of them.
+    Policies, policies
+}
 
 /// A named document: a policy, an owner, a team.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,28 +163,24 @@ pub async fn replace_violations(
     tx.bulk(&VIOLATIONS_INSERT, columns).await.map(drop)
 }
 
-impl Store {
+impl Policies<'_> {
     /// A policy.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn policy(&self, name: &str) -> Result<Option<NamedDocument>, StoreError> {
-        self.row(POLICY, vec![name.into()]).await?.map(document).transpose()
+    pub async fn get(self, name: &str) -> Result<Option<NamedDocument>, StoreError> {
+        self.0.row(POLICY, vec![name.into()]).await?.map(document).transpose()
     }
 
     /// A page of policies by name.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn policies(
-        &self,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Page<NamedDocument>, StoreError> {
+    pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<NamedDocument>, StoreError> {
         let mut parameters = key_or(after, "policies", &[Value::Text(String::new())])?;
         let (limit, asked) = limit_of(limit);
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, POLICIES, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, POLICIES, parameters).await?;
         page(rows, limit, "policies", named)
     }
 
@@ -188,7 +189,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn violations(
-        &self,
+        self,
         filter: &ViolationFilter,
         after: Option<&Cursor>,
         limit: usize,
@@ -198,7 +199,7 @@ impl Store {
         let key = after.map(|cursor| cursor.key("violations", &shape)).transpose()?;
         let (limit, asked) = limit_of(limit);
         let (statement, parameters) = violations(filter, key, asked);
-        let rows = self.rows(Cost::Walk, &statement, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, &statement, parameters).await?;
         page(rows, limit, "violations", |mut row| {
             let violation = ViolationRow {
                 certificate: row.int()?,

@@ -1,7 +1,12 @@
 //! Profiles: what may be issued, kept as JSON that this crate does not look into.
 
-use crate::store::Store;
+use crate::store::handle;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of};
+
+handle! {
+    /// Profiles that certificates are issued by.
+    Profiles, profiles
+}
 
 /// A profile as stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,28 +68,24 @@ pub async fn delete_profile(tx: &mut Tx, name: &str, expected: Option<i64>) -> R
     Ok(tx.execute(DELETE, vec![name.into(), expected.unwrap_or(-1).into()]).await? > 0)
 }
 
-impl Store {
+impl Profiles<'_> {
     /// A profile by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn profile(&self, name: &str) -> Result<Option<ProfileRow>, StoreError> {
-        self.row(GET, vec![name.into()]).await?.map(row_of).transpose()
+    pub async fn get(self, name: &str) -> Result<Option<ProfileRow>, StoreError> {
+        self.0.row(GET, vec![name.into()]).await?.map(row_of).transpose()
     }
 
     /// A page of profiles in the order of their names.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn profiles(
-        &self,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Page<ProfileRow>, StoreError> {
+    pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<ProfileRow>, StoreError> {
         let key = after.map(|cursor| cursor.key("profiles", &[Value::Text(String::new())])).transpose()?;
         let after = key.and_then(|mut key| key.pop()).unwrap_or(Value::Text(String::new()));
         let (limit, asked) = limit_of(limit);
-        let found = self.rows(Cost::Walk, LIST, vec![after, asked.into()]).await?;
+        let found = self.0.rows(Cost::Walk, LIST, vec![after, asked.into()]).await?;
         let more = found.len() > limit;
         let rows = found.into_iter().take(limit).map(row_of).collect::<Result<Vec<_>, _>>()?;
         let next =

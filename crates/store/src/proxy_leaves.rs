@@ -6,8 +6,13 @@
 use uuid::Uuid;
 
 use crate::keys::{SealedColumn, sealed_column};
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Cost, Row, Sends, StoreError, Value};
+
+handle! {
+    /// Leaf certificates that the proxies of a cluster share.
+    ProxyLeaves, proxy_leaves
+}
 
 /// Rows deleted by one statement: some milliseconds of work.
 pub const TIDIED_MAX: u64 = 1_000;
@@ -187,24 +192,24 @@ pub(crate) const SENDS: Sends = Sends {
 };
 const BULKS: &[&Bulk] = &[&SEALED_LEAVES.replace, &SEALED_LEAF_KEYS.replace];
 
-impl Store {
+impl ProxyLeaves<'_> {
     /// The leaf, or the lease to mint it where there is none that does and nobody else mints it. One statement on
     /// PostgreSQL; on SQLite a read and, where there is none, a write.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn look_for_leaf(&self, ask: &LeafAsk<'_>) -> Result<LeafLook, StoreError> {
+    pub async fn look(self, ask: &LeafAsk<'_>) -> Result<LeafLook, StoreError> {
         let mut parameters: Vec<Value> = vec![ask.id.into(), ask.ends_from_us.into()];
         let holder = [ask.holder.into(), ask.now_us.into(), ask.until_us.into()];
-        if self.is_postgres() {
+        if self.0.is_postgres() {
             parameters.extend(holder);
-            return look_of(self.write_rows(LOOK, &parameters).await?.into_iter().next());
+            return look_of(self.0.write_rows(LOOK, &parameters).await?.into_iter().next());
         }
-        if let Some(row) = self.row(FIND, parameters.clone()).await? {
+        if let Some(row) = self.0.row(FIND, parameters.clone()).await? {
             return look_of(Some(row));
         }
         parameters.extend(holder);
-        let taken = self.execute(TAKE, parameters).await? == 1;
+        let taken = self.0.execute(TAKE, parameters).await? == 1;
         Ok(if taken { LeafLook::Leased } else { LeafLook::Awaited })
     }
 
@@ -212,7 +217,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn put_leaf(&self, leaf: &NewLeaf<'_>) -> Result<bool, StoreError> {
+    pub async fn put(self, leaf: &NewLeaf<'_>) -> Result<bool, StoreError> {
         let parameters = vec![
             leaf.id.into(),
             leaf.holder.into(),
@@ -221,23 +226,23 @@ impl Store {
             leaf.ends_at_us.into(),
             leaf.now_us.into(),
         ];
-        Ok(self.execute(PUT, parameters).await? == 1)
+        Ok(self.0.execute(PUT, parameters).await? == 1)
     }
 
     /// Gives the lease of a leaf back; nothing where the holder has it no longer.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn release_leaf(&self, id: &str, holder: Uuid) -> Result<(), StoreError> {
-        self.execute(RELEASE, vec![id.into(), holder.into()]).await.map(drop)
+    pub async fn release(self, id: &str, holder: Uuid) -> Result<(), StoreError> {
+        self.0.execute(RELEASE, vec![id.into(), holder.into()]).await.map(drop)
     }
 
     /// Keeps a key that leaves stand over until `ends_at_us`, or longer where that was said before.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn put_leaf_key(&self, id: &str, sealed: &[u8], ends_at_us: i64) -> Result<(), StoreError> {
-        self.execute(PUT_KEY, vec![id.into(), sealed.into(), ends_at_us.into()]).await.map(drop)
+    pub async fn put_key(self, id: &str, sealed: &[u8], ends_at_us: i64) -> Result<(), StoreError> {
+        self.0.execute(PUT_KEY, vec![id.into(), sealed.into(), ends_at_us.into()]).await.map(drop)
     }
 
     /// Deletes leaves and keys that have ended, and of the others the oldest beyond `leaves_max`, with keys that end with them; of each
@@ -245,18 +250,18 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn tidy_leaves(&self, now_us: i64, leaves_max: u64) -> Result<Tidied, StoreError> {
+    pub async fn tidy(self, now_us: i64, leaves_max: u64) -> Result<Tidied, StoreError> {
         let most = TIDIED_MAX as i64;
-        let ended = self.execute(TIDY, vec![now_us.into(), most.into()]).await?;
-        let keys = self.execute(TIDY_KEYS, vec![now_us.into(), most.into()]).await?;
+        let ended = self.0.execute(TIDY, vec![now_us.into(), most.into()]).await?;
+        let keys = self.0.execute(TIDY_KEYS, vec![now_us.into(), most.into()]).await?;
         let ended = ended.max(keys);
-        let beyond = self.leaves().await?.saturating_sub(leaves_max).min(TIDIED_MAX);
+        let beyond = self.counts().await?.saturating_sub(leaves_max).min(TIDIED_MAX);
         if beyond == 0 {
             return Ok(Tidied { deleted: ended, evicted: 0 });
         }
         let parameters = vec![now_us.into(), (beyond as i64).into(), OWN_KEY_ENDS_AFTER_US.into()];
-        self.execute(EVICT_KEYS, parameters).await?;
-        let evicted = self.execute(EVICT, vec![now_us.into(), (beyond as i64).into()]).await?;
+        self.0.execute(EVICT_KEYS, parameters).await?;
+        let evicted = self.0.execute(EVICT, vec![now_us.into(), (beyond as i64).into()]).await?;
         Ok(Tidied { deleted: ended.max(evicted), evicted })
     }
 
@@ -264,8 +269,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn leaves(&self) -> Result<u64, StoreError> {
-        let rows = self.rows(Cost::Walk, COUNT, Vec::new()).await?;
+    pub async fn counts(self) -> Result<u64, StoreError> {
+        let rows = self.0.rows(Cost::Walk, COUNT, Vec::new()).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
     }
 }

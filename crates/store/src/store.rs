@@ -28,3 +28,21 @@ impl Deref for Store {
         &self.database
     }
 }
+
+/// A handle on the tables of one noun, and the method of [`Store`] that returns it.
+macro_rules! handle {
+    ($(#[$doc:meta])* $handle:ident, $accessor:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub struct $handle<'s>(pub(crate) &'s $crate::store::Store);
+
+        impl $crate::store::Store {
+            $(#[$doc])*
+            #[must_use]
+            pub fn $accessor(&self) -> $handle<'_> {
+                $handle(self)
+            }
+        }
+    };
+}
+pub(crate) use handle;

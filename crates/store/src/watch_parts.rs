@@ -8,8 +8,13 @@ use std::collections::HashMap;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value, limit_of, storable};
+
+handle! {
+    /// Parts that watches are cut into, so that several processes scan at once.
+    WatchParts, watch_parts
+}
 
 /// Parts of one run: each is a row that every claim may meet.
 pub const PARTS_MAX: u64 = 64;
@@ -111,13 +116,13 @@ pub async fn delete_parts(tx: &mut Tx, watch: Uuid) -> Result<(), StoreError> {
     tx.execute(DELETE, vec![watch.into()]).await.map(drop)
 }
 
-impl Store {
+impl WatchParts<'_> {
     /// Cuts a run into `parts`, at most [`PARTS_MAX`], to be claimed; does nothing when it is cut already.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn cut_watch(&self, watch: Uuid, scan: Uuid, parts: u64) -> Result<(), StoreError> {
-        if !self.watch_part_results(scan).await?.is_empty() {
+    pub async fn cut(self, watch: Uuid, scan: Uuid, parts: u64) -> Result<(), StoreError> {
+        if !self.results(scan).await?.is_empty() {
             return Ok(());
         }
         let count = parts.clamp(1, PARTS_MAX) as usize;
@@ -127,7 +132,7 @@ impl Store {
             Column::Int(vec![count as i64; count]),
             Column::Uuid(vec![watch; count]),
         ];
-        self.write("watch_cut", move |tx| tx.bulk(&INSERT, columns).boxed()).await.map(drop)
+        self.0.write("watch_cut", move |tx| tx.bulk(&INSERT, columns).boxed()).await.map(drop)
     }
 
     /// Claims up to `limit` parts for `holder` until `until_us`, of one scan or of any: one statement. Parts that another
@@ -135,15 +140,15 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn claim_watch_parts(
-        &self,
+    pub async fn claim(
+        self,
         holder: Uuid,
         scan: Option<Uuid>,
         now_us: i64,
         until_us: i64,
         limit: usize,
     ) -> Result<Vec<PartRow>, StoreError> {
-        let statement = if self.is_postgres() { CLAIM_POSTGRES } else { CLAIM_SQLITE };
+        let statement = if self.0.is_postgres() { CLAIM_POSTGRES } else { CLAIM_SQLITE };
         let parameters = vec![
             now_us.into(),
             holder.into(),
@@ -151,7 +156,7 @@ impl Store {
             scan.map_or(Value::Null, Value::from),
             (limit_of(limit).0 as i64).into(),
         ];
-        let claimed = self.write("watch_parts_claim", move |tx| tx.rows(statement, parameters).boxed());
+        let claimed = self.0.write("watch_parts_claim", move |tx| tx.rows(statement, parameters).boxed());
         claimed.await?.into_iter().map(part_of).collect()
     }
 
@@ -159,8 +164,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn renew_watch_parts(
-        &self,
+    pub async fn renew(
+        self,
         holder: Uuid,
         parts: &[PartRow],
         until_us: i64,
@@ -172,7 +177,7 @@ impl Store {
             Column::Uuid(vec![holder; parts.len()]),
             Column::Int(vec![until_us; parts.len()]),
         ];
-        let kept = self.write("watch_parts_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        let kept = self.0.write("watch_parts_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
         kept.await?.into_iter().map(|mut row| Ok((row.uuid()?, row.int()? as u64))).collect()
     }
 
@@ -180,12 +185,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn end_watch_part(
-        &self,
-        part: &PartRow,
-        holder: Uuid,
-        result: &str,
-    ) -> Result<bool, StoreError> {
+    pub async fn end(self, part: &PartRow, holder: Uuid, result: &str) -> Result<bool, StoreError> {
         let parameters = vec![
             part.scan.into(),
             (part.part as i64).into(),
@@ -193,29 +193,29 @@ impl Store {
             part.claims.into(),
             storable(result).into_owned().into(),
         ];
-        Ok(self.execute(END, parameters).await? == 1)
+        Ok(self.0.execute(END, parameters).await? == 1)
     }
 
     /// Gives back every part that `holder` holds.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn release_watch_parts(&self, holder: Uuid) -> Result<(), StoreError> {
-        self.execute(RELEASE, vec![holder.into()]).await.map(drop)
+    pub async fn release(self, holder: Uuid) -> Result<(), StoreError> {
+        self.0.execute(RELEASE, vec![holder.into()]).await.map(drop)
     }
 
     /// How far runs have come at `now_us`, by their scans; nothing of those that have not begun. One statement.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn watch_progress(
-        &self,
+    pub async fn progress(
+        self,
         scans: Vec<Uuid>,
         now_us: i64,
     ) -> Result<HashMap<Uuid, RunProgress>, StoreError> {
         let now = vec![now_us; scans.len()];
         let columns = vec![Column::Uuid(scans), Column::Int(now)];
-        let rows = self.write("watch_progress", move |tx| tx.bulk(&PROGRESS, columns).boxed()).await?;
+        let rows = self.0.write("watch_progress", move |tx| tx.bulk(&PROGRESS, columns).boxed()).await?;
         let progress = |mut row: Row| {
             let scan = row.uuid()?;
             let (observations, parts) = (row.number()?, row.number()?);
@@ -229,8 +229,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn watch_part_results(&self, scan: Uuid) -> Result<Vec<Option<String>>, StoreError> {
-        let rows = self.rows(Cost::Point, RESULTS, vec![scan.into()]).await?;
+    pub async fn results(self, scan: Uuid) -> Result<Vec<Option<String>>, StoreError> {
+        let rows = self.0.rows(Cost::Point, RESULTS, vec![scan.into()]).await?;
         rows.into_iter().map(|mut row| row.maybe_text()).collect()
     }
 }

@@ -6,9 +6,14 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::store::Store;
+use crate::store::handle;
 use crate::watch_parts::delete_parts;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, storable};
+
+handle! {
+    /// Watches: scans that repeat.
+    Watches, watches
+}
 
 /// Watches there may be: each is a row that the claim of due ones may meet, and an estate has some dozens.
 pub const WATCHES_MAX: i64 = 10_000;
@@ -311,32 +316,32 @@ pub async fn end_watch(
     Ok(ended)
 }
 
-impl Store {
+impl Watches<'_> {
     /// A watch by its identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn watch(&self, id: Uuid) -> Result<Option<WatchRow>, StoreError> {
-        self.row(WATCH, vec![id.into()]).await?.map(row_of).transpose()
+    pub async fn get(self, id: Uuid) -> Result<Option<WatchRow>, StoreError> {
+        self.0.row(WATCH, vec![id.into()]).await?.map(row_of).transpose()
     }
 
     /// A watch by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn watch_named(&self, name: &str) -> Result<Option<WatchRow>, StoreError> {
-        self.row(WATCH_NAMED, vec![name.into()]).await?.map(row_of).transpose()
+    pub async fn named(self, name: &str) -> Result<Option<WatchRow>, StoreError> {
+        self.0.row(WATCH_NAMED, vec![name.into()]).await?.map(row_of).transpose()
     }
 
     /// A page of the watches, by name.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn watches(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<WatchRow>, StoreError> {
+    pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<WatchRow>, StoreError> {
         let mut parameters = key_or(after, "watches", &[Value::Text(String::new())])?;
         let (limit, asked) = limit_of(limit);
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, WATCHES, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, WATCHES, parameters).await?;
         page(rows, limit, "watches", |row| {
             let watch = row_of(row)?;
             let key = vec![watch.settings.name.as_str().into()];
@@ -349,17 +354,17 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn claim_watches(
-        &self,
+    pub async fn claim(
+        self,
         holder: Uuid,
         now_us: i64,
         until_us: i64,
         limit: usize,
     ) -> Result<Vec<WatchRow>, StoreError> {
-        let statement = if self.is_postgres() { CLAIM_POSTGRES } else { CLAIM_SQLITE };
+        let statement = if self.0.is_postgres() { CLAIM_POSTGRES } else { CLAIM_SQLITE };
         let parameters =
             vec![now_us.into(), holder.into(), until_us.into(), (limit_of(limit).0 as i64).into()];
-        let claimed = self.write("watches_claim", move |tx| tx.rows(statement, parameters).boxed());
+        let claimed = self.0.write("watches_claim", move |tx| tx.rows(statement, parameters).boxed());
         claimed.await?.into_iter().map(row_of).collect()
     }
 
@@ -368,8 +373,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn renew_watches(
-        &self,
+    pub async fn renew(
+        self,
         holder: Uuid,
         runs: &[(Uuid, i64)],
         until_us: i64,
@@ -380,7 +385,7 @@ impl Store {
             Column::Uuid(vec![holder; runs.len()]),
             Column::Int(vec![until_us; runs.len()]),
         ];
-        let kept = self.write("watches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        let kept = self.0.write("watches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
         kept.await?.into_iter().map(|mut row| row.uuid()).collect()
     }
 
@@ -388,8 +393,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn release_watches(&self, holder: Uuid) -> Result<(), StoreError> {
-        self.execute(RELEASE, vec![holder.into()]).await.map(drop)
+    pub async fn release(self, holder: Uuid) -> Result<(), StoreError> {
+        self.0.execute(RELEASE, vec![holder.into()]).await.map(drop)
     }
 }
 

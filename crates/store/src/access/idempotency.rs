@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt;
 
-use crate::store::Store;
+use super::handle::Access;
 use db::{Row, StoreError, Value};
 
 /// An answer kept.
@@ -52,38 +52,39 @@ DELETE FROM access_idempotency WHERE expires_at <= ?1";
 
 pub(crate) const ALL: &[&str] = &[BEGIN, READ, FINISH, ABANDON, EXPIRE];
 
-impl Store {
+impl Access<'_> {
     /// Begins a request under a key, kept until `expires_at_us`. One that began before `given_up_us` without an end
     /// is taken over.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn begin_idempotent(
-        &self,
+        self,
         key_hash: [u8; 32],
         body_hash: [u8; 32],
         now_us: i64,
         expires_at_us: i64,
         given_up_us: i64,
     ) -> Result<Begun, StoreError> {
-        self.write("begin_idempotent", move |tx| {
-            async move {
-                let parameters = vec![
-                    key_hash.into(),
-                    body_hash.into(),
-                    now_us.into(),
-                    expires_at_us.into(),
-                    given_up_us.into(),
-                ];
-                if tx.execute(BEGIN, parameters).await? == 1 {
-                    return Ok(Begun::First);
+        self.0
+            .write("begin_idempotent", move |tx| {
+                async move {
+                    let parameters = vec![
+                        key_hash.into(),
+                        body_hash.into(),
+                        now_us.into(),
+                        expires_at_us.into(),
+                        given_up_us.into(),
+                    ];
+                    if tx.execute(BEGIN, parameters).await? == 1 {
+                        return Ok(Begun::First);
+                    }
+                    let found = tx.row(READ, vec![key_hash.into()]).await?;
+                    found.map_or(Ok(Begun::UnderWay), |row| begun(row, body_hash))
                 }
-                let found = tx.row(READ, vec![key_hash.into()]).await?;
-                found.map_or(Ok(Begun::UnderWay), |row| begun(row, body_hash))
-            }
-            .boxed()
-        })
-        .await
+                .boxed()
+            })
+            .await
     }
 
     /// Keeps the answer of a request begun at `begun_at_us`.
@@ -91,7 +92,7 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn finish_idempotent(
-        &self,
+        self,
         key_hash: [u8; 32],
         begun_at_us: i64,
         answer: KeptAnswer,
@@ -103,23 +104,23 @@ impl Store {
             answer.headers.into(),
             answer.body.into(),
         ];
-        self.execute(FINISH, parameters).await.map(drop)
+        self.0.execute(FINISH, parameters).await.map(drop)
     }
 
     /// Forgets a request begun at `begun_at_us` that came to nothing, so that it may be tried again.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn abandon_idempotent(&self, key_hash: [u8; 32], begun_at_us: i64) -> Result<(), StoreError> {
-        self.execute(ABANDON, vec![key_hash.into(), begun_at_us.into()]).await.map(drop)
+    pub async fn abandon_idempotent(self, key_hash: [u8; 32], begun_at_us: i64) -> Result<(), StoreError> {
+        self.0.execute(ABANDON, vec![key_hash.into(), begun_at_us.into()]).await.map(drop)
     }
 
     /// Drops answers kept long enough.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn expire_idempotent(&self, now_us: i64) -> Result<u64, StoreError> {
-        self.execute(EXPIRE, vec![now_us.into()]).await
+    pub async fn expire_idempotent(self, now_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(EXPIRE, vec![now_us.into()]).await
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Access;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 /// What kind of identity.
@@ -284,24 +284,24 @@ pub(super) fn changed(rows: u64) -> AccessChange {
     if rows == 1 { AccessChange::Done } else { AccessChange::Stale }
 }
 
-impl Store {
+impl Access<'_> {
     /// The identities found by any of these keys, at most the first eight of them.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn identities_by_keys(&self, keys: &[[u8; 32]]) -> Result<Vec<Identity>, StoreError> {
+    pub async fn identities_by_keys(self, keys: &[[u8; 32]]) -> Result<Vec<Identity>, StoreError> {
         let Some(first) = keys.first() else { return Ok(Vec::new()) };
         // A statement of one form: what is not needed repeats the first.
         let padded = (0..KEYS_MAX).map(|at| Value::from(*keys.get(at).unwrap_or(first))).collect();
-        self.rows(Cost::Point, BY_KEYS, padded).await?.iter_mut().map(identity_row).collect()
+        self.0.rows(Cost::Point, BY_KEYS, padded).await?.iter_mut().map(identity_row).collect()
     }
 
     /// An identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn identity(&self, kind: IdentityKind, id: Uuid) -> Result<Option<Identity>, StoreError> {
-        let found = self.row(BY_ID, vec![id.into(), kind.as_str().into()]).await?;
+    pub async fn identity(self, kind: IdentityKind, id: Uuid) -> Result<Option<Identity>, StoreError> {
+        let found = self.0.row(BY_ID, vec![id.into(), kind.as_str().into()]).await?;
         found.map(|mut row| identity_row(&mut row)).transpose()
     }
 
@@ -310,7 +310,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn identities(
-        &self,
+        self,
         kind: IdentityKind,
         after: Option<&Cursor>,
         limit: usize,
@@ -323,7 +323,7 @@ impl Store {
         let mut parameters = vec![Value::from(kind.as_str())];
         parameters.extend(key_or(after, listing, &[Value::Text(String::new())])?);
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, PAGE, with_limit(parameters, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, PAGE, with_limit(parameters, asked)).await?;
         page(rows, limit, listing, |mut row| {
             let identity = identity_row(&mut row)?;
             let key = vec![identity.name.as_str().into()];
@@ -335,23 +335,24 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn has_identities(&self, kind: IdentityKind) -> Result<bool, StoreError> {
-        Ok(self.row(ANY, vec![kind.as_str().into()]).await?.is_some())
+    pub async fn has_identities(self, kind: IdentityKind) -> Result<bool, StoreError> {
+        Ok(self.0.row(ANY, vec![kind.as_str().into()]).await?.is_some())
     }
 
     /// Notes when identities were last used, one statement for all.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn identities_used(&self, used: Vec<(Uuid, i64)>) -> Result<(), StoreError> {
-        self.write("identities_used", move |tx| {
-            async move {
-                let (ids, times) = used.into_iter().unzip();
-                tx.bulk(&USED, vec![Column::Uuid(ids), Column::Int(times)]).await.map(drop)
-            }
-            .boxed()
-        })
-        .await
+    pub async fn identities_used(self, used: Vec<(Uuid, i64)>) -> Result<(), StoreError> {
+        self.0
+            .write("identities_used", move |tx| {
+                async move {
+                    let (ids, times) = used.into_iter().unzip();
+                    tx.bulk(&USED, vec![Column::Uuid(ids), Column::Int(times)]).await.map(drop)
+                }
+                .boxed()
+            })
+            .await
     }
 }
 

@@ -1,10 +1,12 @@
 //! Who may ask: identities, sessions, roles of one's own, and answers kept for repeated requests.
 
+mod handle;
 mod idempotency;
 mod identity;
 mod role;
 mod session;
 
+pub use handle::Access;
 pub use idempotency::{Begun, KeptAnswer};
 pub use identity::{
     AccessChange, Identity, IdentityKind, IdentitySettings, NewIdentity, insert_identity, rekey_identity,

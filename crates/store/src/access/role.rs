@@ -1,7 +1,7 @@
 //! Roles of one's own.
 
+use super::handle::Access;
 use super::identity::{AccessChange, changed};
-use crate::store::Store;
 use db::{Cost, Row, StoreError, Tx, Value};
 
 /// Roles read at most: they are made by hand, and all of them are held in memory.
@@ -86,13 +86,13 @@ pub async fn delete_role(tx: &mut Tx, name: &str, revision: i64) -> Result<Acces
     Ok(changed(tx.execute(DELETE, vec![name.into(), revision.into()]).await?))
 }
 
-impl Store {
+impl Access<'_> {
     /// Every role, by name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn roles(&self) -> Result<Vec<Role>, StoreError> {
-        self.rows(Cost::Point, ROLES, vec![ROLES_MAX.into()]).await?.into_iter().map(role_row).collect()
+    pub async fn roles(self) -> Result<Vec<Role>, StoreError> {
+        self.0.rows(Cost::Point, ROLES, vec![ROLES_MAX.into()]).await?.into_iter().map(role_row).collect()
     }
 }
 

@@ -3,8 +3,8 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use super::handle::Access;
 use super::identity::{Identity, identity_columns, identity_row};
-use crate::store::Store;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 /// Sessions of one person listed at most; older ones stay unseen until these are gone.
@@ -103,13 +103,13 @@ pub async fn delete_sessions_of(tx: &mut Tx, identity: Uuid) -> Result<u64, Stor
     tx.execute(DELETE_OF, vec![identity.into()]).await
 }
 
-impl Store {
+impl Access<'_> {
     /// A session and whose it is.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn session(&self, token_hash: [u8; 32]) -> Result<Option<(Session, Identity)>, StoreError> {
-        let found = self.row(BY_HASH, vec![token_hash.into()]).await?;
+    pub async fn session(self, token_hash: [u8; 32]) -> Result<Option<(Session, Identity)>, StoreError> {
+        let found = self.0.row(BY_HASH, vec![token_hash.into()]).await?;
         found.map(|mut row| Ok((session_row(&mut row)?, identity_row(&mut row)?))).transpose()
     }
 
@@ -117,33 +117,34 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn sessions_of(&self, identity: Uuid) -> Result<Vec<Session>, StoreError> {
+    pub async fn sessions_of(self, identity: Uuid) -> Result<Vec<Session>, StoreError> {
         let parameters = vec![identity.into(), SESSIONS_LISTED_MAX.into()];
-        self.rows(Cost::Point, OF_IDENTITY, parameters).await?.iter_mut().map(session_row).collect()
+        self.0.rows(Cost::Point, OF_IDENTITY, parameters).await?.iter_mut().map(session_row).collect()
     }
 
     /// Notes when sessions were last seen, one statement for all.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn sessions_seen(&self, seen: Vec<([u8; 32], i64)>) -> Result<(), StoreError> {
-        self.write("sessions_seen", move |tx| {
-            async move {
-                let (hashes, times): (Vec<_>, Vec<_>) =
-                    seen.into_iter().map(|(hash, at)| (hash.to_vec(), at)).unzip();
-                tx.bulk(&SEEN, vec![Column::Blob(hashes), Column::Int(times)]).await.map(drop)
-            }
-            .boxed()
-        })
-        .await
+    pub async fn sessions_seen(self, seen: Vec<([u8; 32], i64)>) -> Result<(), StoreError> {
+        self.0
+            .write("sessions_seen", move |tx| {
+                async move {
+                    let (hashes, times): (Vec<_>, Vec<_>) =
+                        seen.into_iter().map(|(hash, at)| (hash.to_vec(), at)).unzip();
+                    tx.bulk(&SEEN, vec![Column::Blob(hashes), Column::Int(times)]).await.map(drop)
+                }
+                .boxed()
+            })
+            .await
     }
 
     /// Drops sessions that ended by `now_us` or were last seen by `idle_since_us`.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn expire_sessions(&self, now_us: i64, idle_since_us: i64) -> Result<u64, StoreError> {
-        self.execute(EXPIRE, vec![now_us.into(), idle_since_us.into()]).await
+    pub async fn expire_sessions(self, now_us: i64, idle_since_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(EXPIRE, vec![now_us.into(), idle_since_us.into()]).await
     }
 }
 

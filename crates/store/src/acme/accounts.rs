@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 use super::external_keys;
+use super::handle::Acme;
 use super::lines::{from_lines, lines};
 use super::place::{place, placed};
-use crate::store::Store;
 use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 /// Where an account stands.
@@ -246,32 +246,29 @@ pub async fn note_acme_preauthorization(tx: &mut Tx, id: Uuid, until_us: i64) ->
     tx.execute(PREAUTHORIZED, vec![id.into(), until_us.into()]).await.map(drop)
 }
 
-impl Store {
+impl Acme<'_> {
     /// An account.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_account(&self, id: Uuid) -> Result<Option<AcmeAccount>, StoreError> {
-        self.row(ACCOUNT, vec![id.into()]).await?.map(account).transpose()
+    pub async fn account(self, id: Uuid) -> Result<Option<AcmeAccount>, StoreError> {
+        self.0.row(ACCOUNT, vec![id.into()]).await?.map(account).transpose()
     }
 
     /// The account that has a key now.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_account_by_key(
-        &self,
-        thumbprint: &[u8; 32],
-    ) -> Result<Option<AcmeAccount>, StoreError> {
-        self.row(ACCOUNT_BY_KEY, vec![(*thumbprint).into()]).await?.map(account).transpose()
+    pub async fn account_by_key(self, thumbprint: &[u8; 32]) -> Result<Option<AcmeAccount>, StoreError> {
+        self.0.row(ACCOUNT_BY_KEY, vec![(*thumbprint).into()]).await?.map(account).transpose()
     }
 
     /// Which of these thumbprints are those of accounts' present keys. One statement, however many.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_keys_taken(&self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
-        let rows = self.among(&KEYS_TAKEN, thumbprints.iter().map(|one| db::hex(one))).await?;
+    pub async fn keys_taken(self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
+        let rows = self.0.among(&KEYS_TAKEN, thumbprints.iter().map(|one| db::hex(one))).await?;
         rows.into_iter().map(|mut row| row.hash()).collect()
     }
 
@@ -279,14 +276,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn acme_accounts(
-        &self,
+    pub async fn accounts(
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeAccount>, StoreError> {
         let place = place(after, "acme-accounts")?;
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, ACCOUNTS, vec![place, asked.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, ACCOUNTS, vec![place, asked.into()]).await?;
         page(rows, limit, "acme-accounts", |row| {
             let account = account(row)?;
             let place = placed(account.id);
@@ -298,9 +295,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_earlier_keys(&self, account: Uuid, limit: usize) -> Result<Vec<[u8; 32]>, StoreError> {
+    pub async fn earlier_keys(self, account: Uuid, limit: usize) -> Result<Vec<[u8; 32]>, StoreError> {
         let limit = Value::Int(i64::try_from(limit).unwrap_or(i64::MAX));
-        let rows = self.rows(Cost::Point, EARLIER_KEYS, vec![account.into(), limit]).await?;
+        let rows = self.0.rows(Cost::Point, EARLIER_KEYS, vec![account.into(), limit]).await?;
         rows.into_iter().map(|mut row| row.hash()).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Acme;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 /// Where an authorization stands, as stored; that it has expired is for the reader to tell.
@@ -310,21 +310,21 @@ pub(super) fn ids(rows: Vec<Row>) -> Result<Vec<Uuid>, StoreError> {
     rows.into_iter().map(|mut row| row.uuid()).collect()
 }
 
-impl Store {
+impl Acme<'_> {
     /// An authorization.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_authorization(&self, id: Uuid) -> Result<Option<AcmeAuthorization>, StoreError> {
-        self.row(AUTHORIZATION, vec![id.into()]).await?.map(authorization).transpose()
+    pub async fn authorization(self, id: Uuid) -> Result<Option<AcmeAuthorization>, StoreError> {
+        self.0.row(AUTHORIZATION, vec![id.into()]).await?.map(authorization).transpose()
     }
 
     /// These authorizations, in the order asked for; those that are gone are left out. One statement, however many.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_authorizations(&self, ids: &[Uuid]) -> Result<Vec<AcmeAuthorization>, StoreError> {
-        let rows = self.among(&AUTHORIZATIONS, ids.iter().map(|id| id.simple())).await?;
+    pub async fn authorizations(self, ids: &[Uuid]) -> Result<Vec<AcmeAuthorization>, StoreError> {
+        let rows = self.0.among(&AUTHORIZATIONS, ids.iter().map(|id| id.simple())).await?;
         let mut found = rows.into_iter().map(authorization).collect::<Result<Vec<_>, _>>()?;
         let places: HashMap<Uuid, usize> = ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
         found.sort_by_key(|one| places.get(&one.id).copied());
@@ -335,8 +335,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_reusable(
-        &self,
+    pub async fn reusable(
+        self,
         account: Uuid,
         identifiers: &[String],
         now_us: i64,
@@ -346,7 +346,7 @@ impl Store {
             let Some((size, padded)) = padded(part) else { continue };
             let mut parameters: Vec<Value> = vec![account.into(), now_us.into()];
             parameters.extend(padded.into_iter().map(Value::from));
-            let rows = self.rows(Cost::Point, &reusable(size), parameters).await?;
+            let rows = self.0.rows(Cost::Point, &reusable(size), parameters).await?;
             for row in rows {
                 found.push(authorization(row)?);
             }
@@ -358,8 +358,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_held(
-        &self,
+    pub async fn held(
+        self,
         account: Uuid,
         identifiers: &[String],
         now_us: i64,
@@ -369,7 +369,7 @@ impl Store {
             let Some((size, padded)) = padded(part) else { continue };
             let mut parameters: Vec<Value> = vec![account.into(), now_us.into()];
             parameters.extend(padded.into_iter().map(Value::from));
-            for mut row in self.rows(Cost::Point, &held(size), parameters).await? {
+            for mut row in self.0.rows(Cost::Point, &held(size), parameters).await? {
                 found.push((row.text()?, row.flag()?));
             }
         }
@@ -380,8 +380,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn claim_acme_validations(
-        &self,
+    pub async fn claim_validations(
+        self,
         lapsed_by_us: i64,
         until_us: i64,
         limit: usize,
@@ -394,7 +394,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn tidy_acme_authorizations(&self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
+    pub async fn tidy_authorizations(self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
         self.tidy("tidy_acme_authorizations", (TIDY_SQLITE, TIDY_POSTGRES), before, limit).await
     }
 }

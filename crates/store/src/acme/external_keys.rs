@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
+use super::handle::Acme;
 use super::lines::{from_lines, lines};
 use super::place::{place, placed};
 use crate::keys::{SealedColumn, sealed_column};
-use crate::store::Store;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 /// An external key.
@@ -147,35 +147,35 @@ pub async fn delete_acme_external_key(tx: &mut Tx, id: Uuid) -> Result<bool, Sto
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
-impl Store {
+impl Acme<'_> {
     /// An external key.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_external_key(&self, id: Uuid) -> Result<Option<AcmeExternalKey>, StoreError> {
-        self.row(KEY, vec![id.into()]).await?.map(external_key).transpose()
+    pub async fn external_key(self, id: Uuid) -> Result<Option<AcmeExternalKey>, StoreError> {
+        self.0.row(KEY, vec![id.into()]).await?.map(external_key).transpose()
     }
 
     /// The external key of a name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_external_key_named(&self, kid: &str) -> Result<Option<AcmeExternalKey>, StoreError> {
-        self.row(KEY_BY_KID, vec![kid.into()]).await?.map(external_key).transpose()
+    pub async fn external_key_named(self, kid: &str) -> Result<Option<AcmeExternalKey>, StoreError> {
+        self.0.row(KEY_BY_KID, vec![kid.into()]).await?.map(external_key).transpose()
     }
 
     /// External keys, newest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn acme_external_keys(
-        &self,
+    pub async fn external_keys(
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeExternalKey>, StoreError> {
         let place = place(after, "acme-external-keys")?;
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, KEYS, vec![place, asked.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, KEYS, vec![place, asked.into()]).await?;
         page(rows, limit, "acme-external-keys", |row| {
             let key = external_key(row)?;
             let place = placed(key.id);

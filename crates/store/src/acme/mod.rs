@@ -6,12 +6,14 @@
 mod accounts;
 mod authorizations;
 mod external_keys;
+mod handle;
 mod lines;
 mod orders;
 mod overrides;
 mod place;
 
 use db::{Bulk, Sends};
+pub use handle::Acme;
 
 pub use accounts::{
     AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, change_acme_account_key,

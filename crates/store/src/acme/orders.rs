@@ -6,9 +6,9 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::authorizations::{AcmeAuthorization, ids};
+use super::handle::Acme;
 use super::lines::{from_lines, lines};
 use super::place::{place, placed};
-use crate::store::Store;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 /// Where an order stands, as stored. That it is ready, has failed with an authorization, or has expired is for the
@@ -251,13 +251,13 @@ pub async fn end_acme_issuances(tx: &mut Tx, ended: &[AcmeIssued]) -> Result<Vec
     ids(tx.bulk(&END, columns).await?)
 }
 
-impl Store {
+impl Acme<'_> {
     /// An order.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_order(&self, id: Uuid) -> Result<Option<AcmeOrder>, StoreError> {
-        self.row(ORDER, vec![id.into()]).await?.map(order).transpose()
+    pub async fn order(self, id: Uuid) -> Result<Option<AcmeOrder>, StoreError> {
+        self.0.row(ORDER, vec![id.into()]).await?.map(order).transpose()
     }
 
     /// These orders, each with its authorizations where it is not finalized yet; those that are gone are left out. Two
@@ -265,16 +265,16 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_orders_with_authorizations(
-        &self,
+    pub async fn orders_with_authorizations(
+        self,
         ids: &[Uuid],
     ) -> Result<HashMap<Uuid, (AcmeOrder, Vec<AcmeAuthorization>)>, StoreError> {
-        let rows = self.among(&THESE, ids.iter().map(|id| id.simple())).await?;
+        let rows = self.0.among(&THESE, ids.iter().map(|id| id.simple())).await?;
         let orders = rows.into_iter().map(order).collect::<Result<Vec<_>, _>>()?;
         let pending = |order: &&AcmeOrder| order.status == AcmeOrderStatus::Pending;
         let wanted: Vec<Uuid> =
             orders.iter().filter(pending).flat_map(|order| order.authorizations.iter().copied()).collect();
-        let known = self.acme_authorizations(&wanted).await?;
+        let known = self.authorizations(&wanted).await?;
         let known: HashMap<Uuid, AcmeAuthorization> = known.into_iter().map(|one| (one.id, one)).collect();
         let of = |order: &AcmeOrder| match order.status {
             AcmeOrderStatus::Pending => {
@@ -289,8 +289,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn acme_orders_of(
-        &self,
+    pub async fn orders_of(
+        self,
         account: Uuid,
         after: Option<&Cursor>,
         limit: usize,
@@ -298,37 +298,33 @@ impl Store {
         let place = place(after, "acme-orders-of")?;
         let (limit, asked) = limit_of(limit);
         let parameters = vec![account.into(), place, asked.into()];
-        page(self.rows(Cost::Walk, ORDERS_OF, parameters).await?, limit, "acme-orders-of", keyed)
+        page(self.0.rows(Cost::Walk, ORDERS_OF, parameters).await?, limit, "acme-orders-of", keyed)
     }
 
     /// Everybody's orders, newest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn acme_orders(
-        &self,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Page<AcmeOrder>, StoreError> {
+    pub async fn orders(self, after: Option<&Cursor>, limit: usize) -> Result<Page<AcmeOrder>, StoreError> {
         let place = place(after, "acme-orders")?;
         let (limit, asked) = limit_of(limit);
-        page(self.rows(Cost::Walk, ORDERS, vec![place, asked.into()]).await?, limit, "acme-orders", keyed)
+        page(self.0.rows(Cost::Walk, ORDERS, vec![place, asked.into()]).await?, limit, "acme-orders", keyed)
     }
 
     /// An order that has replaced a certificate or is about to.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_replacement(&self, certificate: &str) -> Result<Option<Uuid>, StoreError> {
-        self.row(REPLACEMENT, vec![certificate.into()]).await?.map(|mut row| row.uuid()).transpose()
+    pub async fn replacement(self, certificate: &str) -> Result<Option<Uuid>, StoreError> {
+        self.0.row(REPLACEMENT, vec![certificate.into()]).await?.map(|mut row| row.uuid()).transpose()
     }
 
     /// Takes over issuances that nobody works on any more.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn claim_acme_issuances(
-        &self,
+    pub async fn claim_issuances(
+        self,
         lapsed_by_us: i64,
         until_us: i64,
         limit: usize,
@@ -341,7 +337,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn tidy_acme_orders(&self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
+    pub async fn tidy_orders(self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
         self.tidy("tidy_acme_orders", (TIDY_SQLITE, TIDY_POSTGRES), before, limit).await
     }
 
@@ -350,30 +346,32 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn release_acme_claims(
-        &self,
+    pub async fn release_claims(
+        self,
         validations: Vec<(Uuid, i64)>,
         issuances: Vec<(Uuid, i64)>,
         now_us: i64,
     ) -> Result<(), StoreError> {
-        self.write("release_acme_claims", move |tx| {
-            async move {
-                for (statement, claims) in
-                    [(&super::authorizations::RELEASE, validations), (&RELEASE, issuances)]
-                {
-                    let now = vec![now_us; claims.len()];
-                    let (ids, ends) = claims.into_iter().unzip();
-                    tx.bulk(statement, vec![Column::Uuid(ids), Column::Int(ends), Column::Int(now)]).await?;
+        self.0
+            .write("release_acme_claims", move |tx| {
+                async move {
+                    for (statement, claims) in
+                        [(&super::authorizations::RELEASE, validations), (&RELEASE, issuances)]
+                    {
+                        let now = vec![now_us; claims.len()];
+                        let (ids, ends) = claims.into_iter().unzip();
+                        tx.bulk(statement, vec![Column::Uuid(ids), Column::Int(ends), Column::Int(now)])
+                            .await?;
+                    }
+                    Ok(())
                 }
-                Ok(())
-            }
-            .boxed()
-        })
-        .await
+                .boxed()
+            })
+            .await
     }
 
     pub(super) async fn claim(
-        &self,
+        self,
         name: &'static str,
         (sqlite, postgres): (&'static str, &'static str),
         lapsed_by_us: i64,
@@ -381,32 +379,34 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<Uuid>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.write(name, move |tx| {
-            async move {
-                let statement = if tx.is_postgres() { postgres } else { sqlite };
-                ids(tx.rows(statement, vec![lapsed_by_us.into(), until_us.into(), limit.into()]).await?)
-            }
-            .boxed()
-        })
-        .await
+        self.0
+            .write(name, move |tx| {
+                async move {
+                    let statement = if tx.is_postgres() { postgres } else { sqlite };
+                    ids(tx.rows(statement, vec![lapsed_by_us.into(), until_us.into(), limit.into()]).await?)
+                }
+                .boxed()
+            })
+            .await
     }
 
     pub(super) async fn tidy(
-        &self,
+        self,
         name: &'static str,
         (sqlite, postgres): (&'static str, &'static str),
         before: Uuid,
         limit: usize,
     ) -> Result<u64, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.write(name, move |tx| {
-            async move {
-                let statement = if tx.is_postgres() { postgres } else { sqlite };
-                tx.execute(statement, vec![before.into(), limit.into()]).await
-            }
-            .boxed()
-        })
-        .await
+        self.0
+            .write(name, move |tx| {
+                async move {
+                    let statement = if tx.is_postgres() { postgres } else { sqlite };
+                    tx.execute(statement, vec![before.into(), limit.into()]).await
+                }
+                .boxed()
+            })
+            .await
     }
 }
 

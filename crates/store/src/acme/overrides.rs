@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Acme;
 use db::{Cost, Row, StoreError, Tx, Value};
 
 /// Overrides read; an operator has a handful.
@@ -69,13 +69,13 @@ pub async fn delete_acme_limit_override(tx: &mut Tx, id: Uuid) -> Result<bool, S
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
-impl Store {
+impl Acme<'_> {
     /// Every override, oldest first.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn acme_limit_overrides(&self) -> Result<Vec<AcmeLimitOverride>, StoreError> {
-        let rows = self.rows(Cost::Point, OVERRIDES, vec![OVERRIDES_MAX.into()]).await?;
+    pub async fn limit_overrides(self) -> Result<Vec<AcmeLimitOverride>, StoreError> {
+        let rows = self.0.rows(Cost::Point, OVERRIDES, vec![OVERRIDES_MAX.into()]).await?;
         rows.into_iter().map(over).collect()
     }
 }

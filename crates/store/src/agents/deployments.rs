@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Agents;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A deployment to be.
@@ -159,13 +159,13 @@ pub async fn cancel_deployments(tx: &mut Tx, job: i64, at_us: i64) -> Result<u64
     tx.execute(CANCEL, vec![job.into(), at_us.into()]).await
 }
 
-impl Store {
+impl Agents<'_> {
     /// The deployments of a run, by target.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn deployments_of_job(&self, job: i64) -> Result<Vec<DeploymentRow>, StoreError> {
-        self.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_of).collect()
+    pub async fn deployments_of_job(self, job: i64) -> Result<Vec<DeploymentRow>, StoreError> {
+        self.0.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_of).collect()
     }
 
     /// The deployments to a target, newest first.
@@ -173,7 +173,7 @@ impl Store {
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
     pub async fn deployments_of_target(
-        &self,
+        self,
         target: Uuid,
         after: Option<&Cursor>,
         limit: usize,
@@ -186,7 +186,7 @@ impl Store {
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
     pub async fn deployments_of_certificate(
-        &self,
+        self,
         certificate: Uuid,
         after: Option<&Cursor>,
         limit: usize,
@@ -195,7 +195,7 @@ impl Store {
     }
 
     async fn deployments(
-        &self,
+        self,
         statement: &'static str,
         listing: &str,
         of: Uuid,
@@ -206,7 +206,7 @@ impl Store {
         let mut parameters: Vec<Value> = vec![of.into()];
         parameters.extend(key_or(after, listing, &[Value::Int(i64::MAX)])?);
         parameters.push(rows.into());
-        let found = self.rows(Cost::Walk, statement, parameters).await?;
+        let found = self.0.rows(Cost::Walk, statement, parameters).await?;
         page(found, limit, listing, |row| {
             let deployment = deployment_of(row)?;
             let key = vec![deployment.id.into()];

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Agents;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A token that enrols one agent, once.
@@ -90,13 +90,13 @@ pub async fn delete_agent_token(tx: &mut Tx, id: Uuid) -> Result<bool, StoreErro
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
-impl Store {
+impl Agents<'_> {
     /// The agent that a token has made, while the token is not over.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn agent_of_token(&self, hash: &[u8; 32], now_us: i64) -> Result<Option<Uuid>, StoreError> {
-        let row = self.row(USED_FOR, vec![hash.as_slice().into(), now_us.into()]).await?;
+    pub async fn of_token(self, hash: &[u8; 32], now_us: i64) -> Result<Option<Uuid>, StoreError> {
+        let row = self.0.row(USED_FOR, vec![hash.as_slice().into(), now_us.into()]).await?;
         row.map_or(Ok(None), |mut row| row.maybe_uuid())
     }
 
@@ -104,15 +104,15 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
-    pub async fn agent_tokens(
-        &self,
+    pub async fn tokens(
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AgentTokenRow>, StoreError> {
         let (limit, rows) = limit_of(limit);
         let mut parameters = key_or(after, "agent_tokens", &[Value::Int(i64::MAX)])?;
         parameters.push(rows.into());
-        let found = self.rows(Cost::Walk, TOKENS, parameters).await?;
+        let found = self.0.rows(Cost::Walk, TOKENS, parameters).await?;
         page(found, limit, "agent_tokens", |mut row| {
             let token = token_of(&mut row)?;
             Ok((token, vec![row.int()?.into()]))
@@ -123,8 +123,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn purge_agent_tokens(&self, before_us: i64) -> Result<u64, StoreError> {
-        self.execute(PURGE, vec![before_us.into()]).await
+    pub async fn purge_tokens(self, before_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(PURGE, vec![before_us.into()]).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod deployments;
 mod enrolment;
+mod handle;
 mod targets;
 
 pub use deployments::{
@@ -13,8 +14,8 @@ pub use targets::{SEALED_TARGETS, TargetRow, TargetSettings, delete_target, inse
 
 use uuid::Uuid;
 
-use crate::store::Store;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+pub use handle::Agents;
 
 /// Labels a selection may ask for: each is a condition of the statement.
 pub const SELECTOR_LABELS_MAX: usize = 8;
@@ -392,37 +393,37 @@ pub async fn delete_agent_group(tx: &mut Tx, name: &str) -> Result<bool, StoreEr
     Ok(tx.execute(GROUP_DELETE, vec![name.into()]).await? == 1)
 }
 
-impl Store {
+impl Agents<'_> {
     /// An agent by its identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn agent(&self, id: Uuid) -> Result<Option<AgentRow>, StoreError> {
-        self.row(AGENT, vec![id.into()]).await?.map(agent_of).transpose()
+    pub async fn get(self, id: Uuid) -> Result<Option<AgentRow>, StoreError> {
+        self.0.row(AGENT, vec![id.into()]).await?.map(agent_of).transpose()
     }
 
     /// An agent by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn agent_named(&self, name: &str) -> Result<Option<AgentRow>, StoreError> {
-        self.row(AGENT_NAMED, vec![name.into()]).await?.map(agent_of).transpose()
+    pub async fn named(self, name: &str) -> Result<Option<AgentRow>, StoreError> {
+        self.0.row(AGENT_NAMED, vec![name.into()]).await?.map(agent_of).transpose()
     }
 
     /// An agent by the SHA-256 of its SubjectPublicKeyInfo.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn agent_of_key(&self, spki_sha256: &[u8; 32]) -> Result<Option<AgentRow>, StoreError> {
-        self.row(AGENT_OF_KEY, vec![spki_sha256.as_slice().into()]).await?.map(agent_of).transpose()
+    pub async fn of_key(self, spki_sha256: &[u8; 32]) -> Result<Option<AgentRow>, StoreError> {
+        self.0.row(AGENT_OF_KEY, vec![spki_sha256.as_slice().into()]).await?.map(agent_of).transpose()
     }
 
     /// Agents by name.
     ///
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
-    pub async fn agents(
-        &self,
+    pub async fn page(
+        self,
         filter: &AgentFilter,
         after: Option<&Cursor>,
         limit: usize,
@@ -434,7 +435,7 @@ impl Store {
             _ => String::new(),
         };
         let (statement, parameters) = agents_page(filter, begin, rows);
-        let found = self.rows(Cost::Walk, &statement, parameters).await?;
+        let found = self.0.rows(Cost::Walk, &statement, parameters).await?;
         page(found, limit, "agents", |row| {
             let agent = agent_of(row)?;
             let key = vec![agent.name.as_str().into()];
@@ -446,9 +447,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn agents_with_work(&self, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
+    pub async fn with_work(self, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
         const MOST: i64 = 10_000;
-        let rows = self.rows(Cost::Walk, WITH_WORK, vec![now_us.into(), MOST.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, WITH_WORK, vec![now_us.into(), MOST.into()]).await?;
         rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 
@@ -456,8 +457,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn agent_counts(&self, seen_from_us: i64) -> Result<AgentCounts, StoreError> {
-        let row = self.row(COUNTS, vec![seen_from_us.into()]).await?;
+    pub async fn counts(self, seen_from_us: i64) -> Result<AgentCounts, StoreError> {
+        let row = self.0.row(COUNTS, vec![seen_from_us.into()]).await?;
         row.map_or_else(
             || Ok(AgentCounts::default()),
             |mut row| Ok(AgentCounts { online: row.int()?, offline: row.int()? }),
@@ -468,23 +469,23 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn agent_group(&self, name: &str) -> Result<Option<AgentGroupRow>, StoreError> {
-        self.row(GROUP, vec![name.into()]).await?.map(group_of).transpose()
+    pub async fn group(self, name: &str) -> Result<Option<AgentGroupRow>, StoreError> {
+        self.0.row(GROUP, vec![name.into()]).await?.map(group_of).transpose()
     }
 
     /// Groups by name.
     ///
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
-    pub async fn agent_groups(
-        &self,
+    pub async fn groups(
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AgentGroupRow>, StoreError> {
         let (limit, rows) = limit_of(limit);
         let mut parameters = key_or(after, "agent_groups", &[Value::Text(String::new())])?;
         parameters.push(rows.into());
-        let found = self.rows(Cost::Walk, GROUPS, parameters).await?;
+        let found = self.0.rows(Cost::Walk, GROUPS, parameters).await?;
         page(found, limit, "agent_groups", |row| {
             let group = group_of(row)?;
             let key = vec![group.name.as_str().into()];

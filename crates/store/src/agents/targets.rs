@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
+use super::handle::Agents;
 use crate::keys::{SealedColumn, sealed_column};
-use crate::store::Store;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A target.
@@ -117,21 +117,21 @@ fn values(settings: &TargetSettings) -> [Value; 5] {
     ]
 }
 
-impl Store {
+impl Agents<'_> {
     /// A target by its identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn target(&self, id: Uuid) -> Result<Option<TargetRow>, StoreError> {
-        self.row(TARGET, vec![id.into()]).await?.map(target_of).transpose()
+    pub async fn target(self, id: Uuid) -> Result<Option<TargetRow>, StoreError> {
+        self.0.row(TARGET, vec![id.into()]).await?.map(target_of).transpose()
     }
 
     /// A target by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn target_named(&self, name: &str) -> Result<Option<TargetRow>, StoreError> {
-        self.row(TARGET_NAMED, vec![name.into()]).await?.map(target_of).transpose()
+    pub async fn target_named(self, name: &str) -> Result<Option<TargetRow>, StoreError> {
+        self.0.row(TARGET_NAMED, vec![name.into()]).await?.map(target_of).transpose()
     }
 
     /// Targets by name, of one agent or of all.
@@ -139,7 +139,7 @@ impl Store {
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
     pub async fn targets(
-        &self,
+        self,
         agent: Option<Uuid>,
         after: Option<&Cursor>,
         limit: usize,
@@ -149,7 +149,7 @@ impl Store {
         parameters.extend(key_or(after, "targets", &[Value::Text(String::new())])?);
         parameters.push(rows.into());
         let statement = if agent.is_some() { OF_AGENT } else { TARGETS };
-        let found = self.rows(Cost::Walk, statement, parameters).await?;
+        let found = self.0.rows(Cost::Walk, statement, parameters).await?;
         page(found, limit, "targets", |row| {
             let target = target_of(row)?;
             let key = vec![target.settings.name.as_str().into()];

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 pub use statements::SEALED_CHANNELS;
 
-use crate::store::Store;
+use crate::store::handle;
 use db::{Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 use statements::{
@@ -16,6 +16,11 @@ use statements::{
     DOCUMENT_DELETE, DOCUMENT_PUT, DOCUMENTS, ESCALATED, ESCALATING, HELD, RAISE, REQUEUE, REQUEUE_CHANNEL,
     RESOLVE, RESOLVE_ONE, SCHEDULE, SCHEDULE_DUE, SETTLE, TOLD, TRIM, TRIM_DELIVERIES, UNSCHEDULE,
 };
+
+handle! {
+    /// Alerts, their channels and deliveries.
+    Alerts, alerts
+}
 pub(crate) use statements::{ALL, BULKS, POSTGRES, SQLITE};
 
 /// Where messages go.
@@ -452,29 +457,29 @@ pub async fn requeue_alert_channel(tx: &mut Tx, channel: Uuid, now_us: i64) -> R
     tx.execute(REQUEUE_CHANNEL, vec![channel.into(), now_us.into()]).await
 }
 
-impl Store {
+impl Alerts<'_> {
     /// Every channel, by name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn alert_channels(&self) -> Result<Vec<AlertChannelRow>, StoreError> {
-        self.rows(Cost::Walk, CHANNELS, Vec::new()).await?.into_iter().map(channel_of).collect()
+    pub async fn channels(self) -> Result<Vec<AlertChannelRow>, StoreError> {
+        self.0.rows(Cost::Walk, CHANNELS, Vec::new()).await?.into_iter().map(channel_of).collect()
     }
 
     /// One channel.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn alert_channel(&self, id: Uuid) -> Result<Option<AlertChannelRow>, StoreError> {
-        self.row(CHANNEL, vec![id.into()]).await?.map(channel_of).transpose()
+    pub async fn channel(self, id: Uuid) -> Result<Option<AlertChannelRow>, StoreError> {
+        self.0.row(CHANNEL, vec![id.into()]).await?.map(channel_of).transpose()
     }
 
     /// Every rule, silence or setting of a sort, by name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn alert_documents(&self, sort: &'static str) -> Result<Vec<AlertDocument>, StoreError> {
-        let rows = self.rows(Cost::Walk, DOCUMENTS, vec![sort.into()]).await?;
+    pub async fn documents(self, sort: &'static str) -> Result<Vec<AlertDocument>, StoreError> {
+        let rows = self.0.rows(Cost::Walk, DOCUMENTS, vec![sort.into()]).await?;
         let document = |mut row: Row| {
             Ok(AlertDocument {
                 id: row.uuid()?,
@@ -491,16 +496,16 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn alert(&self, id: Uuid) -> Result<Option<AlertRow>, StoreError> {
-        self.row(ALERT, vec![id.into()]).await?.map(alert_of).transpose()
+    pub async fn get(self, id: Uuid) -> Result<Option<AlertRow>, StoreError> {
+        self.0.row(ALERT, vec![id.into()]).await?.map(alert_of).transpose()
     }
 
     /// Alerts in a state (0 open, 1 acknowledged, 2 resolved), the latest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn alerts(
-        &self,
+    pub async fn page(
+        self,
         state: i64,
         after: Option<&Cursor>,
         limit: usize,
@@ -509,7 +514,7 @@ impl Store {
         let (limit, asked) = limit_of(limit);
         let mut parameters = vec![state.into()];
         parameters.extend(key);
-        let rows = self.rows(Cost::Walk, ALERTS, with_limit(parameters, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, ALERTS, with_limit(parameters, asked)).await?;
         page(rows, limit, "alerts", |row| {
             let alert = alert_of(row)?;
             let key = vec![alert.last_at_us.into(), alert.row.into()];
@@ -521,8 +526,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn alerts_by_row(&self, rows: Vec<i64>) -> Result<Vec<AlertRow>, StoreError> {
+    pub async fn by_row(self, rows: Vec<i64>) -> Result<Vec<AlertRow>, StoreError> {
         let found = self
+            .0
             .write("alert_rows", move |tx| {
                 async move { tx.bulk(&ALERT_ROW, vec![Column::Int(rows)]).await }.boxed()
             })
@@ -534,16 +540,21 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn deliveries_of_alert(&self, alert: i64) -> Result<Vec<AlertDeliveryRow>, StoreError> {
-        self.rows(Cost::Walk, DELIVERIES_OF, vec![alert.into()]).await?.into_iter().map(delivery_of).collect()
+    pub async fn deliveries_of(self, alert: i64) -> Result<Vec<AlertDeliveryRow>, StoreError> {
+        self.0
+            .rows(Cost::Walk, DELIVERIES_OF, vec![alert.into()])
+            .await?
+            .into_iter()
+            .map(delivery_of)
+            .collect()
     }
 
     /// Messages in a state (0 waiting, 1 sent, 2 dead, 3 held), the latest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn alert_deliveries(
-        &self,
+    pub async fn deliveries(
+        self,
         state: i64,
         after: Option<&Cursor>,
         limit: usize,
@@ -552,7 +563,7 @@ impl Store {
         let (limit, asked) = limit_of(limit);
         let mut parameters = vec![state.into()];
         parameters.extend(key);
-        let rows = self.rows(Cost::Walk, DELIVERIES, with_limit(parameters, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, DELIVERIES, with_limit(parameters, asked)).await?;
         page(rows, limit, "alert-deliveries", |mut row| {
             let delivery = delivery_from(&mut row)?;
             Ok((delivery, vec![row.int()?.into()]))
@@ -563,13 +574,14 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn claim_alert_deliveries(
-        &self,
+    pub async fn claim_deliveries(
+        self,
         now_us: i64,
         until_us: i64,
         limit: i64,
     ) -> Result<Vec<AlertDeliveryRow>, StoreError> {
         let found = self
+            .0
             .write("alert_delivery_claim", move |tx| {
                 async move {
                     let statement = if tx.is_postgres() { CLAIM_POSTGRES } else { CLAIM_SQLITE };
@@ -585,8 +597,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn settle_alert_deliveries(
-        &self,
+    pub async fn settle_deliveries(
+        self,
         outcomes: Vec<(AlertDeliveryOutcome, Uuid)>,
         now_us: i64,
     ) -> Result<(), StoreError> {
@@ -594,42 +606,43 @@ impl Store {
             .iter()
             .map(|(outcome, channel)| (*channel, outcome.error.clone().filter(|_| outcome.state != 1)))
             .collect();
-        self.write("alert_delivery_settle", move |tx| {
-            async move {
-                let done = |state: i64| (state != 0).then_some(now_us);
-                let columns = vec![
-                    Column::Uuid(outcomes.iter().map(|(one, _)| one.id).collect()),
-                    Column::Int(outcomes.iter().map(|(one, _)| one.state).collect()),
-                    Column::Int(outcomes.iter().map(|(one, _)| one.next_at_us).collect()),
-                    Column::MaybeText(outcomes.iter().map(|(one, _)| one.error.clone()).collect()),
-                    Column::MaybeInt(outcomes.iter().map(|(one, _)| done(one.state)).collect()),
-                ];
-                tx.bulk(&SETTLE, columns).await?;
-                let good = |error: &Option<String>| error.is_none().then_some(now_us);
-                let bad = |error: &Option<String>| error.is_some().then_some(now_us);
-                let columns = vec![
-                    Column::Uuid(health.keys().copied().collect()),
-                    Column::MaybeInt(health.values().map(good).collect()),
-                    Column::MaybeInt(health.values().map(bad).collect()),
-                    Column::MaybeText(health.values().cloned().collect()),
-                ];
-                tx.bulk(&CHANNEL_HEALTH, columns).await.map(drop)
-            }
-            .boxed()
-        })
-        .await
+        self.0
+            .write("alert_delivery_settle", move |tx| {
+                async move {
+                    let done = |state: i64| (state != 0).then_some(now_us);
+                    let columns = vec![
+                        Column::Uuid(outcomes.iter().map(|(one, _)| one.id).collect()),
+                        Column::Int(outcomes.iter().map(|(one, _)| one.state).collect()),
+                        Column::Int(outcomes.iter().map(|(one, _)| one.next_at_us).collect()),
+                        Column::MaybeText(outcomes.iter().map(|(one, _)| one.error.clone()).collect()),
+                        Column::MaybeInt(outcomes.iter().map(|(one, _)| done(one.state)).collect()),
+                    ];
+                    tx.bulk(&SETTLE, columns).await?;
+                    let good = |error: &Option<String>| error.is_none().then_some(now_us);
+                    let bad = |error: &Option<String>| error.is_some().then_some(now_us);
+                    let columns = vec![
+                        Column::Uuid(health.keys().copied().collect()),
+                        Column::MaybeInt(health.values().map(good).collect()),
+                        Column::MaybeInt(health.values().map(bad).collect()),
+                        Column::MaybeText(health.values().cloned().collect()),
+                    ];
+                    tx.bulk(&CHANNEL_HEALTH, columns).await.map(drop)
+                }
+                .boxed()
+            })
+            .await
     }
 
     /// Messages held for the digest, made before a time.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn held_alert_deliveries(
-        &self,
+    pub async fn held_deliveries(
+        self,
         before_us: i64,
         limit: i64,
     ) -> Result<Vec<AlertDeliveryRow>, StoreError> {
-        let rows = self.rows(Cost::Walk, HELD, vec![before_us.into(), limit.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, HELD, vec![before_us.into(), limit.into()]).await?;
         rows.into_iter().map(delivery_of).collect()
     }
 
@@ -637,12 +650,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn alert_schedule_due(
-        &self,
-        now_us: i64,
-        limit: i64,
-    ) -> Result<Vec<AlertScheduleRow>, StoreError> {
-        let rows = self.rows(Cost::Walk, SCHEDULE_DUE, vec![now_us.into(), limit.into()]).await?;
+    pub async fn schedule_due(self, now_us: i64, limit: i64) -> Result<Vec<AlertScheduleRow>, StoreError> {
+        let rows = self.0.rows(Cost::Walk, SCHEDULE_DUE, vec![now_us.into(), limit.into()]).await?;
         let due = |mut row: Row| {
             Ok(AlertScheduleRow {
                 subject: row.text()?,
@@ -659,8 +668,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn alerts_escalating(&self, now_us: i64, limit: i64) -> Result<Vec<AlertRow>, StoreError> {
-        let rows = self.rows(Cost::Walk, ESCALATING, vec![now_us.into(), limit.into()]).await?;
+    pub async fn escalating(self, now_us: i64, limit: i64) -> Result<Vec<AlertRow>, StoreError> {
+        let rows = self.0.rows(Cost::Walk, ESCALATING, vec![now_us.into(), limit.into()]).await?;
         rows.into_iter().map(alert_of).collect()
     }
 
@@ -668,18 +677,19 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn trim_alerts(&self, before_us: i64) -> Result<u64, StoreError> {
-        self.write("alerts_trim", move |tx| {
-            async move {
-                let gone = tx.execute(TRIM, vec![before_us.into()]).await?;
-                if gone > 0 {
-                    tx.execute(TRIM_DELIVERIES, Vec::new()).await?;
+    pub async fn trim(self, before_us: i64) -> Result<u64, StoreError> {
+        self.0
+            .write("alerts_trim", move |tx| {
+                async move {
+                    let gone = tx.execute(TRIM, vec![before_us.into()]).await?;
+                    if gone > 0 {
+                        tx.execute(TRIM_DELIVERIES, Vec::new()).await?;
+                    }
+                    Ok(gone)
                 }
-                Ok(gone)
-            }
-            .boxed()
-        })
-        .await
+                .boxed()
+            })
+            .await
     }
 }
 

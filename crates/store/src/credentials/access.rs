@@ -3,9 +3,9 @@
 use uuid::Uuid;
 
 use super::asker::CredentialOperation;
+use super::handle::Credentials;
 use super::list::{list, texts_postgres, texts_sqlite};
 use super::permissions::paths_above;
-use crate::store::Store;
 use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of, page, with_limit};
 
 /// What lets somebody do something.
@@ -207,14 +207,14 @@ fn reaching(path_key: &str) -> Value {
     list(&keys)
 }
 
-impl Store {
+impl Credentials<'_> {
     /// Who may do something with a name or path (lower case): by permission, or by one of these roles, which may do
     /// everything. By actor. One statement.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn credential_access(
-        &self,
+    pub async fn access(
+        self,
         (path_key, operation): (&str, CredentialOperation),
         roles: &[String],
         now_us: i64,
@@ -227,7 +227,7 @@ impl Store {
         let roles = serde_json::Value::from(roles).to_string();
         let mut parameters = vec![reaching(path_key), (operation as i32).into(), now_us.into(), roles.into()];
         parameters.extend(start);
-        let rows = self.rows(Cost::Walk, WHO.of(self), with_limit(parameters, ask)).await?;
+        let rows = self.0.rows(Cost::Walk, WHO.of(self.0), with_limit(parameters, ask)).await?;
         page(rows, limit, LISTING, access_of)
     }
 
@@ -235,8 +235,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn credential_access_difference(
-        &self,
+    pub async fn access_difference(
+        self,
         (here, there): (&str, &str),
         operation: CredentialOperation,
         after: Option<&Cursor>,
@@ -247,7 +247,7 @@ impl Store {
         let (limit, ask) = limit_of(limit);
         let mut parameters = vec![reaching(here), reaching(there), (operation as i32).into()];
         parameters.extend(start);
-        let rows = self.rows(Cost::Walk, DIFFER.of(self), with_limit(parameters, ask)).await?;
+        let rows = self.0.rows(Cost::Walk, DIFFER.of(self.0), with_limit(parameters, ask)).await?;
         page(rows, limit, LISTING, |mut row| {
             let actor = row.text()?;
             let key = vec![Value::Text(actor.clone())];
@@ -259,8 +259,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn credential_access_since(
-        &self,
+    pub async fn access_since(
+        self,
         path_key: &str,
         since_us: i64,
         after: Option<&Cursor>,
@@ -272,7 +272,7 @@ impl Store {
         let (limit, ask) = limit_of(limit);
         let mut parameters = vec![reaching(path_key)];
         parameters.extend(start);
-        let rows = self.rows(Cost::Walk, SINCE.of(self), with_limit(parameters, ask)).await?;
+        let rows = self.0.rows(Cost::Walk, SINCE.of(self.0), with_limit(parameters, ask)).await?;
         page(rows, limit, LISTING, |mut row| {
             let change = AccessChangeRow {
                 at_us: row.int()?,

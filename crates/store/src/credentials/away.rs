@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::asker::{CredentialAsker, CredentialOperation, may};
+use super::handle::Credentials;
 use super::write::SETTLE;
-use crate::store::Store;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx};
 
 /// Credentials or versions destroyed by one transaction.
@@ -316,20 +316,20 @@ pub struct OldVersions {
     pub ended: bool,
 }
 
-impl Store {
+impl Credentials<'_> {
     /// Credentials that were deleted after a time and can be taken back by the asker, the last deleted first.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credentials_deleted(
-        &self,
+    pub async fn deleted(
+        self,
         asker: &CredentialAsker,
         since_us: i64,
         most: usize,
     ) -> Result<Vec<DeletedCredential>, StoreError> {
         let [everything, actor] = asker.values();
         let parameters = vec![everything, actor, since_us.into(), super::list::count(most)];
-        let rows = self.rows(Cost::Walk, DELETED, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, DELETED, parameters).await?;
         rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0)).collect()
     }
 
@@ -338,30 +338,31 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn destroy_deleted_credentials(&self, deleted_by_us: i64) -> Result<u64, StoreError> {
-        let (away, some) = (AWAY.of(self), DELETE_SOME_VERSIONS.of(self));
-        self.write("credentials_destroy", move |tx| {
-            async move {
-                let rows = tx.rows(away, vec![deleted_by_us.into(), DESTROYED_MAX.into()]).await?;
-                let ids = rows.into_iter().map(|mut row| row.int()).collect::<Result<Vec<_>, _>>()?;
-                if ids.is_empty() {
-                    return Ok(0);
+    pub async fn destroy_deleted(self, deleted_by_us: i64) -> Result<u64, StoreError> {
+        let (away, some) = (AWAY.of(self.0), DELETE_SOME_VERSIONS.of(self.0));
+        self.0
+            .write("credentials_destroy", move |tx| {
+                async move {
+                    let rows = tx.rows(away, vec![deleted_by_us.into(), DESTROYED_MAX.into()]).await?;
+                    let ids = rows.into_iter().map(|mut row| row.int()).collect::<Result<Vec<_>, _>>()?;
+                    if ids.is_empty() {
+                        return Ok(0);
+                    }
+                    let list = serde_json::Value::from(ids.as_slice()).to_string();
+                    let versions = tx.execute(some, vec![list.into(), DESTROYED_MAX.into()]).await?;
+                    Ok(versions + tx.bulk(&DELETE_EMPTY, vec![Column::Int(ids)]).await?.len() as u64)
                 }
-                let list = serde_json::Value::from(ids.as_slice()).to_string();
-                let versions = tx.execute(some, vec![list.into(), DESTROYED_MAX.into()]).await?;
-                Ok(versions + tx.bulk(&DELETE_EMPTY, vec![Column::Int(ids)]).await?.len() as u64)
-            }
-            .boxed()
-        })
-        .await
+                .boxed()
+            })
+            .await
     }
 
     /// Some hundred versions that ended by a time, for [`destroy_ended_versions`].
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ended_versions(&self, ended_by_us: i64) -> Result<EndedVersions, StoreError> {
-        let rows = self.rows(Cost::Walk, ENDED, vec![ended_by_us.into(), DESTROYED_MAX.into()]).await?;
+    pub async fn ended_versions(self, ended_by_us: i64) -> Result<EndedVersions, StoreError> {
+        let rows = self.0.rows(Cost::Walk, ENDED, vec![ended_by_us.into(), DESTROYED_MAX.into()]).await?;
         let found = rows.into_iter().map(|mut row| Ok((row.int()?, row.int()?)));
         Ok(EndedVersions::of(found.collect::<Result<_, StoreError>>()?))
     }
@@ -373,11 +374,11 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn destroy_old_versions(
-        &self,
+        self,
         after: i64,
         kept_since_us: impl Fn(&str) -> Option<i64>,
     ) -> Result<(OldVersions, usize), StoreError> {
-        let rows = self.rows(Cost::Walk, OLD, vec![after.into(), DESTROYED_MAX.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, OLD, vec![after.into(), DESTROYED_MAX.into()]).await?;
         let mut walk = OldVersions { after, ended: rows.len() < DESTROYED_MAX as usize };
         let mut old = Vec::new();
         for mut row in rows {
@@ -393,7 +394,7 @@ impl Store {
         if count == 0 {
             return Ok((walk, 0));
         }
-        let destroyed = self.write("credential_versions_destroy", move |tx| {
+        let destroyed = self.0.write("credential_versions_destroy", move |tx| {
             async move {
                 tx.bulk(&LOCK, vec![Column::Int(credentials.clone())]).await?;
                 tx.bulk(&DELETE_OLD, vec![Column::Int(versions)]).await?;

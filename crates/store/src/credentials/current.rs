@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::asker::{CredentialAsker, may};
+use super::handle::Credentials;
 use super::list::count;
 use super::version::{CredentialRow, columns, readable, row_of};
-use crate::store::Store;
 use db::{Bulk, Cost, StoreError};
 
 /// Octets of sealed values that one question is answered with, at most.
@@ -69,7 +69,7 @@ pub(super) const CURRENT_BOUNDED: Bulk = current_of!(
     "CASE WHEN sum(length(v.sealed)) OVER (ORDER BY n.place, v.transitional) <= ?3 THEN v.sealed END"
 );
 
-/// How many octets the values of as many versions have together that [`Store::credential_versions`] would read.
+/// How many octets the values of as many versions have together that [`crate::Store::credential_versions`] would read.
 pub(super) const VERSIONS_OCTETS: &str = concat!(
     "-- credential_versions_octets\nSELECT CAST(COALESCE(sum(o.octets), 0) AS BIGINT) FROM (
     SELECT length(v.sealed) AS octets FROM credentials c JOIN credential_versions v ON v.credential_id = c.id
@@ -80,7 +80,7 @@ pub(super) const VERSIONS_OCTETS: &str = concat!(
     " ORDER BY v.id DESC LIMIT ?4) o"
 );
 
-impl Store {
+impl Credentials<'_> {
     /// What stands now at names (lower case) that somebody asks for, with the place of the name in the list: of each the
     /// newest version that is not in transition, then the one that is, if there is one and its asker may read. One
     /// statement, whatever the count of names and askers. Of more than [`NAMES_UNBOUNDED`] names those that would make it
@@ -88,8 +88,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credentials_current(
-        &self,
+    pub async fn current(
+        self,
         asked: &[(CredentialAsker, String)],
         now_us: i64,
     ) -> Result<Vec<(usize, CredentialRow)>, StoreError> {
@@ -99,20 +99,20 @@ impl Store {
         let mut parameters = vec![asked.into(), now_us.into()];
         let statement = if bounded {
             parameters.push(SEALED_OCTETS_MAX.into());
-            CURRENT_BOUNDED.of(self)
+            CURRENT_BOUNDED.of(self.0)
         } else {
-            CURRENT.of(self)
+            CURRENT.of(self.0)
         };
-        let rows = self.rows(Cost::Point, statement, parameters).await?;
+        let rows = self.0.rows(Cost::Point, statement, parameters).await?;
         rows.into_iter().map(|mut row| Ok((row.number()?, row_of(row)?))).collect()
     }
 
-    /// How many octets the sealed values have together that [`Self::credential_versions`] would answer. Reads none of them.
+    /// How many octets the sealed values have together that [`Self::versions`] would answer. Reads none of them.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_versions_octets(
-        &self,
+    pub async fn versions_octets(
+        self,
         asker: &CredentialAsker,
         name: &str,
         most: usize,
@@ -120,7 +120,7 @@ impl Store {
     ) -> Result<i64, StoreError> {
         let [everything, actor] = asker.values();
         let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
-        let rows = self.rows(Cost::Walk, VERSIONS_OCTETS, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, VERSIONS_OCTETS, parameters).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.int())
     }
 }

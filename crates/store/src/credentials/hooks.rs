@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
+use super::handle::Credentials;
 use crate::keys::{SealedColumn, sealed_column};
-use crate::store::Store;
 use db::{Bulk, Column, Cost, Row, Sends, StoreError, Tx};
 
 /// Hooks there may be: they are made by hand, and read whole.
@@ -218,12 +218,12 @@ pub async fn settle_hook_calls(tx: &mut Tx, outcomes: &[HookOutcome]) -> Result<
     tx.bulk(&AGAIN, columns).await.map(drop)
 }
 
-impl Store {
+impl Credentials<'_> {
     /// Every hook, by name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_hooks(&self) -> Result<Vec<HookRow>, StoreError> {
+    pub async fn hooks(self) -> Result<Vec<HookRow>, StoreError> {
         let hook = |mut row: Row| {
             Ok(HookRow {
                 id: row.uuid()?,
@@ -237,14 +237,14 @@ impl Store {
                 set_by: row.text()?,
             })
         };
-        self.rows(Cost::Point, ALL, vec![HOOKS_MAX.into()]).await?.into_iter().map(hook).collect()
+        self.0.rows(Cost::Point, ALL, vec![HOOKS_MAX.into()]).await?.into_iter().map(hook).collect()
     }
 
     /// What hooks are to be told by now: of each the longest due, some at most.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn hook_calls_due(&self, now_us: i64, most: usize) -> Result<Vec<HookCall>, StoreError> {
+    pub async fn hook_calls_due(self, now_us: i64, most: usize) -> Result<Vec<HookCall>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let call = |mut row: Row| {
             Ok(HookCall {
@@ -258,6 +258,6 @@ impl Store {
             })
         };
         let parameters = vec![now_us.into(), most.into(), CALLS_OF_ONE.into()];
-        self.rows(Cost::Point, DUE.of(self), parameters).await?.into_iter().map(call).collect()
+        self.0.rows(Cost::Point, DUE.of(self.0), parameters).await?.into_iter().map(call).collect()
     }
 }

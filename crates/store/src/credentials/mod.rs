@@ -7,6 +7,7 @@ mod access;
 mod asker;
 mod away;
 mod current;
+mod handle;
 mod hooks;
 mod list;
 mod permissions;
@@ -23,8 +24,8 @@ use list::{count, list, texts_postgres, texts_sqlite};
 use version::{columns, readable, row_of};
 
 use crate::keys::{SealedColumn, sealed_column};
-use crate::store::Store;
 use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of};
+pub use handle::Credentials;
 
 pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
 pub use asker::{CredentialAsker, CredentialOperation};
@@ -380,18 +381,14 @@ pub(crate) const SENDS: Sends = Sends {
     composed: Vec::new,
 };
 
-impl Store {
+impl Credentials<'_> {
     /// The newest version of each of these names (lower case), in transition or not, whoever asks; in no order. One
     /// statement.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credentials_newest(
-        &self,
-        names: &[String],
-        now_us: i64,
-    ) -> Result<Vec<CredentialRow>, StoreError> {
-        let rows = self.rows(Cost::Point, NEWEST.of(self), vec![list(names), now_us.into()]).await?;
+    pub async fn newest(self, names: &[String], now_us: i64) -> Result<Vec<CredentialRow>, StoreError> {
+        let rows = self.0.rows(Cost::Point, NEWEST.of(self.0), vec![list(names), now_us.into()]).await?;
         rows.into_iter().map(row_of).collect()
     }
 
@@ -399,8 +396,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_versions(
-        &self,
+    pub async fn versions(
+        self,
         asker: &CredentialAsker,
         name: &str,
         most: usize,
@@ -408,7 +405,7 @@ impl Store {
     ) -> Result<Vec<CredentialRow>, StoreError> {
         let [everything, actor] = asker.values();
         let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
-        let rows = self.rows(Cost::Walk, VERSIONS, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, VERSIONS, parameters).await?;
         rows.into_iter().map(row_of).collect()
     }
 
@@ -416,14 +413,14 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_versions_listed(
-        &self,
+    pub async fn versions_listed(
+        self,
         asker: &CredentialAsker,
         name: &str,
         most: usize,
     ) -> Result<ListedVersions, StoreError> {
         let [everything, actor] = asker.values();
-        let rows = self.rows(Cost::Walk, LISTED, vec![name.into(), everything, actor, count(most)]).await?;
+        let rows = self.0.rows(Cost::Walk, LISTED, vec![name.into(), everything, actor, count(most)]).await?;
         let mut listed = ListedVersions::default();
         for mut row in rows {
             (listed.created_at_us, listed.last_number) = (row.int()?, row.number()?);
@@ -438,8 +435,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_numbered(
-        &self,
+    pub async fn numbered(
+        self,
         asker: &CredentialAsker,
         name: &str,
         number: Option<u64>,
@@ -447,7 +444,7 @@ impl Store {
         let [everything, actor] = asker.values();
         let wanted = number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX));
         let parameters = vec![name.into(), everything, actor, wanted.into()];
-        let Some(mut row) = self.row(NUMBERED, parameters).await? else { return Ok(None) };
+        let Some(mut row) = self.0.row(NUMBERED, parameters).await? else { return Ok(None) };
         let (kind, last_number) = (row.text()?, row.number()?);
         let changes = row.maybe_int()?.is_some();
         let version = match row.maybe_int()? {
@@ -466,38 +463,38 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_version(
-        &self,
+    pub async fn version(
+        self,
         asker: &CredentialAsker,
         version: Uuid,
         now_us: i64,
     ) -> Result<Option<CredentialRow>, StoreError> {
         let [everything, actor] = asker.values();
         let parameters = vec![version.into(), everything, actor, now_us.into()];
-        self.row(VERSION, parameters).await?.map(row_of).transpose()
+        self.0.row(VERSION, parameters).await?.map(row_of).transpose()
     }
 
     /// The name of a credential, by the credential's identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_name(&self, credential: Uuid) -> Result<Option<String>, StoreError> {
-        self.row(NAME_OF, vec![credential.into()]).await?.map(|mut row| row.text()).transpose()
+    pub async fn name(self, credential: Uuid) -> Result<Option<String>, StoreError> {
+        self.0.row(NAME_OF, vec![credential.into()]).await?.map(|mut row| row.text()).transpose()
     }
 
     /// A name (lower case), if it is there and the asker may read it. A probe of one index.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_found(
-        &self,
+    pub async fn found(
+        self,
         asker: &CredentialAsker,
         name: &str,
         now_us: i64,
     ) -> Result<Option<FoundCredential>, StoreError> {
         let [everything, actor] = asker.values();
         let parameters = vec![name.into(), everything, actor, now_us.into()];
-        self.row(FOUND, parameters).await?.map(found_of).transpose()
+        self.0.row(FOUND, parameters).await?.map(found_of).transpose()
     }
 
     /// Names (lower case) from `from` on and before `before` that the asker may read, by name, at most `most`.
@@ -505,8 +502,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credentials_under(
-        &self,
+    pub async fn under(
+        self,
         asker: &CredentialAsker,
         (from, before): (&str, &str),
         ends_by_us: Option<i64>,
@@ -517,17 +514,17 @@ impl Store {
         let ends = ends_by_us.unwrap_or(0).into();
         let parameters =
             vec![from.into(), before.into(), everything, actor, ends, count(most), now_us.into()];
-        let rows = self.rows(Cost::Walk, UNDER, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, UNDER, parameters).await?;
         rows.into_iter().map(found_of).collect()
     }
 
-    /// As [`Self::credentials_under`], of names (lower case) like `pattern`: `%` stands for any run, `_` for any
+    /// As [`Self::under`], of names (lower case) like `pattern`: `%` stands for any run, `_` for any
     /// character, `\` takes that from what follows.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credentials_like(
-        &self,
+    pub async fn like(
+        self,
         asker: &CredentialAsker,
         pattern: &str,
         ends_by_us: Option<i64>,
@@ -537,7 +534,7 @@ impl Store {
         let [everything, actor] = asker.values();
         let ends = ends_by_us.unwrap_or(0).into();
         let parameters = vec![pattern.into(), everything, actor, ends, count(most), now_us.into()];
-        let rows = self.rows(Cost::Walk, LIKE, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, LIKE, parameters).await?;
         rows.into_iter().map(found_of).collect()
     }
 
@@ -546,8 +543,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_children(
-        &self,
+    pub async fn children(
+        self,
         asker: &CredentialAsker,
         path: &str,
         most: usize,
@@ -557,7 +554,7 @@ impl Store {
         let before = format!("{}0", path.strip_suffix('/').unwrap_or(path));
         let parameters =
             vec![path.into(), before.as_str().into(), everything, actor, now_us.into(), count(most)];
-        let rows = self.rows(Cost::Walk, CHILDREN.of(self), parameters).await?;
+        let rows = self.0.rows(Cost::Walk, CHILDREN.of(self.0), parameters).await?;
         let child = |mut row: Row| {
             row.skip()?;
             let name = row.text()?;
@@ -572,8 +569,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn credential_certificates(
-        &self,
+    pub async fn certificates(
+        self,
         asker: &CredentialAsker,
         after: Option<&Cursor>,
         limit: usize,
@@ -583,12 +580,12 @@ impl Store {
         let (limit, _) = limit_of(limit);
         let [everything, actor] = asker.values();
         let range = vec![start[0].clone(), (limit as i64).into()];
-        let last = self.row(LAST_CERTIFICATE, range.clone()).await?;
+        let last = self.0.row(LAST_CERTIFICATE, range.clone()).await?;
         let last = last.map(|mut row| row.maybe_int()).transpose()?.flatten();
         let mut parameters = vec![everything, actor];
         parameters.extend(range);
         parameters.push(now_us.into());
-        let rows = self.rows(Cost::Walk, CERTIFICATES, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, CERTIFICATES, parameters).await?;
         let rows = rows.into_iter().map(version_row_of).collect::<Result<Vec<_>, _>>()?;
         let next = last.map(|last| Cursor::new("credential-certificates", &[Value::Int(last)]));
         Ok(Page { rows, next })
@@ -599,13 +596,13 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credentials_signed_by(
-        &self,
+    pub async fn signed_by(
+        self,
         asker: &CredentialAsker,
         names: &[String],
     ) -> Result<Vec<(String, bool)>, StoreError> {
         let [everything, actor] = asker.values();
-        let rows = self.rows(Cost::Walk, SIGNED.of(self), vec![list(names), everything, actor]).await?;
+        let rows = self.0.rows(Cost::Walk, SIGNED.of(self.0), vec![list(names), everything, actor]).await?;
         rows.into_iter().map(|mut row| Ok((row.text()?, row.flag()?))).collect()
     }
 }

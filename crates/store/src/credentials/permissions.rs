@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 use super::asker::{CredentialAsker, CredentialOperation, may};
-use crate::store::Store;
+use super::handle::Credentials;
 use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 /// What a permission grants.
@@ -159,13 +159,13 @@ pub(super) async fn may_do(
     row.map_or(Ok(false), |mut row| row.flag())
 }
 
-impl Store {
+impl Credentials<'_> {
     /// Whether the asker holds the operation on a name or path (lower case), without looking at what lies there.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_may(
-        &self,
+    pub async fn may(
+        self,
         asker: &CredentialAsker,
         path_key: &str,
         operation: CredentialOperation,
@@ -173,7 +173,7 @@ impl Store {
         if asker.everything {
             return Ok(true);
         }
-        let row = self.row(MAY, asked(asker, path_key, operation)).await?;
+        let row = self.0.row(MAY, asked(asker, path_key, operation)).await?;
         row.map_or(Ok(false), |mut row| row.flag())
     }
 
@@ -181,8 +181,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_readers(
-        &self,
+    pub async fn readers(
+        self,
         actors: HashSet<String>,
         names: &[String],
     ) -> Result<CredentialReaders, StoreError> {
@@ -191,8 +191,8 @@ impl Store {
             return Ok(CredentialReaders { actors, granted: HashSet::new() });
         }
         let list = |all: &HashSet<String>| serde_json::Value::from_iter(all.iter().cloned()).to_string();
-        let text = if self.is_postgres() { READERS.postgres } else { READERS.sqlite };
-        let rows = self.rows(Cost::Point, text, vec![list(&paths).into(), list(&actors).into()]).await?;
+        let text = if self.0.is_postgres() { READERS.postgres } else { READERS.sqlite };
+        let rows = self.0.rows(Cost::Point, text, vec![list(&paths).into(), list(&actors).into()]).await?;
         let granted = rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?)));
         Ok(CredentialReaders { granted: granted.collect::<Result<_, StoreError>>()?, actors })
     }
@@ -201,20 +201,20 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_permission(&self, id: Uuid) -> Result<Option<PermissionRow>, StoreError> {
-        self.row(BY_ID, vec![id.into()]).await?.map(|mut row| row_of(&mut row)).transpose()
+    pub async fn permission(self, id: Uuid) -> Result<Option<PermissionRow>, StoreError> {
+        self.0.row(BY_ID, vec![id.into()]).await?.map(|mut row| row_of(&mut row)).transpose()
     }
 
     /// The permission of an actor for a path (lower case).
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_permission_of(
-        &self,
+    pub async fn permission_of(
+        self,
         actor: &str,
         path_key: &str,
     ) -> Result<Option<PermissionRow>, StoreError> {
-        let row = self.row(BY_PATH, vec![actor.into(), path_key.into()]).await?;
+        let row = self.0.row(BY_PATH, vec![actor.into(), path_key.into()]).await?;
         row.map(|mut row| row_of(&mut row)).transpose()
     }
 
@@ -222,13 +222,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_permissions_at(
-        &self,
-        path_key: &str,
-        most: usize,
-    ) -> Result<Vec<PermissionRow>, StoreError> {
+    pub async fn permissions_at(self, path_key: &str, most: usize) -> Result<Vec<PermissionRow>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = self.rows(Cost::Walk, AT, vec![path_key.into(), most.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, AT, vec![path_key.into(), most.into()]).await?;
         rows.into_iter().map(|mut row| row_of(&mut row)).collect()
     }
 
@@ -236,14 +232,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn credential_permissions(
-        &self,
+    pub async fn permissions(
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PermissionRow>, StoreError> {
         let start = key_or(after, "credential-permissions", &[Value::Int(0)])?;
         let (limit, ask) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, PAGE, with_limit(start, ask)).await?;
+        let rows = self.0.rows(Cost::Walk, PAGE, with_limit(start, ask)).await?;
         page(rows, limit, "credential-permissions", |mut row| {
             let permission = row_of(&mut row)?;
             Ok((permission, vec![Value::Int(row.int()?)]))

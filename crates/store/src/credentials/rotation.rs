@@ -6,8 +6,8 @@
 use uuid::Uuid;
 
 use super::asker::{CredentialAsker, may};
+use super::handle::Credentials;
 use super::list::{list, texts_postgres, texts_sqlite};
-use crate::store::Store;
 use db::{
     Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
 };
@@ -526,13 +526,13 @@ pub async fn rotation_policy_that_tells(tx: &mut Tx, hook: &str) -> Result<Optio
     tx.row(USES, vec![hook.into()]).await?.map(|mut row| row.text()).transpose()
 }
 
-impl Store {
+impl Credentials<'_> {
     /// The policies that the asker may read at, by path, after `after` (a path in lower case).
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn rotation_policies(
-        &self,
+        self,
         asker: &CredentialAsker,
         after: Option<&Cursor>,
         limit: usize,
@@ -541,7 +541,7 @@ impl Store {
         let mut parameters = key_or(after, LISTING, &[Value::Text(String::new())])?;
         let (limit, ask) = limit_of(limit);
         parameters.extend(asker.values());
-        let rows = self.rows(Cost::Walk, POLICIES, with_limit(parameters, ask)).await?;
+        let rows = self.0.rows(Cost::Walk, POLICIES, with_limit(parameters, ask)).await?;
         page(rows, limit, LISTING, |row| {
             let policy = policy_of(row)?;
             let key = vec![Value::Text(policy.path_key.clone())];
@@ -554,7 +554,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn rotations(
-        &self,
+        self,
         asker: &CredentialAsker,
         path_key: &str,
         after: Option<&Cursor>,
@@ -566,7 +566,7 @@ impl Store {
         let (from, before) = rotation_range(path_key);
         parameters.extend([from.into(), before.into()]);
         parameters.extend(asker.values());
-        let rows = self.rows(Cost::Walk, LIST, with_limit(parameters, ask)).await?;
+        let rows = self.0.rows(Cost::Walk, LIST, with_limit(parameters, ask)).await?;
         page(rows, limit, LISTING, |mut row| {
             let planned = PlannedRotation {
                 name: row.text()?,
@@ -587,9 +587,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn rotations_due(&self, now_us: i64, most: usize) -> Result<Vec<DueRotation>, StoreError> {
+    pub async fn rotations_due(self, now_us: i64, most: usize) -> Result<Vec<DueRotation>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = self.rows(Cost::Point, DUE, vec![now_us.into(), most.into()]).await?;
+        let rows = self.0.rows(Cost::Point, DUE, vec![now_us.into(), most.into()]).await?;
         let due = |mut row: Row| {
             Ok(DueRotation {
                 name_key: row.text()?,
@@ -609,11 +609,11 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn rotation_hooks_of(&self, names: &[String]) -> Result<Vec<(String, String)>, StoreError> {
+    pub async fn rotation_hooks_of(self, names: &[String]) -> Result<Vec<(String, String)>, StoreError> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = self.rows(Cost::Point, HOOKS_OF.of(self), vec![list(names)]).await?;
+        let rows = self.0.rows(Cost::Point, HOOKS_OF.of(self.0), vec![list(names)]).await?;
         rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
@@ -621,8 +621,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn rotation_policy_planning(&self) -> Result<Option<PlanningPolicy>, StoreError> {
-        let row = self.row(PLANNING, Vec::new()).await?;
+    pub async fn rotation_policy_planning(self) -> Result<Option<PlanningPolicy>, StoreError> {
+        let row = self.0.row(PLANNING, Vec::new()).await?;
         let planning = |mut row: Row| {
             Ok(PlanningPolicy {
                 path_key: row.text()?,

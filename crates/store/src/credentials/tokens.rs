@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Credentials;
 use db::StoreError;
 
 pub(super) const END: &str = "-- credential_token_end
@@ -12,28 +12,28 @@ SELECT 1 FROM credential_tokens_ended WHERE id = ?1";
 pub(super) const TIDY: &str = "-- credential_tokens_tidy
 DELETE FROM credential_tokens_ended WHERE expires_at < ?1";
 
-impl Store {
+impl Credentials<'_> {
     /// Ends a token that would end by itself at this time, µs. Ended ones stay ended.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn end_credential_token(&self, id: Uuid, expires_at_us: i64) -> Result<(), StoreError> {
-        self.execute(END, vec![id.as_bytes().as_slice().into(), expires_at_us.into()]).await.map(drop)
+    pub async fn end_token(self, id: Uuid, expires_at_us: i64) -> Result<(), StoreError> {
+        self.0.execute(END, vec![id.as_bytes().as_slice().into(), expires_at_us.into()]).await.map(drop)
     }
 
     /// Whether a token was ended.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn credential_token_ended(&self, id: Uuid) -> Result<bool, StoreError> {
-        Ok(self.row(ENDED, vec![id.as_bytes().as_slice().into()]).await?.is_some())
+    pub async fn token_ended(self, id: Uuid) -> Result<bool, StoreError> {
+        Ok(self.0.row(ENDED, vec![id.as_bytes().as_slice().into()]).await?.is_some())
     }
 
     /// Forgets ended tokens that would have ended by themselves before this time, µs.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn tidy_credential_tokens(&self, before_us: i64) -> Result<u64, StoreError> {
-        self.execute(TIDY, vec![before_us.into()]).await
+    pub async fn tidy_tokens(self, before_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(TIDY, vec![before_us.into()]).await
     }
 }

@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
+use super::handle::Credentials;
 use crate::keys::{SealedColumn, sealed_column};
-use crate::store::Store;
 use db::{Sends, StoreError, Tx};
 
 /// Values that one maker may have waiting to be read.
@@ -167,21 +167,21 @@ pub async fn unwrap(
     Ok(Unwrapped::Read { name: row.text()?, at_us: row.int()?, by: row.text()?, first_again })
 }
 
-impl Store {
+impl Credentials<'_> {
     /// Forgets the value of a token (its SHA-256) that nobody is to read any more.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn forget_wrap(&self, token_hash: [u8; 32]) -> Result<(), StoreError> {
-        self.execute(FORGET, vec![token_hash.into()]).await.map(drop)
+    pub async fn forget_wrap(self, token_hash: [u8; 32]) -> Result<(), StoreError> {
+        self.0.execute(FORGET, vec![token_hash.into()]).await.map(drop)
     }
 
     /// Forgets values that nobody read in time, and who read what before `read_before_us`.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn tidy_wraps(&self, now_us: i64, read_before_us: i64) -> Result<u64, StoreError> {
-        let ended = self.execute(TIDY, vec![now_us.into()]).await?;
-        Ok(ended + self.execute(TIDY_READ, vec![read_before_us.into()]).await?)
+    pub async fn tidy_wraps(self, now_us: i64, read_before_us: i64) -> Result<u64, StoreError> {
+        let ended = self.0.execute(TIDY, vec![now_us.into()]).await?;
+        Ok(ended + self.0.execute(TIDY_READ, vec![read_before_us.into()]).await?)
     }
 }

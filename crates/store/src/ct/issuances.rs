@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Ct;
 use db::{
     Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, reversed, storable,
 };
@@ -562,29 +562,29 @@ pub async fn ct_issuance(tx: &mut Tx, id: Uuid) -> Result<Option<CtIssuanceRow>,
     tx.row(ISSUANCE, vec![id.into()]).await?.map(|mut row| issuance_of(&mut row)).transpose()
 }
 
-impl Store {
+impl Ct<'_> {
     /// An issuance.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_issuance(&self, id: Uuid) -> Result<Option<CtIssuanceRow>, StoreError> {
-        self.row(ISSUANCE, vec![id.into()]).await?.map(|mut row| issuance_of(&mut row)).transpose()
+    pub async fn issuance(self, id: Uuid) -> Result<Option<CtIssuanceRow>, StoreError> {
+        self.0.row(ISSUANCE, vec![id.into()]).await?.map(|mut row| issuance_of(&mut row)).transpose()
     }
 
     /// The certificate or precertificate of an issuance, where it is kept.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_issuance_der(&self, id: Uuid) -> Result<Option<Vec<u8>>, StoreError> {
-        self.row(ISSUANCE_DER, vec![id.into()]).await?.map(|mut row| row.blob()).transpose()
+    pub async fn issuance_der(self, id: Uuid) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.row(ISSUANCE_DER, vec![id.into()]).await?.map(|mut row| row.blob()).transpose()
     }
 
     /// The domains an issuance could be used for, watched when it was found.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_issuance_domains(&self, id: Uuid) -> Result<Vec<String>, StoreError> {
-        let rows = self.rows(Cost::Point, DOMAINS_OF, vec![id.into()]).await?;
+    pub async fn issuance_domains(self, id: Uuid) -> Result<Vec<String>, StoreError> {
+        let rows = self.0.rows(Cost::Point, DOMAINS_OF, vec![id.into()]).await?;
         rows.into_iter().map(|mut row| row.text()).collect()
     }
 
@@ -592,8 +592,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn ct_issuances(
-        &self,
+    pub async fn issuances(
+        self,
         filter: &CtFilter,
         after: Option<&Cursor>,
         limit: usize,
@@ -603,7 +603,7 @@ impl Store {
         parameters.push(asked.into());
         let (statement, values) = list(filter);
         parameters.extend(values);
-        let rows = self.rows(Cost::Walk, &statement, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, &statement, parameters).await?;
         page(rows, limit, "ct-issuances", |mut row| {
             let issuance = issuance_of(&mut row)?;
             Ok((issuance, vec![row.int()?.into()]))
@@ -615,8 +615,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn ct_issuances_judgeable(
-        &self,
+    pub async fn issuances_judgeable(
+        self,
         verdict: CtVerdict,
         found_us: RangeInclusive<i64>,
         after: Option<&Cursor>,
@@ -627,7 +627,7 @@ impl Store {
         parameters.extend(key_or(after, "ct-judgeable", &[Value::Int(0)])?);
         let (limit, asked) = limit_of(limit.min(CT_JUDGED_MAX));
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, JUDGEABLE, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, JUDGEABLE, parameters).await?;
         page(rows, limit, "ct-judgeable", |mut row| {
             let issuance = issuance_of(&mut row)?;
             let key = vec![row.int()?.into()];
@@ -639,17 +639,18 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_issuances_trim(&self, before_us: i64, limit: usize) -> Result<u64, StoreError> {
+    pub async fn issuances_trim(self, before_us: i64, limit: usize) -> Result<u64, StoreError> {
         let limit = limit_of(limit).0 as i64;
-        self.write("ct_issuances_trim", move |tx| {
-            Box::pin(async move {
-                for statement in [TRIM_DERS, TRIM_DOMAINS, TRIM_NAMES] {
-                    tx.execute(statement, vec![before_us.into(), limit.into()]).await?;
-                }
-                tx.execute(TRIM, vec![before_us.into(), limit.into()]).await
+        self.0
+            .write("ct_issuances_trim", move |tx| {
+                Box::pin(async move {
+                    for statement in [TRIM_DERS, TRIM_DOMAINS, TRIM_NAMES] {
+                        tx.execute(statement, vec![before_us.into(), limit.into()]).await?;
+                    }
+                    tx.execute(TRIM, vec![before_us.into(), limit.into()]).await
+                })
             })
-        })
-        .await
+            .await
     }
 }
 

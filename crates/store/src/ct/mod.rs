@@ -1,14 +1,15 @@
 //! Certificate Transparency: which domains are watched, how far search services and logs have been read, what was found.
 
+mod handle;
 mod issuances;
 
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use crate::store::Store;
 use db::{
     Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, storable,
 };
+pub use handle::Ct;
 
 /// Watched domains: matching holds a million, but each has a row for every service and its place among the due ones.
 pub const CT_DOMAINS_MAX: i64 = 100_000;
@@ -512,28 +513,28 @@ pub async fn delete_ct_log(tx: &mut Tx, log_id: [u8; 32]) -> Result<bool, StoreE
     Ok(tx.execute(LOG_DELETE, vec![log_id.into()]).await? == 1)
 }
 
-impl Store {
+impl Ct<'_> {
     /// A watched domain.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_domain(&self, name: &str) -> Result<Option<CtDomainRow>, StoreError> {
-        self.row(DOMAIN, vec![name.into()]).await?.map(|mut row| domain_of(&mut row)).transpose()
+    pub async fn domain(self, name: &str) -> Result<Option<CtDomainRow>, StoreError> {
+        self.0.row(DOMAIN, vec![name.into()]).await?.map(|mut row| domain_of(&mut row)).transpose()
     }
 
     /// A page of the watched domains, by name.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn ct_domains(
-        &self,
+    pub async fn domains(
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<CtDomainRow>, StoreError> {
         let mut parameters = key_or(after, "ct-domains", &[Value::Text(String::new())])?;
         let (limit, asked) = limit_of(limit);
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, DOMAINS, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, DOMAINS, parameters).await?;
         page(rows, limit, "ct-domains", |mut row| {
             let domain = domain_of(&mut row)?;
             let key = vec![domain.name.as_str().into()];
@@ -545,8 +546,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_domains_stamp(&self) -> Result<(i64, i64, i64), StoreError> {
-        let row = self.row(DOMAINS_STAMP, Vec::new()).await?;
+    pub async fn domains_stamp(self) -> Result<(i64, i64, i64), StoreError> {
+        let row = self.0.row(DOMAINS_STAMP, Vec::new()).await?;
         let read = |mut row: Row| Ok((row.int()?, row.int()?, row.int()?));
         row.map(read).transpose().map(Option::unwrap_or_default)
     }
@@ -556,18 +557,18 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn claim_ct_searches(
-        &self,
+    pub async fn claim_searches(
+        self,
         service: &str,
         holder: Uuid,
         now_us: i64,
         until_us: i64,
         limit: usize,
     ) -> Result<Vec<CtSearchRow>, StoreError> {
-        let statement = if self.is_postgres() { CLAIM_POSTGRES } else { CLAIM_SQLITE };
+        let statement = if self.0.is_postgres() { CLAIM_POSTGRES } else { CLAIM_SQLITE };
         let limit = limit_of(limit).0 as i64;
         let parameters = vec![service.into(), now_us.into(), holder.into(), until_us.into(), limit.into()];
-        let claimed = self.write("ct_searches_claim", move |tx| tx.rows(statement, parameters).boxed());
+        let claimed = self.0.write("ct_searches_claim", move |tx| tx.rows(statement, parameters).boxed());
         claimed.await?.into_iter().map(search_of).collect()
     }
 
@@ -576,8 +577,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn renew_ct_searches(
-        &self,
+    pub async fn renew_searches(
+        self,
         holder: Uuid,
         held: &[(String, String)],
         until_us: i64,
@@ -588,7 +589,7 @@ impl Store {
             Column::Uuid(vec![holder; held.len()]),
             Column::Int(vec![until_us; held.len()]),
         ];
-        let kept = self.write("ct_searches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        let kept = self.0.write("ct_searches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
         kept.await?.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
@@ -596,17 +597,17 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn release_ct_searches(&self, holder: Uuid) -> Result<(), StoreError> {
-        self.execute(RELEASE, vec![holder.into()]).await.map(drop)
+    pub async fn release_searches(self, holder: Uuid) -> Result<(), StoreError> {
+        self.0.execute(RELEASE, vec![holder.into()]).await.map(drop)
     }
 
     /// Where each service was left for a domain; some few.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_searches_of(&self, domain: &str) -> Result<Vec<CtSearchRow>, StoreError> {
+    pub async fn searches_of(self, domain: &str) -> Result<Vec<CtSearchRow>, StoreError> {
         let most = limit_of(crate::PAGE_ROWS_MAX).0 as i64;
-        let rows = self.rows(Cost::Walk, SEARCHES_OF, vec![domain.into(), most.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, SEARCHES_OF, vec![domain.into(), most.into()]).await?;
         rows.into_iter().map(search_of).collect()
     }
 
@@ -614,8 +615,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn ct_searches(
-        &self,
+    pub async fn searches(
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<CtSearchRow>, StoreError> {
@@ -623,7 +624,7 @@ impl Store {
         let mut parameters = key_or(after, "ct-searches", &first)?;
         let (limit, asked) = limit_of(limit);
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, SEARCHES, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, SEARCHES, parameters).await?;
         page(rows, limit, "ct-searches", |row| {
             let search = search_of(row)?;
             let key = vec![search.domain.as_str().into(), search.service.as_str().into()];
@@ -635,7 +636,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_services(&self) -> Result<Vec<CtServiceRow>, StoreError> {
+    pub async fn services(self) -> Result<Vec<CtServiceRow>, StoreError> {
         let service = |mut row: Row| {
             Ok(CtServiceRow {
                 service: row.text()?,
@@ -646,24 +647,24 @@ impl Store {
                 answered_at_us: row.maybe_int()?,
             })
         };
-        self.rows(Cost::Walk, SERVICES, Vec::new()).await?.into_iter().map(service).collect()
+        self.0.rows(Cost::Walk, SERVICES, Vec::new()).await?.into_iter().map(service).collect()
     }
 
     /// Every followed log, by name; some dozens.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_logs(&self) -> Result<Vec<CtLogRow>, StoreError> {
+    pub async fn logs(self) -> Result<Vec<CtLogRow>, StoreError> {
         let most = limit_of(crate::PAGE_ROWS_MAX).0 as i64;
-        self.rows(Cost::Walk, LOGS, vec![most.into()]).await?.into_iter().map(log_of).collect()
+        self.0.rows(Cost::Walk, LOGS, vec![most.into()]).await?.into_iter().map(log_of).collect()
     }
 
     /// A followed log.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ct_log(&self, log_id: [u8; 32]) -> Result<Option<CtLogRow>, StoreError> {
-        self.row(LOG, vec![log_id.into()]).await?.map(log_of).transpose()
+    pub async fn log(self, log_id: [u8; 32]) -> Result<Option<CtLogRow>, StoreError> {
+        self.0.row(LOG, vec![log_id.into()]).await?.map(log_of).transpose()
     }
 }
 

@@ -9,8 +9,13 @@ pub use insert::insert_issued;
 use uuid::Uuid;
 
 use crate::inventory::model::NewCertificate;
-use crate::store::Store;
+use crate::store::handle;
 use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Value, limit_of, reversed};
+
+handle! {
+    /// Certificates that this authority issued.
+    Issued, issued
+}
 
 /// A certificate about to be stored as issued.
 #[derive(Clone, Debug)]
@@ -182,23 +187,23 @@ FROM issued i LEFT JOIN revocations r ON r.certificate_id = i.certificate_id WHE
 pub(crate) const ALL: &[&str] = &[KEY_USED, KEYS_TRIM, BY_ID, BY_SERIAL, BY_SHA256, STATUS];
 pub(crate) const BULKS: &[&Bulk] = &[&LOOK_BLOCKED, &LOOK_USED];
 
-impl Store {
+impl Issued<'_> {
     /// Which of these public keys are blocked, and which of these idempotency keys were used: two statements, whatever
     /// the number; what came after it is seen by [`insert_issued`].
     ///
     /// # Errors
     /// Those of the database.
     pub async fn issuing_look(
-        &self,
+        self,
         spkis: &[[u8; 32]],
         keys: &[[u8; 32]],
     ) -> Result<(HashSet<[u8; 32]>, HashMap<[u8; 32], UsedKey>), StoreError> {
         let (mut blocked, mut used) = (HashSet::new(), HashMap::new());
         let hex = |hashes: &[[u8; 32]]| -> Vec<String> { hashes.iter().map(|hash| db::hex(hash)).collect() };
-        for mut row in self.among(&LOOK_BLOCKED, hex(spkis)).await? {
+        for mut row in self.0.among(&LOOK_BLOCKED, hex(spkis)).await? {
             blocked.insert(row.hash()?);
         }
-        for mut row in self.among(&LOOK_USED, hex(keys)).await? {
+        for mut row in self.0.among(&LOOK_USED, hex(keys)).await? {
             used.insert(row.hash()?, UsedKey { request_sha256: row.hash()?, id: row.uuid()? });
         }
         Ok((blocked, used))
@@ -208,36 +213,36 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn issued_by_id(&self, id: Uuid) -> Result<Option<IssuedRow>, StoreError> {
-        self.row(BY_ID, vec![id.into()]).await?.map(row_of).transpose()
+    pub async fn by_id(self, id: Uuid) -> Result<Option<IssuedRow>, StoreError> {
+        self.0.row(BY_ID, vec![id.into()]).await?.map(row_of).transpose()
     }
 
     /// An issued certificate by its CA and the content octets of its serial number.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn issued_by_serial(&self, ca: Uuid, serial: &[u8]) -> Result<Option<IssuedRow>, StoreError> {
-        self.row(BY_SERIAL, vec![serial.into(), ca.into()]).await?.map(row_of).transpose()
+    pub async fn by_serial(self, ca: Uuid, serial: &[u8]) -> Result<Option<IssuedRow>, StoreError> {
+        self.0.row(BY_SERIAL, vec![serial.into(), ca.into()]).await?.map(row_of).transpose()
     }
 
     /// An issued certificate by its SHA-256.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn issued_by_sha256(&self, sha256: &[u8; 32]) -> Result<Option<IssuedRow>, StoreError> {
-        self.row(BY_SHA256, vec![(*sha256).into()]).await?.map(row_of).transpose()
+    pub async fn by_sha256(self, sha256: &[u8; 32]) -> Result<Option<IssuedRow>, StoreError> {
+        self.0.row(BY_SHA256, vec![(*sha256).into()]).await?.map(row_of).transpose()
     }
 
     /// Whether a serial number is revoked: `None` when this CA never issued it, `Some(None)` when it is good.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn issued_status(
-        &self,
+    pub async fn status(
+        self,
         ca: Uuid,
         serial: &[u8],
     ) -> Result<Option<Option<RevocationFacts>>, StoreError> {
-        let found = self.row(STATUS, vec![serial.into(), ca.into()]).await?;
+        let found = self.0.row(STATUS, vec![serial.into(), ca.into()]).await?;
         found.map(|mut row| facts_of(&mut row)).transpose()
     }
 
@@ -245,8 +250,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn issuance_key(&self, key_sha256: &[u8; 32]) -> Result<Option<UsedKey>, StoreError> {
-        let found = self.row(KEY_USED, vec![(*key_sha256).into()]).await?;
+    pub async fn key(self, key_sha256: &[u8; 32]) -> Result<Option<UsedKey>, StoreError> {
+        let found = self.0.row(KEY_USED, vec![(*key_sha256).into()]).await?;
         found.map(|mut row| Ok(UsedKey { request_sha256: row.hash()?, id: row.uuid()? })).transpose()
     }
 
@@ -254,16 +259,16 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn issuance_keys_trim(&self, before_us: i64) -> Result<u64, StoreError> {
-        self.execute(KEYS_TRIM, vec![before_us.into()]).await
+    pub async fn trim_keys(self, before_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(KEYS_TRIM, vec![before_us.into()]).await
     }
 
     /// A page of issued certificates, newest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn issued_page(
-        &self,
+    pub async fn page(
+        self,
         filter: &IssuedFilter,
         after: Option<&Cursor>,
         limit: usize,
@@ -271,7 +276,7 @@ impl Store {
         let key = after.map(|cursor| cursor.key("issued", &[Value::Int(0), Value::Int(0)])).transpose()?;
         let (limit, asked) = limit_of(limit);
         let (statement, parameters) = page(filter, key, asked);
-        let mut found = self.rows(Cost::Walk, &statement, parameters).await?;
+        let mut found = self.0.rows(Cost::Walk, &statement, parameters).await?;
         let more = found.len() > limit;
         found.truncate(limit);
         let (mut rows, mut last) = (Vec::with_capacity(found.len()), 0);

@@ -1,5 +1,6 @@
 //! Certificates under management: their rows, names, tags, versions and counts.
 
+mod handle;
 mod page;
 mod plans;
 mod row;
@@ -21,8 +22,8 @@ use uuid::Uuid;
 
 use row::{managed_columns, managed_row, run_columns, run_join, view};
 
-use crate::store::Store;
 use db::{Bulk, Column, StoreError, Tx, reversed};
+pub use handle::Managed;
 
 /// A certificate to enter.
 #[derive(Clone, Debug)]
@@ -221,21 +222,21 @@ pub(crate) fn composed() -> Vec<String> {
     page::composed()
 }
 
-impl Store {
+impl Managed<'_> {
     /// A certificate by its identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn managed(&self, id: Uuid) -> Result<Option<ManagedView>, StoreError> {
-        self.row(BY_UUID, vec![id.into()]).await?.map(view).transpose()
+    pub async fn get(self, id: Uuid) -> Result<Option<ManagedView>, StoreError> {
+        self.0.row(BY_UUID, vec![id.into()]).await?.map(view).transpose()
     }
 
     /// A certificate by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn managed_named(&self, name: &str) -> Result<Option<ManagedView>, StoreError> {
-        self.row(BY_NAME, vec![name.into()]).await?.map(view).transpose()
+    pub async fn named(self, name: &str) -> Result<Option<ManagedView>, StoreError> {
+        self.0.row(BY_NAME, vec![name.into()]).await?.map(view).transpose()
     }
 }
 

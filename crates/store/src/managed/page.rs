@@ -1,9 +1,9 @@
 //! Pages of certificates under management, each walking one index.
 
+use super::handle::Managed;
 use crate::managed::row::{
     ManagedRow, ManagedView, managed_columns, managed_row, run_columns, run_join, view,
 };
-use crate::store::Store;
 use db::{Cost, Cursor, Page, StoreError, Tx, Value, contains, limit_of, page, reversed};
 use uuid::Uuid;
 
@@ -241,13 +241,13 @@ fn rows_statement(filter: &ManagedFilter, after: i64, limit: i64) -> (String, Ve
     (text, conditions.parameters)
 }
 
-impl Store {
+impl Managed<'_> {
     /// A page of certificates with their open runs.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`] for a cursor of another order; those of the database.
-    pub async fn managed_page(
-        &self,
+    pub async fn page(
+        self,
         filter: &ManagedFilter,
         order: ManagedOrder,
         after: Option<&Cursor>,
@@ -257,7 +257,7 @@ impl Store {
         let (limit, asked) = limit_of(limit);
         let mark = if self.walks_order(filter, order).await? { "+" } else { "" };
         let (text, parameters) = statement(filter, order, key, asked, mark);
-        let rows = self.rows(Cost::Walk, &text, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
         page(rows, limit, order.listing(), |row| {
             let found = view(row)?;
             let key = order.key(&found.row);
@@ -266,11 +266,11 @@ impl Store {
     }
 }
 
-impl Store {
+impl Managed<'_> {
     /// Whether walking the order is cheaper than sorting what matches. PostgreSQL judges that by itself; SQLite would
     /// always sort, however much it is.
-    async fn walks_order(&self, filter: &ManagedFilter, order: ManagedOrder) -> Result<bool, StoreError> {
-        if self.is_postgres() || order == ManagedOrder::Expiry {
+    async fn walks_order(self, filter: &ManagedFilter, order: ManagedOrder) -> Result<bool, StoreError> {
+        if self.0.is_postgres() || order == ManagedOrder::Expiry {
             return Ok(false);
         }
         // What is found by one index alone.
@@ -288,7 +288,7 @@ impl Store {
             return Ok(false);
         }
         let (text, parameters) = matches(&equal);
-        let found = self.row(&text, parameters).await?;
+        let found = self.0.row(&text, parameters).await?;
         Ok(found.map_or(Ok(0), |mut row| row.int())? > SORTED_MAX)
     }
 }

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Managed;
 use db::{Cost, Row, StoreError, limit_of};
 
 /// A key, and the certificate it is of.
@@ -50,13 +50,13 @@ ORDER BY v.id";
 pub(super) const NEWEST: &str = "-- managed_version_newest
 SELECT COALESCE(MAX(id), 0) FROM managed_versions";
 
-impl Store {
+impl Managed<'_> {
     /// Keys of what comes after the row `after`; `limit` certificates or versions a page, in one statement.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn signing_keys(
-        &self,
+        self,
         by: SigningKeysBy,
         after: i64,
         limit: usize,
@@ -68,7 +68,7 @@ impl Store {
         };
         let (limit, _) = limit_of(limit);
         let parameters = vec![after.into(), (limit as i64).into(), now_us.into()];
-        let rows = self.rows(Cost::Walk, statement, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, statement, parameters).await?;
         let mut page = SigningKeyPage::default();
         for mut row in rows {
             page.next = Some(row.int()?);
@@ -81,8 +81,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn newest_managed_version(&self) -> Result<i64, StoreError> {
-        self.row(NEWEST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+    pub async fn newest_version(self) -> Result<i64, StoreError> {
+        self.0.row(NEWEST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 }
 

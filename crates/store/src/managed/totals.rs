@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Managed;
 use db::{Bulk, Column, Cost, StoreError, Tx};
 
 /// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
@@ -85,19 +85,15 @@ pub async fn adjust_managed_totals(
     tx.bulk(&ADJUST, columns).await.map(drop)
 }
 
-impl Store {
+impl Managed<'_> {
     /// Counts over everything, at the same cost whatever the size: kept counts, and the rows of the days in which
     /// `now_us` and the ends of `within_us` fall.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn managed_summary(
-        &self,
-        now_us: i64,
-        within_us: &[i64],
-    ) -> Result<ManagedSummary, StoreError> {
+    pub async fn summary(self, now_us: i64, within_us: &[i64]) -> Result<ManagedSummary, StoreError> {
         let mut summary = ManagedSummary::default();
-        for mut row in self.rows(Cost::Point, TOTALS, Vec::new()).await? {
+        for mut row in self.0.rows(Cost::Point, TOTALS, Vec::new()).await? {
             let kind = row.text()?;
             let bucket = row.int()?;
             let value = u64::try_from(row.int()?).unwrap_or(0);
@@ -117,14 +113,14 @@ impl Store {
         Ok(summary)
     }
 
-    async fn ending_before(&self, by_day: &BTreeMap<i64, u64>, at_us: i64) -> Result<u64, StoreError> {
+    async fn ending_before(self, by_day: &BTreeMap<i64, u64>, at_us: i64) -> Result<u64, StoreError> {
         let day = at_us.div_euclid(DAY_US);
         let whole_days: u64 = by_day.range(..day).map(|(_, count)| count).sum();
         if !by_day.contains_key(&day) {
             return Ok(whole_days);
         }
         let range = vec![(day * DAY_US).into(), at_us.into()];
-        let Some(mut row) = self.row(EXPIRING_TO, range).await? else { return Ok(whole_days) };
+        let Some(mut row) = self.0.row(EXPIRING_TO, range).await? else { return Ok(whole_days) };
         Ok(whole_days + row.number::<u64>()?)
     }
 }

@@ -2,9 +2,9 @@
 
 use uuid::Uuid;
 
+use super::handle::Managed;
 use crate::inventory::key::endpoint_key;
 use crate::inventory::model::EndpointKey;
-use crate::store::Store;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A version to add.
@@ -277,13 +277,13 @@ pub async fn versions_revoked_by(
     rows.into_iter().map(read).collect()
 }
 
-impl Store {
+impl Managed<'_> {
     /// A certificate's versions, the newest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn managed_versions(
-        &self,
+    pub async fn versions(
+        self,
         certificate: i64,
         after: Option<&Cursor>,
         limit: usize,
@@ -292,7 +292,7 @@ impl Store {
         parameters.extend(key_or(after, "managed-versions", &[Value::Int(i64::MAX)])?);
         let (limit, asked) = limit_of(limit);
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, VERSIONS, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, VERSIONS, parameters).await?;
         page(rows, limit, "managed-versions", |row| {
             let version = version_row(row)?;
             let key = vec![version.id.into()];
@@ -304,16 +304,16 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn managed_version(&self, id: i64) -> Result<Option<ManagedVersion>, StoreError> {
-        self.row(VERSION, vec![id.into()]).await?.map(version_row).transpose()
+    pub async fn version(self, id: i64) -> Result<Option<ManagedVersion>, StoreError> {
+        self.0.row(VERSION, vec![id.into()]).await?.map(version_row).transpose()
     }
 
     /// The endpoints that showed a version of a certificate when they last answered, the oldest version first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn managed_served(
-        &self,
+    pub async fn served(
+        self,
         certificate: i64,
         after: Option<&Cursor>,
         limit: usize,
@@ -322,7 +322,7 @@ impl Store {
         parameters.extend(key_or(after, "managed-served", &[Value::Int(0), Value::Int(0), Value::Int(0)])?);
         let (limit, asked) = limit_of(limit);
         parameters.push(asked.into());
-        let rows = self.rows(Cost::Walk, SERVED, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, SERVED, parameters).await?;
         page(rows, limit, "managed-served", |mut row| {
             let served = ServedVersion {
                 version: row.int()?,
@@ -341,22 +341,19 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn managed_version_by_fingerprint(
-        &self,
+    pub async fn version_by_fingerprint(
+        self,
         sha256: &[u8; 32],
     ) -> Result<Option<ManagedVersion>, StoreError> {
-        self.row(VERSIONS_BY_FINGERPRINT, vec![(*sha256).into()]).await?.map(version_row).transpose()
+        self.0.row(VERSIONS_BY_FINGERPRINT, vec![(*sha256).into()]).await?.map(version_row).transpose()
     }
 
     /// What the issuer suggests about a certificate's renewal.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn managed_suggestion(
-        &self,
-        certificate: i64,
-    ) -> Result<Option<ManagedSuggestion>, StoreError> {
-        self.row(SUGGESTION, vec![certificate.into()]).await?.map(suggestion).transpose()
+    pub async fn suggestion(self, certificate: i64) -> Result<Option<ManagedSuggestion>, StoreError> {
+        self.0.row(SUGGESTION, vec![certificate.into()]).await?.map(suggestion).transpose()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Numbers of the changes that nodes read.
 
-use crate::store::Store;
+use super::handle::Places;
 use db::{StoreError, Tx};
 
 pub(super) const TAKE: &str = "-- key_changes_take
@@ -27,12 +27,12 @@ pub(super) async fn last_change(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
-impl Store {
+impl Places<'_> {
     /// The number of the last change that nodes read, 0 before the first.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn last_key_change(&self) -> Result<i64, StoreError> {
-        self.row(LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+    pub async fn last_change(self) -> Result<i64, StoreError> {
+        self.0.row(LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 }

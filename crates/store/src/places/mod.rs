@@ -2,6 +2,7 @@
 //! them.
 
 mod changes;
+mod handle;
 mod nodes;
 mod policies;
 mod presence;
@@ -32,8 +33,8 @@ pub use wraps::{NewWrap, PlacedNode, WrapKey, node_kems, put_wraps, withdraw_wra
 
 use uuid::Uuid;
 
-use crate::store::Store;
 use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+pub use handle::Places;
 
 /// A site.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -245,32 +246,32 @@ pub async fn count_sites(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(SITES_COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
-impl Store {
+impl Places<'_> {
     /// A site by its identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_site(&self, id: Uuid) -> Result<Option<SiteRow>, StoreError> {
-        self.row(SITE, vec![id.into()]).await?.map(site_of).transpose()
+    pub async fn site(self, id: Uuid) -> Result<Option<SiteRow>, StoreError> {
+        self.0.row(SITE, vec![id.into()]).await?.map(site_of).transpose()
     }
 
     /// A site by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_site_named(&self, name: &str) -> Result<Option<SiteRow>, StoreError> {
-        self.row(SITE_NAMED, vec![name.into()]).await?.map(site_of).transpose()
+    pub async fn site_named(self, name: &str) -> Result<Option<SiteRow>, StoreError> {
+        self.0.row(SITE_NAMED, vec![name.into()]).await?.map(site_of).transpose()
     }
 
     /// Sites by name.
     ///
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
-    pub async fn key_sites(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, StoreError> {
+    pub async fn sites(self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, StoreError> {
         let (limit, rows) = limit_of(limit);
         let mut parameters = key_or(after, "key_sites", &[Value::Text(String::new())])?;
         parameters.push(rows.into());
-        let found = self.rows(Cost::Walk, SITES, parameters).await?;
+        let found = self.0.rows(Cost::Walk, SITES, parameters).await?;
         page(found, limit, "key_sites", |row| {
             let site = site_of(row)?;
             let key = vec![site.name.as_str().into()];
@@ -282,8 +283,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn statement_signer(&self) -> Result<Option<Uuid>, StoreError> {
-        self.row(SIGNER, Vec::new()).await?.map_or(Ok(None), |mut row| row.maybe_uuid())
+    pub async fn statement_signer(self) -> Result<Option<Uuid>, StoreError> {
+        self.0.row(SIGNER, Vec::new()).await?.map_or(Ok(None), |mut row| row.maybe_uuid())
     }
 }
 

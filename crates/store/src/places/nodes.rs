@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use crate::store::Store;
+use super::handle::Places;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// Octets of a node's KEM public key: X-Wing's (draft-connolly-cfrg-xwing-kem).
@@ -264,38 +264,38 @@ pub async fn put_statements(tx: &mut Tx, new: Vec<NewStatement>) -> Result<(), S
     tx.bulk(&STATEMENTS, columns).await.map(drop)
 }
 
-impl Store {
+impl Places<'_> {
     /// A node by its identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_node(&self, id: Uuid) -> Result<Option<NodeRow>, StoreError> {
-        self.row(NODE, vec![id.into()]).await?.map(node_of).transpose()
+    pub async fn node(self, id: Uuid) -> Result<Option<NodeRow>, StoreError> {
+        self.0.row(NODE, vec![id.into()]).await?.map(node_of).transpose()
     }
 
     /// A node by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_node_named(&self, name: &str) -> Result<Option<NodeRow>, StoreError> {
-        self.row(NODE_NAMED, vec![name.into()]).await?.map(node_of).transpose()
+    pub async fn node_named(self, name: &str) -> Result<Option<NodeRow>, StoreError> {
+        self.0.row(NODE_NAMED, vec![name.into()]).await?.map(node_of).transpose()
     }
 
     /// A node by the SHA-256 of its SubjectPublicKeyInfo.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_node_of_key(&self, spki_sha256: &[u8; 32]) -> Result<Option<NodeRow>, StoreError> {
-        self.row(NODE_OF_KEY, vec![spki_sha256.as_slice().into()]).await?.map(node_of).transpose()
+    pub async fn node_of_key(self, spki_sha256: &[u8; 32]) -> Result<Option<NodeRow>, StoreError> {
+        self.0.row(NODE_OF_KEY, vec![spki_sha256.as_slice().into()]).await?.map(node_of).transpose()
     }
 
     /// Nodes that changed after the change `after`, in the order of their changes, retired ones too.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_nodes_changed(&self, after: i64, limit: usize) -> Result<Vec<NodeRow>, StoreError> {
+    pub async fn nodes_changed(self, after: i64, limit: usize) -> Result<Vec<NodeRow>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = self.rows(Cost::Point, CHANGED, vec![after.into(), limit.into()]).await?;
+        let rows = self.0.rows(Cost::Point, CHANGED, vec![after.into(), limit.into()]).await?;
         rows.into_iter().map(node_of).collect()
     }
 
@@ -303,9 +303,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_nodes_to_sign(&self, now_us: i64, limit: usize) -> Result<Vec<NodeRow>, StoreError> {
+    pub async fn nodes_to_sign(self, now_us: i64, limit: usize) -> Result<Vec<NodeRow>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = self.rows(Cost::Point, DUE, vec![now_us.into(), limit.into()]).await?;
+        let rows = self.0.rows(Cost::Point, DUE, vec![now_us.into(), limit.into()]).await?;
         rows.into_iter().map(node_of).collect()
     }
 
@@ -313,8 +313,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
-    pub async fn key_nodes(
-        &self,
+    pub async fn nodes(
+        self,
         filter: &NodeFilter,
         after: Option<&Cursor>,
         limit: usize,
@@ -323,7 +323,7 @@ impl Store {
         let key = key_or(after, "key_nodes", &[Value::Text(String::new())])?;
         let begin = key.into_iter().next().unwrap_or(Value::Text(String::new()));
         let (statement, parameters) = nodes_page(filter, begin, rows);
-        let found = self.rows(Cost::Walk, &statement, parameters).await?;
+        let found = self.0.rows(Cost::Walk, &statement, parameters).await?;
         page(found, limit, "key_nodes", |row| {
             let node = node_of(row)?;
             let key = vec![node.name.as_str().into()];

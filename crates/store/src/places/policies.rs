@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 use super::changes::take_changes;
+use super::handle::Places;
 use crate::keys::{SealedColumn, sealed_column};
-use crate::store::Store;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A policy.
@@ -250,36 +250,32 @@ pub(super) async fn newest_generation(tx: &mut Tx, policy: Uuid) -> Result<Optio
     tx.row(POLICY, vec![policy.into()]).await?.map(|row| Ok(policy_of(row)?.generation)).transpose()
 }
 
-impl Store {
+impl Places<'_> {
     /// A policy by its identity.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_policy(&self, id: Uuid) -> Result<Option<PolicyRow>, StoreError> {
-        self.row(POLICY, vec![id.into()]).await?.map(policy_of).transpose()
+    pub async fn policy(self, id: Uuid) -> Result<Option<PolicyRow>, StoreError> {
+        self.0.row(POLICY, vec![id.into()]).await?.map(policy_of).transpose()
     }
 
     /// A policy by its name.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_policy_named(&self, name: &str) -> Result<Option<PolicyRow>, StoreError> {
-        self.row(POLICY_NAMED, vec![name.into()]).await?.map(policy_of).transpose()
+    pub async fn policy_named(self, name: &str) -> Result<Option<PolicyRow>, StoreError> {
+        self.0.row(POLICY_NAMED, vec![name.into()]).await?.map(policy_of).transpose()
     }
 
     /// Policies by name.
     ///
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
-    pub async fn key_policies(
-        &self,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Page<PolicyRow>, StoreError> {
+    pub async fn policies(self, after: Option<&Cursor>, limit: usize) -> Result<Page<PolicyRow>, StoreError> {
         let (limit, rows) = limit_of(limit);
         let mut parameters = key_or(after, "key_policies", &[Value::Text(String::new())])?;
         parameters.push(rows.into());
-        let found = self.rows(Cost::Walk, POLICIES, parameters).await?;
+        let found = self.0.rows(Cost::Walk, POLICIES, parameters).await?;
         page(found, limit, "key_policies", |row| {
             let policy = policy_of(row)?;
             let key = vec![policy.name.as_str().into()];
@@ -291,8 +287,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn policy_generations(&self, policy: Uuid) -> Result<Vec<GenerationRow>, StoreError> {
-        let rows = self.rows(Cost::Point, GENERATIONS, vec![policy.into()]).await?;
+    pub async fn policy_generations(self, policy: Uuid) -> Result<Vec<GenerationRow>, StoreError> {
+        let rows = self.0.rows(Cost::Point, GENERATIONS, vec![policy.into()]).await?;
         rows.into_iter().map(generation_of).collect()
     }
 
@@ -301,13 +297,13 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn all_policy_generations(
-        &self,
+        self,
         after: Uuid,
         limit: usize,
     ) -> Result<Vec<GenerationRow>, StoreError> {
         let (limit, _) = limit_of(limit);
         let parameters = vec![after.into(), (limit as i64).into()];
-        let rows = self.rows(Cost::Walk, GENERATIONS_ALL, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, GENERATIONS_ALL, parameters).await?;
         rows.into_iter().map(generation_of).collect()
     }
 
@@ -315,9 +311,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn policies_behind(&self, after: Uuid, limit: usize) -> Result<Vec<Uuid>, StoreError> {
+    pub async fn policies_behind(self, after: Uuid, limit: usize) -> Result<Vec<Uuid>, StoreError> {
         let (limit, _) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, BEHIND, vec![after.into(), (limit as i64).into()]).await?;
+        let rows = self.0.rows(Cost::Walk, BEHIND, vec![after.into(), (limit as i64).into()]).await?;
         rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 }

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use crate::store::Store;
+use super::handle::Places;
 use db::{Bulk, Column, Cost, StoreError, Tx};
 
 /// Nodes that come or go by one transaction: some 50 ms of updates. The rest follows with the next.
@@ -78,7 +78,7 @@ pub async fn put_leases(tx: &mut Tx, leases: &[NodeLease]) -> Result<(), StoreEr
 }
 
 /// Tells the others of those who came and who are gone since: each is a change of its own. `flips` is what
-/// [`Store::node_flips`] found; what is otherwise by now stays as it is. Answers how many.
+/// [`crate::Store::node_flips`] found; what is otherwise by now stays as it is. Answers how many.
 ///
 /// # Errors
 /// Those of the database.
@@ -97,13 +97,13 @@ pub async fn flip_nodes(tx: &mut Tx, flips: &[(Uuid, bool)], now_us: i64) -> Res
     Ok(count)
 }
 
-impl Store {
+impl Places<'_> {
     /// Nodes of whom the others are to be told that they are there now (true), or gone (false); a thousand at most.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn node_flips(&self, now_us: i64) -> Result<Vec<(Uuid, bool)>, StoreError> {
-        let rows = self.rows(Cost::Point, FLIPS, vec![now_us.into(), FLIPS_MAX.into()]).await?;
+    pub async fn node_flips(self, now_us: i64) -> Result<Vec<(Uuid, bool)>, StoreError> {
+        let rows = self.0.rows(Cost::Point, FLIPS, vec![now_us.into(), FLIPS_MAX.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.uuid()?, !row.flag()?))).collect()
     }
 }

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use crate::store::Store;
+use super::handle::Places;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A sealed key, without what is sealed.
@@ -197,13 +197,17 @@ pub async fn reseal_keys(
     Ok(tx.bulk(&RESEAL, columns).await?.len())
 }
 
-impl Store {
+impl Places<'_> {
     /// A sealed key.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn sealed_key(&self, spki_sha256: &[u8; 32]) -> Result<Option<SealedKeyRow>, StoreError> {
-        self.row(KEY, vec![spki_sha256.as_slice().into()]).await?.map(|mut row| key_of(&mut row)).transpose()
+    pub async fn sealed_key(self, spki_sha256: &[u8; 32]) -> Result<Option<SealedKeyRow>, StoreError> {
+        self.0
+            .row(KEY, vec![spki_sha256.as_slice().into()])
+            .await?
+            .map(|mut row| key_of(&mut row))
+            .transpose()
     }
 
     /// Sealed keys by name.
@@ -211,7 +215,7 @@ impl Store {
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
     pub async fn sealed_keys(
-        &self,
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<SealedKeyRow>, StoreError> {
@@ -219,7 +223,7 @@ impl Store {
         let first = [Value::Text(String::new()), Value::Int(0)];
         let mut parameters = key_or(after, "sealed_keys", &first)?;
         parameters.push(rows.into());
-        let found = self.rows(Cost::Walk, KEYS, parameters).await?;
+        let found = self.0.rows(Cost::Walk, KEYS, parameters).await?;
         page(found, limit, "sealed_keys", |mut row| {
             let key = key_of(&mut row)?;
             let at = vec![key.name.as_str().into(), row.int()?.into()];
@@ -232,10 +236,10 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn sealed_keys_by_generation(
-        &self,
+        self,
         policy: Uuid,
     ) -> Result<std::collections::BTreeMap<u32, u64>, StoreError> {
-        let rows = self.rows(Cost::Walk, BY_GENERATION, vec![policy.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, BY_GENERATION, vec![policy.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.number()?, row.number()?))).collect()
     }
 
@@ -244,7 +248,7 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn sealed_keys_behind(
-        &self,
+        self,
         policy: Uuid,
         newest: u32,
         after: &[u8; 32],
@@ -253,7 +257,7 @@ impl Store {
         let (limit, _) = limit_of(limit);
         let parameters =
             vec![policy.into(), i64::from(newest).into(), after.as_slice().into(), (limit as i64).into()];
-        let rows = self.rows(Cost::Walk, BEHIND, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, BEHIND, parameters).await?;
         let read =
             |mut row: Row| Ok(Resealed { spki_sha256: row.hash()?, from: row.number()?, blob: row.blob()? });
         rows.into_iter().map(read).collect()

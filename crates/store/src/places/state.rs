@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::changes::last_change;
-use crate::store::Store;
+use super::handle::Places;
 use db::{Cost, Row, StoreError, limit_of};
 
 /// A policy, as nodes read it.
@@ -120,14 +120,14 @@ impl KeyState {
     }
 }
 
-impl Store {
+impl Places<'_> {
     /// The number of the last change of policies and sealed keys, which all nodes read, 0 before the first: a look at the
     /// end of two indexes. Wraps are one node's each: [`Self::wraps_changed`].
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn last_key_state(&self) -> Result<i64, StoreError> {
-        self.row(STATE_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+    pub async fn last_state(self) -> Result<i64, StoreError> {
+        self.0.row(STATE_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
     /// What changed for a node after the number `after`, at most `limit` of each kind and 3 MiB. Ask again with `next` until
@@ -135,10 +135,10 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_state(&self, node: Uuid, after: i64, limit: usize) -> Result<KeyState, StoreError> {
+    pub async fn state(self, node: Uuid, after: i64, limit: usize) -> Result<KeyState, StoreError> {
         let (limit, _) = limit_of(limit);
         // Before the rows: numbers are given in the order of commits, so all up to this one can be seen.
-        let known = self.last_key_change().await?;
+        let known = self.last_change().await?;
         // A standby, read while the database is away, may lag behind what the node was told: that is no other past.
         let anew = after > known && after > self.written_key_change().await?;
         let after = if anew { 0 } else { after };
@@ -146,9 +146,9 @@ impl Store {
         let rows = limit as i64;
         let bounds = || vec![after.into(), last.into(), rows.into()];
         let of_node = vec![node.into(), after.into(), last.into(), rows.into()];
-        let policies = self.rows(Cost::Walk, POLICIES, bounds()).await?;
-        let wraps = self.rows(Cost::Walk, WRAPS, of_node).await?;
-        let keys = self.rows(Cost::Walk, KEYS, bounds()).await?;
+        let policies = self.0.rows(Cost::Walk, POLICIES, bounds()).await?;
+        let wraps = self.0.rows(Cost::Walk, WRAPS, of_node).await?;
+        let keys = self.0.rows(Cost::Walk, KEYS, bounds()).await?;
         let mut state = KeyState {
             policies: policies.into_iter().map(policy_of).collect::<Result<_, _>>()?,
             wraps: wraps.into_iter().map(wrap_of).collect::<Result<_, _>>()?,
@@ -176,19 +176,19 @@ impl Store {
         Ok(state)
     }
 
-    /// [`Self::last_key_change`] of the database itself, never of its standby.
-    async fn written_key_change(&self) -> Result<i64, StoreError> {
-        self.write("key_changes_last", |tx| last_change(tx).boxed()).await
+    /// [`Self::last_change`] of the database itself, never of its standby.
+    async fn written_key_change(self) -> Result<i64, StoreError> {
+        self.0.write("key_changes_last", |tx| last_change(tx).boxed()).await
     }
 
     /// Forgets what was removed before a time: who has not asked since reads everything anew.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn purge_key_state(&self, before_us: i64) -> Result<u64, StoreError> {
+    pub async fn purge_state(self, before_us: i64) -> Result<u64, StoreError> {
         let mut gone = 0;
         for statement in [super::policies::PURGE, super::wraps::PURGE, super::sealed_keys::PURGE] {
-            gone += self.execute(statement, vec![before_us.into()]).await?;
+            gone += self.0.execute(statement, vec![before_us.into()]).await?;
         }
         Ok(gone)
     }

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::store::Store;
+use super::handle::Places;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A token that makes one node at a site, once.
@@ -121,13 +121,13 @@ pub async fn delete_node_tokens_of(tx: &mut Tx, site: Uuid) -> Result<(), StoreE
     tx.execute(DELETE_OF, vec![site.into()]).await.map(drop)
 }
 
-impl Store {
+impl Places<'_> {
     /// The node that a token has made, while the token is not over.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn node_of_token(&self, hash: &[u8; 32], now_us: i64) -> Result<Option<Uuid>, StoreError> {
-        let row = self.row(USED_FOR, vec![hash.as_slice().into(), now_us.into()]).await?;
+    pub async fn node_of_token(self, hash: &[u8; 32], now_us: i64) -> Result<Option<Uuid>, StoreError> {
+        let row = self.0.row(USED_FOR, vec![hash.as_slice().into(), now_us.into()]).await?;
         row.map_or(Ok(None), |mut row| row.maybe_uuid())
     }
 
@@ -136,14 +136,14 @@ impl Store {
     /// # Errors
     /// Those of the database; [`StoreError::BadCursor`].
     pub async fn node_tokens(
-        &self,
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<NodeTokenRow>, StoreError> {
         let (limit, rows) = limit_of(limit);
         let mut parameters = key_or(after, "key_node_tokens", &[Value::Int(i64::MAX)])?;
         parameters.push(rows.into());
-        let found = self.rows(Cost::Walk, TOKENS, parameters).await?;
+        let found = self.0.rows(Cost::Walk, TOKENS, parameters).await?;
         page(found, limit, "key_node_tokens", |mut row| {
             let token = token_of(&mut row)?;
             Ok((token, vec![row.int()?.into()]))
@@ -154,8 +154,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn purge_node_tokens(&self, before_us: i64) -> Result<u64, StoreError> {
-        self.execute(PURGE, vec![before_us.into()]).await
+    pub async fn purge_node_tokens(self, before_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(PURGE, vec![before_us.into()]).await
     }
 }
 

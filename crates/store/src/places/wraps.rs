@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use crate::store::Store;
+use super::handle::Places;
 use db::{Bulk, Column, Cost, StoreError, Tx, limit_of};
 
 /// Whose wrap, of what.
@@ -188,14 +188,14 @@ pub async fn node_kems(tx: &mut Tx, nodes: Vec<Uuid>) -> Result<HashMap<Uuid, Ve
     rows.into_iter().map(|mut row| Ok((row.uuid()?, row.blob()?))).collect()
 }
 
-impl Store {
+impl Places<'_> {
     /// Nodes that are not retired, by their identities, after `after`.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn placed_nodes(&self, after: Uuid, limit: usize) -> Result<Vec<PlacedNode>, StoreError> {
+    pub async fn placed_nodes(self, after: Uuid, limit: usize) -> Result<Vec<PlacedNode>, StoreError> {
         let (limit, _) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, PLACED, vec![after.into(), (limit as i64).into()]).await?;
+        let rows = self.0.rows(Cost::Walk, PLACED, vec![after.into(), (limit as i64).into()]).await?;
         let read = |mut row: db::Row| {
             Ok(PlacedNode {
                 id: row.uuid()?,
@@ -215,13 +215,13 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn live_wraps(&self, after: Option<WrapKey>, limit: usize) -> Result<Vec<WrapKey>, StoreError> {
+    pub async fn live_wraps(self, after: Option<WrapKey>, limit: usize) -> Result<Vec<WrapKey>, StoreError> {
         let (limit, _) = limit_of(limit);
         let first = WrapKey { policy: Uuid::nil(), generation: 0, node: Uuid::nil() };
         let WrapKey { policy, generation, node } = after.unwrap_or(first);
         let parameters =
             vec![policy.into(), i64::from(generation).into(), node.into(), (limit as i64).into()];
-        let rows = self.rows(Cost::Walk, LIVE, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, LIVE, parameters).await?;
         let read = |mut row: db::Row| {
             Ok(WrapKey { policy: row.uuid()?, generation: row.number()?, node: row.uuid()? })
         };
@@ -233,9 +233,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn wraps_changed(&self, after: i64, limit: usize) -> Result<Vec<(Uuid, i64)>, StoreError> {
+    pub async fn wraps_changed(self, after: i64, limit: usize) -> Result<Vec<(Uuid, i64)>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = self.rows(Cost::Point, CHANGED, vec![after.into(), limit.into()]).await?;
+        let rows = self.0.rows(Cost::Point, CHANGED, vec![after.into(), limit.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.uuid()?, row.int()?))).collect()
     }
 
@@ -243,8 +243,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn wraps_of_policy(&self, policy: Uuid) -> Result<BTreeMap<u32, u64>, StoreError> {
-        let rows = self.rows(Cost::Walk, OF_POLICY, vec![policy.into()]).await?;
+    pub async fn wraps_of_policy(self, policy: Uuid) -> Result<BTreeMap<u32, u64>, StoreError> {
+        let rows = self.0.rows(Cost::Walk, OF_POLICY, vec![policy.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.number()?, row.number()?))).collect()
     }
 
@@ -252,9 +252,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn wrapped_nodes(&self, policy: Uuid, generation: u32) -> Result<Vec<Uuid>, StoreError> {
+    pub async fn wrapped_nodes(self, policy: Uuid, generation: u32) -> Result<Vec<Uuid>, StoreError> {
         let parameters = vec![policy.into(), i64::from(generation).into()];
-        let rows = self.rows(Cost::Walk, WRAPPED_NODES, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, WRAPPED_NODES, parameters).await?;
         rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 
@@ -262,8 +262,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn policies_of_node(&self, node: Uuid) -> Result<Vec<Uuid>, StoreError> {
-        let rows = self.rows(Cost::Walk, POLICIES_OF_NODE, vec![node.into()]).await?;
+    pub async fn policies_of_node(self, node: Uuid) -> Result<Vec<Uuid>, StoreError> {
+        let rows = self.0.rows(Cost::Walk, POLICIES_OF_NODE, vec![node.into()]).await?;
         rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 }

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::RevocationRow;
-use crate::store::Store;
+use super::handle::Revocations;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 /// Where a CRL stands. Shard 0 is the full one.
@@ -229,37 +229,37 @@ pub async fn put_ocsp_responder(tx: &mut Tx, row: &OcspResponderRow) -> Result<(
     tx.execute(RESPONDER_PUT, parameters).await.map(drop)
 }
 
-impl Store {
+impl Revocations<'_> {
     /// Every CRL there is, deltas aside.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn crl_states(&self) -> Result<Vec<CrlState>, StoreError> {
-        self.rows(Cost::Walk, STATES, Vec::new()).await?.into_iter().map(state_of).collect()
+    pub async fn crl_states(self) -> Result<Vec<CrlState>, StoreError> {
+        self.0.rows(Cost::Walk, STATES, Vec::new()).await?.into_iter().map(state_of).collect()
     }
 
     /// CRLs to be made at `now_us`.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn crls_due(&self, now_us: i64) -> Result<Vec<CrlState>, StoreError> {
-        self.rows(Cost::Point, DUE, vec![now_us.into()]).await?.into_iter().map(state_of).collect()
+    pub async fn crls_due(self, now_us: i64) -> Result<Vec<CrlState>, StoreError> {
+        self.0.rows(Cost::Point, DUE, vec![now_us.into()]).await?.into_iter().map(state_of).collect()
     }
 
     /// Where a CRL stands.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn crl_state(&self, ca: Uuid, shard: i64) -> Result<Option<CrlState>, StoreError> {
-        self.row(STATE, vec![ca.into(), shard.into()]).await?.map(state_of).transpose()
+    pub async fn crl_state(self, ca: Uuid, shard: i64) -> Result<Option<CrlState>, StoreError> {
+        self.0.row(STATE, vec![ca.into(), shard.into()]).await?.map(state_of).transpose()
     }
 
     /// The newest CRL of a kind.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn crl(&self, ca: Uuid, shard: i64) -> Result<Option<CrlRow>, StoreError> {
-        let found = self.rows(Cost::Walk, GET, vec![ca.into(), shard.into()]).await?.into_iter().next();
+    pub async fn crl(self, ca: Uuid, shard: i64) -> Result<Option<CrlRow>, StoreError> {
+        let found = self.0.rows(Cost::Walk, GET, vec![ca.into(), shard.into()]).await?.into_iter().next();
         found.map(crl_of).transpose()
     }
 
@@ -267,16 +267,16 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn crl_changes(&self) -> Result<i64, StoreError> {
-        self.row(CHANGES, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+    pub async fn crl_changes(self) -> Result<i64, StoreError> {
+        self.0.row(CHANGES, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
     /// The number of the newest CRL of a kind.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn crl_number(&self, ca: Uuid, shard: i64) -> Result<Option<i64>, StoreError> {
-        self.row(NUMBER, vec![ca.into(), shard.into()]).await?.map(|mut row| row.int()).transpose()
+    pub async fn crl_number(self, ca: Uuid, shard: i64) -> Result<Option<i64>, StoreError> {
+        self.0.row(NUMBER, vec![ca.into(), shard.into()]).await?.map(|mut row| row.int()).transpose()
     }
 
     /// What a CRL tells: all of the CA (shard 0) or of one shard, without certificates that ended before `ended_us`.
@@ -284,7 +284,7 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn crl_entries(
-        &self,
+        self,
         ca: Uuid,
         shard: i64,
         ended_us: i64,
@@ -296,7 +296,7 @@ impl Store {
             parameters.push(shard.into());
             ENTRIES_SHARD
         };
-        self.rows(Cost::Walk, statement, parameters).await?.into_iter().map(entry_of).collect()
+        self.0.rows(Cost::Walk, statement, parameters).await?.into_iter().map(entry_of).collect()
     }
 
     /// Holds of a CA lifted since `from_us` (reason 8).
@@ -304,21 +304,21 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn crl_lifted_since(
-        &self,
+        self,
         ca: Uuid,
         ended_us: i64,
         from_us: i64,
     ) -> Result<Vec<RevocationRow>, StoreError> {
         let parameters = vec![ca.into(), ended_us.into(), from_us.into()];
-        self.rows(Cost::Walk, LIFTED_SINCE, parameters).await?.into_iter().map(entry_of).collect()
+        self.0.rows(Cost::Walk, LIFTED_SINCE, parameters).await?.into_iter().map(entry_of).collect()
     }
 
     /// Number and time of the oldest full CRL that has not ended at `now_us`.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn crl_base_oldest(&self, ca: Uuid, now_us: i64) -> Result<Option<(i64, i64)>, StoreError> {
-        let found = self.row(BASE_OLDEST, vec![ca.into(), now_us.into()]).await?;
+    pub async fn crl_base_oldest(self, ca: Uuid, now_us: i64) -> Result<Option<(i64, i64)>, StoreError> {
+        let found = self.0.row(BASE_OLDEST, vec![ca.into(), now_us.into()]).await?;
         found.map(|mut row| Ok((row.int()?, row.int()?))).transpose()
     }
 
@@ -326,8 +326,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn ocsp_responder(&self, ca: Uuid) -> Result<Option<OcspResponderRow>, StoreError> {
-        let found = self.row(RESPONDER, vec![ca.into()]).await?;
+    pub async fn ocsp_responder(self, ca: Uuid) -> Result<Option<OcspResponderRow>, StoreError> {
+        let found = self.0.row(RESPONDER, vec![ca.into()]).await?;
         found
             .map(|mut row| {
                 Ok(OcspResponderRow {

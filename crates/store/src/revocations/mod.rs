@@ -1,14 +1,15 @@
 //! Revocations: marked by sets, read by CRL. Blocked keys.
 
 pub(crate) mod crls;
+mod handle;
 
 pub use crls::{BuiltCrl, CrlRow, CrlState, OcspResponderRow, crl_store, crls_begin, put_ocsp_responder};
 
 use uuid::Uuid;
 
 use crate::issued::{self, IssuedFilter};
-use crate::store::Store;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
+pub use handle::Revocations;
 
 /// RFC 5280 section 5.3.1, as far as the statements decide by it.
 const KEY_COMPROMISE: i64 = 1;
@@ -334,21 +335,21 @@ fn revoked_of(mut row: Row) -> Result<RevokedRow, StoreError> {
     Ok(RevokedRow { id: row.uuid()?, ca: row.uuid()?, serial: row.blob()? })
 }
 
-impl Store {
+impl Revocations<'_> {
     /// Whether nothing is issued for this public key.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn key_is_blocked(&self, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
-        Ok(self.row(KEY_BLOCKED, vec![(*spki_sha256).into()]).await?.is_some())
+    pub async fn key_is_blocked(self, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
+        Ok(self.0.row(KEY_BLOCKED, vec![(*spki_sha256).into()]).await?.is_some())
     }
 
     /// What was revoked or taken off hold at this time or later, at most `limit`, oldest first.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn revoked_since(&self, from_us: i64, limit: i64) -> Result<Vec<RevokedRow>, StoreError> {
-        let found = self.rows(Cost::Walk, SINCE, vec![from_us.into(), limit.into()]).await?;
+    pub async fn since(self, from_us: i64, limit: i64) -> Result<Vec<RevokedRow>, StoreError> {
+        let found = self.0.rows(Cost::Walk, SINCE, vec![from_us.into(), limit.into()]).await?;
         found.into_iter().map(revoked_of).collect()
     }
 }

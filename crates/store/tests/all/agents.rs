@@ -49,7 +49,7 @@ async fn names(store: &Store, filter: &AgentFilter) -> Vec<String> {
     let mut names = Vec::new();
     let mut after = None;
     loop {
-        let page = store.agents(filter, after.as_ref(), 2).await.unwrap();
+        let page = store.agents().page(filter, after.as_ref(), 2).await.unwrap();
         names.extend(page.rows.into_iter().map(|agent| agent.name));
         match page.next {
             Some(next) => after = Some(next),
@@ -88,9 +88,9 @@ pub(crate) async fn a_token_enrols_once_and_not_after_its_end(world: World) {
     assert_eq!(used.labels, good.labels);
     assert_eq!(spend([2; 32]).await.unwrap(), None, "expired");
     assert_eq!(spend([3; 32]).await.unwrap(), None, "unknown");
-    let page = store.agent_tokens(None, 1).await.unwrap();
+    let page = store.agents().tokens(None, 1).await.unwrap();
     assert_eq!((page.rows.len(), page.next.is_some()), (1, true));
-    assert_eq!(store.purge_agent_tokens(NOW + 1).await.unwrap(), 1);
+    assert_eq!(store.agents().purge_tokens(NOW + 1).await.unwrap(), 1);
 }
 
 pub(crate) async fn agents_are_found_by_key_name_and_labels(world: World) {
@@ -102,9 +102,9 @@ pub(crate) async fn agents_are_found_by_key_name_and_labels(world: World) {
     assert!(enter(store, &all[3], &[]).await);
     assert!(!enter(store, &agent("a", 9), &[]).await, "the name is taken");
     assert!(!enter(store, &agent("e", 1), &[]).await, "the key is taken");
-    assert_eq!(store.agent_of_key(&[2; 32]).await.unwrap(), Some(all[1].clone()));
-    assert_eq!(store.agent_named("c").await.unwrap(), Some(all[2].clone()));
-    assert_eq!(store.agent(Uuid::now_v7()).await.unwrap(), None);
+    assert_eq!(store.agents().of_key(&[2; 32]).await.unwrap(), Some(all[1].clone()));
+    assert_eq!(store.agents().named("c").await.unwrap(), Some(all[2].clone()));
+    assert_eq!(store.agents().get(Uuid::now_v7()).await.unwrap(), None);
     let having = |labels: &[(&str, &str)]| AgentFilter {
         labels: labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect(),
         ..AgentFilter::default()
@@ -150,9 +150,9 @@ pub(crate) async fn agents_are_seen_many_at_once(world: World) {
     let before = store.statements_sent();
     store.write("test", move |tx| Box::pin(async move { agents_seen(tx, &seen).await })).await.unwrap();
     assert_eq!(store.statements_sent() - before, 1);
-    let counts = store.agent_counts(NOW + 1).await.unwrap();
+    let counts = store.agents().counts(NOW + 1).await.unwrap();
     assert_eq!((counts.online, counts.offline), (5, 15));
-    let found = store.agent(all[0].id).await.unwrap().unwrap();
+    let found = store.agents().get(all[0].id).await.unwrap().unwrap();
     assert_eq!((found.last_seen_at_us, found.facts.version.as_str()), (NOW + SECOND, "2"));
     let offline = AgentFilter { seen_before_us: Some(NOW + 1), ..AgentFilter::default() };
     assert_eq!(names(store, &offline).await.len(), 15);
@@ -172,9 +172,9 @@ pub(crate) async fn groups_have_revisions(world: World) {
     };
     assert!(change(1).await.unwrap());
     assert!(!change(1).await.unwrap());
-    let group = store.agent_group("web").await.unwrap().unwrap();
+    let group = store.agents().group("web").await.unwrap().unwrap();
     assert_eq!((group.selector.as_str(), group.revision), ("{}", 2));
-    assert_eq!(store.agent_groups(None, 10).await.unwrap().rows, [group]);
+    assert_eq!(store.agents().groups(None, 10).await.unwrap().rows, [group]);
 }
 
 pub(crate) async fn targets_belong_to_agents(world: World) {
@@ -202,12 +202,15 @@ pub(crate) async fn targets_belong_to_agents(world: World) {
     let plain = TargetSettings { secrets: None, ..settings("www", mine) };
     assert!(change(1, plain.clone()).await.unwrap());
     assert!(!change(1, plain.clone()).await.unwrap(), "another revision");
-    let found = store.target(id).await.unwrap().unwrap();
+    let found = store.agents().target(id).await.unwrap().unwrap();
     assert_eq!((&found.settings, found.revision, found.updated_at_us), (&plain, 2, NOW + 1));
-    assert_eq!(store.targets(Some(mine), None, 10).await.unwrap().rows, std::slice::from_ref(&found));
-    assert_eq!(store.target_named("www").await.unwrap(), Some(found));
-    let first = store.targets(None, None, 1).await.unwrap();
-    let rest = store.targets(None, first.next.as_ref(), 10).await.unwrap();
+    assert_eq!(
+        store.agents().targets(Some(mine), None, 10).await.unwrap().rows,
+        std::slice::from_ref(&found)
+    );
+    assert_eq!(store.agents().target_named("www").await.unwrap(), Some(found));
+    let first = store.agents().targets(None, None, 1).await.unwrap();
+    let rest = store.agents().targets(None, first.next.as_ref(), 10).await.unwrap();
     assert_eq!((first.rows[0].settings.name.as_str(), rest.rows.len()), ("mail", 1));
     let gone = |id: Uuid| store.write("test", move |tx| Box::pin(async move { delete_target(tx, id).await }));
     assert!(gone(id).await.unwrap());
@@ -253,13 +256,13 @@ pub(crate) async fn a_deployment_reported_twice_counts_once(world: World) {
     assert_eq!(report(targets[0], 1).await.unwrap(), (1, (1, 2)));
     assert_eq!(report(targets[0], 4).await.unwrap(), (0, (1, 2)), "what is over is over");
     assert_eq!(report(Uuid::now_v7(), 1).await.unwrap(), (0, (1, 2)), "another's target");
-    let rows = store.deployments_of_job(7).await.unwrap();
+    let rows = store.agents().deployments_of_job(7).await.unwrap();
     assert_eq!((rows[0].state, rows[0].attempts, rows[0].served), (1, 2, Some([5; 32])));
     assert_eq!((rows[1].state, rows[1].attempts, &rows[1].asked), (0, 0, &new[1]));
-    assert_eq!(store.deployments_of_target(targets[1], None, 5).await.unwrap().rows, rows[1..]);
-    let first = store.deployments_of_certificate(certificate, None, 1).await.unwrap();
+    assert_eq!(store.agents().deployments_of_target(targets[1], None, 5).await.unwrap().rows, rows[1..]);
+    let first = store.agents().deployments_of_certificate(certificate, None, 1).await.unwrap();
     assert_eq!(first.rows, rows[1..], "newest first");
-    let rest = store.deployments_of_certificate(certificate, first.next.as_ref(), 5).await.unwrap();
+    let rest = store.agents().deployments_of_certificate(certificate, first.next.as_ref(), 5).await.unwrap();
     assert_eq!(rest.rows, rows[..1]);
     let cancel =
         store.write("test", move |tx| Box::pin(async move { cancel_deployments(tx, 7, NOW).await })).await;

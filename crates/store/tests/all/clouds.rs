@@ -6,16 +6,16 @@ use crate::world::{DAY, NOW, World, answered, certificate};
 
 pub(crate) async fn the_latest_state_of_a_source_is_kept(world: World) {
     let store = &world.store;
-    assert_eq!(store.source_state("aws/1").await.unwrap(), None);
-    store.put_source_state("aws/1", "first", NOW).await.unwrap();
-    store.put_source_state("gcp/p", "other", NOW).await.unwrap();
-    store.put_source_state("aws/1", "second", NOW + 1).await.unwrap();
+    assert_eq!(store.sources().get("aws/1").await.unwrap(), None);
+    store.sources().put("aws/1", "first", NOW).await.unwrap();
+    store.sources().put("gcp/p", "other", NOW).await.unwrap();
+    store.sources().put("aws/1", "second", NOW + 1).await.unwrap();
     // A slower listing that began earlier ends later.
-    store.put_source_state("aws/1", "stale", NOW).await.unwrap();
-    assert_eq!(store.source_state("aws/1").await.unwrap().as_deref(), Some("second"));
-    assert_eq!(store.source_states().await.unwrap().len(), 2);
-    store.delete_source_state("aws/1").await.unwrap();
-    assert_eq!(store.source_state("aws/1").await.unwrap(), None);
+    store.sources().put("aws/1", "stale", NOW).await.unwrap();
+    assert_eq!(store.sources().get("aws/1").await.unwrap().as_deref(), Some("second"));
+    assert_eq!(store.sources().all().await.unwrap().len(), 2);
+    store.sources().delete("aws/1").await.unwrap();
+    assert_eq!(store.sources().get("aws/1").await.unwrap(), None);
 }
 
 pub(crate) async fn certificates_are_read_by_fingerprint_many_at_once(world: World) {
@@ -26,10 +26,10 @@ pub(crate) async fn certificates_are_read_by_fingerprint_many_at_once(world: Wor
     scan.record(&rows).await;
     let mut wanted: Vec<[u8; 32]> = leaves.iter().map(|leaf| leaf.sha256).collect();
     wanted.push([7; 32]);
-    let found = world.store.ders(&wanted).await.unwrap();
+    let found = world.store.sources().ders(&wanted).await.unwrap();
     assert_eq!(found.len(), leaves.len(), "the one that is not there is left out");
     assert!(leaves.iter().all(|leaf| found[&leaf.sha256] == leaf.der));
-    assert!(world.store.ders(&[]).await.unwrap().is_empty());
+    assert!(world.store.sources().ders(&[]).await.unwrap().is_empty());
 }
 
 pub(crate) async fn connections_are_known(world: World) {

@@ -37,7 +37,7 @@ async fn record(store: &Store, found: Vec<NewCtIssuance>) -> Vec<Uuid> {
 }
 
 async fn all(store: &Store, filter: CtFilter) -> Vec<store::ct::CtIssuanceRow> {
-    walk!(2, |after, size| store.ct_issuances(&filter, after, size))
+    walk!(2, |after, size| store.ct().issuances(&filter, after, size))
 }
 
 fn settings(services: &[&str]) -> CtDomainSettings {
@@ -61,7 +61,7 @@ async fn seed(store: &Store, service: &'static str, domain: Option<&'static str>
 }
 
 async fn claim(store: &Store, service: &str, holder: Uuid, now: i64, limit: usize) -> Vec<CtSearchRow> {
-    store.claim_ct_searches(service, holder, now, now + 60, limit).await.unwrap()
+    store.ct().claim_searches(service, holder, now, now + 60, limit).await.unwrap()
 }
 
 fn domains(rows: &[CtSearchRow]) -> Vec<&str> {
@@ -86,11 +86,11 @@ pub(crate) async fn domains_are_watched_and_changed(world: World) {
         assert_eq!(watch(store, name, &["crt.sh"]).await, CtDomainInsertion::Made);
     }
     assert_eq!(watch(store, "a.example", &[]).await, CtDomainInsertion::There);
-    let rows = walk!(2, |after, size| store.ct_domains(after, size));
+    let rows = walk!(2, |after, size| store.ct().domains(after, size));
     let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["a.example", "b.example", "c.example"]);
     assert_eq!((rows[0].enabled, &rows[0].services[..]), (true, &["crt.sh".to_owned()][..]));
-    let before = store.ct_domains_stamp().await.unwrap();
+    let before = store.ct().domains_stamp().await.unwrap();
     let change = |revision| {
         let to = CtDomainSettings { enabled: false, ..settings(&["other"]) };
         store.write("rule", move |tx| {
@@ -101,13 +101,13 @@ pub(crate) async fn domains_are_watched_and_changed(world: World) {
     assert_eq!(seed(store, "crt.sh", None).await, 3);
     assert!(change(1).await.unwrap());
     assert!(!change(1).await.unwrap(), "it was changed meanwhile");
-    assert_ne!(store.ct_domains_stamp().await.unwrap(), before);
-    let row = store.ct_domain("b.example").await.unwrap().unwrap();
+    assert_ne!(store.ct().domains_stamp().await.unwrap(), before);
+    let row = store.ct().domain("b.example").await.unwrap().unwrap();
     assert_eq!((row.revision, row.enabled), (2, false));
-    assert!(store.ct_searches_of("b.example").await.unwrap().is_empty(), "that service watches it no more");
+    assert!(store.ct().searches_of("b.example").await.unwrap().is_empty(), "that service watches it no more");
     let delete = || store.write("delete", |tx| delete_ct_domain(tx, "a.example").boxed());
     assert!(delete().await.unwrap() && !delete().await.unwrap());
-    assert!(store.ct_searches_of("a.example").await.unwrap().is_empty());
+    assert!(store.ct().searches_of("a.example").await.unwrap().is_empty());
 }
 
 pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
@@ -142,10 +142,10 @@ pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
     // Leases: kept, and lost to whoever comes after their end.
     let key = |domain: &str| ("crt.sh".to_owned(), domain.to_owned());
     let held = [key("a.example"), key("b.example")];
-    assert_eq!(store.renew_ct_searches(one, &held, NOW + 100).await.unwrap(), [key("b.example")]);
+    assert_eq!(store.ct().renew_searches(one, &held, NOW + 100).await.unwrap(), [key("b.example")]);
     assert_eq!(domains(&claim(store, "crt.sh", other, NOW + 61, 9).await), ["c.example"]);
     assert_eq!(domains(&claim(store, "crt.sh", other, NOW + 101, 9).await), ["b.example"]);
-    store.release_ct_searches(other).await.unwrap();
+    store.ct().release_searches(other).await.unwrap();
     let again = claim(store, "crt.sh", one, NOW + 102, 1).await;
     let failed = CtSearchRow {
         failures: 2,
@@ -155,7 +155,7 @@ pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
         ..again[0].clone()
     };
     assert!(leave(store, one, failed).await);
-    let services = store.ct_services().await.unwrap();
+    let services = store.ct().services().await.unwrap();
     let told: Vec<_> = services
         .iter()
         .map(|row| (row.service.as_str(), row.domains, row.failing, row.failing_since_us))
@@ -165,7 +165,7 @@ pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
     let want =
         |domain: &'static str, at| store.write("want", move |tx| want_ct_searches(tx, domain, at).boxed());
     assert_eq!(want("a.example", NOW + 200).await.unwrap(), 2);
-    let rows = walk!(3, |after, size| store.ct_searches(after, size));
+    let rows = walk!(3, |after, size| store.ct().searches(after, size));
     let told: Vec<_> = rows.iter().map(|row| (row.domain.as_str(), row.service.as_str())).collect();
     assert_eq!(told.len(), 7);
     assert!(told.is_sorted(), "{told:?}");
@@ -197,7 +197,7 @@ pub(crate) async fn an_expected_issuance_speaks_for_its_names(world: World) {
             async move { ct_expected(tx, &[name.to_owned()], ended).await }.boxed()
         })
     };
-    let name = store.ct_issuance(first).await.unwrap().unwrap().names[0].clone();
+    let name = store.ct().issuance(first).await.unwrap().unwrap().names[0].clone();
     let name: &'static str = name.leak();
     assert!(expected(name, 0).await.unwrap().is_empty());
     assert_eq!(judge(CtVerdict::Acknowledged).await.unwrap(), [first]);
@@ -209,7 +209,7 @@ pub(crate) async fn an_expected_issuance_speaks_for_its_names(world: World) {
     assert!(expected(name, NOW + 400 * DAY).await.unwrap().is_empty(), "it has ended");
     let since = CtFilter { found_from_us: Some(NOW + 2), ..CtFilter::default() };
     assert_eq!(all(store, since).await.len(), 1);
-    assert!(store.ct_issuances_trim(NOW + 400 * DAY, 10).await.unwrap() == 2);
+    assert!(store.ct().issuances_trim(NOW + 400 * DAY, 10).await.unwrap() == 2);
     assert!(expected(name, NOW).await.unwrap().is_empty());
 }
 
@@ -242,15 +242,15 @@ pub(crate) async fn an_issuance_is_stored_once_whoever_tells_of_it(world: World)
     let one = &rows[3];
     assert_eq!((one.id, one.source.as_str(), one.spki_sha256), (first[0], "crt.sh", Some([1; 32])));
     assert_eq!(one.names, ["host-1.a.example", "nul\u{fffd}.example"]);
-    assert_eq!(store.ct_issuance_der(one.id).await.unwrap(), Some(vec![1; 10]));
-    assert_eq!(store.ct_issuance_domains(one.id).await.unwrap(), ["a.example", "b.example"]);
+    assert_eq!(store.ct().issuance_der(one.id).await.unwrap(), Some(vec![1; 10]));
+    assert_eq!(store.ct().issuance_domains(one.id).await.unwrap(), ["a.example", "b.example"]);
     let of = |domain: &str| CtFilter { domain: Some(domain.to_owned()), ..CtFilter::default() };
     let serials =
         |rows: Vec<store::ct::CtIssuanceRow>| rows.iter().map(|row| row.issuer_serial[0]).collect::<Vec<_>>();
     assert_eq!(serials(all(store, of("a.example")).await), [2, 1]);
     assert_eq!(serials(all(store, of("b.example")).await), [3, 3, 1]);
     assert_eq!(serials(all(store, of("c.example")).await), [3]);
-    assert_eq!(store.ct_issuance(one.id).await.unwrap().as_ref(), Some(one));
+    assert_eq!(store.ct().issuance(one.id).await.unwrap().as_ref(), Some(one));
 }
 
 pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World) {
@@ -259,7 +259,7 @@ pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World
     let found = vec![issuance(1, Some(1), "log", "a.example"), issuance(2, Some(2), "log", "gone.example")];
     let ids = record(store, found).await;
     let judgeable = |verdict, until| async move {
-        walk!(1, |after, size| store.ct_issuances_judgeable(verdict, NOW..=until, after, size))
+        walk!(1, |after, size| store.ct().issuances_judgeable(verdict, NOW..=until, after, size))
     };
     assert!(judgeable(CtVerdict::Pending, NOW).await.is_empty(), "found later");
     let pending = judgeable(CtVerdict::Pending, NOW + 10).await;
@@ -285,10 +285,10 @@ pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World
     assert_eq!(judge(vec![known]).await.unwrap(), [rows[0].id]);
     assert!(judge(vec![(rows[0].id, CtVerdict::Unasked, String::new())]).await.unwrap().is_empty());
     assert_eq!(all(store, unasked).await.len(), 1);
-    assert_eq!(store.ct_issuances_trim(NOW + DAY, 10).await.unwrap(), 0);
-    assert_eq!(store.ct_issuances_trim(NOW + DAY + 1, 10).await.unwrap(), 1);
+    assert_eq!(store.ct().issuances_trim(NOW + DAY, 10).await.unwrap(), 0);
+    assert_eq!(store.ct().issuances_trim(NOW + DAY + 1, 10).await.unwrap(), 1);
     assert_eq!(all(store, CtFilter::default()).await.len(), 1);
-    assert_eq!(store.ct_issuance_der(pending[0].0.id).await.unwrap(), None);
+    assert_eq!(store.ct().issuance_der(pending[0].0.id).await.unwrap(), None);
 }
 
 pub(crate) async fn two_who_find_the_same_at_once_store_it_once(world: World) {
@@ -348,21 +348,21 @@ pub(crate) async fn a_log_keeps_its_place_and_its_alarm(world: World) {
     let alarm = |text: &'static str, at| {
         store.write("alarm", move |tx| alarm_ct_log(tx, log, "Example 2026", text, at).boxed())
     };
-    assert_eq!(store.ct_log(log).await.unwrap(), None);
+    assert_eq!(store.ct().log(log).await.unwrap(), None);
     fail(NOW).await.unwrap();
-    assert_eq!(store.ct_log(log).await.unwrap().unwrap().place, "", "it was never read");
+    assert_eq!(store.ct().log(log).await.unwrap().unwrap().place, "", "it was never read");
     assert!(step("", "{\"next\":1}", 7).await.unwrap());
     assert!(!step("", "{\"next\":9}", 0).await.unwrap(), "somebody was faster");
     fail(NOW + 3).await.unwrap();
     fail(NOW + 4).await.unwrap();
     alarm("\"forked\"", NOW + 5).await.unwrap();
     alarm("\"still forked\"", NOW + 9).await.unwrap();
-    let row = store.ct_log(log).await.unwrap().unwrap();
+    let row = store.ct().log(log).await.unwrap().unwrap();
     assert_eq!((row.place.as_str(), row.behind), ("{\"next\":1}", 7), "the place does not move past it");
     assert_eq!((row.alarm.as_deref(), row.alarmed_at_us), (Some("\"still forked\""), Some(NOW + 5)));
     assert_eq!((row.last_error.as_deref(), row.failing_since_us), (Some("no answer"), Some(NOW + 3)));
     assert!(step("{\"next\":1}", "{\"next\":2}", 0).await.unwrap());
-    let rows = store.ct_logs().await.unwrap();
+    let rows = store.ct().logs().await.unwrap();
     assert_eq!((rows.len(), &rows[0].alarm, &rows[0].last_error), (1, &None, &None));
     let delete = || store.write("delete", move |tx| delete_ct_log(tx, log).boxed());
     assert!(delete().await.unwrap() && !delete().await.unwrap());

@@ -38,23 +38,23 @@ pub(crate) async fn an_enrolment_waits_and_is_decided_once(world: World) {
     let new = enrolment(1, 100);
     assert!(insert(store, new.clone(), 10).await);
     assert!(!insert(store, enrolment(1, 101), 10).await, "it waits already");
-    let found = store.enrolment_by_key(&[1; 32], 200).await.unwrap().unwrap();
+    let found = store.enrolments().by_key(&[1; 32], 200).await.unwrap().unwrap();
     assert_eq!((found.id, found.state, found.request.clone()), (new.id, EnrolmentState::Open, new.request));
-    assert_eq!(store.enrolment(new.id, 200).await.unwrap(), Some(found));
-    assert_eq!(store.enrolment_by_key(&[1; 32], 1_100).await.unwrap(), None, "it lapsed");
+    assert_eq!(store.enrolments().get(new.id, 200).await.unwrap(), Some(found));
+    assert_eq!(store.enrolments().by_key(&[1; 32], 1_100).await.unwrap(), None, "it lapsed");
 
     assert!(decide(store, new.id, true, 500).await);
     assert!(!decide(store, new.id, false, 501).await, "it is decided");
-    let decided = store.enrolment(new.id, 5_000).await.unwrap().unwrap();
+    let decided = store.enrolments().get(new.id, 5_000).await.unwrap().unwrap();
     assert_eq!(decided.state, EnrolmentState::Approved);
     assert_eq!((decided.decided_by.as_deref(), decided.decided_at_us), (Some("user:bob"), Some(500)));
     assert_eq!(decided.expires_at_us, 5_500);
 
     // Once it lapsed, the same may ask anew.
     assert!(insert(store, enrolment(1, 6_000), 10).await);
-    let anew = store.enrolment_by_key(&[1; 32], 6_001).await.unwrap().unwrap();
+    let anew = store.enrolments().by_key(&[1; 32], 6_001).await.unwrap().unwrap();
     assert_eq!((anew.state, anew.decided_by), (EnrolmentState::Open, None));
-    assert_eq!(store.enrolments_trim(7_000).await.unwrap(), 1);
+    assert_eq!(store.enrolments().trim(7_000).await.unwrap(), 1);
 }
 
 pub(crate) async fn open_enrolments_are_bounded_and_listed_oldest_first(world: World) {
@@ -63,15 +63,15 @@ pub(crate) async fn open_enrolments_are_bounded_and_listed_oldest_first(world: W
         assert!(insert(store, enrolment(number, i64::from(number)), 5).await);
     }
     assert!(!insert(store, enrolment(6, 6), 5).await, "five wait");
-    let first = store.enrolments(EnrolmentState::Open, 10, None, 3).await.unwrap();
+    let first = store.enrolments().page(EnrolmentState::Open, 10, None, 3).await.unwrap();
     let keys: Vec<_> = first.rows.iter().map(|row| row.key_sha256[0]).collect();
     assert_eq!(keys, [1, 2, 3]);
     assert!(decide(store, first.rows[0].id, false, 10).await);
     assert!(insert(store, enrolment(6, 11), 5).await, "one is decided");
-    let rest = store.enrolments(EnrolmentState::Open, 12, first.next.as_ref(), 10).await.unwrap();
+    let rest = store.enrolments().page(EnrolmentState::Open, 12, first.next.as_ref(), 10).await.unwrap();
     assert_eq!(rest.rows.iter().map(|row| row.key_sha256[0]).collect::<Vec<_>>(), [4, 5, 6]);
     assert!(rest.next.is_none());
-    let rejected = store.enrolments(EnrolmentState::Rejected, 12, None, 10).await.unwrap();
+    let rejected = store.enrolments().page(EnrolmentState::Rejected, 12, None, 10).await.unwrap();
     assert_eq!(rejected.rows[0].note.as_deref(), Some("fine"));
 }
 
@@ -92,12 +92,12 @@ pub(crate) async fn one_of_two_nodes_makes_the_recipient(world: World) {
             .await
             .unwrap()
     };
-    assert_eq!(store.recipient(ca).await.unwrap(), None);
+    assert_eq!(store.enrolments().recipient(ca).await.unwrap(), None);
     let first = row(b"first");
     assert!(put(first.clone(), None).await);
     assert!(!put(row(b"second"), None).await, "the other node was before");
-    assert_eq!(store.recipient(ca).await.unwrap(), Some(first));
+    assert_eq!(store.enrolments().recipient(ca).await.unwrap(), Some(first));
     assert!(!put(row(b"third"), Some(b"second".to_vec())).await);
     assert!(put(row(b"third"), Some(b"first".to_vec())).await);
-    assert_eq!(store.recipient(ca).await.unwrap().unwrap().certificate, b"third");
+    assert_eq!(store.enrolments().recipient(ca).await.unwrap().unwrap().certificate, b"third");
 }

@@ -25,7 +25,7 @@ async fn put(store: &Store, rows: Vec<HistoryRow>) {
 async fn all(store: &Store, from_us: i64, before_us: i64, limit: usize) -> Vec<HistoryRow> {
     let (mut rows, mut after) = (Vec::new(), HistoryKey { from_us, ..HistoryKey::default() });
     loop {
-        let page = store.history(&after, before_us, limit).await.unwrap();
+        let page = store.history().page(&after, before_us, limit).await.unwrap();
         let more = page.len() == limit;
         rows.extend(page);
         match rows.last() {
@@ -58,7 +58,7 @@ pub(crate) async fn sketches_are_put_read_in_pages_and_trimmed(world: World) {
     let now = all(store, NOW, NOW + SLOT, 100).await;
     assert_eq!(now.iter().map(|row| row.sketch.as_str()).collect::<Vec<_>>(), ["s", "s", "more", "s"]);
 
-    assert_eq!(store.trim_history(NOW + 4 * SLOT).await.unwrap(), 16);
+    assert_eq!(store.history().trim(NOW + 4 * SLOT).await.unwrap(), 16);
     assert_eq!(all(store, 0, i64::MAX, 100).await, rows[16..]);
 }
 
@@ -107,9 +107,9 @@ pub(crate) async fn a_drift_begins_and_ends_once(world: World) {
     assert_eq!(u8::from(a.unwrap()) + u8::from(b.unwrap()), 1);
     assert!(!begin(NOW + 1).await.unwrap());
     let told = DriftRow { series: "tasks".to_owned(), began_at_us: NOW };
-    assert_eq!(store.drifts(10).await.unwrap(), [told]);
+    assert_eq!(store.history().drifts(10).await.unwrap(), [told]);
     assert!(end().await.unwrap() && !end().await.unwrap());
-    assert_eq!(store.drifts(10).await.unwrap(), []);
+    assert_eq!(store.history().drifts(10).await.unwrap(), []);
 }
 
 pub(crate) async fn what_is_taken_of_the_pools_is_known(world: World) {

@@ -85,9 +85,9 @@ pub(crate) async fn sets_cost_a_constant_number_of_statements(world: World) {
     let (matched, changed) = revoke(store, RevocationTarget::Filter(filter), 4).await;
     assert_eq!((matched as u64, changed), (matched as u64, matched as u64));
     assert!(matched > 200 && store.statements_sent() - before <= 4);
-    assert_eq!(store.crl_entries(CA, 0, 0).await.unwrap().len() as i64, matched);
-    let sharded =
-        store.crl_entries(CA, 1, 0).await.unwrap().len() + store.crl_entries(CA, 2, 0).await.unwrap().len();
+    assert_eq!(store.revocations().crl_entries(CA, 0, 0).await.unwrap().len() as i64, matched);
+    let sharded = store.revocations().crl_entries(CA, 1, 0).await.unwrap().len()
+        + store.revocations().crl_entries(CA, 2, 0).await.unwrap().len();
     assert!(sharded > 0 && (sharded as i64) < matched, "shards tell of their own");
 }
 
@@ -100,14 +100,14 @@ pub(crate) async fn a_key_is_used_once_whatever_comes_together(world: World) {
     assert_eq!(fates, [Insertion::New, used(1, 1), Insertion::New, Insertion::New]);
     let fates = insert(store, vec![keyed(5, 2, 9), keyed(6, 3, 1)]).await;
     assert_eq!(fates, [used(3, 1), Insertion::New]);
-    let known = store.issuance_key(&[1; 32]).await.unwrap().unwrap();
+    let known = store.issued().key(&[1; 32]).await.unwrap().unwrap();
     assert_eq!(known.id, Uuid::from_u128(101));
-    assert!(store.issued_by_id(Uuid::from_u128(102)).await.unwrap().is_none(), "a repeat stores nothing");
+    assert!(store.issued().by_id(Uuid::from_u128(102)).await.unwrap().is_none(), "a repeat stores nothing");
     assert!(store.certificate_by_sha256(&row(2).certificate.sha256).await.unwrap().is_none());
-    let (_, seen) = store.issuing_look(&[], &[[1; 32], [9; 32]]).await.unwrap();
+    let (_, seen) = store.issued().issuing_look(&[], &[[1; 32], [9; 32]]).await.unwrap();
     assert_eq!(seen.len(), 1);
-    assert_eq!(store.issuance_keys_trim(NOW + 2).await.unwrap(), 1);
-    assert!(store.issuance_key(&[1; 32]).await.unwrap().is_none());
+    assert_eq!(store.issued().trim_keys(NOW + 2).await.unwrap(), 1);
+    assert!(store.issued().key(&[1; 32]).await.unwrap().is_none());
     assert_eq!(store.summary(NOW, DAY).await.unwrap().certificates, 4);
 }
 
@@ -121,16 +121,16 @@ pub(crate) async fn blocked_keys_are_refused_one_by_one(world: World) {
         .write("test", move |tx| Box::pin(async move { store::block_spki(tx, bad, NOW, "user:a").await }));
     assert!(!block.await.unwrap(), "it was blocked before");
     assert_eq!(insert(store, vec![row(1), row(2)]).await, [Insertion::Blocked, Insertion::New]);
-    let (blocked, _) = store.issuing_look(&[bad, [7; 32]], &[]).await.unwrap();
+    let (blocked, _) = store.issued().issuing_look(&[bad, [7; 32]], &[]).await.unwrap();
     assert_eq!(blocked.into_iter().collect::<Vec<_>>(), [bad]);
-    assert!(store.key_is_blocked(&bad).await.unwrap());
+    assert!(store.revocations().key_is_blocked(&bad).await.unwrap());
 }
 
 pub(crate) async fn filters_find_what_they_say(world: World) {
     let store = &world.store;
     insert(store, (0..20).map(row).collect()).await;
     let find = |filter: IssuedFilter| async move {
-        let page = store.issued_page(&filter, None, 100).await.unwrap();
+        let page = store.issued().page(&filter, None, 100).await.unwrap();
         page.rows
             .into_iter()
             .map(|row| u32::from_be_bytes(row.serial.try_into().unwrap()))
@@ -152,7 +152,7 @@ pub(crate) async fn filters_find_what_they_say(world: World) {
     let mut all = Vec::new();
     let mut after = None;
     loop {
-        let page = store.issued_page(&IssuedFilter::default(), after.as_ref(), 7).await.unwrap();
+        let page = store.issued().page(&IssuedFilter::default(), after.as_ref(), 7).await.unwrap();
         all.extend(page.rows.into_iter().map(|row| row.id));
         after = page.next;
         if after.is_none() {
@@ -168,7 +168,7 @@ pub(crate) async fn reasons_follow_rfc_5280(world: World) {
     insert(store, vec![row(1)]).await;
     let id = Uuid::from_u128(101);
     let state = || async {
-        store.issued_status(CA, &row(1).serial).await.unwrap().unwrap().map(|facts| facts.reason)
+        store.issued().status(CA, &row(1).serial).await.unwrap().unwrap().map(|facts| facts.reason)
     };
     let table: [(i64, u64, Option<i64>); 9] = [
         (8, 0, None),
@@ -185,6 +185,6 @@ pub(crate) async fn reasons_follow_rfc_5280(world: World) {
         assert_eq!(revoke(store, RevocationTarget::Id(id), reason).await, (1, changed), "{reason}");
         assert_eq!(state().await, now, "{reason}");
     }
-    assert_eq!(store.issued_status(CA, &[9]).await.unwrap(), None, "never issued");
+    assert_eq!(store.issued().status(CA, &[9]).await.unwrap(), None, "never issued");
     assert_eq!(revoke(store, RevocationTarget::Id(Uuid::nil()), 4).await, (0, 0));
 }

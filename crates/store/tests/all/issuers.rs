@@ -41,19 +41,19 @@ pub(crate) async fn settings_have_names_and_revisions(world: World) {
     assert_eq!(insert(store, a, "B").await, IssuerChange::Done);
     assert_eq!(insert(store, b, "a").await, IssuerChange::Done);
     assert_eq!(insert(store, Uuid::now_v7(), "a").await, IssuerChange::NameTaken);
-    let row = store.configured_issuer(a).await.unwrap().unwrap();
+    let row = store.external_issuers().get(a).await.unwrap().unwrap();
     assert_eq!((row.revision, row.secrets.as_deref(), row.enabled), (1, Some(&[1, 2, 3][..]), true));
     assert_eq!((row.account, row.health), (None, IssuerHealth::default()));
     assert_eq!(update(store, a, 1, "a").await, IssuerChange::NameTaken);
     assert_eq!(update(store, a, 2, "c").await, IssuerChange::Stale);
     assert_eq!(update(store, Uuid::now_v7(), 1, "d").await, IssuerChange::Stale);
     assert_eq!(update(store, a, 1, "c").await, IssuerChange::Done);
-    let row = store.configured_issuer_named("c").await.unwrap().unwrap();
+    let row = store.external_issuers().named("c").await.unwrap().unwrap();
     assert_eq!((row.id, row.revision, row.enabled, row.updated_at_us), (a, 2, false, NOW + 1));
     // By octets, not by the locale.
     assert_eq!(insert(store, Uuid::now_v7(), "B").await, IssuerChange::Done);
-    let first = store.configured_issuers(None, 2).await.unwrap();
-    let rest = store.configured_issuers(first.next.as_ref(), 2).await.unwrap();
+    let first = store.external_issuers().page(None, 2).await.unwrap();
+    let rest = store.external_issuers().page(first.next.as_ref(), 2).await.unwrap();
     let names: Vec<_> = first.rows.iter().chain(&rest.rows).map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["B", "a", "c"]);
 }
@@ -64,8 +64,8 @@ pub(crate) async fn accounts_health_and_orders_go_with_their_issuer(world: World
     insert(store, id, "a").await;
     insert(store, other, "b").await;
     let account = IssuerAccount { key: Uuid::now_v7(), url: None, directory: "https://ca/dir".to_owned() };
-    store.set_issuer_account(id, account.clone()).await.unwrap();
-    assert_eq!(store.configured_issuer(id).await.unwrap().unwrap().account, Some(account));
+    store.external_issuers().set_account(id, account.clone()).await.unwrap();
+    assert_eq!(store.external_issuers().get(id).await.unwrap().unwrap().account, Some(account));
     let well =
         IssuerHealth { breaker: "{}".to_owned(), last_success_at_us: Some(1), ..IssuerHealth::default() };
     let ill = IssuerHealth {
@@ -75,19 +75,19 @@ pub(crate) async fn accounts_health_and_orders_go_with_their_issuer(world: World
         last_error: Some("it is down".to_owned()),
         ..IssuerHealth::default()
     };
-    store.set_issuer_health(id, well).await.unwrap();
-    store.set_issuer_health(id, ill.clone()).await.unwrap();
-    let health = store.configured_issuer(id).await.unwrap().unwrap().health;
+    store.external_issuers().set_health(id, well).await.unwrap();
+    store.external_issuers().set_health(id, ill.clone()).await.unwrap();
+    let health = store.external_issuers().get(id).await.unwrap().unwrap().health;
     assert_eq!(health, IssuerHealth { last_success_at_us: Some(1), ..ill }, "what is not told stays");
     let order =
         IssuerOrder { spki_sha256: [7; 32], url: Some("u".to_owned()), chain: None, created_at_us: NOW };
-    store.put_issuer_order(id, "k", order.clone()).await.unwrap();
-    store.put_issuer_order(other, "k", order.clone()).await.unwrap();
+    store.external_issuers().put_order(id, "k", order.clone()).await.unwrap();
+    store.external_issuers().put_order(other, "k", order.clone()).await.unwrap();
     let gone = store.write("test", move |tx| async move { delete_configured_issuer(tx, id).await }.boxed());
     assert!(gone.await.unwrap());
-    assert_eq!(store.configured_issuer(id).await.unwrap(), None);
-    assert_eq!(store.issuer_order(id, "k").await.unwrap(), None);
-    assert_eq!(store.issuer_order(other, "k").await.unwrap(), Some(order));
+    assert_eq!(store.external_issuers().get(id).await.unwrap(), None);
+    assert_eq!(store.external_issuers().order(id, "k").await.unwrap(), None);
+    assert_eq!(store.external_issuers().order(other, "k").await.unwrap(), Some(order));
 }
 
 pub(crate) async fn orders_and_challenges_are_replaced_and_end(world: World) {
@@ -99,23 +99,28 @@ pub(crate) async fn orders_and_challenges_are_replaced_and_end(world: World) {
         chain,
         created_at_us: at,
     };
-    store.put_issuer_order(issuer, "k", order(Some("u"), None, NOW)).await.unwrap();
+    store.external_issuers().put_order(issuer, "k", order(Some("u"), None, NOW)).await.unwrap();
     let done = order(None, Some(vec![0, 255]), NOW + 1);
-    store.put_issuer_order(issuer, "k", done.clone()).await.unwrap();
-    assert_eq!(store.issuer_order(issuer, "k").await.unwrap(), Some(done));
-    store.put_issuer_order(issuer, "old", order(None, None, NOW - 5)).await.unwrap();
+    store.external_issuers().put_order(issuer, "k", done.clone()).await.unwrap();
+    assert_eq!(store.external_issuers().order(issuer, "k").await.unwrap(), Some(done));
+    store.external_issuers().put_order(issuer, "old", order(None, None, NOW - 5)).await.unwrap();
     let answers: Vec<_> = (0..3).map(|n| (format!("t{n}"), format!("answer {n}"))).collect();
-    store.put_issuer_challenges(answers, NOW + 10).await.unwrap();
-    store.put_issuer_challenges(vec![("t0".to_owned(), "other".to_owned())], NOW + 20).await.unwrap();
-    let answer = |token: &'static str, at| async move { store.issuer_challenge(token, at).await.unwrap() };
+    store.external_issuers().put_challenges(answers, NOW + 10).await.unwrap();
+    store
+        .external_issuers()
+        .put_challenges(vec![("t0".to_owned(), "other".to_owned())], NOW + 20)
+        .await
+        .unwrap();
+    let answer =
+        |token: &'static str, at| async move { store.external_issuers().challenge(token, at).await.unwrap() };
     assert_eq!(answer("t0", NOW + 19).await.as_deref(), Some("other"));
     assert_eq!((answer("t0", NOW + 20).await, answer("t1", NOW + 10).await), (None, None));
-    store.delete_issuer_challenges(vec!["t1".to_owned(), "none".to_owned()]).await.unwrap();
+    store.external_issuers().delete_challenges(vec!["t1".to_owned(), "none".to_owned()]).await.unwrap();
     assert_eq!((answer("t1", NOW).await, answer("t2", NOW).await.as_deref()), (None, Some("answer 2")));
-    store.expire_issuer_orders(NOW, NOW + 10).await.unwrap();
-    assert_eq!(store.issuer_order(issuer, "old").await.unwrap(), None);
-    assert!(store.issuer_order(issuer, "k").await.unwrap().is_some());
+    store.external_issuers().expire_orders(NOW, NOW + 10).await.unwrap();
+    assert_eq!(store.external_issuers().order(issuer, "old").await.unwrap(), None);
+    assert!(store.external_issuers().order(issuer, "k").await.unwrap().is_some());
     assert_eq!((answer("t2", NOW).await, answer("t0", NOW).await.as_deref()), (None, Some("other")));
-    store.delete_issuer_order(issuer, "k").await.unwrap();
-    assert_eq!(store.issuer_order(issuer, "k").await.unwrap(), None);
+    store.external_issuers().delete_order(issuer, "k").await.unwrap();
+    assert_eq!(store.external_issuers().order(issuer, "k").await.unwrap(), None);
 }

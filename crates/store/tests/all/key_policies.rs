@@ -38,7 +38,7 @@ async fn enter_policy(store: &Store, name: &str) -> Option<PolicyRow> {
     };
     let (new, first) = (policy.clone(), generation(policy.id, 1));
     let entered = write!(store, |tx| insert_policy(tx, &new, &first, b"seed 1"));
-    if entered { store.key_policy(policy.id).await.unwrap() } else { None }
+    if entered { store.places().policy(policy.id).await.unwrap() } else { None }
 }
 
 async fn rotate(store: &Store, policy: Uuid, to: u32) -> bool {
@@ -74,7 +74,7 @@ async fn placed(store: &Store, node: &NodeRow) -> PlacedNode {
 async fn walk_placed(store: &Store) -> Vec<PlacedNode> {
     let (mut all, mut after) = (Vec::new(), Uuid::nil());
     loop {
-        let page = store.placed_nodes(after, 1).await.unwrap();
+        let page = store.places().placed_nodes(after, 1).await.unwrap();
         let Some(last) = page.last() else { return all };
         after = last.id;
         all.extend(page);
@@ -84,7 +84,7 @@ async fn walk_placed(store: &Store) -> Vec<PlacedNode> {
 async fn walk_wraps(store: &Store) -> Vec<WrapKey> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = store.live_wraps(after, 2).await.unwrap();
+        let page = store.places().live_wraps(after, 2).await.unwrap();
         let Some(last) = page.last() else { return all };
         after = Some(*last);
         all.extend(page);
@@ -106,38 +106,38 @@ pub(crate) async fn policies_have_names_and_generations(world: World) {
     let other = enter_policy(store, "us").await.unwrap();
     assert!(other.changed > policy.changed && policy.changed > 0);
     assert_eq!(enter_policy(store, "eu").await, None, "the name is taken");
-    assert_eq!(store.key_policy_named("eu").await.unwrap(), Some(policy.clone()));
-    let listed = walk!(1, |after, limit| store.key_policies(after, limit));
+    assert_eq!(store.places().policy_named("eu").await.unwrap(), Some(policy.clone()));
+    let listed = walk!(1, |after, limit| store.places().policies(after, limit));
     assert_eq!(listed, [policy.clone(), other.clone()]);
     assert_eq!(write!(store, |tx| count_policies(tx)), 2);
 
     assert!(!rotate(store, policy.id, 3).await, "one after the other");
     assert!(rotate(store, policy.id, 2).await);
     assert!(!rotate(store, policy.id, 2).await, "once");
-    let rotated = store.key_policy(policy.id).await.unwrap().unwrap();
+    let rotated = store.places().policy(policy.id).await.unwrap().unwrap();
     assert_eq!((rotated.generation, rotated.revision), (2, 2));
     assert!(rotated.changed > other.changed);
-    let generations = store.policy_generations(policy.id).await.unwrap();
+    let generations = store.places().policy_generations(policy.id).await.unwrap();
     assert_eq!(generations.iter().map(|one| one.generation).collect::<Vec<_>>(), [1, 2]);
     let ids: Vec<_> = generations.iter().map(|one| one.id).collect();
     let seeds = write!(store, |tx| policy_seeds(tx, ids));
     assert_eq!((seeds.len(), seeds[&generations[0].id].as_slice()), (2, &b"seed 1"[..]));
-    assert_eq!(store.policies_behind(Uuid::nil(), 10).await.unwrap(), [policy.id]);
-    let all = store.all_policy_generations(Uuid::nil(), 10).await.unwrap();
+    assert_eq!(store.places().policies_behind(Uuid::nil(), 10).await.unwrap(), [policy.id]);
+    let all = store.places().all_policy_generations(Uuid::nil(), 10).await.unwrap();
     assert_eq!(all.len(), 3);
 
     let id = policy.id;
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 1, "nothing is sealed to the first");
-    let last = store.last_key_change().await.unwrap();
+    let last = store.places().last_change().await.unwrap();
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 0);
-    assert_eq!(store.last_key_change().await.unwrap(), last, "nothing changed");
-    assert_eq!(store.policies_behind(Uuid::nil(), 10).await.unwrap(), Vec::<Uuid>::new());
-    assert!(store.key_policy(id).await.unwrap().unwrap().changed > rotated.changed, "nodes are told");
+    assert_eq!(store.places().last_change().await.unwrap(), last, "nothing changed");
+    assert_eq!(store.places().policies_behind(Uuid::nil(), 10).await.unwrap(), Vec::<Uuid>::new());
+    assert!(store.places().policy(id).await.unwrap().unwrap().changed > rotated.changed, "nodes are told");
 
     assert_eq!(write!(store, |tx| remove_policy(tx, id, NOW)), PolicyRemoval::Done);
     assert_eq!(write!(store, |tx| remove_policy(tx, id, NOW)), PolicyRemoval::NotThere);
-    assert_eq!(store.key_policy(id).await.unwrap(), None);
-    assert_eq!(store.policy_generations(id).await.unwrap(), []);
+    assert_eq!(store.places().policy(id).await.unwrap(), None);
+    assert_eq!(store.places().policy_generations(id).await.unwrap(), []);
     assert!(!rotate(store, id, 3).await, "it is gone");
     assert!(enter_policy(store, "eu").await.is_some(), "the name is free again");
 }
@@ -153,8 +153,8 @@ pub(crate) async fn keys_are_sealed_to_the_newest_generation(world: World) {
     assert_eq!(seal(store, &one).await, SealedPut::Behind(2));
     let nobody = SealedKeyRow { policy: Uuid::now_v7(), ..one.clone() };
     assert_eq!(seal(store, &nobody).await, SealedPut::NoPolicy);
-    assert_eq!(store.sealed_key(&[1; 32]).await.unwrap(), Some(one.clone()));
-    assert_eq!(walk!(1, |after, limit| store.sealed_keys(after, limit)), [one.clone(), two]);
+    assert_eq!(store.places().sealed_key(&[1; 32]).await.unwrap(), Some(one.clone()));
+    assert_eq!(walk!(1, |after, limit| store.places().sealed_keys(after, limit)), [one.clone(), two]);
 
     let id = policy.id;
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 0, "keys are sealed to the first");
@@ -162,8 +162,12 @@ pub(crate) async fn keys_are_sealed_to_the_newest_generation(world: World) {
     // Sealed again, under another name.
     let again = SealedKeyRow { name: "a".to_owned(), generation: 2, updated_at_us: NOW + 9, ..one };
     assert_eq!(seal(store, &again).await, SealedPut::Stored);
-    assert_eq!(store.sealed_key(&[1; 32]).await.unwrap().unwrap(), again, "it came first when it came first");
-    assert_eq!(store.sealed_keys_by_generation(id).await.unwrap(), [(1, 1), (2, 1)].into());
+    assert_eq!(
+        store.places().sealed_key(&[1; 32]).await.unwrap().unwrap(),
+        again,
+        "it came first when it came first"
+    );
+    assert_eq!(store.places().sealed_keys_by_generation(id).await.unwrap(), [(1, 1), (2, 1)].into());
     assert_eq!(write!(store, |tx| count_sealed_keys(tx)), 2);
     for (number, there) in [(1, true), (9, false)] {
         assert_eq!(write!(store, |tx| is_key_sealed(tx, &[number; 32])), there);
@@ -171,7 +175,7 @@ pub(crate) async fn keys_are_sealed_to_the_newest_generation(world: World) {
     for (number, there) in [(1, true), (1, false), (9, false)] {
         assert_eq!(write!(store, |tx| withdraw_sealed_key(tx, &[number; 32], NOW)), there);
     }
-    assert_eq!(store.sealed_key(&[1; 32]).await.unwrap(), None);
+    assert_eq!(store.places().sealed_key(&[1; 32]).await.unwrap(), None);
     assert!(write!(store, |tx| withdraw_sealed_key(tx, &[2; 32], NOW)));
     assert_eq!(write!(store, |tx| remove_policy(tx, id, NOW)), PolicyRemoval::Done);
     assert_eq!(seal(store, &again).await, SealedPut::NoPolicy);
@@ -191,29 +195,29 @@ pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
     assert_eq!((kems.len(), &kems[&a.id]), (2, &a.kem));
 
     let (here, there) = (placed(store, &a).await, placed(store, &b).await);
-    let last = store.last_key_state().await.unwrap();
+    let last = store.places().last_state().await.unwrap();
     assert_eq!(last, policy.changed);
     let before = store.statements_sent();
     assert_eq!(put(store, vec![wrap(&policy, 1, &here), wrap(&policy, 1, &there)]).await, Some(2));
     assert_eq!(store.statements_sent() - before, 3, "the sites, the numbers, the rows");
-    assert_eq!(store.last_key_state().await.unwrap(), last, "wraps are their nodes' affair");
-    let mut changed = store.wraps_changed(last, 10).await.unwrap();
+    assert_eq!(store.places().last_state().await.unwrap(), last, "wraps are their nodes' affair");
+    let mut changed = store.places().wraps_changed(last, 10).await.unwrap();
     changed.sort_by_key(|(_, number)| *number);
     assert_eq!(changed, [(a.id, last + 1), (b.id, last + 2)]);
-    assert_eq!(store.wraps_changed(last, 1).await.unwrap(), [(a.id, last + 1)]);
-    assert_eq!(store.wraps_changed(last + 1, 1).await.unwrap(), [(b.id, last + 2)]);
+    assert_eq!(store.places().wraps_changed(last, 1).await.unwrap(), [(a.id, last + 1)]);
+    assert_eq!(store.places().wraps_changed(last + 1, 1).await.unwrap(), [(b.id, last + 2)]);
     assert_eq!(put(store, vec![wrap(&policy, 1, &here)]).await, Some(0), "it has it");
     assert_eq!(put(store, vec![wrap(&policy, 2, &here)]).await, Some(0), "no such generation");
-    assert_eq!(store.wraps_of_policy(policy.id).await.unwrap(), [(1, 2)].into());
-    assert_eq!(store.policies_of_node(a.id).await.unwrap(), [policy.id]);
-    assert_eq!(store.policies_of_node(Uuid::now_v7()).await.unwrap(), Vec::<Uuid>::new());
-    let mut nodes = store.wrapped_nodes(policy.id, 1).await.unwrap();
+    assert_eq!(store.places().wraps_of_policy(policy.id).await.unwrap(), [(1, 2)].into());
+    assert_eq!(store.places().policies_of_node(a.id).await.unwrap(), [policy.id]);
+    assert_eq!(store.places().policies_of_node(Uuid::now_v7()).await.unwrap(), Vec::<Uuid>::new());
+    let mut nodes = store.places().wrapped_nodes(policy.id, 1).await.unwrap();
     nodes.sort();
     assert_eq!(nodes, [a.id, b.id]);
 
     let keys = walk_wraps(store).await;
     assert_eq!(keys.len(), 2);
-    let (gone, seen) = (keys.clone(), store.last_key_change().await.unwrap());
+    let (gone, seen) = (keys.clone(), store.places().last_change().await.unwrap());
     let early = seen - 4;
     assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, early, NOW)), 0, "made since");
     assert_eq!(walk_wraps(store).await, keys);
@@ -221,8 +225,8 @@ pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
     assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, seen, NOW)), 2);
     let gone = keys.clone();
     assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, i64::MAX, NOW)), 0);
-    assert_eq!(store.purge_key_state(NOW + 1).await.unwrap(), 0, "who had the generation stays known");
-    assert_eq!(store.policies_of_node(b.id).await.unwrap(), [policy.id]);
+    assert_eq!(store.places().purge_state(NOW + 1).await.unwrap(), 0, "who had the generation stays known");
+    assert_eq!(store.places().policies_of_node(b.id).await.unwrap(), [policy.id]);
     assert_eq!(walk_wraps(store).await, []);
     assert_eq!(put(store, vec![wrap(&policy, 1, &here)]).await, Some(1), "given back");
 
@@ -247,24 +251,24 @@ pub(crate) async fn sealing_anew_leaves_what_others_did(world: World) {
         assert_eq!(seal(store, &sealed_key(number, &policy, 1)).await, SealedPut::Stored);
     }
     assert!(rotate(store, policy.id, 2).await);
-    let behind = store.sealed_keys_behind(policy.id, 2, &[0; 32], 10).await.unwrap();
+    let behind = store.places().sealed_keys_behind(policy.id, 2, &[0; 32], 10).await.unwrap();
     assert_eq!(behind.len(), 4);
     assert_eq!((behind[0].from, behind[0].blob.as_slice()), (1, &b"sealed"[..]));
     // Meanwhile one is withdrawn, one sealed again, one sealed to another policy.
     assert!(write!(store, |tx| withdraw_sealed_key(tx, &[1; 32], NOW)));
     assert_eq!(seal(store, &sealed_key(2, &policy, 2)).await, SealedPut::Stored);
     assert_eq!(seal(store, &sealed_key(3, &other, 1)).await, SealedPut::Stored);
-    let (id, since) = (policy.id, store.last_key_change().await.unwrap());
+    let (id, since) = (policy.id, store.places().last_change().await.unwrap());
     let new: Vec<_> = behind.into_iter().map(|key| Resealed { blob: b"anew".to_vec(), ..key }).collect();
     let before = store.statements_sent();
     assert_eq!(write!(store, |tx| reseal_keys(tx, id, 2, new, NOW + 5)), 1);
     assert_eq!(store.statements_sent() - before, 2);
-    let state = store.key_state(Uuid::nil(), since, 10).await.unwrap();
+    let state = store.places().state(Uuid::nil(), since, 10).await.unwrap();
     let [key] = state.keys.as_slice() else { panic!("{state:?}") };
     assert_eq!((key.spki_sha256, key.generation, key.blob.as_deref()), ([4; 32], 2, Some(&b"anew"[..])));
-    assert_eq!(store.sealed_key(&[4; 32]).await.unwrap().unwrap().updated_at_us, NOW + 5);
-    assert_eq!(store.sealed_key(&[3; 32]).await.unwrap().unwrap().policy, other.id);
-    assert_eq!(store.sealed_keys_behind(policy.id, 2, &[0; 32], 10).await.unwrap(), []);
+    assert_eq!(store.places().sealed_key(&[4; 32]).await.unwrap().unwrap().updated_at_us, NOW + 5);
+    assert_eq!(store.places().sealed_key(&[3; 32]).await.unwrap().unwrap().policy, other.id);
+    assert_eq!(store.places().sealed_keys_behind(policy.id, 2, &[0; 32], 10).await.unwrap(), []);
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 1);
 }
 
@@ -286,7 +290,7 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
     for limit in 1..7 {
         let (mut after, mut seen) = (0, [0, 0, 0]);
         loop {
-            let page = store.key_state(a.id, after, limit).await.unwrap();
+            let page = store.places().state(a.id, after, limit).await.unwrap();
             assert!(page.next > after || !page.more, "it goes on");
             let numbers = page.keys.iter().map(|key| key.changed);
             let numbers = numbers.chain(page.wraps.iter().map(|wrap| wrap.changed));
@@ -305,24 +309,24 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
         assert_eq!(seen, [5, 5, 5], "pages of {limit}; the other's wraps are not seen");
     }
     // What goes is told.
-    let since = store.last_key_change().await.unwrap();
+    let since = store.places().last_change().await.unwrap();
     let gone = vec![WrapKey { policy: policies[0].id, generation: 1, node: a.id }];
     write!(store, |tx| withdraw_wraps(tx, &gone, since, NOW));
     write!(store, |tx| withdraw_sealed_key(tx, &[0; 32], NOW));
     let id = policies[0].id;
     assert_eq!(write!(store, |tx| remove_policy(tx, id, NOW)), PolicyRemoval::Done);
-    let state = store.key_state(a.id, since, 10).await.unwrap();
+    let state = store.places().state(a.id, since, 10).await.unwrap();
     assert_eq!((state.keys.len(), state.keys[0].blob.as_ref()), (1, None));
     assert_eq!((state.wraps.len(), state.wraps[0].blob.as_ref()), (1, None));
     assert_eq!((state.policies.len(), state.policies[0].removed), (1, true));
-    assert_eq!(store.key_state(b.id, since, 10).await.unwrap().wraps, []);
-    assert_eq!(store.purge_key_state(NOW).await.unwrap(), 0);
-    assert_eq!(store.purge_key_state(NOW + 1).await.unwrap(), 3);
-    let again = store.key_state(a.id, 0, 100).await.unwrap();
+    assert_eq!(store.places().state(b.id, since, 10).await.unwrap().wraps, []);
+    assert_eq!(store.places().purge_state(NOW).await.unwrap(), 0);
+    assert_eq!(store.places().purge_state(NOW + 1).await.unwrap(), 3);
+    let again = store.places().state(a.id, 0, 100).await.unwrap();
     assert_eq!((again.policies.len(), again.wraps.len(), again.keys.len()), (4, 4, 4));
-    assert!(!again.more && !again.anew && again.next == store.last_key_change().await.unwrap());
+    assert!(!again.more && !again.anew && again.next == store.places().last_change().await.unwrap());
     // A number of another past.
-    let anew = store.key_state(a.id, again.next + 1, 100).await.unwrap();
+    let anew = store.places().state(a.id, again.next + 1, 100).await.unwrap();
     assert_eq!(anew, KeyState { anew: true, ..again });
 }
 
@@ -338,7 +342,7 @@ pub(crate) async fn a_page_for_a_node_is_bounded_by_octets(world: World) {
     }
     let (mut after, mut pages) = (0, Vec::new());
     loop {
-        let page = store.key_state(Uuid::nil(), after, 100).await.unwrap();
+        let page = store.places().state(Uuid::nil(), after, 100).await.unwrap();
         let octets: usize = page.keys.iter().filter_map(|key| key.blob.as_ref()).map(Vec::len).sum();
         assert!(octets <= PAGE || page.keys.len() == 1, "{octets} octets");
         assert!(page.next > after);

@@ -29,17 +29,17 @@ async fn make(store: &Store, name: &str, position: u32, at_us: i64) -> (Uuid, Ow
 
 pub(crate) async fn a_rule_is_made_changed_and_removed(world: World) {
     let store = &world.store;
-    assert_eq!(store.ownership_changed_us().await.unwrap(), 0, "none ever was");
+    assert_eq!(store.ownership().changed_us().await.unwrap(), 0, "none ever was");
     let (id, made) = make(store, "b", 10, NOW).await;
     assert_eq!(made, OwnershipInsertion::Made);
     make(store, "a", 20, NOW + 1).await;
     assert_eq!(make(store, "b", 30, NOW + 2).await.1, OwnershipInsertion::Taken);
-    assert_eq!(store.ownership_changed_us().await.unwrap(), NOW + 1);
-    let row = store.ownership_rule(id).await.unwrap().unwrap();
+    assert_eq!(store.ownership().changed_us().await.unwrap(), NOW + 1);
+    let row = store.ownership().rule(id).await.unwrap().unwrap();
     assert_eq!((&row.settings, row.revision), (&settings("b", 10), 1));
     assert_eq!((row.created_at_us, row.updated_at_us), (NOW, NOW));
-    assert_eq!(store.ownership_rule_named("b").await.unwrap().as_ref(), Some(&row));
-    assert_eq!(store.ownership_rule_named("B").await.unwrap(), None);
+    assert_eq!(store.ownership().rule_named("b").await.unwrap().as_ref(), Some(&row));
+    assert_eq!(store.ownership().rule_named("B").await.unwrap(), None);
 
     let change = |name: &'static str, revision| {
         store.write("change", move |tx| {
@@ -49,15 +49,15 @@ pub(crate) async fn a_rule_is_made_changed_and_removed(world: World) {
     assert!(change("b2", 1).await.unwrap());
     assert!(!change("b3", 1).await.unwrap(), "it was changed meanwhile");
     assert!(matches!(change("a", 2).await, Err(StoreError::Conflict { .. })));
-    let row = store.ownership_rule(id).await.unwrap().unwrap();
+    let row = store.ownership().rule(id).await.unwrap().unwrap();
     assert_eq!((&row.settings, row.revision), (&settings("b2", 25), 2));
     assert_eq!((row.created_at_us, row.updated_at_us), (NOW, NOW + 9));
-    assert_eq!(store.ownership_changed_us().await.unwrap(), NOW + 9);
+    assert_eq!(store.ownership().changed_us().await.unwrap(), NOW + 9);
 
     let delete = |at_us| store.write("delete", move |tx| delete_ownership_rule(tx, id, at_us).boxed());
     assert!(delete(NOW + 11).await.unwrap() && !delete(NOW + 12).await.unwrap());
-    assert_eq!(store.ownership_rule(id).await.unwrap(), None);
-    assert_eq!(store.ownership_changed_us().await.unwrap(), NOW + 11, "a removal is a change");
+    assert_eq!(store.ownership().rule(id).await.unwrap(), None);
+    assert_eq!(store.ownership().changed_us().await.unwrap(), NOW + 11, "a removal is a change");
 }
 
 pub(crate) async fn rules_are_bounded_and_listed_in_their_order(world: World) {
@@ -75,11 +75,11 @@ pub(crate) async fn rules_are_bounded_and_listed_in_their_order(world: World) {
     });
     assert_eq!(fill.await.unwrap(), 249);
     assert_eq!(make(store, "more", 1, NOW).await.1, OwnershipInsertion::Full);
-    let rows = walk!(300, |after, size| store.ownership_rules(after, size));
+    let rows = walk!(300, |after, size| store.ownership().rules(after, size));
     let keys: Vec<_> = rows.iter().map(|row| (row.settings.position, row.settings.name.clone())).collect();
     assert_eq!(keys.len(), OWNERSHIP_RULES_MAX);
     assert!(keys.is_sorted(), "by position, then by name");
-    let all = store.ownership_rules(None, OWNERSHIP_RULES_MAX).await.unwrap();
+    let all = store.ownership().rules(None, OWNERSHIP_RULES_MAX).await.unwrap();
     assert_eq!((all.rows, all.next), (rows, None), "all are one page");
 }
 
@@ -97,12 +97,12 @@ pub(crate) async fn what_rules_look_at_is_read_for_many_at_once(world: World) {
         .await
         .unwrap();
     let before = store.statements_sent();
-    let names = store.ownership_names(vec![few.sha256, many.sha256, [9; 32]]).await.unwrap();
+    let names = store.ownership().names(vec![few.sha256, many.sha256, [9; 32]]).await.unwrap();
     assert_eq!(store.statements_sent() - before, 1);
     assert_eq!(names[&few.sha256], ["a.example", "www.a.example"]);
     assert_eq!(names[&many.sha256], many.names[..OWNERSHIP_NAMES_MAX], "the first, in their order");
     assert_eq!(names.len(), 2);
-    assert!(store.ownership_names(Vec::new()).await.unwrap().is_empty());
+    assert!(store.ownership().names(Vec::new()).await.unwrap().is_empty());
 
     let looked = store.seen_endpoints(scan.id, 0, NOW, 10).await.unwrap();
     assert_eq!(looked[0].address, Some("192.0.2.1".parse().unwrap()));
@@ -128,7 +128,7 @@ pub(crate) async fn what_rules_look_at_is_read_for_many_at_once(world: World) {
     told.await.unwrap();
     let before = store.statements_sent();
     let groups =
-        store.ownership_groups(&[key("a.example"), key("b.example"), key("c.example")]).await.unwrap();
+        store.ownership().groups(&[key("a.example"), key("b.example"), key("c.example")]).await.unwrap();
     assert_eq!(store.statements_sent() - before, 1);
     assert_eq!(groups, [(1, "prod".to_owned())].into(), "only of the one that a watch told of");
 }
@@ -179,5 +179,5 @@ pub(crate) async fn tags_are_kept_by_place_and_read_by_certificate(world: World)
 
     let noted = store.write("note", |tx| note_ownership_changed(tx, NOW + 5).boxed());
     noted.await.unwrap();
-    assert_eq!(store.ownership_changed_us().await.unwrap(), NOW + 5);
+    assert_eq!(store.ownership().changed_us().await.unwrap(), NOW + 5);
 }

@@ -86,12 +86,12 @@ async fn beat(store: &Store, nodes: &[&NodeRow], until_us: i64) {
 
 /// Looks and tells; how many came or went.
 async fn tell(store: &Store, now_us: i64) -> usize {
-    let flips = store.node_flips(now_us).await.unwrap();
+    let flips = store.places().node_flips(now_us).await.unwrap();
     write!(store, |tx| flip_nodes(tx, &flips, now_us))
 }
 
 async fn changed_since(store: &Store, since: i64) -> Vec<(Uuid, bool)> {
-    let rows = store.key_nodes_changed(since, 100).await.unwrap();
+    let rows = store.places().nodes_changed(since, 100).await.unwrap();
     rows.into_iter().map(|node| (node.id, node.present)).collect()
 }
 
@@ -108,11 +108,11 @@ pub(crate) async fn sites_have_names_and_revisions(world: World) {
     assert!(!change(7, "bonn").await.unwrap(), "another revision");
     assert!(!change(1, "tokyo").await.unwrap(), "the name is taken");
     assert!(change(1, "bonn").await.unwrap());
-    let found = store.key_site(id).await.unwrap().unwrap();
+    let found = store.places().site(id).await.unwrap().unwrap();
     assert_eq!((found.name.as_str(), found.revision, found.updated_at_us), ("bonn", 2, NOW + 1));
-    assert_eq!(store.key_site_named("bonn").await.unwrap(), Some(found.clone()));
+    assert_eq!(store.places().site_named("bonn").await.unwrap(), Some(found.clone()));
     assert_eq!(write!(store, |tx| lock_site(tx, id)), Some(found.clone()), "a lock changes nothing");
-    let all = walk!(1, |after, limit| store.key_sites(after, limit));
+    let all = walk!(1, |after, limit| store.places().sites(after, limit));
     assert_eq!(all, [found, tokyo]);
     assert!(write!(store, |tx| delete_site(tx, id)));
     assert_eq!(write!(store, |tx| lock_site(tx, id)), None);
@@ -153,12 +153,12 @@ pub(crate) async fn a_node_token_is_used_once_and_not_after_its_end(world: World
     assert_eq!(spend([2; 32]).await.unwrap(), None, "expired");
     assert_eq!(spend([3; 32]).await.unwrap(), None, "unknown");
     assert_eq!(write!(store, |tx| node_token(tx, &[1; 32], NOW)), None, "used");
-    assert_eq!(store.node_of_token(&[1; 32], NOW).await.unwrap(), Some(by));
-    assert_eq!(store.node_of_token(&[1; 32], NOW + SECOND).await.unwrap(), None, "it is over");
-    let all = walk!(1, |after, limit| store.node_tokens(after, limit));
+    assert_eq!(store.places().node_of_token(&[1; 32], NOW).await.unwrap(), Some(by));
+    assert_eq!(store.places().node_of_token(&[1; 32], NOW + SECOND).await.unwrap(), None, "it is over");
+    let all = walk!(1, |after, limit| store.places().node_tokens(after, limit));
     assert_eq!(all[0], late, "newest first");
     assert_eq!(all[1].site_name, "berlin");
-    assert_eq!(store.purge_node_tokens(NOW + 1).await.unwrap(), 1);
+    assert_eq!(store.places().purge_node_tokens(NOW + 1).await.unwrap(), 1);
 }
 
 pub(crate) async fn nodes_are_found_by_key_name_and_site(world: World) {
@@ -167,9 +167,9 @@ pub(crate) async fn nodes_are_found_by_key_name_and_site(world: World) {
     let a = enter(store, node("a", 1, &berlin)).await;
     let b = enter(store, node("b", 2, &tokyo)).await;
     assert!(a.changed < b.changed);
-    assert_eq!(store.key_node(a.id).await.unwrap(), Some(a.clone()));
-    assert_eq!(store.key_node_of_key(&[2; 32]).await.unwrap(), Some(b.clone()));
-    assert_eq!(store.key_node_named("b").await.unwrap(), Some(b.clone()));
+    assert_eq!(store.places().node(a.id).await.unwrap(), Some(a.clone()));
+    assert_eq!(store.places().node_of_key(&[2; 32]).await.unwrap(), Some(b.clone()));
+    assert_eq!(store.places().node_named("b").await.unwrap(), Some(b.clone()));
     for (name, key, taken) in [("a", 9, true), ("z", 1, true), ("z", 9, false)] {
         assert_eq!(write!(store, |tx| is_node_taken(tx, name, &[key; 32])), taken, "{name} {key}");
     }
@@ -186,7 +186,7 @@ pub(crate) async fn nodes_are_found_by_key_name_and_site(world: World) {
         !write!(store, |tx| node_certified(tx, id, &[1; 32], NOW + 8)),
         "a retired one gets no certificate"
     );
-    let retired = store.key_node(id).await.unwrap().unwrap();
+    let retired = store.places().node(id).await.unwrap().unwrap();
     assert_eq!(
         (retired.retired_at_us, retired.hostile, retired.not_after_us),
         (Some(NOW + 6), true, NOW + 5)
@@ -194,7 +194,7 @@ pub(crate) async fn nodes_are_found_by_key_name_and_site(world: World) {
     assert!(retired.changed > b.changed, "the others are told");
     let listed = async |site: Option<Uuid>, retired: bool| -> Vec<String> {
         let filter = NodeFilter { site, retired };
-        let all = walk!(1, |after, limit| store.key_nodes(&filter, after, limit));
+        let all = walk!(1, |after, limit| store.places().nodes(&filter, after, limit));
         all.into_iter().map(|node| node.name).collect()
     };
     assert_eq!(listed(None, false).await, ["b"]);
@@ -213,14 +213,14 @@ pub(crate) async fn statements_are_due_and_put_once(world: World) {
     let a = enter(store, node("a", 1, &berlin)).await;
     let b = enter(store, node("b", 2, &berlin)).await;
     let due = async |now_us: i64| -> Vec<Uuid> {
-        store.key_nodes_to_sign(now_us, 100).await.unwrap().into_iter().map(|node| node.id).collect()
+        store.places().nodes_to_sign(now_us, 100).await.unwrap().into_iter().map(|node| node.id).collect()
     };
     assert!(due(NOW).await.is_empty());
     let (id, address) = (a.id, a.address.clone());
     assert!(!write!(store, |tx| set_node_address(tx, id, &address)), "it has that one");
     assert!(write!(store, |tx| set_node_address(tx, id, "a.example:1")));
     assert_eq!(due(NOW).await, [a.id]);
-    let (site, first) = (berlin.id, store.key_nodes_to_sign(NOW, 100).await.unwrap());
+    let (site, first) = (berlin.id, store.places().nodes_to_sign(NOW, 100).await.unwrap());
     write!(store, |tx| sign_nodes_of_site(tx, site));
     // What was made from the row before is not heard.
     let early = NewStatement {
@@ -230,7 +230,7 @@ pub(crate) async fn statements_are_due_and_put_once(world: World) {
         sign_at_us: NOW + 9 * SECOND,
     };
     write!(store, |tx| put_statements(tx, vec![early]));
-    let rows = store.key_nodes_to_sign(NOW, 100).await.unwrap();
+    let rows = store.places().nodes_to_sign(NOW, 100).await.unwrap();
     assert_eq!(rows.len(), 2);
     let new: Vec<_> = rows
         .iter()
@@ -241,14 +241,14 @@ pub(crate) async fn statements_are_due_and_put_once(world: World) {
             sign_at_us: NOW + 9 * SECOND,
         })
         .collect();
-    let since = store.last_key_change().await.unwrap();
+    let since = store.places().last_change().await.unwrap();
     let late: Vec<_> =
         new.iter().map(|one| NewStatement { statement: "\"late\"".to_owned(), ..one.clone() }).collect();
     let before = store.statements_sent();
     write!(store, |tx| put_statements(tx, new));
     assert_eq!(store.statements_sent() - before, 2, "the numbers and the rows");
     write!(store, |tx| put_statements(tx, late));
-    let rows = store.key_nodes_changed(since, 100).await.unwrap();
+    let rows = store.places().nodes_changed(since, 100).await.unwrap();
     let said: Vec<_> = rows.iter().map(|row| row.statement.as_str()).collect();
     assert_eq!(said.len(), 2);
     assert!(
@@ -268,7 +268,7 @@ pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
     for number in 0..20 {
         all.push(enter(store, node(&format!("n{number:02}"), number, &berlin)).await);
     }
-    let since = store.last_key_change().await.unwrap();
+    let since = store.places().last_change().await.unwrap();
     assert_eq!(tell(store, NOW).await, 0, "nobody is there before the first beat");
     let before = store.statements_sent();
     beat(store, &all.iter().collect::<Vec<_>>(), NOW + SECOND).await;
@@ -277,7 +277,7 @@ pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
     assert_eq!(tell(store, NOW).await, 0, "told once");
     let told = changed_since(store, since).await;
     assert!(told.len() == 20 && told.iter().all(|(_, present)| *present));
-    let since = store.last_key_change().await.unwrap();
+    let since = store.places().last_change().await.unwrap();
     // An older beat shortens nothing.
     beat(store, &[&all[3]], NOW + 5 * SECOND).await;
     beat(store, &[&all[3]], NOW + 2 * SECOND).await;
@@ -285,7 +285,7 @@ pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
     let told = changed_since(store, since).await;
     assert!(told.len() == 19 && told.iter().all(|(id, present)| !present && *id != all[3].id));
     // A beat between the look and the telling is heard.
-    let late = store.node_flips(NOW + 5 * SECOND).await.unwrap();
+    let late = store.places().node_flips(NOW + 5 * SECOND).await.unwrap();
     assert_eq!(late, [(all[3].id, false)]);
     beat(store, &[&all[3]], NOW + 6 * SECOND).await;
     assert_eq!(write!(store, |tx| flip_nodes(tx, &late, NOW + 5 * SECOND)), 0);
@@ -294,10 +294,10 @@ pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
     assert!(write!(store, |tx| retire_node(tx, id, NOW, false)));
     beat(store, &[&all[3]], NOW + 9 * SECOND).await;
     assert_eq!(tell(store, NOW + 6 * SECOND).await, 0);
-    let gone = store.key_node(id).await.unwrap().unwrap();
+    let gone = store.places().node(id).await.unwrap().unwrap();
     assert_eq!((gone.present, gone.lease_until_us, gone.hostile), (false, 0, false));
     assert!(write!(store, |tx| mistrust_node(tx, id)), "it turned out later");
-    assert!(store.key_node(id).await.unwrap().unwrap().hostile);
+    assert!(store.places().node(id).await.unwrap().unwrap().hostile);
 }
 
 pub(crate) async fn changes_are_seen_in_the_order_of_their_numbers(world: World) {
@@ -317,7 +317,7 @@ pub(crate) async fn changes_are_seen_in_the_order_of_their_numbers(world: World)
     let (mut since, mut seen) = (0, 0);
     while seen < 40 {
         let done = writers.iter().all(tokio::task::JoinHandle::is_finished);
-        let rows = store.key_nodes_changed(since, 7).await.unwrap();
+        let rows = store.places().nodes_changed(since, 7).await.unwrap();
         assert!(!(done && rows.is_empty()), "{seen} of 40 seen");
         seen += rows.len();
         since = rows.last().map_or(since, |row| row.changed);

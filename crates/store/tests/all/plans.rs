@@ -119,12 +119,12 @@ pub(crate) async fn old_orders_go_as_a_set(world: World) {
     let write = store.write("test", move |tx| Box::pin(async move { insert_acme_orders(tx, &new).await }));
     write.await.unwrap();
     let before = store.statements_sent();
-    assert_eq!(store.tidy_acme_orders(Uuid::from_u128(600), 500).await.unwrap(), 500);
+    assert_eq!(store.acme().tidy_orders(Uuid::from_u128(600), 500).await.unwrap(), 500);
     assert_eq!(store.statements_sent() - before, 1, "five hundred by one statement");
-    assert_eq!(store.tidy_acme_orders(Uuid::from_u128(600), 500).await.unwrap(), 100);
+    assert_eq!(store.acme().tidy_orders(Uuid::from_u128(600), 500).await.unwrap(), 100);
     let ids: Vec<Uuid> = (0..700).map(Uuid::from_u128).collect();
     let before = store.statements_sent();
-    assert_eq!(store.acme_orders_with_authorizations(&ids).await.unwrap().len(), 100);
+    assert_eq!(store.acme().orders_with_authorizations(&ids).await.unwrap().len(), 100);
     assert!(store.statements_sent() - before <= 2, "read as a set too");
 }
 

@@ -42,7 +42,7 @@ async fn make(store: &Store, name: &str, due_us: i64) -> Uuid {
 }
 
 async fn claim(store: &Store, holder: Uuid, now_us: i64) -> Vec<WatchRow> {
-    store.claim_watches(holder, now_us, now_us + LEASE, 10).await.unwrap()
+    store.watches().claim(holder, now_us, now_us + LEASE, 10).await.unwrap()
 }
 
 async fn end(store: &Store, row: &WatchRow, holder: Uuid, scan: Option<Uuid>, ended_at_us: i64) -> bool {
@@ -62,7 +62,7 @@ async fn end(store: &Store, row: &WatchRow, holder: Uuid, scan: Option<Uuid>, en
 }
 
 async fn get(store: &Store, id: Uuid) -> WatchRow {
-    store.watch(id).await.unwrap().unwrap()
+    store.watches().get(id).await.unwrap().unwrap()
 }
 
 pub(crate) async fn a_watch_is_made_changed_and_removed(world: World) {
@@ -70,13 +70,13 @@ pub(crate) async fn a_watch_is_made_changed_and_removed(world: World) {
     let id = make(store, "b", NOW).await;
     make(store, "a", NOW + HOUR).await;
     make(store, "c", NOW).await;
-    let rows = walk!(2, |after, size| store.watches(after, size));
+    let rows = walk!(2, |after, size| store.watches().page(after, size));
     assert_eq!(rows.iter().map(|row| row.settings.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
     let row = get(store, id).await;
     assert_eq!((&row.settings, row.revision, row.times), (&settings("b"), 1, at(NOW)));
     assert_eq!((&row.run, &row.last), (&None, &None));
-    assert_eq!(store.watch_named("b").await.unwrap().as_ref(), Some(&row));
-    assert_eq!(store.watch_named("B").await.unwrap(), None);
+    assert_eq!(store.watches().named("b").await.unwrap().as_ref(), Some(&row));
+    assert_eq!(store.watches().named("B").await.unwrap(), None);
 
     let again = settings("b");
     let taken = store
@@ -104,7 +104,7 @@ pub(crate) async fn a_watch_is_made_changed_and_removed(world: World) {
 
     let delete = || store.write("delete", move |tx| delete_watch(tx, id).boxed());
     assert!(delete().await.unwrap() && !delete().await.unwrap());
-    assert_eq!(store.watch(id).await.unwrap(), None);
+    assert_eq!(store.watches().get(id).await.unwrap(), None);
 }
 
 pub(crate) async fn a_due_watch_has_one_holder_and_ends_once(world: World) {
@@ -156,7 +156,7 @@ pub(crate) async fn a_dead_holders_run_is_taken_over_with_its_scan(world: World)
     assert_eq!(store.latest_unfinished_scan().await.unwrap(), None, "the watch goes on with it");
 
     assert!(claim(store, two, NOW + LEASE - 1).await.is_empty());
-    let keep = |until| async move { store.renew_watches(one, &[(id, claims)], until).await.unwrap() };
+    let keep = |until| async move { store.watches().renew(one, &[(id, claims)], until).await.unwrap() };
     assert_eq!(keep(NOW + 2 * LEASE).await, [id]);
     assert!(claim(store, two, NOW + LEASE).await.is_empty(), "the lease was kept");
     let second = claim(store, two, NOW + 2 * LEASE).await.remove(0);
@@ -166,7 +166,7 @@ pub(crate) async fn a_dead_holders_run_is_taken_over_with_its_scan(world: World)
     assert!(!end(store, &first, one, Some(scan), NOW).await, "it is another's now");
 
     // A holder that stops gives back: no waiting.
-    store.release_watches(two).await.unwrap();
+    store.watches().release(two).await.unwrap();
     let third = claim(store, one, NOW + 2 * LEASE).await.remove(0);
     assert_eq!((third.run.clone().unwrap().scan, third.claims), (Some(scan), claims + 2));
     store.finish_scan(scan, NOW, ScanState::Interrupted, "{}").await.unwrap();
@@ -181,9 +181,9 @@ pub(crate) async fn claims_and_renewals_are_one_statement_for_many(world: World)
         make(store, &format!("w{n:02}"), NOW + n).await;
     }
     let before = store.statements_sent();
-    let held = store.claim_watches(one, NOW + 100, NOW + LEASE, 15).await.unwrap();
+    let held = store.watches().claim(one, NOW + 100, NOW + LEASE, 15).await.unwrap();
     let runs: Vec<_> = held.iter().map(|row| (row.id, row.claims)).collect();
-    assert_eq!(store.renew_watches(one, &runs, NOW + 2 * LEASE).await.unwrap().len(), 15);
+    assert_eq!(store.watches().renew(one, &runs, NOW + 2 * LEASE).await.unwrap().len(), 15);
     let sent = store.statements_sent() - before;
     assert!(sent <= 2, "{sent} statements");
     let mut names: Vec<_> = held.iter().map(|row| row.settings.name.clone()).collect();
@@ -197,13 +197,13 @@ pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(worl
     let id = make(store, "wide", NOW).await;
     let (one, two, scan) = (Uuid::now_v7(), Uuid::now_v7(), Uuid::now_v7());
     let run = claim(store, one, NOW).await.remove(0);
-    assert!(store.watch_part_results(scan).await.unwrap().is_empty());
-    store.cut_watch(id, scan, 5).await.unwrap();
-    store.cut_watch(id, scan, 9).await.unwrap();
-    assert_eq!(store.watch_part_results(scan).await.unwrap(), vec![None; 5], "cut once");
+    assert!(store.watch_parts().results(scan).await.unwrap().is_empty());
+    store.watch_parts().cut(id, scan, 5).await.unwrap();
+    store.watch_parts().cut(id, scan, 9).await.unwrap();
+    assert_eq!(store.watch_parts().results(scan).await.unwrap(), vec![None; 5], "cut once");
 
     let claim = async |holder, of, now_us, limit| {
-        let parts = store.claim_watch_parts(holder, of, now_us, now_us + LEASE, limit).await.unwrap();
+        let parts = store.watch_parts().claim(holder, of, now_us, now_us + LEASE, limit).await.unwrap();
         let mut numbers: Vec<u64> = parts.iter().map(|part| part.part).collect();
         numbers.sort_unstable();
         (parts, numbers)
@@ -216,10 +216,10 @@ pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(worl
     assert_eq!(claim(one, None, NOW, 9).await.1, Vec::<u64>::new(), "all are held");
 
     // How far it has come, once it has begun.
-    assert!(store.watch_progress(vec![scan], NOW).await.unwrap().is_empty());
+    assert!(store.watch_parts().progress(vec![scan], NOW).await.unwrap().is_empty());
     store.begin_scan(scan, NOW, "{}").await.unwrap();
     let progress = async |now_us| {
-        let found = store.watch_progress(vec![scan, Uuid::now_v7()], now_us).await.unwrap();
+        let found = store.watch_parts().progress(vec![scan, Uuid::now_v7()], now_us).await.unwrap();
         assert_eq!(found.len(), 1);
         let RunProgress { observations, parts, parts_ended, parts_held } = found[&scan];
         (observations, parts, parts_ended, parts_held)
@@ -227,26 +227,26 @@ pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(worl
     assert_eq!((progress(NOW).await, progress(NOW + LEASE).await), ((0, 5, 0, 5), (0, 5, 0, 0)));
 
     // One is ended by its holder, once; the other is lost, and its old holder is fenced off.
-    assert!(store.end_watch_part(&mine[0], one, "{}").await.unwrap());
-    assert!(!store.end_watch_part(&mine[0], one, "{}").await.unwrap());
-    assert!(!store.end_watch_part(&theirs[0], one, "{}").await.unwrap(), "it is another's");
+    assert!(store.watch_parts().end(&mine[0], one, "{}").await.unwrap());
+    assert!(!store.watch_parts().end(&mine[0], one, "{}").await.unwrap());
+    assert!(!store.watch_parts().end(&theirs[0], one, "{}").await.unwrap(), "it is another's");
     assert_eq!(progress(NOW).await, (0, 5, 1, 4));
-    let kept = store.renew_watch_parts(one, &mine, NOW + LEASE / 2).await.unwrap();
+    let kept = store.watch_parts().renew(one, &mine, NOW + LEASE / 2).await.unwrap();
     assert_eq!(kept, [(scan, mine[1].part)], "the ended one is nobody's to keep");
     let (again, numbers) = claim(two, None, NOW + LEASE / 2, 9).await;
     assert_eq!((numbers, again[0].claims), (vec![mine[1].part], 2));
-    assert!(!store.end_watch_part(&mine[1], one, "{}").await.unwrap());
-    assert!(store.renew_watch_parts(one, &mine, NOW + LEASE).await.unwrap().is_empty());
+    assert!(!store.watch_parts().end(&mine[1], one, "{}").await.unwrap());
+    assert!(store.watch_parts().renew(one, &mine, NOW + LEASE).await.unwrap().is_empty());
 
     // What is given back is free at once.
-    store.release_watch_parts(two).await.unwrap();
+    store.watch_parts().release(two).await.unwrap();
     assert_eq!(claim(one, Some(scan), NOW, 9).await.1.len(), 4);
-    let ended = store.watch_part_results(scan).await.unwrap().iter().flatten().count();
+    let ended = store.watch_parts().results(scan).await.unwrap().iter().flatten().count();
     assert_eq!(ended, 1);
 
     assert!(end(store, &run, one, Some(scan), NOW).await);
-    assert!(store.watch_part_results(scan).await.unwrap().is_empty(), "gone with the run");
-    store.cut_watch(id, scan, 64).await.unwrap();
+    assert!(store.watch_parts().results(scan).await.unwrap().is_empty(), "gone with the run");
+    store.watch_parts().cut(id, scan, 64).await.unwrap();
     assert!(store.write("delete", move |tx| delete_watch(tx, id).boxed()).await.unwrap());
-    assert!(store.watch_part_results(scan).await.unwrap().is_empty(), "and with the watch");
+    assert!(store.watch_parts().results(scan).await.unwrap().is_empty(), "and with the watch");
 }
