@@ -3,7 +3,7 @@
 //! [`Store`] opens the database: SQLite (one file) or PostgreSQL 14+, alike to its callers. It has one accessor for each
 //! noun, such as [`Store::jobs`] and [`Store::credentials`]; each returns a small handle with the methods of that noun.
 //! What every table needs (transactions, leases, audit log, outbox) is in crate `db`; [`Store`] dereferences to its
-//! handle. [`Writer`] puts a bounded channel, batches and retries in front of [`Store::record`].
+//! handle. [`Writer`] puts a bounded channel, batches and retries in front of [`Scans::record`].
 //!
 //! Times are microseconds since 1970-01-01 UTC, given by the caller; fingerprints are 32 raw bytes. Pages are keyset
 //! pages: a [`Cursor`] names the last row given.
@@ -67,6 +67,7 @@ pub use enrolments::{
     decide_enrolment, insert_enrolment, put_recipient,
 };
 pub use inventory::certificates::NamedCertificate;
+pub use inventory::handle::{Inventory, Scans};
 pub use inventory::key::HOST_BYTES_MAX;
 pub use inventory::model::{
     CertificateRow, ChainId, ChangeKind, ChangeRow, EndpointKey, InventoryFilter, InventoryOrder,

@@ -198,7 +198,7 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<SeenEndpoint>, StoreError> {
         let parameters = vec![
-            self.scan_row_id(scan).await?.into(),
+            self.scans().row_id(scan).await?.into(),
             after.into(),
             now_us.into(),
             (limit_of(limit).0 as i64).into(),
@@ -220,7 +220,7 @@ impl Store {
     ) -> Result<Vec<UnseenEndpoint>, StoreError> {
         // No scan's row is 0.
         let scan = match scan {
-            Some(scan) => self.scan_row_id(scan).await?,
+            Some(scan) => self.scans().row_id(scan).await?,
             None => 0,
         };
         let parameters = vec![watch.into(), after.into(), scan.into(), (limit_of(limit).0 as i64).into()];

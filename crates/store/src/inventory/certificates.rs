@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use crate::inventory::endpoints::{inventory_row, leaf_facts};
+use crate::inventory::handle::Inventory;
 use crate::inventory::model::{CertificateRow, ChainId, InventoryRow, LeafFacts};
 use crate::inventory::statements as sql;
-use crate::store::Store;
 use db::{
     Cost, Cursor, PREFIX_DIGITS_MIN, Page, Row, StoreError, Value, key_or, limit_of, page, reversed,
     with_limit,
@@ -20,13 +20,13 @@ pub struct NamedCertificate {
     pub certificate: LeafFacts,
 }
 
-impl Store {
+impl Inventory<'_> {
     /// The certificate whose SHA-256 begins with these hexadecimal digits (four at least; colons and case do not
     /// matter).
     ///
     /// # Errors
     /// [`StoreError::BadFingerprint`], [`StoreError::AmbiguousFingerprint`]; those of the database.
-    pub async fn certificate(&self, fingerprint: &str) -> Result<Option<CertificateRow>, StoreError> {
+    pub async fn certificate(self, fingerprint: &str) -> Result<Option<CertificateRow>, StoreError> {
         let (low, high) =
             prefix_range(fingerprint).ok_or_else(|| StoreError::BadFingerprint(fingerprint.to_owned()))?;
         let mut found = self.certificates_in(&low, &high).await?.into_iter();
@@ -41,22 +41,22 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn certificate_by_sha256(
-        &self,
+        self,
         sha256: &[u8; 32],
     ) -> Result<Option<CertificateRow>, StoreError> {
         Ok(self.certificates_in(sha256, sha256).await?.into_iter().next())
     }
 
     async fn certificates_in(
-        &self,
+        self,
         low: &[u8; 32],
         high: &[u8; 32],
     ) -> Result<Vec<CertificateRow>, StoreError> {
         let range = vec![Value::Blob(low.to_vec()), Value::Blob(high.to_vec())];
         let mut found = Vec::new();
-        for row in self.rows(Cost::Point, sql::CERTIFICATES_IN_RANGE, range).await? {
+        for row in self.0.rows(Cost::Point, sql::CERTIFICATES_IN_RANGE, range).await? {
             let (id, mut certificate) = certificate_row(row)?;
-            for mut row in self.rows(Cost::Point, sql::CERTIFICATE_NAMES, vec![id.into()]).await? {
+            for mut row in self.0.rows(Cost::Point, sql::CERTIFICATE_NAMES, vec![id.into()]).await? {
                 row.skip()?;
                 certificate.names.push(row.text()?);
             }
@@ -69,13 +69,13 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn chain(&self, chain: ChainId) -> Result<Vec<CertificateRow>, StoreError> {
+    pub async fn chain(self, chain: ChainId) -> Result<Vec<CertificateRow>, StoreError> {
         let mut names: HashMap<i64, Vec<String>> = HashMap::new();
-        for mut row in self.rows(Cost::Point, sql::CHAIN_NAMES, vec![chain.0.into()]).await? {
+        for mut row in self.0.rows(Cost::Point, sql::CHAIN_NAMES, vec![chain.0.into()]).await? {
             names.entry(row.int()?).or_default().push(row.text()?);
         }
         let mut members = Vec::new();
-        for row in self.rows(Cost::Point, sql::CHAIN, vec![chain.0.into()]).await? {
+        for row in self.0.rows(Cost::Point, sql::CHAIN, vec![chain.0.into()]).await? {
             let (id, mut certificate) = certificate_row(row)?;
             certificate.names = names.get(&id).cloned().unwrap_or_default();
             members.push(certificate);
@@ -88,20 +88,20 @@ impl Store {
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn endpoints_of_certificate(
-        &self,
+        self,
         sha256: &[u8; 32],
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<InventoryRow>, StoreError> {
         let range = vec![Value::Blob(sha256.to_vec()), Value::Blob(sha256.to_vec())];
-        let Some(mut certificate) = self.row(sql::CERTIFICATES_IN_RANGE, range).await? else {
+        let Some(mut certificate) = self.0.row(sql::CERTIFICATES_IN_RANGE, range).await? else {
             return Ok(Page { rows: Vec::new(), next: None });
         };
         let mut parameters = vec![Value::Int(certificate.int()?)];
         parameters.extend(key_or(after, "certificate-endpoints", &[Value::Int(0), Value::Int(0)])?);
         let (limit, asked) = limit_of(limit);
         let rows =
-            self.rows(Cost::Walk, &sql::endpoints_of_certificate(), with_limit(parameters, asked)).await?;
+            self.0.rows(Cost::Walk, &sql::endpoints_of_certificate(), with_limit(parameters, asked)).await?;
         page(rows, limit, "certificate-endpoints", |row| {
             let found = inventory_row(row)?;
             let chain = found.row.chain.map_or(0, |chain| chain.0);
@@ -115,7 +115,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn certificates_named(
-        &self,
+        self,
         domain: &str,
         after: Option<&Cursor>,
         limit: usize,
@@ -127,7 +127,7 @@ impl Store {
         let first = [Value::Text(String::new()), Value::Int(0), Value::Int(0)];
         parameters.extend(key_or(after, "named", &first)?);
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, sql::CERTIFICATES_NAMED, with_limit(parameters, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, sql::CERTIFICATES_NAMED, with_limit(parameters, asked)).await?;
         page(rows, limit, "named", |mut row| {
             let name = row.text()?;
             let certificate = leaf_facts(&mut row)?

@@ -2,20 +2,20 @@
 
 use uuid::Uuid;
 
+use crate::inventory::handle::Inventory;
 use crate::inventory::key::endpoint_key;
 use crate::inventory::model::{ChangeKind, ChangeRow};
 use crate::inventory::statements as sql;
-use crate::store::Store;
 use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
-impl Store {
+impl Inventory<'_> {
     /// Changes observed at or after `since_us`, oldest first, one row for each change. The writer notes a change as it
     /// stores it, so this is a walk of an index that holds changes only.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn diff(
-        &self,
+        self,
         since_us: i64,
         after: Option<&Cursor>,
         limit: usize,
@@ -23,7 +23,7 @@ impl Store {
         let first = [Value::Int(since_us.saturating_sub(1)), Value::Int(i64::MAX), Value::Int(i64::MAX)];
         let key = key_or(after, "changes", &first)?;
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, sql::CHANGES, with_limit(key, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, sql::CHANGES, with_limit(key, asked)).await?;
         page(rows, limit, "changes", |mut row| {
             let change = change_row(&mut row)?;
             let key = vec![change.observed_at_us.into(), row.int()?.into(), row.int()?.into()];
@@ -37,13 +37,13 @@ impl Store {
     /// # Errors
     /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; those of the database.
     pub async fn diff_scans(
-        &self,
+        self,
         a: Uuid,
         b: Uuid,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ChangeRow>, StoreError> {
-        let (a, b) = (self.scan_row_id(a).await?, self.scan_row_id(b).await?);
+        let (a, b) = (self.0.scans().row_id(a).await?, self.0.scans().row_id(b).await?);
         let key = key_or(after, "between", &[Value::Int(SEEN), Value::Int(0)])?;
         let (mut part, mut endpoint) = match key[..] {
             [Value::Int(part), Value::Int(endpoint)] => (part, endpoint),
@@ -66,8 +66,8 @@ impl Store {
         })
     }
 
-    async fn between(&self, statement: &str, parameters: [i64; 4]) -> Result<Vec<Row>, StoreError> {
-        self.rows(Cost::Walk, statement, parameters.map(Value::Int).to_vec()).await
+    async fn between(self, statement: &str, parameters: [i64; 4]) -> Result<Vec<Row>, StoreError> {
+        self.0.rows(Cost::Walk, statement, parameters.map(Value::Int).to_vec()).await
     }
 }
 

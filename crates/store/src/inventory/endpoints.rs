@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::inventory::handle::Inventory;
 use crate::inventory::key::{endpoint_key, stored_key};
 use crate::inventory::model::{
     ChainId, ChangeKind, EndpointKey, InventoryFilter, InventoryOrder, InventoryRow, IssuerRow,
@@ -9,13 +10,12 @@ use crate::inventory::model::{
 };
 use crate::inventory::recording::tally::NO_CERTIFICATE_US;
 use crate::inventory::statements as sql;
-use crate::store::Store;
 use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
 /// Expired and expiring endpoints are counted up to here, so that the summary costs the same at any size (measured: 1.5 ms on SQLite).
 const EXPIRING_COUNTED_MAX: i64 = 50_000;
 
-impl Store {
+impl Inventory<'_> {
     /// A page of endpoints as they stand, with their last known leaf and their last observation.
     ///
     /// Walks one index in the order asked for; conditions other than the expiry filter that walk, so a rare match in a
@@ -23,8 +23,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`] when `after` is of another order; those of the database.
-    pub async fn inventory_page(
-        &self,
+    pub async fn page(
+        self,
         filter: &InventoryFilter,
         after: Option<&Cursor>,
         limit: usize,
@@ -32,13 +32,13 @@ impl Store {
         self.inventory_rows(filter, after, limit, |row, _, _| row).await
     }
 
-    /// [`Store::inventory_page`] with the place behind each row, for whoever goes by conditions that the database does not
+    /// [`crate::Inventory::page`] with the place behind each row, for whoever goes by conditions that the database does not
     /// know and stops half way.
     ///
     /// # Errors
     /// As there.
-    pub async fn inventory_walk(
-        &self,
+    pub async fn walk(
+        self,
         filter: &InventoryFilter,
         after: Option<&Cursor>,
         limit: usize,
@@ -48,7 +48,7 @@ impl Store {
     }
 
     async fn inventory_rows<T>(
-        &self,
+        self,
         filter: &InventoryFilter,
         after: Option<&Cursor>,
         limit: usize,
@@ -64,7 +64,7 @@ impl Store {
         let key = after.map(|cursor| cursor.key(listing, &shape)).transpose()?;
         let (limit, asked) = limit_of(limit);
         let (statement, parameters) = sql::inventory_page(filter, key, asked);
-        let rows = self.rows(Cost::Walk, &statement, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, &statement, parameters).await?;
         page(rows, limit, listing, |row| {
             let found = inventory_row(row)?;
             let key = match filter.order {
@@ -83,8 +83,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn endpoint(&self, key: &EndpointKey) -> Result<Option<InventoryRow>, StoreError> {
-        let row = self.row(&sql::endpoint(), key_values(key)).await?;
+    pub async fn endpoint(self, key: &EndpointKey) -> Result<Option<InventoryRow>, StoreError> {
+        let row = self.0.row(&sql::endpoint(), key_values(key)).await?;
         row.map(|row| Ok(inventory_row(row)?.row)).transpose()
     }
 
@@ -93,7 +93,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn endpoints_of_host(
-        &self,
+        self,
         host: &str,
         port: Option<u16>,
         after: Option<&Cursor>,
@@ -112,7 +112,7 @@ impl Store {
             vec![wanted.host.into(), port.unwrap_or(0).into(), port.unwrap_or(u16::MAX).into()];
         parameters.extend(key_or(after, "host-endpoints", &first)?);
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, &sql::endpoints_of_host(), with_limit(parameters, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, &sql::endpoints_of_host(), with_limit(parameters, asked)).await?;
         page(rows, limit, "host-endpoints", |row| {
             let found = inventory_row(row)?.row;
             let key = within_host(&found.endpoint);
@@ -125,19 +125,19 @@ impl Store {
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn endpoint_history(
-        &self,
+        self,
         key: &EndpointKey,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ObservationRow>, StoreError> {
         let mut parameters = Vec::with_capacity(4);
-        match self.row(sql::ENDPOINT_ID, key_values(key)).await? {
+        match self.0.row(sql::ENDPOINT_ID, key_values(key)).await? {
             Some(mut row) => parameters.push(row.int()?.into()),
             None => return Ok(Page { rows: Vec::new(), next: None }),
         }
         parameters.extend(key_or(after, "history", &[Value::Int(i64::MAX), Value::Int(i64::MAX)])?);
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, sql::ENDPOINT_HISTORY, with_limit(parameters, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, sql::ENDPOINT_HISTORY, with_limit(parameters, asked)).await?;
         page(rows, limit, "history", |row| {
             let (observation, scan) = observation_row(row)?;
             let key = vec![observation.observed_at_us.into(), scan.into()];
@@ -150,13 +150,13 @@ impl Store {
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
     pub async fn known_endpoints(
-        &self,
+        self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<KnownEndpoint>, StoreError> {
         let key = key_or(after, "known", &[Value::Int(0)])?;
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, sql::KNOWN_ENDPOINTS, with_limit(key, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, sql::KNOWN_ENDPOINTS, with_limit(key, asked)).await?;
         page(rows, limit, "known", |mut row| {
             let known = KnownEndpoint {
                 endpoint: endpoint_key(&mut row)?,
@@ -173,10 +173,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn issuers(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<IssuerRow>, StoreError> {
+    pub async fn issuers(self, after: Option<&Cursor>, limit: usize) -> Result<Page<IssuerRow>, StoreError> {
         let key = key_or(after, "issuers", &[Value::Int(i64::MAX), Value::Int(i64::MAX)])?;
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, sql::ISSUERS, with_limit(key, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, sql::ISSUERS, with_limit(key, asked)).await?;
         page(rows, limit, "issuers", |mut row| {
             let issuer = IssuerRow {
                 issuer: row.text()?,
@@ -195,9 +195,9 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn summary(&self, now_us: i64, expiring_within_us: i64) -> Result<Summary, StoreError> {
+    pub async fn summary(self, now_us: i64, expiring_within_us: i64) -> Result<Summary, StoreError> {
         let mut summary = Summary { expiring_counted_to: EXPIRING_COUNTED_MAX as u64, ..Summary::default() };
-        for mut row in self.rows(Cost::Point, sql::TOTALS, Vec::new()).await? {
+        for mut row in self.0.rows(Cost::Point, sql::TOTALS, Vec::new()).await? {
             let name = row.text()?;
             let value = row.number()?;
             match name.as_str() {
@@ -221,9 +221,9 @@ impl Store {
         Ok(summary)
     }
 
-    async fn expiring_between(&self, from_us: i64, before_us: i64) -> Result<u64, StoreError> {
+    async fn expiring_between(self, from_us: i64, before_us: i64) -> Result<u64, StoreError> {
         let parameters = vec![from_us.into(), before_us.into(), EXPIRING_COUNTED_MAX.into()];
-        let rows = self.rows(Cost::Walk, sql::EXPIRING_COUNT, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, sql::EXPIRING_COUNT, parameters).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
     }
 }

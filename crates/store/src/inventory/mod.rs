@@ -3,6 +3,7 @@
 pub(crate) mod certificates;
 pub(crate) mod changes;
 pub(crate) mod endpoints;
+pub(crate) mod handle;
 pub(crate) mod key;
 pub(crate) mod model;
 pub(crate) mod recording;

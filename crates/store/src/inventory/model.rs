@@ -78,7 +78,7 @@ pub struct NewObservation {
     pub detail: String,
 }
 
-/// What [`crate::Store::record`] did.
+/// What [`crate::Scans::record`] did.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Recorded {
     /// Observations stored.
@@ -204,7 +204,7 @@ pub struct InventoryRow {
     pub severity: Option<u8>,
     /// The last certificate seen.
     pub leaf: Option<LeafFacts>,
-    /// The last chain seen; ask [`crate::Store::chain`] for it.
+    /// The last chain seen; ask [`crate::Inventory::chain`] for it.
     pub chain: Option<ChainId>,
     /// The last observation; `None` when its month was dropped.
     pub last: Option<LastObservation>,
@@ -304,7 +304,7 @@ pub struct ObservationRow {
     pub cipher_suite: Option<u16>,
     /// The leaf's fingerprint.
     pub leaf_sha256: Option<[u8; 32]>,
-    /// The chain as sent; ask [`crate::Store::chain`] for it.
+    /// The chain as sent; ask [`crate::Inventory::chain`] for it.
     pub chain: Option<ChainId>,
     /// The verdict on the chain.
     pub trust: String,

@@ -2,27 +2,27 @@
 
 use uuid::Uuid;
 
+use crate::inventory::handle::Scans;
 use crate::inventory::key::endpoint_key;
 use crate::inventory::model::{EndpointKey, ScanRow, ScanState};
 use crate::inventory::statements as sql;
-use crate::store::Store;
 use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
 /// Scans that may begin in the same microsecond.
 const SAME_START_MAX: i64 = 1_000;
 
-impl Store {
+impl Scans<'_> {
     /// Notes that a scan begins. `spec` says what was asked for (JSON), so that it can be resumed. Beginning the same
     /// id again does nothing.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn begin_scan(&self, id: Uuid, started_at_us: i64, spec: &str) -> Result<(), StoreError> {
+    pub async fn begin(self, id: Uuid, started_at_us: i64, spec: &str) -> Result<(), StoreError> {
         for row_id in started_at_us..started_at_us.saturating_add(SAME_START_MAX) {
-            self.prepare_scan(row_id).await?;
+            self.prepare(row_id).await?;
             let parameters =
                 vec![row_id.into(), id.into(), started_at_us.into(), spec.replace('\0', "").into()];
-            if self.execute(sql::SCAN_INSERT, parameters).await? == 1 || self.scan(id).await?.is_some() {
+            if self.0.execute(sql::SCAN_INSERT, parameters).await? == 1 || self.get(id).await?.is_some() {
                 return Ok(());
             }
         }
@@ -33,8 +33,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`].
-    pub async fn finish_scan(
-        &self,
+    pub async fn finish(
+        self,
         id: Uuid,
         at_us: i64,
         state: ScanState,
@@ -48,19 +48,19 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`].
-    pub async fn resume_scan(&self, id: Uuid) -> Result<(), StoreError> {
+    pub async fn resume(self, id: Uuid) -> Result<(), StoreError> {
         self.set_state(id, ScanState::Running, Value::Null, Value::Null).await
     }
 
     async fn set_state(
-        &self,
+        self,
         id: Uuid,
         state: ScanState,
         at: Value,
         summary: Value,
     ) -> Result<(), StoreError> {
         let parameters = vec![id.into(), state.as_str().into(), at, summary];
-        match self.execute(sql::SCAN_STATE, parameters).await? {
+        match self.0.execute(sql::SCAN_STATE, parameters).await? {
             0 => Err(StoreError::UnknownScan(id)),
             _ => Ok(()),
         }
@@ -70,26 +70,26 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn scan(&self, id: Uuid) -> Result<Option<ScanRow>, StoreError> {
-        self.row(sql::SCAN, vec![id.into()]).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
+    pub async fn get(self, id: Uuid) -> Result<Option<ScanRow>, StoreError> {
+        self.0.row(sql::SCAN, vec![id.into()]).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
     }
 
     /// The newest scan that is running (or was killed) or interrupted, and that no watch will go on with.
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn latest_unfinished_scan(&self) -> Result<Option<ScanRow>, StoreError> {
-        self.row(sql::SCAN_UNFINISHED, Vec::new()).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
+    pub async fn latest_unfinished(self) -> Result<Option<ScanRow>, StoreError> {
+        self.0.row(sql::SCAN_UNFINISHED, Vec::new()).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
     }
 
     /// Scans, newest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
-    pub async fn scans(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<ScanRow>, StoreError> {
+    pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<ScanRow>, StoreError> {
         let key = key_or(after, "scans", &[Value::Int(i64::MAX)])?;
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, sql::SCANS, with_limit(key, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, sql::SCANS, with_limit(key, asked)).await?;
         page(rows, limit, "scans", |row| {
             let (scan, id) = scan_row(row)?;
             Ok((scan, vec![id.into()]))
@@ -100,21 +100,21 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; those of the database.
-    pub async fn scanned_endpoints(
-        &self,
+    pub async fn endpoints(
+        self,
         scan: Uuid,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<EndpointKey>, StoreError> {
-        let mut parameters = vec![self.scan_row_id(scan).await?.into()];
+        let mut parameters = vec![self.row_id(scan).await?.into()];
         parameters.extend(key_or(after, "scanned", &[Value::Int(0)])?);
         let (limit, asked) = limit_of(limit);
-        let rows = self.rows(Cost::Walk, sql::SCANNED_ENDPOINTS, with_limit(parameters, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, sql::SCANNED_ENDPOINTS, with_limit(parameters, asked)).await?;
         page(rows, limit, "scanned", |mut row| Ok((endpoint_key(&mut row)?, vec![row.int()?.into()])))
     }
 
-    pub(crate) async fn scan_row_id(&self, id: Uuid) -> Result<i64, StoreError> {
-        self.row(sql::SCAN_ID, vec![id.into()]).await?.ok_or(StoreError::UnknownScan(id))?.int()
+    pub(crate) async fn row_id(self, id: Uuid) -> Result<i64, StoreError> {
+        self.0.row(sql::SCAN_ID, vec![id.into()]).await?.ok_or(StoreError::UnknownScan(id))?.int()
     }
 }
 

@@ -1,7 +1,7 @@
 //! One writer: a bounded channel, one task, a transaction for each batch.
 //!
 //! A slow database slows its senders; nothing is dropped and nothing grows. A database that is away, busy or full is
-//! waited for, up to a patience; the batch is kept and repeated, which [`Store::record`] makes harmless.
+//! waited for, up to a patience; the batch is kept and repeated, which [`crate::Scans::record`] makes harmless.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ pub enum Status {
 /// What a writer has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// The sum of what [`Store::record`] said.
+    /// The sum of what [`crate::Scans::record`] said.
     pub recorded: Recorded,
     /// Transactions acknowledged.
     pub batches: u64,
@@ -256,7 +256,7 @@ impl WriterTask {
         let mut pause = PAUSE_MIN;
         loop {
             let began = Instant::now();
-            match self.store.record_shared(self.scan, Arc::clone(batch)).await {
+            match self.store.scans().record_shared(self.scan, Arc::clone(batch)).await {
                 Ok(recorded) => {
                     self.note(batch.len(), recorded, began.elapsed());
                     if trouble.is_some() {

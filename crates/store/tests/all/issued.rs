@@ -103,12 +103,12 @@ pub(crate) async fn a_key_is_used_once_whatever_comes_together(world: World) {
     let known = store.issued().key(&[1; 32]).await.unwrap().unwrap();
     assert_eq!(known.id, Uuid::from_u128(101));
     assert!(store.issued().by_id(Uuid::from_u128(102)).await.unwrap().is_none(), "a repeat stores nothing");
-    assert!(store.certificate_by_sha256(&row(2).certificate.sha256).await.unwrap().is_none());
+    assert!(store.inventory().certificate_by_sha256(&row(2).certificate.sha256).await.unwrap().is_none());
     let (_, seen) = store.issued().issuing_look(&[], &[[1; 32], [9; 32]]).await.unwrap();
     assert_eq!(seen.len(), 1);
     assert_eq!(store.issued().trim_keys(NOW + 2).await.unwrap(), 1);
     assert!(store.issued().key(&[1; 32]).await.unwrap().is_none());
-    assert_eq!(store.summary(NOW, DAY).await.unwrap().certificates, 4);
+    assert_eq!(store.inventory().summary(NOW, DAY).await.unwrap().certificates, 4);
 }
 
 pub(crate) async fn blocked_keys_are_refused_one_by_one(world: World) {

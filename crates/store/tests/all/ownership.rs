@@ -93,6 +93,7 @@ pub(crate) async fn what_rules_look_at_is_read_for_many_at_once(world: World) {
     };
     let scan = world.scan().await;
     store
+        .scans()
         .record(scan.id, &[answered("a.example", &few, NOW), answered("b.example", &many, NOW)])
         .await
         .unwrap();

@@ -151,9 +151,9 @@ pub(crate) async fn a_dead_holders_run_is_taken_over_with_its_scan(world: World)
     let first = claim(store, one, NOW).await.remove(0);
     let scan = Uuid::now_v7();
     let claims = first.claims;
-    store.begin_scan(scan, NOW, "{}").await.unwrap();
+    store.scans().begin(scan, NOW, "{}").await.unwrap();
     store.write("fill", move |tx| fill_watch(tx, id, one, claims, scan).boxed()).await.unwrap();
-    assert_eq!(store.latest_unfinished_scan().await.unwrap(), None, "the watch goes on with it");
+    assert_eq!(store.scans().latest_unfinished().await.unwrap(), None, "the watch goes on with it");
 
     assert!(claim(store, two, NOW + LEASE - 1).await.is_empty());
     let keep = |until| async move { store.watches().renew(one, &[(id, claims)], until).await.unwrap() };
@@ -169,9 +169,13 @@ pub(crate) async fn a_dead_holders_run_is_taken_over_with_its_scan(world: World)
     store.watches().release(two).await.unwrap();
     let third = claim(store, one, NOW + 2 * LEASE).await.remove(0);
     assert_eq!((third.run.clone().unwrap().scan, third.claims), (Some(scan), claims + 2));
-    store.finish_scan(scan, NOW, ScanState::Interrupted, "{}").await.unwrap();
+    store.scans().finish(scan, NOW, ScanState::Interrupted, "{}").await.unwrap();
     assert!(end(store, &third, one, Some(scan), NOW + 3 * LEASE).await);
-    assert_eq!(store.latest_unfinished_scan().await.unwrap().unwrap().id, scan, "no watch goes on with it");
+    assert_eq!(
+        store.scans().latest_unfinished().await.unwrap().unwrap().id,
+        scan,
+        "no watch goes on with it"
+    );
 }
 
 pub(crate) async fn claims_and_renewals_are_one_statement_for_many(world: World) {
@@ -217,7 +221,7 @@ pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(worl
 
     // How far it has come, once it has begun.
     assert!(store.watch_parts().progress(vec![scan], NOW).await.unwrap().is_empty());
-    store.begin_scan(scan, NOW, "{}").await.unwrap();
+    store.scans().begin(scan, NOW, "{}").await.unwrap();
     let progress = async |now_us| {
         let found = store.watch_parts().progress(vec![scan, Uuid::now_v7()], now_us).await.unwrap();
         assert_eq!(found.len(), 1);

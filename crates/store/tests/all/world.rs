@@ -57,7 +57,7 @@ impl World {
     pub(crate) async fn scan(&self) -> Scan<'_> {
         let started = self.clock.fetch_add(3_600_000_000, Ordering::SeqCst);
         let id = Uuid::now_v7();
-        self.store.begin_scan(id, started, r#"{"targets":["example"]}"#).await.unwrap();
+        self.store.scans().begin(id, started, r#"{"targets":["example"]}"#).await.unwrap();
         Scan { world: self, id, at: started }
     }
 
@@ -74,11 +74,11 @@ pub(crate) struct Scan<'w> {
 
 impl Scan<'_> {
     pub(crate) async fn record(&self, batch: &[NewObservation]) -> Recorded {
-        self.world.store.record(self.id, batch).await.unwrap()
+        self.world.store.scans().record(self.id, batch).await.unwrap()
     }
 
     pub(crate) async fn try_record(&self, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
-        self.world.store.record(self.id, batch).await
+        self.world.store.scans().record(self.id, batch).await
     }
 
     pub(crate) fn saw(&self, host: &str, leaf: &Arc<NewCertificate>) -> NewObservation {

@@ -3,18 +3,18 @@
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use crate::store::Store;
+use crate::inventory::handle::Scans;
 use db::StoreError;
 
-impl Store {
+impl Scans<'_> {
     /// Makes the partition that a scan of this time writes to. Does nothing on SQLite.
-    pub(crate) async fn prepare_scan(&self, at_us: i64) -> Result<(), StoreError> {
-        if !self.is_postgres() {
+    pub(crate) async fn prepare(self, at_us: i64) -> Result<(), StoreError> {
+        if !self.0.is_postgres() {
             return Ok(());
         }
         let month = Month::of(at_us)?;
         let create = partition_create(&month.name, month.from_us, month.to_us);
-        self.create_table_if_missing(&month.name, &create).await
+        self.0.create_table_if_missing(&month.name, &create).await
     }
 }
 
