@@ -15,10 +15,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::ELSEWHERE_PER_KEY_MAX;
 use crate::flow::{Ratio, Watched};
-use crate::metrics::Refusal;
-use crate::server::ELSEWHERE_MAX;
+use crate::limits::{ELSEWHERE_MAX, ELSEWHERE_PER_KEY_MAX};
+use crate::refusal::Refusal;
 
 /// Destinations with figures of their own; those beyond share [`OTHER`]'s.
 const DESTINATIONS_MAX: usize = 1_000;

@@ -1,9 +1,7 @@
 //! Keys by their identifiers.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,15 +10,13 @@ use parking_lot::{Mutex, RwLock};
 use x509::SpkiHash;
 
 use crate::destination::KeyDestination;
-use crate::metrics::{Metrics, Refusal};
+use crate::in_flight::{Counts, Place, Places};
+use crate::limits::ELSEWHERE_PER_KEY_MAX;
+use crate::metrics::Metrics;
+use crate::refusal::Refusal;
 use crate::routing::RoutedKey;
 use crate::stage::Cost;
-use crate::tenant::{Counts, Tenant};
 use crate::wire::Ski;
-
-/// Requests to one key elsewhere (a token, a service, another node) that may be under way, 2 KB each, 8 MB: at 100 ms each
-/// 40,000 a second, at 2 s 2,000.
-pub const ELSEWHERE_PER_KEY_MAX: usize = 4_096;
 
 /// A key that signs.
 #[derive(Debug)]
@@ -46,7 +42,7 @@ pub struct Key {
     /// The way to it, where other nodes hold it.
     pub(crate) route: Option<Arc<RoutedKey>>,
     /// Requests under way to a key elsewhere; and by tenant, where no other node holds it, of which each has bounds of its own.
-    elsewhere: Arc<AtomicUsize>,
+    elsewhere: Places,
     by_tenant: Arc<Mutex<Counts>>,
     /// Where it is, once it was asked for.
     destination: OnceLock<KeyDestination>,
@@ -56,34 +52,6 @@ pub struct Key {
 const PATIENCE_FACTOR: u32 = 10;
 /// Time for a second node and a third one, and for a connection that is made anew.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
-
-/// How a request names its key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum KeyName {
-    /// By its identifier.
-    Ski(Ski),
-    /// By its public half.
-    Spki(SpkiHash),
-}
-
-impl fmt::Display for KeyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ski(ski) => ski.fmt(f),
-            Self::Spki(spki) => spki.fmt(f),
-        }
-    }
-}
-
-/// One request under way to a key elsewhere, until dropped.
-#[derive(Debug)]
-pub(crate) struct Place(Arc<AtomicUsize>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
 
 impl Key {
     fn new(ski: Ski, held: &Held, of_all: OfAll) -> Self {
@@ -102,7 +70,7 @@ impl Key {
             for_nodes,
             policy,
             route,
-            elsewhere: Arc::default(),
+            elsewhere: Places::default(),
             by_tenant: Arc::default(),
             destination: OnceLock::new(),
         }
@@ -129,18 +97,19 @@ impl Key {
         Some(self.destination.get_or_init(|| metrics.destinations().of(self.signer.destination())))
     }
 
-    /// A place among the requests under way to this key elsewhere. What another node asks for it has counted for its tenant.
+    /// A place among the requests under way to this key elsewhere, of which the tenant may have `most`. What another node asks for
+    /// it has counted for its tenant.
     ///
     /// # Errors
     /// As many are under way as may, of this tenant or of all.
-    pub(crate) fn place(&self, tenant: &Tenant, is_by_node: bool) -> Result<KeyPlace, Refusal> {
+    pub(crate) fn place(&self, tenant: &str, most: usize, is_by_node: bool) -> Result<KeyPlace, Refusal> {
         let of_tenant = match self.route {
             None if !is_by_node => {
-                Some(TenantPlace::take(&self.by_tenant, tenant).ok_or(Refusal::TenantKey)?)
+                Some(TenantPlace::take(&self.by_tenant, tenant, most).ok_or(Refusal::TenantKey)?)
             }
             _ => None,
         };
-        let of_all = take(&self.elsewhere, ELSEWHERE_PER_KEY_MAX).map(Place).ok_or(Refusal::Key)?;
+        let of_all = self.elsewhere.take(ELSEWHERE_PER_KEY_MAX).ok_or(Refusal::Key)?;
         Ok(KeyPlace { _of_all: of_all, _of_tenant: of_tenant })
     }
 }
@@ -157,39 +126,19 @@ struct TenantPlace {
 }
 
 impl TenantPlace {
-    fn take(counts: &Arc<Mutex<Counts>>, tenant: &Tenant) -> Option<Self> {
+    fn take(counts: &Arc<Mutex<Counts>>, tenant: &str, most: usize) -> Option<Self> {
         let mut locked = counts.lock();
-        if locked.of(tenant.name()) >= tenant.of_key_max() {
+        if locked.of(tenant) >= most {
             return None;
         }
-        locked.add(tenant.name());
-        Some(Self { counts: Arc::clone(counts), tenant: tenant.name().into() })
+        locked.add(tenant);
+        Some(Self { counts: Arc::clone(counts), tenant: tenant.into() })
     }
 }
 
 impl Drop for TenantPlace {
     fn drop(&mut self) {
         self.counts.lock().remove(&self.tenant);
-    }
-}
-
-/// Counts one more, unless there are `max`.
-fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Arc<AtomicUsize>> {
-    if count.fetch_add(1, Relaxed) >= max {
-        count.fetch_sub(1, Relaxed);
-        return None;
-    }
-    Some(Arc::clone(count))
-}
-
-/// A count with a bound, for requests to keys elsewhere in all.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Places(Arc<AtomicUsize>);
-
-impl Places {
-    /// `None` when there are `max` already.
-    pub(crate) fn take(&self, max: usize) -> Option<Place> {
-        take(&self.0, max).map(Place)
     }
 }
 
@@ -358,7 +307,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tenant::{DEFAULT, Tenants};
+    use crate::tenant::DEFAULT;
 
     #[test]
     fn a_source_has_what_was_put_last() {
@@ -436,12 +385,11 @@ mod tests {
         let ski = Ski::of_spki(signer.spki());
         let held = Held { signer, route: None, for_nodes: false, policy: None, names: Vec::new() };
         let key = Key::new(ski, &held, OfAll::default());
-        let tenants = Tenants::new(Metrics::default(), 1);
-        let alone = tenants.named(DEFAULT);
-        let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| key.place(&alone, false).unwrap()).collect();
-        assert_eq!(key.place(&alone, false).err(), Some(Refusal::Key));
-        assert_eq!(key.place(&alone, true).err(), Some(Refusal::Key));
+        let place = |is_by_node| key.place(DEFAULT, usize::MAX, is_by_node);
+        let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| place(false).unwrap()).collect();
+        assert_eq!(place(false).err(), Some(Refusal::Key));
+        assert_eq!(place(true).err(), Some(Refusal::Key));
         drop(places);
-        assert!(key.place(&alone, false).is_ok());
+        assert!(place(false).is_ok());
     }
 }

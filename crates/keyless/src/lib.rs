@@ -16,6 +16,7 @@
 //! - [`Metrics`]: what is counted.
 //! - [`traces`]: what became of single requests.
 
+mod backoff;
 mod budget;
 pub mod client;
 #[cfg(feature = "cloud")]
@@ -25,11 +26,16 @@ pub mod fair;
 mod file_stamp;
 mod flow;
 mod folder;
+mod in_flight;
+mod key_name;
 mod key_set;
+mod limits;
 mod metrics;
 pub mod native;
+mod node;
 pub mod operation;
 pub mod places;
+mod refusal;
 pub mod routing;
 pub mod server;
 pub mod stage;
@@ -39,5 +45,6 @@ pub mod wire;
 
 pub use file_stamp::FileStamp;
 pub use folder::{FileKind, FileProblem, Folder, FolderError, Look, NoKey};
-pub use key_set::{ELSEWHERE_PER_KEY_MAX, Key, KeySet, Source};
+pub use key_set::{Key, KeySet, Source};
+pub use limits::ELSEWHERE_PER_KEY_MAX;
 pub use metrics::Metrics;

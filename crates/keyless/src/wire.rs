@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The major version spoken here.
 pub const MAJOR: u8 = 1;
+/// The port that clients of the protocol expect.
+pub const PORT: u16 = 2407;
 /// Octets of a header: major and minor version, length of the body (2), id (4).
 pub const HEADER: usize = 8;
 /// Octets of a body at most: what its length says.

@@ -1,17 +1,17 @@
 //! The connection of a link: made, kept alive, and made again.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use super::Server;
+use super::address::Server;
 use super::link::{Link, State};
+use crate::backoff::spread;
 use crate::wire::{self, BODY_MAX, ErrorCode, HEADER, Items, MAJOR, opcode};
 
 /// Octets of a buffer that is kept for the next requests.
@@ -66,12 +66,6 @@ async fn connect_again_and_again(link: &Link) {
         tokio::time::sleep(spread(pause)).await;
         pause = (pause * 2).min(link.options.backoff_max);
     }
-}
-
-/// Half of it to all of it, by chance: those who lost a server together do not come back together.
-pub(crate) fn spread(pause: Duration) -> Duration {
-    let chance = RandomState::new().build_hasher().finish() % 1_000;
-    pause / 2 + pause / 2 * chance as u32 / 1_000
 }
 
 async fn connect(link: &Link) -> io::Result<Box<dyn Stream>> {

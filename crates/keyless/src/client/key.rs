@@ -3,7 +3,8 @@
 use futures_util::future::BoxFuture;
 use keys::{Deadline, KeyType, Scheme, SignError, Signer};
 
-use super::{Client, ClientError, has_scheme};
+use super::error::ClientError;
+use super::failover::Client;
 use crate::operation;
 use crate::wire::{ErrorCode, Items, Ski};
 
@@ -16,8 +17,17 @@ pub struct RemoteKey {
     spki: Box<[u8]>,
 }
 
+impl Client {
+    /// A key held there, by its public half (DER SubjectPublicKeyInfo). `None` for a kind the protocol does not sign with.
+    /// Nobody is asked whether it is held.
+    #[must_use]
+    pub fn key(&self, spki: &[u8]) -> Option<RemoteKey> {
+        RemoteKey::new(self.clone(), spki)
+    }
+}
+
 impl RemoteKey {
-    pub(super) fn new(client: Client, spki: &[u8]) -> Option<Self> {
+    fn new(client: Client, spki: &[u8]) -> Option<Self> {
         let kind = KeyType::of_spki(spki).filter(|kind| has_scheme(*kind))?;
         Some(Self { client, ski: Ski::of_spki(spki), kind, spki: spki.into() })
     }
@@ -67,4 +77,9 @@ impl Signer for RemoteKey {
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(self.ask(scheme, input, deadline))
     }
+}
+
+/// Kinds of keys that the protocol signs with.
+fn has_scheme(kind: KeyType) -> bool {
+    keys::Scheme::of(kind).is_some()
 }

@@ -10,8 +10,10 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, oneshot, watch};
 
+use super::address::Server;
+use super::error::{ClientError, ClientStartError};
 use super::metrics::{ClientMetrics, ServerMetrics};
-use super::{ClientError, ClientOptions, ClientStartError, Server};
+use super::options::ClientOptions;
 use crate::wire::{ErrorCode, Items};
 
 /// Octets that wait to be written: four thousand requests. A server that reads none of them is no help.

@@ -9,15 +9,19 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
+use super::error::PeerError;
 use super::line::State;
-use super::peer::{IN_FLIGHT_MAX, Peer, PeerError};
-use super::{Inner, NodeId, Router, RouterOptions};
-use crate::client::spread;
+use super::options::RouterOptions;
+use super::peer::Peer;
+use super::state::Inner;
+use crate::backoff::spread;
+use crate::limits::NODE_MAX;
 use crate::native::proto::{Failure, PingReply, PingRequest, SignReply, SignRequest, failure, sign_reply};
 use crate::native::{Client, Terms};
+use crate::node::NodeId;
 
 /// Requests, and as many that are taken back.
-const WAY_MAX: usize = 2 * IN_FLIGHT_MAX;
+const WAY_MAX: usize = 2 * NODE_MAX;
 
 /// Keeps a node connected until told to stop, or nobody asks any more.
 pub(super) async fn keep(
@@ -126,7 +130,7 @@ fn failed(failure: Failure) -> PeerError {
 /// Ends when a ping is not answered in time. Others of the pod are told with each what is wanted of them, and say what they reach.
 async fn measure(peer: &Peer, client: &Client, inner: &Weak<Inner>, options: &RouterOptions) -> Status {
     let node = peer.member().id;
-    let router = || inner.upgrade().map(Router);
+    let router = || inner.upgrade();
     // What is wanted is told as soon as there is a connection.
     let soon = options.ping_every / 10;
     let is_wanted = router().is_some_and(|router| !router.wanted_of(node).is_empty());

@@ -8,97 +8,17 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use keys::{Deadline, KeyType, Scheme, SignError, Signer};
-use tonic::Status;
 
+use super::attempt::{Asking, attempted};
+use super::error::{PeerError, RouteError};
 use super::holders::Holders;
-use super::peer::{Asked, Outgoing, Peer, PeerError};
-use super::{Router, TRIES_MAX};
+use super::options::TRIES_MAX;
+use super::peer::{Asked, Peer};
+use super::router::Router;
+use crate::limits::NODE_PER_TENANT_MAX;
+use crate::native::named;
 use crate::native::proto::{SignRequest, sign_request};
-use crate::native::{TraceParent, named};
-use crate::traces::{HopNumber, Hops};
 use crate::wire::Ski;
-
-/// For whom, and until when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asking<'a> {
-    pub(crate) tenant: &'a str,
-    /// Of the tenant, under way to one node.
-    pub(crate) most: usize,
-    /// That the key must be sealed to; empty: any.
-    pub(crate) policy: &'a str,
-    pub(crate) trace: Option<TraceParent>,
-    /// Where to note who is asked.
-    pub(crate) hops: Option<&'a Hops>,
-    pub(crate) deadline: Deadline,
-}
-
-impl Asking<'_> {
-    /// This request, with what is left of its time.
-    pub(super) fn outgoing(&self, message: SignRequest, margin: Duration) -> Outgoing<'_> {
-        let patience = self.deadline.saturating_duration_since(Instant::now());
-        Outgoing { message, tenant: self.tenant, most: self.most, patience, margin }
-    }
-
-    fn asked(&self, peer: &Peer, through: Option<&str>, why: &'static str) -> Option<HopNumber> {
-        let hops = self.hops?;
-        let (node, site) = (&peer.member().name, &peer.member().site);
-        Some(match through {
-            Some(through) => hops.asked(&format!("{node} through {through}"), site, why),
-            None => hops.asked(node, site, why),
-        })
-    }
-
-    fn ended(&self, hop: Option<HopNumber>, done: &Result<Vec<u8>, PeerError>) {
-        if let (Some(hops), Some(hop)) = (self.hops, hop) {
-            hops.ended(hop, done.as_ref().err().map(PeerError::name));
-        }
-    }
-}
-
-/// Why no node signed. Each names those that were asked, and the one that gave up.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum RouteError {
-    /// None of the nodes that may use the key can be reached. Operator: `bulla node list`, and `bulla_keyless_site_nodes_up`.
-    #[error("none of the nodes that may use this key can be reached")]
-    Nobody,
-    /// The way to the nearest takes longer than there is time.
-    #[error("{node} is {way_ms} ms away and {left_ms} ms are left")]
-    TooFar {
-        /// The nearest.
-        node: String,
-        /// There and back.
-        way_ms: u64,
-        /// What was left.
-        left_ms: u64,
-    },
-    /// In time nobody answered.
-    #[error("not in time: {0}")]
-    Late(String),
-    /// All that may be asked have too much to do.
-    #[error("overloaded: {0}")]
-    Overloaded(String),
-    /// Those that were asked could not.
-    #[error("{0}")]
-    Unavailable(String),
-    /// The key, or what was to be signed: the same everywhere.
-    #[error("{node}: {status}", status = status.message())]
-    Refused {
-        /// Who.
-        node: String,
-        /// What it said.
-        status: Status,
-    },
-}
-
-impl From<RouteError> for SignError {
-    fn from(error: RouteError) -> Self {
-        match error {
-            RouteError::Late(_) | RouteError::TooFar { .. } => Self::Late,
-            RouteError::Refused { .. } => Self::Failed(error.to_string()),
-            _ => Self::Unavailable(error.to_string()),
-        }
-    }
-}
 
 /// A key held by other nodes, known by its public half.
 #[derive(Clone, Debug)]
@@ -125,8 +45,16 @@ impl Tried {
     }
 }
 
+impl Router {
+    /// A key held by these, by its public half (DER SubjectPublicKeyInfo). `None` for a kind that signs for nobody.
+    #[must_use]
+    pub fn key(&self, holders: &Arc<Holders>, spki: &[u8]) -> Option<RoutedKey> {
+        RoutedKey::new(self.clone(), Arc::clone(holders), spki)
+    }
+}
+
 impl RoutedKey {
-    pub(super) fn new(router: Router, holders: Arc<Holders>, spki: &[u8]) -> Option<Self> {
+    fn new(router: Router, holders: Arc<Holders>, spki: &[u8]) -> Option<Self> {
         let kind = KeyType::of_spki(spki).filter(|kind| Scheme::of(*kind).is_some())?;
         Some(Self { router, holders, ski: Ski::of_spki(spki), kind, spki: spki.into() })
     }
@@ -297,7 +225,7 @@ impl RoutedKey {
         let is_relayed = asked.is_err() || through.is_some();
         let done = attempted(&peer, asked, asking, why, patience).await;
         if let (Some(through), Err(PeerError::Unsent | PeerError::Lost)) = (through, &done) {
-            self.router.lost_way(through, peer.member().id);
+            self.router.0.lost_way(through, peer.member().id);
         }
         Tried { peer, done, is_relayed }
     }
@@ -317,27 +245,6 @@ enum After {
     Ask(Arc<Peer>, &'static str),
     /// Others are asked still.
     Wait,
-}
-
-/// What became of one try.
-pub(super) async fn attempted(
-    peer: &Peer,
-    asked: Result<Asked, PeerError>,
-    asking: &Asking<'_>,
-    why: &'static str,
-    patience: Duration,
-) -> Result<Vec<u8>, PeerError> {
-    let through = asked.as_ref().ok().and_then(Asked::through).map(|member| member.name.as_str());
-    let hop = asking.asked(peer, through, why);
-    let done = match asked {
-        Ok(asked) => asked.answered(patience).await,
-        Err(error) => {
-            peer.metrics.failed(&error);
-            Err(error)
-        }
-    };
-    asking.ended(hop, &done);
-    done
 }
 
 /// What those said who could not.
@@ -389,7 +296,7 @@ impl Signer for RoutedKey {
         input: &'a [u8],
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        let (tenant, most) = (crate::tenant::DEFAULT, super::TENANT_IN_FLIGHT_MAX);
+        let (tenant, most) = (crate::tenant::DEFAULT, NODE_PER_TENANT_MAX);
         let asking = Asking { tenant, most, policy: "", trace: None, hops: None, deadline };
         Box::pin(async move { Ok(self.ask(scheme, input, &asking).await?) })
     }

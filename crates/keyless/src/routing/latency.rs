@@ -55,6 +55,13 @@ impl Latency {
 pub(super) fn smoothed(before: Option<Duration>, measured: Duration) -> Duration {
     before.map_or(measured, |before| (before * 7 + measured) / 8)
 }
+/// In place of a way's microseconds: there is none.
+pub(super) const NO_WAY: u64 = u64::MAX;
+
+/// A way in microseconds.
+pub(super) fn us(way: Duration) -> u64 {
+    u64::try_from(way.as_micros()).unwrap_or(NO_WAY).min(NO_WAY - 1)
+}
 
 #[cfg(test)]
 mod tests {

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use super::peer::{IN_FLIGHT_MAX, PeerError, TENANT_IN_FLIGHT_MAX};
+use super::error::PeerError;
+use crate::in_flight::Counts;
+use crate::limits::{NODE_MAX, NODE_PER_TENANT_MAX};
 use crate::native::proto::SignRequest;
-use crate::tenant::Counts;
 
 /// What is answered to a request, once.
 pub(super) type Answer = Result<Vec<u8>, PeerError>;
@@ -117,7 +118,7 @@ impl Line {
         let id = self.next.fetch_add(1, Relaxed);
         let mut queue = self.queue.lock();
         let Some(way) = &queue.sender else { return Err(PeerError::Unsent) };
-        if self.in_flight() >= IN_FLIGHT_MAX || queue.by_tenant.of(tenant) >= TENANT_IN_FLIGHT_MAX {
+        if self.in_flight() >= NODE_MAX || queue.by_tenant.of(tenant) >= NODE_PER_TENANT_MAX {
             return Err(PeerError::Full);
         }
         request.id = id;

@@ -3,7 +3,6 @@
 //! connected itself: to all, or, where these are many, to its part of those of its [pod](super::pod).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,12 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::holders::Holders;
 use super::line::State;
+use super::options::{RouterOptions, TRIES_MAX};
 use super::peer::{Peer, Through};
 use super::pod::{LEASE, Pod, WANTED_MAX, mates};
-use super::{Member, NodeId, RouterOptions};
+use super::rendezvous::rank;
+use crate::node::{Member, NodeId};
 
 /// Nodes of one site that hold the same keys and that a node asks: as many as are asked for one signature.
-pub const PER_SITE_MAX: usize = super::TRIES_MAX;
+pub const PER_SITE_MAX: usize = TRIES_MAX;
 
 /// Makes what is linked.
 pub(super) trait Make {
@@ -419,13 +420,6 @@ fn chosen<'m>(chooser: NodeId, living: Vec<&'m Member>, widths: &HashMap<String,
     by_site.into_values().flatten().map(|(_, member)| member).collect()
 }
 
-/// Where one node comes for another one: in an order that all find alike, of nodes that were built alike.
-pub(super) fn rank(own: NodeId, other: NodeId) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (own, other).hash(&mut hasher);
-    hasher.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -558,7 +552,7 @@ mod tests {
         requests
     }
 
-    fn ask(peer: &Arc<Peer>) -> Result<super::super::peer::Asked, super::super::peer::PeerError> {
+    fn ask(peer: &Arc<Peer>) -> Result<super::super::peer::Asked, super::super::error::PeerError> {
         peer.ask(super::super::peer::Outgoing {
             message: crate::native::proto::SignRequest::default(),
             tenant: "t",

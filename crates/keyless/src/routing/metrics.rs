@@ -14,8 +14,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::peer::{IN_FLIGHT_MAX, PeerError};
+use super::error::PeerError;
 use crate::flow::{Ratio, Watched};
+use crate::limits::NODE_MAX;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct SiteLabel {
@@ -262,7 +263,7 @@ impl SiteMetrics {
     /// One node more that can be asked, or one less.
     pub(super) fn reached(&self, change: i64) {
         self.nodes_up.inc_by(change);
-        self.in_flight_max.inc_by(change * IN_FLIGHT_MAX as i64);
+        self.in_flight_max.inc_by(change * NODE_MAX as i64);
     }
 }
 

@@ -6,30 +6,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tonic::{Code, Status};
+use tonic::Code;
 
-use super::Member;
-use super::holders::{Rank, distance};
-use super::latency::{Latency, smoothed};
+use super::error::PeerError;
+use super::latency::{Latency, NO_WAY, smoothed, us};
 use super::line::{Answer, Line, State};
 use super::metrics::SiteMetrics;
+use super::rank::{Rank, distance};
+use crate::in_flight::Counts;
+use crate::limits::{NODE_MAX, NODE_PER_TENANT_MAX};
 use crate::native::proto::SignRequest;
-use crate::server::STREAM_MAX;
-use crate::stage::Cost;
-use crate::tenant::Counts;
-use crate::{ELSEWHERE_PER_KEY_MAX, tenant};
-
-/// Requests under way by one connection, 2 KB each here and 1 KB there: as many as a node takes of one stream.
-pub const IN_FLIGHT_MAX: usize = STREAM_MAX;
-/// Of one tenant: at 100 ms 40,960 a second, and the same is left for the others. What is asked for is half of that, for
-/// replies are late when there is much to do, and then more are under way for the same rate.
-pub const TENANT_IN_FLIGHT_MAX: usize = IN_FLIGHT_MAX / 2;
-// One tenant with one key gets as far as that: its other bounds, here and there, are no narrower.
-const _: () = assert!(
-    TENANT_IN_FLIGHT_MAX <= ELSEWHERE_PER_KEY_MAX
-        && TENANT_IN_FLIGHT_MAX <= tenant::IN_FLIGHT_MAX
-        && TENANT_IN_FLIGHT_MAX <= Cost::Light.waiting_max()
-);
+use crate::node::Member;
 /// Before a node that owes an answer is asked after the others: at least, and at most, which is more than between two pings.
 const SUSPECT_MIN: Duration = Duration::from_millis(250);
 const SUSPECT_MAX: Duration = Duration::from_millis(1_500);
@@ -37,23 +24,6 @@ const SUSPECT_MAX: Duration = Duration::from_millis(1_500);
 const HEDGE_MIN: Duration = Duration::from_millis(5);
 /// The way to a node that was not measured.
 const FAR: Duration = Duration::from_millis(250);
-/// In place of a way's microseconds: there is none.
-const NO_WAY: u64 = u64::MAX;
-
-/// Why there is no answer of a node.
-#[derive(Clone, Debug)]
-pub(super) enum PeerError {
-    /// As many requests as may are under way to it; of the tenant, or in all.
-    Full,
-    /// There was no connection any more.
-    Unsent,
-    /// The connection was lost.
-    Lost,
-    /// It did not answer in time. Whatever comes later is dropped.
-    Late,
-    /// It said so.
-    Answered(Status),
-}
 
 /// One node: how far away it is and how long it takes, over a connection of this node's own, or over those of others of its
 /// [pod](super::pod).
@@ -386,17 +356,12 @@ pub(super) struct Outgoing<'a> {
     /// Its id, its node and its time are set by whoever sends it.
     pub(super) message: SignRequest,
     pub(super) tenant: &'a str,
-    /// Of the tenant, under way to the node: [`TENANT_IN_FLIGHT_MAX`] at most.
+    /// Of the tenant, under way to the node: [`NODE_PER_TENANT_MAX`] at most.
     pub(super) most: usize,
     /// Until it is of no more use.
     pub(super) patience: Duration,
     /// What is kept of that beside the way back.
     pub(super) margin: Duration,
-}
-
-/// A way in microseconds.
-pub(super) fn us(way: Duration) -> u64 {
-    u64::try_from(way.as_micros()).unwrap_or(NO_WAY).min(NO_WAY - 1)
 }
 
 /// A request among those under way to a node, until dropped.
@@ -408,8 +373,8 @@ struct Counted {
 impl Counted {
     fn new(peer: &Arc<Peer>, tenant: &str, most: usize) -> Result<Self, PeerError> {
         let mut by_tenant = peer.by_tenant.lock();
-        let is_full = peer.in_flight.load(Relaxed) >= IN_FLIGHT_MAX;
-        if is_full || by_tenant.of(tenant) >= most.min(TENANT_IN_FLIGHT_MAX) {
+        let is_full = peer.in_flight.load(Relaxed) >= NODE_MAX;
+        if is_full || by_tenant.of(tenant) >= most.min(NODE_PER_TENANT_MAX) {
             return Err(PeerError::Full);
         }
         by_tenant.add(tenant);
@@ -472,56 +437,5 @@ impl Drop for Asked {
     fn drop(&mut self) {
         self.carrier.line.forget(self.id, &self.counted.tenant);
         self.counted.peer.metrics.ended(self.began.elapsed());
-    }
-}
-
-impl PeerError {
-    /// Whether another node may do what this one did not: one that is gone, late or has too much to do says nothing of the
-    /// key, nor does one that does not have it yet. A failure of the key itself is the same everywhere.
-    pub(super) fn may_go_elsewhere(&self) -> bool {
-        match self {
-            Self::Full | Self::Unsent | Self::Lost | Self::Late => true,
-            Self::Answered(status) => matches!(
-                status.code(),
-                Code::NotFound
-                    | Code::ResourceExhausted
-                    | Code::Unavailable
-                    | Code::DeadlineExceeded
-                    | Code::Cancelled
-            ),
-        }
-    }
-
-    /// Whether the node did nothing for it: then another one's work is the first, and no second.
-    pub(super) fn was_free(&self) -> bool {
-        matches!(self, Self::Full | Self::Unsent) || self.is_lack()
-    }
-
-    /// It does not hold the key.
-    pub(super) fn is_lack(&self) -> bool {
-        matches!(self, Self::Answered(status) if status.code() == Code::NotFound)
-    }
-
-    /// In metrics.
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Unsent => "unsent",
-            Self::Lost => "lost",
-            Self::Late => "late",
-            Self::Answered(status) => crate::native::code_name(status.code()),
-        }
-    }
-}
-
-impl std::fmt::Display for PeerError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Full => f.write_str("as many requests as may are under way to it"),
-            Self::Unsent => f.write_str("there is no connection to it"),
-            Self::Lost => f.write_str("the connection to it was lost"),
-            Self::Late => f.write_str("it did not answer in time"),
-            Self::Answered(status) => f.write_str(status.message()),
-        }
     }
 }

@@ -7,10 +7,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
-use super::holders::distance;
-use super::links::rank;
-use super::peer::us;
-use super::{Member, NodeId};
+use super::latency::us;
+use super::rank::distance;
+use super::rendezvous::rank;
+use crate::node::{Member, NodeId};
 
 /// Nodes of a pod, about: a site has as many pods, a power of two, as keep it there.
 pub const POD_NODES: usize = 32;

@@ -4,44 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::key::attempted;
-use super::peer::PeerError;
+use super::attempt::{Asking, attempted};
+use super::error::RelayError;
 use super::pod::WANTED_MAX;
-use super::{Asking, Member, NodeId, Router};
+use super::router::Router;
 use crate::native::proto::SignRequest;
+use crate::node::{Member, NodeId};
 use crate::tenant::Identity;
-
-/// Why a request was not passed on, or what was answered to it there.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum RelayError {
-    /// There is no connection to that node.
-    #[error("this node has no way to that one")]
-    NoWay,
-    /// As many requests as may are under way to it.
-    #[error("as many requests as may are under way to that node")]
-    Full,
-    /// The connection was lost with it.
-    #[error("the way to that node was lost")]
-    Lost,
-    /// It did not answer in time, or there is less time than the way takes.
-    #[error("that node did not answer in time")]
-    Late,
-    /// It said so: a code of gRPC, and for people.
-    #[error("{1}")]
-    Answered(tonic::Code, String),
-}
-
-impl From<PeerError> for RelayError {
-    fn from(error: PeerError) -> Self {
-        match error {
-            PeerError::Full => Self::Full,
-            PeerError::Unsent => Self::NoWay,
-            PeerError::Lost => Self::Lost,
-            PeerError::Late => Self::Late,
-            PeerError::Answered(status) => Self::Answered(status.code(), status.message().to_owned()),
-        }
-    }
-}
 
 impl Router {
     /// What a node of the own site wants to reach through this one; what this one reaches, and how far that is. `None` for one

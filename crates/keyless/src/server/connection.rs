@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::Shared;
 use super::outbox::Outbox;
+use super::state::Shared;
 use crate::tenant::{Client, Identity};
 use crate::wire::{self, BODY_MAX, HEADER};
 

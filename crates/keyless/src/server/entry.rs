@@ -7,10 +7,11 @@ use keys::{Misfit, SignError, TicketError};
 use tonic::Code;
 use tracing::Span;
 
-use super::work::Held;
-use crate::key_set::KeyName;
-use crate::metrics::{Metrics, Refusal};
+use super::memory::Held;
+use crate::key_name::KeyName;
+use crate::metrics::Metrics;
 use crate::native::TraceParent;
+use crate::refusal::Refusal;
 use crate::routing::{RelayError, RouteError};
 use crate::tenant::Tenant;
 use crate::traces::{self, End, Hops, HopsDone, Kind, Record, SLOW, random};

@@ -1,23 +1,29 @@
 //! Who listens: mutual TLS on TCP, and Unix sockets for the same host; for the Keyless protocol and for the native one.
 
+mod accept;
 mod arriving;
+mod caller;
 mod connection;
-mod door;
 mod entry;
+mod memory;
 mod native;
+mod options;
 mod outbox;
-mod relays;
+mod relay;
+mod relay_limit;
 mod replies;
 mod request;
 mod service;
+mod slots;
 mod socket;
+mod state;
 mod tls;
 mod work;
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,95 +35,30 @@ use tokio_util::task::TaskTracker;
 
 use crate::KeySet;
 use crate::flow::LOOK_EVERY;
-use crate::key_set::Places;
+use crate::in_flight::Places;
 use crate::metrics::Metrics;
-use crate::routing::Router;
 use crate::stage::Stage;
-use crate::tenant::{Identity, TenantError, TenantOptions, Tenants};
-use door::{Door, accept_tcp, accept_unix};
-use relays::Relays;
+use crate::tenant::{TenantError, TenantOptions, Tenants};
+use accept::{Protocol, accept_tcp, accept_unix};
+use memory::Octets;
+use relay_limit::Relays;
+use slots::Door;
 use socket::Bound;
-use tls::Configs;
-use work::{Caller, Octets};
+use state::Shared;
+use tls::Presented;
 
-pub use door::HANDSHAKES_MAX;
+pub use crate::limits::{ELSEWHERE_MAX, STREAM_MAX};
+pub use crate::wire::PORT;
 pub use native::CALLS_MAX;
-pub use relays::RELAYED_MAX;
-pub use service::{BATCH_MAX, INPUT_MAX, STREAM_MAX};
+pub use options::{NodesOptions, Options};
+pub use relay_limit::RELAYED_MAX;
+pub use service::{BATCH_MAX, INPUT_MAX};
+pub use slots::HANDSHAKES_MAX;
 pub use socket::Bound as BoundSocket;
 pub use tls::{TlsError, TlsOptions, mutual_tls};
-pub use work::ELSEWHERE_MAX;
 
-/// The port that clients of the protocol expect.
-pub const PORT: u16 = 2407;
 /// At the stop, beyond what a connection gives its requests under way.
 const STOP_WITHIN: Duration = connection::DRAIN.saturating_add(Duration::from_secs(2));
-
-/// How the server listens.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where TLS is spoken, and how; port 0 takes a free one.
-    pub tls: Option<(SocketAddr, TlsOptions)>,
-    /// A Unix socket, readable and writable by its owner only, where the protocol is spoken without TLS.
-    pub socket: Option<PathBuf>,
-    /// Where the native protocol is spoken, over the same TLS.
-    pub native: Option<SocketAddr>,
-    /// A Unix socket for it, as [`Self::socket`].
-    pub native_socket: Option<PathBuf>,
-    /// Where other nodes of the same service ask, and who they are.
-    pub nodes: Option<NodesOptions>,
-    /// Whose clients there are; can be changed by [`Running::change_tenants`].
-    pub tenants: Vec<TenantOptions>,
-    /// Connections at once over TLS, and as many over Unix sockets; more are closed. Some 50 KB each.
-    pub connections_max: usize,
-    /// For the TLS handshake.
-    pub handshake_timeout: Duration,
-    /// A TCP connection on which nothing was read, before it is closed.
-    pub idle: Duration,
-    /// The same of a Unix socket.
-    pub socket_idle: Duration,
-    /// What a signature is worth waiting for, from when its request was read: clients of the protocol say nothing of that,
-    /// and wait 10 s.
-    pub deadline: Duration,
-    /// How long a key for session tickets seals; it opens for twice as long. Nothing is sealed when zero.
-    pub ticket_life: Duration,
-    /// Whether keys of security modules decrypt for tenants that may ([`TenantOptions::rsa_decrypt`]).
-    pub rsa_decrypt: bool,
-    /// Processors for signing.
-    pub processors: usize,
-}
-
-/// Where other nodes ask: by the native protocol, over TLS of its own.
-#[derive(Clone, Debug)]
-pub struct NodesOptions {
-    /// Port 0 takes a free one.
-    pub address: SocketAddr,
-    /// The node's own certificate, and the roots of the others'.
-    pub tls: TlsOptions,
-    /// Knows who is a node.
-    pub router: Router,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            tls: None,
-            socket: None,
-            native: None,
-            native_socket: None,
-            nodes: None,
-            tenants: Vec::new(),
-            connections_max: 4_096,
-            handshake_timeout: Duration::from_secs(10),
-            idle: Duration::from_secs(30),
-            socket_idle: Duration::from_secs(3_600),
-            deadline: Duration::from_secs(5),
-            ticket_life: Duration::from_secs(12 * 3_600),
-            rsa_decrypt: false,
-            processors: std::thread::available_parallelism().map_or(2, usize::from),
-        }
-    }
-}
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -145,40 +86,6 @@ pub enum StartError {
     /// No threads can be started.
     #[error("no threads for signing can be started: {0}")]
     Threads(io::Error),
-}
-
-/// What all connections share.
-struct Shared {
-    options: Options,
-    keys: KeySet,
-    stage: Stage<Caller>,
-    tenants: Tenants,
-    metrics: Metrics,
-    tickets: Option<TicketKeys>,
-    elsewhere: Places,
-    relays: Relays,
-    octets: Octets,
-    tls: RwLock<Option<Presented>>,
-    /// Towards other nodes.
-    nodes_tls: RwLock<Option<Presented>>,
-    door: Door,
-    tracker: TaskTracker,
-    stopping: CancellationToken,
-    kill: CancellationToken,
-}
-
-/// Whom connections are presented and whom they believe, until that changes.
-struct Presented {
-    configs: Configs,
-    options: TlsOptions,
-    /// Cancelled when clients who came in by this may not come in any more.
-    dismissed: CancellationToken,
-}
-
-impl Presented {
-    fn new(configs: Configs, options: TlsOptions, stopping: &CancellationToken) -> Self {
-        Self { configs, options, dismissed: stopping.child_token() }
-    }
 }
 
 /// A server that runs, until [`Running::stop`].
@@ -272,15 +179,6 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
     Ok(Running { address, native, nodes, shared, sockets })
 }
 
-/// What is spoken on a connection.
-#[derive(Clone, Copy)]
-enum Protocol {
-    Keyless,
-    Native,
-    /// The native one, by other nodes.
-    Nodes,
-}
-
 /// Holds L = λW against itself, of every tenant and of everybody who is asked, until the server stops.
 async fn look_at_flows(shared: Arc<Shared>) {
     let _live = telemetry::tasks::guard("keyless-flows");
@@ -358,47 +256,5 @@ impl Running {
         shared.stage.stop().await;
         sockets.iter().for_each(Bound::remove);
         drained
-    }
-}
-
-impl Shared {
-    /// Knows the other nodes, where this is one.
-    fn router(&self) -> Option<&Router> {
-        self.options.nodes.as_ref().map(|nodes| &nodes.router)
-    }
-
-    /// Whether somebody who comes as a node is one, still; who does not is let in by its certificate alone.
-    fn lets_in(&self, identity: &Identity) -> bool {
-        !identity.is_node() || self.router().is_some_and(|router| router.knows(identity))
-    }
-
-    fn look_at_flows(&self, now: Instant) {
-        self.tenants.look(now);
-        self.metrics.destinations().look(now);
-        if let Some(nodes) = &self.options.nodes {
-            nodes.router.look(now);
-        }
-    }
-
-    /// Until somebody who came as a node is none any more.
-    async fn let_out(&self, identity: &Identity) {
-        match self.router() {
-            Some(router) => router.gone(identity).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Runs a connection as a task that is counted and ends with the server.
-    fn run(self: &Arc<Self>, serving: impl Future<Output = &'static str> + Send + 'static) {
-        let (kill, metrics) = (self.kill.clone(), self.metrics.clone());
-        self.tracker.spawn(async move {
-            let _live = telemetry::tasks::guard("keyless-connection");
-            let _counted = metrics.connection();
-            let end = tokio::select! {
-                () = kill.cancelled() => "cut-off",
-                end = serving => end,
-            };
-            metrics.connection_ended(end);
-        });
     }
 }

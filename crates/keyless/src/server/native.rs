@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
-use super::Shared;
 use super::arriving::{Arriving, HalfSent};
 use super::connection::{DRAIN, End};
 use super::service::{Keys, MESSAGE_MAX};
+use super::state::Shared;
 use crate::native::proto::key_service_server::KeyServiceServer;
 use crate::tenant::{Client, Identity};
 

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use tracing::{Level, Span};
 
-use super::Shared;
+use super::caller::Caller;
 use super::entry::{Entry, Failure, Origin};
 use super::outbox::{Outbox, Ticket};
-use super::work::{Caller, Terms};
-use crate::ELSEWHERE_PER_KEY_MAX;
-use crate::key_set::KeyName;
-use crate::metrics::Refusal;
+use super::state::Shared;
+use super::work::Terms;
+use crate::key_name::KeyName;
+use crate::limits::ELSEWHERE_PER_KEY_MAX;
 use crate::native::TraceParent;
 use crate::operation::{self, OPERATIONS, Operation};
+use crate::refusal::Refusal;
 use crate::wire::{ErrorCode, Header, Items, MAJOR, Malformed, opcode};
 
 /// Characters of a visitor's request id that are believed.

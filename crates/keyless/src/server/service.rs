@@ -13,17 +13,19 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::{Level, Span};
 use x509::SpkiHash;
 
-use super::Shared;
+use super::caller::Caller;
 use super::entry::{Entry, Failure, Origin};
 use super::replies::{Inbox, Outcome, Unread};
-use super::work::{Caller, Terms};
+use super::state::Shared;
+use super::work::Terms;
 use crate::Key;
-use crate::key_set::KeyName;
-use crate::metrics::Refusal;
+use crate::key_name::KeyName;
+use crate::limits::STREAM_MAX;
 use crate::native::proto::key_service_server::KeyService;
 use crate::native::proto::{self, SignReply, SignRequest, sign_reply, sign_request};
 use crate::native::{TRACEPARENT, TraceParent, code_name, grpc_timeout, scheme_of};
 use crate::operation::{self, OPERATIONS};
+use crate::refusal::Refusal;
 use crate::routing::{NodeId, RelayError};
 use crate::tenant::Client;
 use crate::wire::Ski;
@@ -36,8 +38,6 @@ pub const BATCH_MAX: usize = 256;
 pub const INPUT_MAX: usize = 65_532;
 /// Octets of what is sealed, so that it can be unsealed.
 const SEALED_MAX: usize = INPUT_MAX - keys::TICKET_OVERHEAD;
-/// Requests of one stream under way, replies that are not read yet among them: some 1 KB each, 8 MB.
-pub const STREAM_MAX: usize = 8_192;
 /// Keys of a page, unless it is said otherwise and at most.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1_000;

@@ -8,6 +8,7 @@ use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientV
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
+use tokio_util::sync::CancellationToken;
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +52,20 @@ impl TlsOptions {
 pub(super) struct Configs {
     pub(super) keyless: Arc<ServerConfig>,
     pub(super) native: Arc<ServerConfig>,
+}
+
+/// Whom connections are presented and whom they believe, until that changes.
+pub(super) struct Presented {
+    pub(super) configs: Configs,
+    pub(super) options: TlsOptions,
+    /// Cancelled when clients who came in by this may not come in any more.
+    pub(super) dismissed: CancellationToken,
+}
+
+impl Presented {
+    pub(super) fn new(configs: Configs, options: TlsOptions, stopping: &CancellationToken) -> Self {
+        Self { configs, options, dismissed: stopping.child_token() }
+    }
 }
 
 pub(super) fn configs(options: &TlsOptions) -> Result<Configs, TlsError> {

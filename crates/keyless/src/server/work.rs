@@ -1,65 +1,28 @@
 //! What is asked for, by whichever protocol: checked, and done or handed on. Nothing here waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
-use keys::{Misfit, Scheme, SignError};
+use keys::{Misfit, Scheme};
 
-use super::Shared;
-use super::entry::{Entry, Failure};
-use super::outbox::Ticket;
-use super::replies::Call;
+use super::caller::Caller;
+use super::entry::Failure;
+use super::memory::DIGEST_MAX;
+use super::state::Shared;
 use crate::Key;
 use crate::destination::KeyDestination;
-use crate::key_set::KeyName;
-use crate::metrics::Refusal;
+use crate::key_name::KeyName;
+use crate::limits::ELSEWHERE_MAX;
 use crate::native::code_name;
+use crate::refusal::Refusal;
 use crate::routing::Asking;
-use crate::stage::{Asker, Cost, Job, StageError};
-use crate::tenant::{Counted, Tenant};
-use crate::wire::opcode;
-
-/// Requests to keys elsewhere that may be under way, over all keys and connections: 2 KB each.
-pub const ELSEWHERE_MAX: usize = 16_384;
-
-/// Octets of long messages to be signed that may wait, over all requests: a thousand of the longest. Of one tenant half.
-const OCTETS_MAX: usize = 64 << 20;
-/// No digest has more octets. What is no longer is bounded by the places there are.
-pub(super) const DIGEST_MAX: usize = 64;
+use crate::stage::{Cost, Job};
+use crate::tenant::Tenant;
 /// A message of so many octets is no light work, whatever the key: hashing it takes longer than signing.
 const LONG: usize = 4_096;
 
 /// Past the deadline, for saying who did not answer.
 const NAMING: Duration = Duration::from_millis(20);
-
-/// Octets that wait to be signed.
-#[derive(Debug, Default)]
-pub(super) struct Octets(Arc<AtomicUsize>);
-
-/// Some of them, until dropped.
-pub(super) struct Held(
-    Arc<AtomicUsize>,
-    usize,
-    #[expect(dead_code, reason = "given back when dropped")] Counted,
-);
-
-impl Octets {
-    pub(super) fn take(&self, count: usize, tenant: &Tenant) -> Option<Held> {
-        let of_tenant = tenant.octets(count, OCTETS_MAX / 2)?;
-        // Given back when dropped, also right now.
-        let held = Held(Arc::clone(&self.0), count, of_tenant);
-        let before = self.0.fetch_add(count, Relaxed);
-        (before + count <= OCTETS_MAX).then_some(held)
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Relaxed);
-    }
-}
 
 /// What a caller says beside what is to be signed.
 #[derive(Clone, Copy, Default)]
@@ -68,93 +31,6 @@ pub(super) struct Terms<'a> {
     pub(super) due: Option<Instant>,
     /// The policy that the key must be sealed to; any where it is empty.
     pub(super) policy: &'a str,
-}
-
-/// Whoever waits for an answer. It gets one in any case: dropped, it says that the service stops.
-pub(super) enum Caller {
-    /// By the Keyless protocol.
-    Keyless(Ticket),
-    /// By the native one.
-    Native(Call),
-}
-
-impl Caller {
-    fn entry(&self) -> &Entry {
-        match self {
-            Self::Keyless(ticket) => &ticket.entry,
-            Self::Native(call) => &call.entry,
-        }
-    }
-
-    fn entry_mut(&mut self) -> &mut Entry {
-        match self {
-            Self::Keyless(ticket) => &mut ticket.entry,
-            Self::Native(call) => &mut call.entry,
-        }
-    }
-
-    fn done(self, octets: Vec<u8>) {
-        match self {
-            Self::Keyless(ticket) => ticket.reply(opcode::SUCCESS, &octets),
-            Self::Native(call) => call.done(octets),
-        }
-    }
-
-    fn fail(self, failure: Failure) {
-        match self {
-            Self::Keyless(ticket) => ticket.fail(failure),
-            Self::Native(call) => call.fail(failure),
-        }
-    }
-
-    fn end(self, done: Result<Vec<u8>, impl Into<Failure>>) {
-        match done {
-            Ok(octets) => self.done(octets),
-            Err(error) => self.fail(error.into()),
-        }
-    }
-
-    /// Whether another node asks, for whom it is asked itself: nothing is passed on twice.
-    fn is_node(&self) -> bool {
-        match self {
-            Self::Keyless(_) => false,
-            Self::Native(call) => call.is_node,
-        }
-    }
-
-    /// Until nobody waits any more.
-    fn gone(&self) -> BoxFuture<'static, ()> {
-        match self {
-            Self::Keyless(ticket) => {
-                let outbox = Arc::clone(ticket.outbox());
-                Box::pin(async move { outbox.gone().await })
-            }
-            Self::Native(call) => {
-                let wanted = call.wanted();
-                Box::pin(async move { wanted.gone().await })
-            }
-        }
-    }
-}
-
-impl Asker for Caller {
-    fn is_there(&self) -> bool {
-        match self {
-            Self::Keyless(ticket) => ticket.outbox().is_there(),
-            Self::Native(call) => call.is_wanted(),
-        }
-    }
-
-    fn taken(&mut self) -> Duration {
-        self.entry_mut().taken()
-    }
-
-    fn answer(self, signed: Result<Vec<u8>, StageError>) {
-        self.end(signed.map_err(|error| match error {
-            StageError::Late => SignError::Late,
-            StageError::Key(error) => error,
-        }));
-    }
 }
 
 impl Shared {
@@ -288,7 +164,8 @@ impl Shared {
             destination.iter().for_each(|destination| destination.refused(refusal));
             caller.fail(Failure::Overloaded(refusal));
         };
-        let of_key = match key.place(caller.entry().tenant(), caller.is_node()) {
+        let tenant = Arc::clone(caller.entry().tenant());
+        let of_key = match key.place(tenant.name(), tenant.of_key_max(), caller.is_node()) {
             Ok(place) => place,
             Err(refusal) => return refuse(caller, refusal),
         };

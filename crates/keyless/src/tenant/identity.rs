@@ -3,7 +3,7 @@
 use rustls::pki_types::CertificateDer;
 use x509::{Certificate, GeneralName, SpkiHash};
 
-use crate::routing::{NodeId, node_of_uri};
+use crate::node::{NodeId, node_of_uri};
 
 /// How a client is known.
 #[derive(Debug)]

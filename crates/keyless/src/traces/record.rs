@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::key_set::KeyName;
+use crate::key_name::KeyName;
 use crate::operation::OPERATIONS;
 
 /// Characters of a failure that are kept.

@@ -1,93 +1,24 @@
-//! Who is let in. Places for connections are taken by those who have shown who they are; those who have not yet have few,
-//! and one address only some of these, so that nobody without a certificate keeps anybody out.
+//! Connections are accepted, over TLS and over Unix sockets, and served until they end.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use x509::Certificate;
 
-use super::{Protocol, Shared, connection, native};
+use super::slots::Handshake;
+use super::state::Shared;
+use super::{connection, native};
 use crate::tenant::Identity;
-
-/// TLS handshakes under way, some 50 KB each: at 1 ms of a processor a handshake, half a second's worth.
-pub const HANDSHAKES_MAX: usize = 512;
-/// Of one address: a terminator has one connection, a host with many behind it some. Of IPv6 one address is a whole /64,
-/// of which any host may have all.
-pub(super) const HANDSHAKES_PER_ADDRESS_MAX: usize = 64;
 /// After an error of `accept` (no descriptors left), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The places there are.
-pub(super) struct Door {
-    /// Of clients that have shown who they are.
-    known: Arc<Semaphore>,
-    /// Of local ones: those from elsewhere cannot take theirs.
-    local: Arc<Semaphore>,
-    /// Of other nodes: clients cannot take theirs.
-    nodes: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
-    by_address: Arc<Mutex<HashMap<IpAddr, usize>>>,
-}
-
-/// A handshake under way, until dropped.
-struct Handshake {
-    address: IpAddr,
-    by_address: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Door {
-    pub(super) fn new(connections_max: usize) -> Self {
-        Self {
-            known: Arc::new(Semaphore::new(connections_max)),
-            local: Arc::new(Semaphore::new(connections_max)),
-            nodes: Arc::new(Semaphore::new(connections_max)),
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
-            by_address: Arc::default(),
-        }
-    }
-
-    fn handshake(&self, address: IpAddr) -> Option<Handshake> {
-        let address = site(address);
-        let permit = Arc::clone(&self.handshakes).try_acquire_owned().ok()?;
-        let mut counts = self.by_address.lock();
-        let count = counts.entry(address).or_default();
-        if *count >= HANDSHAKES_PER_ADDRESS_MAX {
-            return None;
-        }
-        *count += 1;
-        Some(Handshake { address, by_address: Arc::clone(&self.by_address), _permit: permit })
-    }
-}
-
-fn site(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
-        address => address,
-    }
-}
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        let mut counts = self.by_address.lock();
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
-    }
-}
 
 /// Why a connection did not come to be, or ended, other than by itself.
 mod end {
@@ -99,6 +30,15 @@ mod end {
     pub(super) const STOPPED: &str = "stopped";
     pub(super) const EXPIRED: &str = "certificate-ended";
     pub(super) const DISMISSED: &str = "clients-changed";
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy)]
+pub(super) enum Protocol {
+    Keyless,
+    Native,
+    /// The native one, by other nodes.
+    Nodes,
 }
 
 pub(super) async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener, protocol: Protocol) {
@@ -261,22 +201,4 @@ where
         Protocol::Native | Protocol::Nodes => native::serve(shared, stream, identity, leave).await,
     };
     end.name()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn handshakes_are_counted_by_site() {
-        let door = Door::new(1);
-        let shake = |address: &str| door.handshake(address.parse().unwrap());
-        let held: Vec<_> =
-            (0..HANDSHAKES_PER_ADDRESS_MAX).map(|at| shake(&format!("2001:db8::{at:x}")).unwrap()).collect();
-        assert!(shake("2001:db8::ffff").is_none(), "another address of the same host");
-        assert!(shake("2001:db8:0:1::1").is_some());
-        assert!(shake("::ffff:192.0.2.1").is_some());
-        drop(held);
-        assert!(shake("2001:db8::ffff").is_some());
-    }
 }

@@ -1,0 +1,87 @@
+//! Where a key service is reached.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::wire::PORT;
+
+/// Where a key service is.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Server {
+    /// A Unix socket of this host: `unix:PATH`.
+    Unix(PathBuf),
+    /// TLS, both sides with certificates: `tls:HOST:PORT`, the port [`PORT`] if none is given.
+    Tls {
+        /// Dialled, and found in the server's certificate.
+        host: String,
+        /// TCP
+        port: u16,
+    },
+}
+
+/// A text that names no server.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0:?} is no key service: write unix:PATH or tls:HOST:PORT")]
+pub struct NoServer(pub String);
+
+impl FromStr for Server {
+    type Err = NoServer;
+
+    fn from_str(text: &str) -> Result<Self, NoServer> {
+        let none = || NoServer(text.to_owned());
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(none()) } else { Ok(Self::Unix(path.into())) };
+        }
+        let place = text.strip_prefix("tls:").ok_or_else(none)?;
+        let place = place.strip_prefix("//").unwrap_or(place);
+        let (host, port) = match place.rsplit_once(':') {
+            // An IPv6 address alone has colons, and no port.
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+                (host, port.parse().map_err(|_| none())?)
+            }
+            _ => (place, PORT),
+        };
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() || port == 0 {
+            return Err(none());
+        }
+        Ok(Self::Tls { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tls { host, port } if host.contains(':') => write!(f, "tls:[{host}]:{port}"),
+            Self::Tls { host, port } => write!(f, "tls:{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_read_and_written() {
+        for (text, wanted) in [
+            ("unix:/run/keys.sock", Some("unix:/run/keys.sock")),
+            ("tls:keys.example", Some("tls:keys.example:2407")),
+            ("tls://keys.example:99", Some("tls:keys.example:99")),
+            ("tls:[::1]:99", Some("tls:[::1]:99")),
+            ("tls:::1", Some("tls:[::1]:2407")),
+            ("tls:192.0.2.1:1", Some("tls:192.0.2.1:1")),
+            ("keys.example", None),
+            ("unix:", None),
+            ("tls:", None),
+            ("tls::99", None),
+            ("tls:keys.example:0", None),
+            ("tls:keys.example:x", None),
+        ] {
+            let read = text.parse::<Server>().ok().map(|server| server.to_string());
+            assert_eq!(read.as_deref(), wanted, "{text}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! How a request names its key.
+
+use std::fmt;
+
+use x509::SpkiHash;
+
+use crate::wire::Ski;
+
+/// How a request names its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyName {
+    /// By its identifier.
+    Ski(Ski),
+    /// By its public half.
+    Spki(SpkiHash),
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ski(ski) => ski.fmt(f),
+            Self::Spki(spki) => spki.fmt(f),
+        }
+    }
+}

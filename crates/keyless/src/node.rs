@@ -1,0 +1,93 @@
+//! Nodes of the key service: their identifiers, their names in certificates, where they are reached.
+
+use std::fmt;
+
+use x509::SpkiHash;
+
+/// What the URIs of nodes' certificates lie under. Their profile alone may issue such names; and a node is let in with its
+/// own key only.
+pub const NODES_URI: &str = "spiffe://bulla/node";
+
+/// What their DNS names end in: no zone has it, it is looked up nowhere.
+pub const NODES_DNS: &str = "node.bulla.internal";
+
+/// Of a node, for good: 16 octets, a UUID's.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct NodeId(pub [u8; 16]);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, octet) in self.0.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&at) {
+                f.write_str("-")?;
+            }
+            write!(f, "{octet:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl NodeId {
+    /// The URI of its certificate.
+    #[must_use]
+    pub fn uri(&self) -> String {
+        format!("{NODES_URI}/{self}")
+    }
+
+    /// The DNS name of its certificate.
+    #[must_use]
+    pub fn dns(&self) -> String {
+        format!("{self}.{NODES_DNS}")
+    }
+}
+
+/// A node that lives.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Member {
+    /// Which.
+    pub id: NodeId,
+    /// For people: of logs and errors.
+    pub name: String,
+    /// Its site, as metrics write it.
+    pub site: String,
+    /// Where it is asked: host and port.
+    pub address: String,
+    /// SHA-256 of the public key that its certificate is for: another certificate of its name is not its own.
+    pub tls_spki_sha256: SpkiHash,
+}
+
+/// What a URI of a certificate says of a node.
+pub(crate) fn node_of_uri(uri: &str) -> Option<NodeId> {
+    let text = uri.strip_prefix(NODES_URI)?.strip_prefix('/')?;
+    let digits: String = text.split('-').collect();
+    if digits.len() != 32 || !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let id = NodeId(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes());
+    // No other way to write it.
+    (id.to_string() == text).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_named_in_one_way() {
+        let id = NodeId([0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(id.uri(), "spiffe://bulla/node/01234567-89ab-cdef-0102-030405060708");
+        assert_eq!(id.dns(), "01234567-89ab-cdef-0102-030405060708.node.bulla.internal");
+        assert_eq!(node_of_uri(&id.uri()), Some(id));
+        for other in [
+            "spiffe://bulla/agent/01234567-89ab-cdef-0102-030405060708",
+            "spiffe://bulla/node01234567-89ab-cdef-0102-030405060708",
+            "spiffe://bulla/node/01234567-89ab-cdef-0102-03040506070",
+            "spiffe://bulla/node/01234567-89AB-cdef-0102-030405060708",
+            "spiffe://bulla/node/0123456789abcdef0102030405060708",
+            "spiffe://bulla/node/01234567-89ab-cdef-0102-030405060708/x",
+            "spiffe://bulla/node/é1234567-89ab-cdef-0102-03040506070",
+        ] {
+            assert_eq!(node_of_uri(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The router: which nodes there are, and which of them are connected to.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use x509::SpkiHash;
+
+use super::connection;
+use super::holders::Holders;
+use super::links::{Links, Make};
+use super::metrics::RoutingMetrics;
+use super::options::RouterOptions;
+use super::peer::Peer;
+use super::state::{Inner, Settled};
+use crate::budget::Budget;
+use crate::client::{ClientTls, tls};
+use crate::node::{Member, NodeId};
+use crate::tenant::Identity;
+
+/// The nodes there are, and the connections to them. Cheap to clone; with the last clone these end.
+#[derive(Clone)]
+pub struct Router(pub(super) Arc<Inner>);
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router").field("members", &self.0.members.read().len()).finish_non_exhaustive()
+    }
+}
+
+impl Router {
+    /// Of the node `own`, which presents this certificate to the others. There are none yet.
+    ///
+    /// # Errors
+    /// Those of the TLS library.
+    pub fn new(
+        own: NodeId,
+        tls: &ClientTls,
+        options: RouterOptions,
+        metrics: RoutingMetrics,
+    ) -> Result<Self, rustls::Error> {
+        Ok(Self(Arc::new(Inner {
+            own,
+            tls: RwLock::new(tls::config(tls)?),
+            members: RwLock::default(),
+            links: Mutex::new(Links::new(own, &options)),
+            settled: RwLock::default(),
+            options,
+            budget: Budget::default(),
+            metrics,
+            changed: Arc::default(),
+            unsettled: Arc::default(),
+            is_settling: AtomicBool::new(false),
+            tracker: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+        })))
+    }
+
+    /// Presents another certificate, and believes other roots, from the next connection on.
+    ///
+    /// # Errors
+    /// Those of the TLS library; all stays as it was then.
+    pub fn change_tls(&self, tls: &ClientTls) -> Result<(), rustls::Error> {
+        let config = tls::config(tls)?;
+        *self.0.tls.write() = config;
+        Ok(())
+    }
+
+    /// Makes these all nodes there are, this one among them. Who is new and holds something is connected to, as
+    /// [`links`](self) says; who is gone is asked no more, and what was asked of it is asked of others. Must be called on a runtime.
+    pub fn set_members(&self, members: Vec<Member>) {
+        let inner = &self.0;
+        let mut members: HashMap<NodeId, Member> =
+            members.into_iter().map(|member| (member.id, member)).collect();
+        let own = members.remove(&inner.own);
+        let mut links = inner.links.lock();
+        let changed = difference(&inner.members.read(), &members);
+        if let Some(own) = own {
+            links.set_site(own.site);
+        }
+        links.renew(&members, &changed, self);
+        *inner.members.write() = members;
+        drop(links);
+        inner.changed.notify_waiters();
+        self.settle_soon();
+    }
+
+    /// These nodes, as far as they are there, now and later. Must be called on a runtime.
+    #[must_use]
+    pub fn holders(&self, nodes: Vec<NodeId>) -> Arc<Holders> {
+        let inner = &self.0;
+        let holders = Arc::new(Holders::default());
+        holders.change(nodes);
+        {
+            // In one go: who is linked and not known to be would lose its connections with the next change of members.
+            let mut links = inner.links.lock();
+            links.add(&holders, &inner.members.read(), self);
+        }
+        inner.changed.notify_waiters();
+        self.settle_soon();
+        holders
+    }
+
+    /// Makes these all nodes that can use some keys. Must be called on a runtime.
+    pub fn change_holders(&self, holders: &Holders, nodes: Vec<NodeId>) {
+        let inner = &self.0;
+        {
+            let mut links = inner.links.lock();
+            holders.change(nodes);
+            links.choose(holders, &inner.members.read(), self);
+        }
+        inner.changed.notify_waiters();
+        self.settle_soon();
+    }
+
+    /// Has connections made and left as is wanted now.
+    fn settle_soon(&self) {
+        let inner = &self.0;
+        if !inner.is_settling.swap(true, Relaxed) {
+            inner.tracker.spawn(settle(Arc::downgrade(inner), inner.stopping.clone()));
+        }
+        inner.unsettled.notify_one();
+    }
+
+    fn settle(&self) {
+        let inner = &self.0;
+        let mut links = inner.links.lock();
+        links.share(&inner.members.read(), self, Instant::now());
+        let peers = links.peers().map(|peer| (peer.member().id, Arc::clone(peer))).collect();
+        let settled = Settled { site: links.site().map(str::to_owned), peers };
+        let before = std::mem::replace(&mut *inner.settled.write(), Arc::new(settled));
+        // Taken apart outside of the locks.
+        drop(links);
+        drop(before);
+    }
+
+    /// How far away each node is that can be asked: there and back.
+    #[must_use]
+    pub fn measured(&self) -> Vec<(NodeId, Duration)> {
+        let links = self.0.links.lock();
+        links.peers().filter_map(|peer| Some((peer.member().id, peer.round_trip()?))).collect()
+    }
+
+    /// Looks at the requests to every site; every [`LOOK_EVERY`](crate::flow::LOOK_EVERY).
+    pub(crate) fn look(&self, now: Instant) {
+        self.0.metrics.look(now);
+    }
+
+    /// Whether who presented this certificate is a node that lives.
+    #[must_use]
+    pub fn knows(&self, identity: &Identity) -> bool {
+        let members = self.0.members.read();
+        let is_own = |(node, spki): (NodeId, SpkiHash)| {
+            members.get(&node).is_some_and(|member| member.tls_spki_sha256 == spki)
+        };
+        identity.node().is_some_and(is_own)
+    }
+
+    /// Until who presented this certificate is no node any more.
+    pub(crate) async fn gone(&self, identity: &Identity) {
+        loop {
+            // Listens before it looks, so that no change is missed.
+            let mut word = std::pin::pin!(self.0.changed.notified());
+            word.as_mut().enable();
+            if !self.knows(identity) {
+                return;
+            }
+            word.await;
+        }
+    }
+
+    /// Closes all connections; what is under way fails.
+    pub async fn stop(&self) {
+        self.0.stopping.cancel();
+        self.0.tracker.close();
+        self.0.tracker.wait().await;
+    }
+}
+
+/// Between two looks at how connections are shared, at most: at what is asked for, at what is asked for no more.
+const SETTLE_EVERY: Duration = Duration::from_secs(1);
+
+/// What changes at once is settled at once.
+const SETTLE_AFTER: Duration = Duration::from_millis(5);
+
+/// Times what it took last are let pass before the next: a tenth of a processor at most.
+const SETTLE_PAUSES: u32 = 9;
+
+/// Settles connections whenever something changed.
+async fn settle(inner: Weak<Inner>, stopping: CancellationToken) {
+    let _live = telemetry::tasks::guard("keyless-router");
+    let Some((changed, unsettled)) = inner.upgrade().map(|inner| inner.news()) else { return };
+    loop {
+        let Some(router) = inner.upgrade().map(Router) else { return };
+        let began = Instant::now();
+        router.settle();
+        let took = began.elapsed();
+        // Who asks no more ends this.
+        drop(router);
+        let wait = async {
+            tokio::select! {
+                () = changed.notified() => {}
+                () = unsettled.notified() => {}
+                () = tokio::time::sleep(SETTLE_EVERY) => {}
+            }
+            tokio::time::sleep(SETTLE_AFTER.max(took * SETTLE_PAUSES)).await;
+        };
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            () = wait => {}
+        }
+    }
+}
+
+impl Make for Router {
+    fn peer(&self, member: &Member) -> Arc<Peer> {
+        let inner = &self.0;
+        Arc::new(Peer::new(member.clone(), inner.metrics.of(&member.site), Arc::clone(&inner.changed)))
+    }
+
+    fn connect(&self, peer: &Arc<Peer>) -> CancellationToken {
+        let inner = &self.0;
+        let stop = inner.stopping.child_token();
+        let generation = peer.begin();
+        let (peer, weak) = (Arc::clone(peer), Arc::downgrade(inner));
+        let until = (generation, stop.clone());
+        inner.tracker.spawn(connection::keep(peer, weak, inner.options.clone(), until));
+        stop
+    }
+}
+
+/// Who came, changed or went.
+fn difference(before: &HashMap<NodeId, Member>, now: &HashMap<NodeId, Member>) -> HashSet<NodeId> {
+    let others = |of: &HashMap<NodeId, Member>, than: &HashMap<NodeId, Member>| {
+        let others = of.iter().filter(|(id, member)| than.get(id) != Some(member));
+        others.map(|(id, _)| *id).collect::<Vec<_>>()
+    };
+    others(before, now).into_iter().chain(others(now, before)).collect()
+}

@@ -1,0 +1,75 @@
+//! What the router, its connections and its requests share: the nodes, the ways to them, the figures.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use rustls::ClientConfig;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::links::Links;
+use super::metrics::RoutingMetrics;
+use super::options::RouterOptions;
+use super::peer::Peer;
+use crate::budget::Budget;
+use crate::node::{Member, NodeId};
+
+pub(super) struct Inner {
+    pub(super) options: RouterOptions,
+    /// Nobody asks itself.
+    pub(super) own: NodeId,
+    pub(super) tls: RwLock<Arc<ClientConfig>>,
+    pub(super) members: RwLock<HashMap<NodeId, Member>>,
+    pub(super) links: Mutex<Links>,
+    /// For whoever passes requests on: settling holds the links for some milliseconds where there are many.
+    pub(super) settled: RwLock<Arc<Settled>>,
+    pub(super) budget: Budget,
+    pub(super) metrics: RoutingMetrics,
+    /// Some peer can be asked that could not, or the other way round.
+    pub(super) changed: Arc<Notify>,
+    /// Connections are to be settled: others are wanted.
+    pub(super) unsettled: Arc<Notify>,
+    pub(super) is_settling: AtomicBool,
+    pub(super) tracker: TaskTracker,
+    pub(super) stopping: CancellationToken,
+}
+
+/// What was settled last.
+#[derive(Default)]
+pub(super) struct Settled {
+    pub(super) site: Option<String>,
+    pub(super) peers: HashMap<NodeId, Arc<Peer>>,
+}
+
+impl Inner {
+    pub(super) fn news(&self) -> (Arc<Notify>, Arc<Notify>) {
+        (Arc::clone(&self.changed), Arc::clone(&self.unsettled))
+    }
+
+    /// What is wanted to be reached through this one of the pod.
+    pub(super) fn wanted_of(&self, node: NodeId) -> Vec<NodeId> {
+        self.links.lock().wanted_of(node)
+    }
+
+    /// A node said what it reaches, and how far that is, if it passes requests on.
+    pub(super) fn told(&self, node: NodeId, reached: Option<HashMap<NodeId, Duration>>) {
+        if self.links.lock().told(node, reached) {
+            self.unsettled.notify_one();
+        }
+    }
+
+    /// One of the pod has no way to a node any more.
+    pub(super) fn lost_way(&self, through: NodeId, to: NodeId) {
+        self.links.lock().lost_way(through, to);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+    }
+}

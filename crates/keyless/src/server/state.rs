@@ -1,0 +1,84 @@
+//! What all connections share.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use keys::TicketKeys;
+use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::caller::Caller;
+use super::memory::Octets;
+use super::options::Options;
+use super::relay_limit::Relays;
+use super::slots::Door;
+use super::tls::Presented;
+use crate::KeySet;
+use crate::in_flight::Places;
+use crate::metrics::Metrics;
+use crate::routing::Router;
+use crate::stage::Stage;
+use crate::tenant::{Identity, Tenants};
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub(super) options: Options,
+    pub(super) keys: KeySet,
+    pub(super) stage: Stage<Caller>,
+    pub(super) tenants: Tenants,
+    pub(super) metrics: Metrics,
+    pub(super) tickets: Option<TicketKeys>,
+    pub(super) elsewhere: Places,
+    pub(super) relays: Relays,
+    pub(super) octets: Octets,
+    pub(super) tls: RwLock<Option<Presented>>,
+    /// Towards other nodes.
+    pub(super) nodes_tls: RwLock<Option<Presented>>,
+    pub(super) door: Door,
+    pub(super) tracker: TaskTracker,
+    pub(super) stopping: CancellationToken,
+    pub(super) kill: CancellationToken,
+}
+
+impl Shared {
+    /// Knows the other nodes, where this is one.
+    pub(super) fn router(&self) -> Option<&Router> {
+        self.options.nodes.as_ref().map(|nodes| &nodes.router)
+    }
+
+    /// Whether somebody who comes as a node is one, still; who does not is let in by its certificate alone.
+    pub(super) fn lets_in(&self, identity: &Identity) -> bool {
+        !identity.is_node() || self.router().is_some_and(|router| router.knows(identity))
+    }
+
+    pub(super) fn look_at_flows(&self, now: Instant) {
+        self.tenants.look(now);
+        self.metrics.destinations().look(now);
+        if let Some(nodes) = &self.options.nodes {
+            nodes.router.look(now);
+        }
+    }
+
+    /// Until somebody who came as a node is none any more.
+    pub(super) async fn let_out(&self, identity: &Identity) {
+        match self.router() {
+            Some(router) => router.gone(identity).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Runs a connection as a task that is counted and ends with the server.
+    pub(super) fn run(self: &Arc<Self>, serving: impl Future<Output = &'static str> + Send + 'static) {
+        let (kill, metrics) = (self.kill.clone(), self.metrics.clone());
+        self.tracker.spawn(async move {
+            let _live = telemetry::tasks::guard("keyless-connection");
+            let _counted = metrics.connection();
+            let end = tokio::select! {
+                () = kill.cancelled() => "cut-off",
+                end = serving => end,
+            };
+            metrics.connection_ended(end);
+        });
+    }
+}
