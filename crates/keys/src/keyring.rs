@@ -20,17 +20,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
-use aws_lc_rs::{hmac, rand};
+use aws_lc_rs::hmac;
 use parking_lot::RwLock;
 use zeroize::Zeroizing;
 
-pub use crate::master::{Argon2Cost, KeyringError, MasterKey, PassphraseSource};
-pub use crate::wrapped::{UnwrappedKey, Wrapper};
+pub use crate::master::{
+    Argon2Cost, KeyringError, MasterKey, MasterKeyId, PassphraseSource, UnwrappedKey, Wrapper,
+};
+use crate::master::{KEY, MASTER_KEY_ID as ID, id_of};
+use crate::random::random;
 
 const VERSION: u8 = 1;
-const ID: usize = 8;
 const NONCE: usize = 12;
-const KEY: usize = 32;
 const TAG: usize = 16;
 /// Octets of version and master key.
 const HEAD: usize = 1 + ID;
@@ -65,37 +66,6 @@ pub enum OpenError {
     /// Changed, or moved from another table, row or column.
     #[error("the sealed value was changed, or belongs to another table, row or column")]
     Forged,
-}
-
-/// Names a master key without telling anything of it: derived from the key itself, so a file swapped
-/// for another is noticed before anything is opened with it.
-#[derive(Clone, Copy, Eq, Hash, PartialEq)]
-pub struct MasterKeyId([u8; ID]);
-
-impl MasterKeyId {
-    /// From its octets.
-    #[must_use]
-    pub fn from_bytes(octets: [u8; ID]) -> Self {
-        Self(octets)
-    }
-
-    /// Its octets, as they stand in what is sealed.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; ID] {
-        &self.0
-    }
-}
-
-impl fmt::Display for MasterKeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
-    }
-}
-
-impl fmt::Debug for MasterKeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MasterKeyId({self})")
-    }
 }
 
 /// Which master keys there are.
@@ -135,15 +105,6 @@ impl Master {
         let secret = hmac::sign(&self.deriving, purpose.as_bytes());
         hmac::Key::new(hmac::HMAC_SHA256, secret.as_ref())
     }
-}
-
-/// The id that a master key of these octets has.
-pub(crate) fn id_of(secret: &[u8; KEY]) -> MasterKeyId {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
-    let tag = hmac::sign(&key, b"bulla master key id 1");
-    let mut id = [0; ID];
-    id.copy_from_slice(&tag.as_ref()[..ID]);
-    MasterKeyId(id)
 }
 
 impl Keyring {
@@ -408,11 +369,4 @@ fn bound(context: &Context<'_>, layer: &str, master: Option<MasterKeyId>) -> Vec
     }
     aad.extend(master.iter().flat_map(|id| id.0));
     aad
-}
-
-/// Random octets, wiped when dropped.
-pub(crate) fn random<const N: usize>() -> Zeroizing<[u8; N]> {
-    let mut octets = Zeroizing::new([0; N]);
-    rand::fill(&mut *octets).expect("the operating system gives randomness");
-    octets
 }

@@ -12,8 +12,10 @@
 //! - `pkcs11` (a feature): keys in security modules.
 
 pub mod age;
+mod digest;
 pub(crate) mod encoding;
 pub(crate) mod encrypted;
+mod error;
 pub mod key_type;
 pub mod keyring;
 mod lanes;
@@ -22,6 +24,7 @@ mod padding;
 #[cfg(feature = "pkcs11")]
 pub mod pkcs11;
 pub mod provider;
+mod random;
 pub mod scheme;
 pub mod sealed;
 pub mod secret;
@@ -29,17 +32,17 @@ pub mod signer;
 pub mod software;
 mod tickets;
 pub mod verify;
-mod wrapped;
 
+pub use error::{DecryptError, KeyError, KeyFileError, SignError};
 pub use key_type::{KeyType, UnknownKeyType};
 pub use keyring::{
     Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, OpenError,
     PassphraseSource, UnwrappedKey, Wrapper,
 };
-pub use lanes::{BATCH, BATCH_MIN, EC_BATCH_MIN, is_batched, prepare_tables};
+pub use lanes::{BATCH, BATCH_MIN, EC_BATCH_MIN, SignJob, Slice, is_batched, prepare_tables, sign_slice};
 pub use provider::{Held, KeyProvider};
-pub use scheme::{Hash, Misfit, Scheme, SignJob, Slice, sign_slice};
+pub use scheme::{Hash, Misfit, Scheme};
 pub use secret::Secret;
-pub use signer::{AtOnce, Deadline, Destination, KeyRef, SignError, Signer};
-pub use software::{DecryptError, KeyError, KeyFileError, OaepHash, PrivateKey, constant_time_eq};
+pub use signer::{AtOnce, Deadline, Destination, KeyRef, Signer};
+pub use software::{OaepHash, PrivateKey, constant_time_eq};
 pub use tickets::{OVERHEAD as TICKET_OVERHEAD, TicketError, TicketKeys};

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::digest;
 
-use crate::{BATCH_MIN, EC_BATCH_MIN, KeyType, PrivateKey, SignError, lanes};
+use crate::{KeyType, SignError};
 
 /// A hash whose value is signed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -143,44 +143,6 @@ impl Scheme {
             Self::Ed25519 => kind == KeyType::Ed25519,
         }
     }
-}
-
-/// One signature to make by a key in this process.
-#[derive(Clone, Copy, Debug)]
-pub struct SignJob<'a> {
-    /// By which key.
-    pub key: &'a PrivateKey,
-    /// How.
-    pub scheme: Scheme,
-    /// Over what: a digest, for Ed25519 a message.
-    pub input: &'a [u8],
-}
-
-/// What became of several jobs.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Slice {
-    /// One a job, in their order.
-    pub signed: Vec<Result<Vec<u8>, SignError>>,
-    /// How many of them were made in batches.
-    pub batched: usize,
-    /// How many were made in a batch, failed its check, and were made again by themselves: see [`sign_slice`].
-    pub faulty: usize,
-}
-
-/// Makes several signatures, on this thread. Those whose keys make batches ([`PrivateKey::is_batched`]) are made so,
-/// [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`] by RSA keys or [`crate::EC_BATCH_MIN`] by keys on P-256 or
-/// Ed25519 keys; the others one after the other. What a batch made is checked
-/// before it leaves; after the first that fails, this process makes no more batches.
-#[must_use]
-pub fn sign_slice(jobs: &[SignJob<'_>]) -> Slice {
-    let alone = |job: &SignJob<'_>| job.key.sign_digest_now(job.scheme, job.input);
-    if jobs.len() < BATCH_MIN.min(EC_BATCH_MIN) {
-        return Slice { signed: jobs.iter().map(alone).collect(), batched: 0, faulty: 0 };
-    }
-    let (made, faulty) = lanes::sign(jobs);
-    let batched = made.iter().flatten().count();
-    let signed = jobs.iter().zip(made).map(|(job, made)| made.map_or_else(|| alone(job), Ok));
-    Slice { signed: signed.collect(), batched, faulty }
 }
 
 #[cfg(test)]

@@ -8,27 +8,13 @@ use futures_util::future::BoxFuture;
 use x509::SignatureAlgorithm;
 use zeroize::Zeroizing;
 
-use crate::{KeyType, PrivateKey, Scheme};
+use crate::{KeyType, PrivateKey, Scheme, SignError};
 
 /// When a signature is of no more use to whoever asked.
 pub type Deadline = Instant;
 
 /// A key that can be used by many at once.
 pub type KeyRef = Arc<dyn Signer>;
-
-/// Why there is no signature.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum SignError {
-    /// The deadline passed before the key answered; the same call may succeed later.
-    #[error("the key did not answer in time; ask again with a later deadline")]
-    Late,
-    /// The key, or what holds it, cannot be reached; the same call may succeed later.
-    #[error("the key cannot be reached: {0}")]
-    Unavailable(String),
-    /// The key refused or its library failed; asking again will not help.
-    #[error("the key cannot sign this: {0}")]
-    Failed(String),
-}
 
 /// Where a key signs that is not in this process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,77 +1,25 @@
 //! Keys in this process.
 
-use std::fmt;
-use std::io::{self, Read};
-use std::path::Path;
-use std::sync::{Arc, LazyLock, OnceLock};
+mod signing;
+mod threads;
 
-use aws_lc_rs::digest::{self, Digest};
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{self as lc, KeyPair as _};
-use futures_util::future::BoxFuture;
-use tokio::sync::Semaphore;
 use x509::{PublicKey, SpkiHash};
 use zeroize::Zeroizing;
 
+use crate::digest::{ecdsa_digest, rsa_digest};
 use crate::encoding::{self, Format, Pkcs8Kind};
-use crate::signer::{Deadline, SignError, Signer};
-use crate::{Hash, KeyType, Scheme, encrypted, lanes, verify};
-
-/// Why there is no key.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum KeyError {
-    /// The text holds no block that could be one.
-    #[error("no private key here; PEM of PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY is read")]
-    NoKey,
-    /// PKCS#8 under a passphrase, and none was given.
-    #[error("the private key is encrypted: give its passphrase")]
-    Encrypted,
-    /// OpenSSL's own old encryption, by a single MD5.
-    #[error("the private key is encrypted in OpenSSL's old way; convert it: openssl pkey -in OLD -out NEW")]
-    LegacyEncryption,
-    /// The passphrase does not open it.
-    #[error("the passphrase does not open this private key")]
-    WrongPassphrase,
-    /// Not a private key in any encoding read.
-    #[error("not a private key: {0}")]
-    Malformed(String),
-    /// A key, of a kind not used here.
-    #[error(
-        "{0} is not supported; there are RSA of 2048, 3072 and 4096 bits, P-256, P-384, P-521, Ed25519 and ML-DSA"
-    )]
-    Unsupported(String),
-    /// Numbers that do not make a key, or halves that do not belong together.
-    #[error("the private key is not sound: {0}")]
-    Unsound(String),
-    /// The library could not make one.
-    #[error("the cryptographic library could not make a key of kind {0}")]
-    Generation(KeyType),
-}
-
-/// Why a file gives no key.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyFileError {
-    /// The system did not let us read it.
-    #[error("it cannot be read: {0}")]
-    Io(#[from] io::Error),
-    /// What it holds.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-}
-
-/// Why nothing was decrypted. RSA encryption says no more than that, on purpose: whoever could tell
-/// bad padding from a bad key could decrypt (Bleichenbacher 1998).
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum DecryptError {
-    /// Only RSA keys decrypt.
-    #[error("a key of kind {0} cannot decrypt")]
-    NotRsa(KeyType),
-    /// Not encrypted to this key.
-    #[error("not encrypted to this key")]
-    Failed,
-}
+use crate::error::{DecryptError, KeyError, KeyFileError, SignError};
+use crate::{Hash, KeyType, Scheme, encrypted, lanes};
+use threads::STAGE;
 
 /// The hash within RSAES-OAEP (RFC 8017 section 7.1) and its mask.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -240,7 +188,7 @@ impl PrivateKey {
         SpkiHash::of(&self.inner.spki)
     }
 
-    /// Signs here and now, on this thread; as [`Signer::sign`] otherwise.
+    /// Signs here and now, on this thread; as [`Signer::sign`](crate::Signer::sign) otherwise.
     ///
     /// # Errors
     /// [`SignError::Failed`] when the library fails.
@@ -248,7 +196,7 @@ impl PrivateKey {
         self.inner.pair.sign(message).ok_or_else(|| SignError::Failed("the library failed".to_owned()))
     }
 
-    /// Signs what was hashed elsewhere, here and now; as [`Signer::sign_digest`] otherwise. RSA with SHA-1, SHA-224 or
+    /// Signs what was hashed elsewhere, here and now; as [`Signer::sign_digest`](crate::Signer::sign_digest) otherwise. RSA with SHA-1, SHA-224 or
     /// MD5 and SHA-1 is not made: the library has no signatures that nobody should trust.
     ///
     /// # Errors
@@ -366,66 +314,6 @@ impl PrivateKey {
     }
 }
 
-/// Signatures under way on threads of their own: RSA takes 0.5 to 5 ms of a processor, too long
-/// for a thread on which others wait, and more at once than processors gains nothing.
-static STAGE: LazyLock<Semaphore> =
-    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from)));
-
-impl Signer for PrivateKey {
-    fn key_type(&self) -> KeyType {
-        self.inner.kind
-    }
-
-    fn spki(&self) -> &[u8] {
-        &self.inner.spki
-    }
-
-    fn sign<'a>(
-        &'a self,
-        message: &'a [u8],
-        deadline: Deadline,
-    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        Box::pin(async move {
-            if self.signs_at_once() {
-                return self.sign_now(message);
-            }
-            let (key, message) = (self.clone(), message.to_vec());
-            aside(deadline, move || key.sign_now(&message)).await
-        })
-    }
-
-    fn sign_digest<'a>(
-        &'a self,
-        scheme: Scheme,
-        input: &'a [u8],
-        deadline: Deadline,
-    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        Box::pin(async move {
-            if self.signs_at_once() {
-                return self.sign_digest_now(scheme, input);
-            }
-            let (key, input) = (self.clone(), input.to_vec());
-            aside(deadline, move || key.sign_digest_now(scheme, &input)).await
-        })
-    }
-
-    fn here(&self) -> Option<&PrivateKey> {
-        Some(self)
-    }
-}
-
-/// Runs a signature on a thread of its own, when there is a turn for it.
-async fn aside(
-    deadline: Deadline,
-    sign: impl FnOnce() -> Result<Vec<u8>, SignError> + Send + 'static,
-) -> Result<Vec<u8>, SignError> {
-    let turn = tokio::time::timeout_at(deadline.into(), STAGE.acquire()).await;
-    let turn = turn.map_err(|_| SignError::Late)?;
-    let _turn = turn.map_err(|_| SignError::Unavailable("shutting down".to_owned()))?;
-    let signed = tokio::task::spawn_blocking(sign).await;
-    signed.unwrap_or_else(|_| Err(SignError::Unavailable("shutting down".to_owned())))
-}
-
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PrivateKey({}, {})", self.inner.kind, self.spki_hash())
@@ -531,7 +419,7 @@ fn rsa_signature(
     hash: Hash,
     input: &[u8],
 ) -> Option<Vec<u8>> {
-    let digest = verify::rsa_digest(hash, input)?;
+    let digest = rsa_digest(hash, input)?;
     let mut signature = vec![0; pair.public_modulus_len()];
     pair.sign_digest(encoding, &digest, &mut signature).ok()?;
     Some(signature)
@@ -553,23 +441,6 @@ fn rsa_pss(hash: Hash) -> Option<&'static dyn lc::RsaEncoding> {
         Hash::Sha512 => Some(&lc::RSA_PSS_SHA512),
         Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => None,
     }
-}
-
-/// The library takes digests of one length for a curve. ECDSA reads a digest as a number: its leftmost octets when it is
-/// longer than the order (FIPS 186-5 section 6.4.1; all orders here but that of P-521, which is longer than any digest,
-/// are whole octets), and zeros before a shorter one change nothing.
-pub(crate) fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
-    let algorithm = match kind {
-        KeyType::P256 => &digest::SHA256,
-        KeyType::P384 => &digest::SHA384,
-        _ => &digest::SHA512,
-    };
-    let mut number = [0; digest::MAX_OUTPUT_LEN];
-    let number = number.get_mut(..algorithm.output_len())?;
-    let kept = &input[..input.len().min(number.len())];
-    let at = number.len() - kept.len();
-    number[at..].copy_from_slice(kept);
-    Digest::import_less_safe(number, algorithm).ok()
 }
 
 fn ecdsa(kind: KeyType) -> Option<&'static lc::EcdsaSigningAlgorithm> {

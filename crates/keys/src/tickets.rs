@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use parking_lot::RwLock;
 
-use crate::keyring::random;
+use crate::random::random;
 
 /// Octets that name the key.
 const ID: usize = 8;

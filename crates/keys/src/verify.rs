@@ -1,10 +1,9 @@
 //! Whether what a key elsewhere gave is a signature.
 
-use aws_lc_rs::digest::{self, Digest};
 use aws_lc_rs::signature::{self as lc, UnparsedPublicKey, VerificationAlgorithm};
 use x509::der;
 
-use crate::software::ecdsa_digest;
+use crate::digest::{ecdsa_digest, rsa_digest};
 use crate::{Hash, KeyType, Scheme};
 
 /// What a service that signs digests is to be given for a key of this kind, and the hash it belongs to: the digest itself
@@ -56,17 +55,6 @@ pub fn verifies(spki: &[u8], kind: KeyType, scheme: Scheme, input: &[u8], signat
     };
     let Some(digest) = digest else { return false };
     UnparsedPublicKey::new(algorithm, spki).verify_digest(&digest, signature).is_ok()
-}
-
-/// `None` for hashes that nobody should trust a signature over, and for what is no value of the hash.
-pub(crate) fn rsa_digest(hash: Hash, input: &[u8]) -> Option<Digest> {
-    let algorithm = match hash {
-        Hash::Sha256 => &digest::SHA256,
-        Hash::Sha384 => &digest::SHA384,
-        Hash::Sha512 => &digest::SHA512,
-        Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224 => return None,
-    };
-    Digest::import_less_safe(input, algorithm).ok()
 }
 
 /// An ECDSA signature as DER (RFC 3279 section 2.2.3), of r and s side by side (PKCS#11 section 6.3.1, RFC 7518 section 3.4).

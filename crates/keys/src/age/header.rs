@@ -10,9 +10,13 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
+use super::error::{AgeError, WORK_MAX};
 use super::recipient::{Identity, Recipient};
-use super::{AGE_LINE, AgeError, Opening, Seal, WORK_MAX};
-use crate::keyring::random;
+use super::seal::{Opening, Seal};
+use crate::random::random;
+
+/// The first line of every such file, without its end.
+pub const AGE_LINE: &str = "age-encryption.org/v1";
 
 /// Octets of the key that all of a file's keys come from.
 pub(super) const FILE_KEY: usize = 16;

@@ -8,8 +8,8 @@ use bech32::{Bech32, Hrp};
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::AgeError;
-use crate::keyring::random;
+use super::error::AgeError;
+use crate::random::random;
 
 const KEY: usize = 32;
 const PUBLIC: &str = "age";

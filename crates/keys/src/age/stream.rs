@@ -6,9 +6,9 @@ use std::io::{self, Read, Write};
 use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
 use zeroize::Zeroizing;
 
-use super::AgeError;
+use super::error::AgeError;
 use super::header::{FILE_KEY, cipher, derived};
-use crate::keyring::random;
+use crate::random::random;
 
 /// Octets of a piece.
 const PIECE: usize = 64 * 1024;

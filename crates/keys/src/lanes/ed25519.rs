@@ -11,8 +11,9 @@ use batch::{Ed25519Job, Ed25519Key, Kernel};
 use x509::der::{Reader, tag};
 use zeroize::{Zeroizing, zeroize_stack};
 
-use super::{BATCH, Outcome};
-use crate::{SignJob, Signer as _, encoding};
+use super::job::{BATCH, LaneJob, Outcome};
+use super::tables::are_sound;
+use crate::encoding;
 
 /// Octets of a seed, a prefix, a public key, and of either half of a signature.
 const OCTETS: usize = 32;
@@ -61,7 +62,7 @@ impl Numbers {
 /// Has the tables made that every signature reads, once. False where they are not sound: nothing is made by them.
 pub(super) fn prepare_tables(kernel: Kernel) -> bool {
     static SAID: Once = Once::new();
-    super::are_sound(kernel.prepare_ed25519(), "Ed25519", &SAID)
+    are_sound(kernel.prepare_ed25519(), "Ed25519", &SAID)
 }
 
 /// The halves of the hash of the seed, which is the CurvePrivateKey (RFC 8410 section 7) in a PrivateKeyInfo. In a frame of its
@@ -76,13 +77,13 @@ fn expand(pkcs8: &[u8], half: &mut [u8; OCTETS], prefix: &mut [u8; OCTETS]) -> O
 }
 
 /// The signatures of up to [`BATCH`] jobs by keys that are prepared, of messages that [`Numbers::fits`].
-pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Outcome> {
+pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outcome> {
     let first = nonces(jobs);
     let (points, kept) = kernel.ed25519_commitments(&first.iter().take(jobs.len()).collect::<Vec<_>>());
     // R and the public key are in memory twice, too.
     let given: Vec<[u8; OCTETS]> = points.iter().map(|point| point.unwrap_or_default()).collect();
     let challenge = challenges(jobs, &given, |(numbers, _)| Some(numbers.public));
-    let challenge_again = challenges(jobs, kept.points(), |(_, job)| job.key.spki().last_chunk().copied());
+    let challenge_again = challenges(jobs, kept.points(), |(_, job)| job.spki.last_chunk().copied());
     let nonce_again = nonces(jobs);
     let again = challenge.iter().zip(&challenge_again).zip(nonce_again.iter());
     let lanes: Vec<Ed25519Job<'_>> = jobs
@@ -105,7 +106,7 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Out
 }
 
 /// SHA-512 of prefix and message of each job.
-fn nonces(jobs: &[(&Numbers, &SignJob<'_>)]) -> Box<Zeroizing<Hashes>> {
+fn nonces(jobs: &[(&Numbers, LaneJob<'_>)]) -> Box<Zeroizing<Hashes>> {
     let mut nonces = Box::new(Zeroizing::new([[0; digest::SHA512_OUTPUT_LEN]; BATCH]));
     hash_nonces(&mut nonces, jobs);
     zeroize_stack::<STACK>();
@@ -114,7 +115,7 @@ fn nonces(jobs: &[(&Numbers, &SignJob<'_>)]) -> Box<Zeroizing<Hashes>> {
 
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
-fn hash_nonces(nonces: &mut Hashes, jobs: &[(&Numbers, &SignJob<'_>)]) {
+fn hash_nonces(nonces: &mut Hashes, jobs: &[(&Numbers, LaneJob<'_>)]) {
     // Room for all of it at once: what grows leaves copies behind.
     let mut hashed = Zeroizing::new(Vec::with_capacity(OCTETS + MESSAGE_MAX));
     for (nonce, (numbers, job)) in nonces.iter_mut().zip(jobs) {
@@ -127,9 +128,9 @@ fn hash_nonces(nonces: &mut Hashes, jobs: &[(&Numbers, &SignJob<'_>)]) {
 
 /// SHA-512 of R, public key and message of each job.
 fn challenges(
-    jobs: &[(&Numbers, &SignJob<'_>)],
+    jobs: &[(&Numbers, LaneJob<'_>)],
     points: &[[u8; OCTETS]],
-    public: impl Fn(&(&Numbers, &SignJob<'_>)) -> Option<[u8; OCTETS]>,
+    public: impl Fn(&(&Numbers, LaneJob<'_>)) -> Option<[u8; OCTETS]>,
 ) -> Hashes {
     let (mut challenges, mut hashed) = ([[0; digest::SHA512_OUTPUT_LEN]; BATCH], Vec::new());
     for ((challenge, job), point) in challenges.iter_mut().zip(jobs).zip(points) {
@@ -145,7 +146,11 @@ fn challenges(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BATCH, KeyType, PrivateKey, Scheme};
+    use crate::{KeyType, PrivateKey, Scheme, SignJob, Signer as _};
+
+    fn lane_job<'a>(job: &SignJob<'a>) -> LaneJob<'a> {
+        LaneJob { scheme: job.scheme, input: job.input, spki: job.key.spki() }
+    }
 
     /// RFC 8032 section 7.1: seeds, public keys and messages of its tests but for the long one.
     const VECTORS: [(&str, &str, &str); 3] = [
@@ -188,7 +193,7 @@ mod tests {
             .zip(&inputs)
             .map(|(key, input)| SignJob { key, scheme: Scheme::Ed25519, input })
             .collect();
-        let batch: Vec<_> = numbers.iter().zip(&jobs).collect();
+        let batch: Vec<_> = numbers.iter().zip(jobs.iter().map(lane_job)).collect();
         for (made, (.., wanted)) in sign(kernel, &batch).into_iter().zip(VECTORS) {
             assert_eq!(made, Outcome::Signed(hex(wanted)));
         }
@@ -206,7 +211,7 @@ mod tests {
                 scheme: Scheme::Ed25519,
                 input: &input[at..],
             });
-            let batch: Vec<_> = numbers.iter().zip(&jobs).collect();
+            let batch: Vec<_> = numbers.iter().zip(jobs.iter().map(lane_job)).collect();
             for (made, job) in sign(kernel, &batch).into_iter().zip(jobs) {
                 assert_eq!(made, Outcome::Signed(job.key.sign_digest_now(job.scheme, job.input).unwrap()));
             }
@@ -221,8 +226,8 @@ mod tests {
         let of = || Numbers::of(&key.to_pkcs8_der(), key.spki()).unwrap();
         let (sound, mut broken) = (of(), of());
         broken.public[7] ^= 4;
-        let job = SignJob { key: &key, scheme: Scheme::Ed25519, input: b"message" };
-        let made = sign(kernel, &[(&sound, &job), (&broken, &job), (&sound, &job)]);
+        let job = lane_job(&SignJob { key: &key, scheme: Scheme::Ed25519, input: b"message" });
+        let made = sign(kernel, &[(&sound, job), (&broken, job), (&sound, job)]);
         let alone = Outcome::Signed(key.sign_digest_now(Scheme::Ed25519, b"message").unwrap());
         assert_eq!(made, [alone.clone(), Outcome::Faulty, alone]);
     }

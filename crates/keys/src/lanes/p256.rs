@@ -7,9 +7,11 @@ use batch::{Kernel, Made, P256Job, P256Key};
 use x509::der::{Reader, tag};
 use zeroize::{Zeroizing, zeroize_stack};
 
+use super::job::{BATCH, LaneJob, Outcome};
 use super::nonce::{self, FRESH, OCTETS};
-use super::{BATCH, Outcome};
-use crate::{KeyType, SignJob, encoding, software, verify};
+use super::tables::are_sound;
+use crate::digest::ecdsa_digest;
+use crate::{KeyType, encoding, verify};
 
 /// Octets of stack that are wiped after nonces: several times what the library takes for them.
 const STACK: usize = 16 * 1024;
@@ -39,7 +41,7 @@ impl Numbers {
 /// Has the tables made that every signature reads, once. False where they are not sound: nothing is made by them.
 pub(super) fn prepare_tables(kernel: Kernel) -> bool {
     static SAID: Once = Once::new();
-    super::are_sound(kernel.prepare_p256(), "P-256", &SAID)
+    are_sound(kernel.prepare_p256(), "P-256", &SAID)
 }
 
 /// The privateKey of the ECPrivateKey (RFC 5915 section 3) in a PrivateKeyInfo.
@@ -50,10 +52,10 @@ fn private(pkcs8: &[u8]) -> Option<&[u8]> {
 }
 
 /// The signatures of up to [`BATCH`] jobs by keys that are prepared, as DER.
-pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Outcome> {
+pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outcome> {
     let mut digests = [[0; OCTETS]; BATCH];
     for (digest, (_, job)) in digests.iter_mut().zip(jobs) {
-        let Some(number) = software::ecdsa_digest(KeyType::P256, job.input) else {
+        let Some(number) = ecdsa_digest(KeyType::P256, job.input) else {
             return vec![Outcome::Refused; jobs.len()];
         };
         digest.copy_from_slice(number.as_ref());
@@ -77,7 +79,7 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, &SignJob<'_>)]) -> Vec<Out
 /// A nonce for each job. `None` where the library fails.
 fn nonces(
     digests: &[[u8; OCTETS]; BATCH],
-    jobs: &[(&Numbers, &SignJob<'_>)],
+    jobs: &[(&Numbers, LaneJob<'_>)],
 ) -> Option<Box<Zeroizing<[[u8; OCTETS]; BATCH]>>> {
     let mut nonces = Box::new(Zeroizing::new([[0; OCTETS]; BATCH]));
     let derived = derive(&mut nonces, digests, jobs);
@@ -90,7 +92,7 @@ fn nonces(
 fn derive(
     nonces: &mut [[u8; OCTETS]; BATCH],
     digests: &[[u8; OCTETS]; BATCH],
-    jobs: &[(&Numbers, &SignJob<'_>)],
+    jobs: &[(&Numbers, LaneJob<'_>)],
 ) -> Option<()> {
     let mut fresh = [0; FRESH * BATCH];
     rand::fill(&mut fresh).ok()?;
@@ -107,7 +109,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
-    use crate::{Hash, PrivateKey, Scheme};
+    use crate::{Hash, PrivateKey, Scheme, Signer as _};
 
     /// Octets of stack that are looked at.
     const DEPTH: usize = 256 * 1024;
@@ -147,8 +149,9 @@ mod tests {
         let secrets = Zeroizing::new(numbers.private.to_vec());
         // On a thread of its own, on whose stack nothing was but this.
         let (memory, nonces) = std::thread::spawn(move || {
-            let job = SignJob { key: &key, scheme: Scheme::Ecdsa(Hash::Sha256), input: &[7; OCTETS] };
-            let nonces = nonces(&[[7; OCTETS]; BATCH], &[(&numbers, &job); BATCH]).unwrap();
+            let scheme = Scheme::Ecdsa(Hash::Sha256);
+            let job = LaneJob { scheme, input: &[7; OCTETS], spki: key.spki() };
+            let nonces = nonces(&[[7; OCTETS]; BATCH], &[(&numbers, job); BATCH]).unwrap();
             (below(), nonces)
         })
         .join()

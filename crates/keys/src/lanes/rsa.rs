@@ -3,8 +3,8 @@
 use batch::{Job, Kernel, Key, OCTETS, Parts};
 use x509::der::{Reader, tag};
 
-use super::Outcome;
-use crate::{SignJob, encoding, padding};
+use super::job::{LaneJob, Outcome};
+use crate::{encoding, padding};
 
 /// Whether a key of 2,048 bits is as batches need it, as nearly all are: primes of 1,024 bits, public exponent 65,537.
 pub(super) fn fits(pkcs8: &[u8]) -> bool {
@@ -39,8 +39,8 @@ pub(super) fn parts(pkcs8: &[u8]) -> Option<Parts<'_>> {
 }
 
 /// The signatures of these jobs by keys that are prepared.
-pub(super) fn sign(kernel: Kernel, jobs: &[(&Key, &SignJob<'_>)]) -> Vec<Outcome> {
-    let encoded = |(_, job): &(_, &SignJob<'_>)| padding::encoded(job.scheme, job.input);
+pub(super) fn sign(kernel: Kernel, jobs: &[(&Key, LaneJob<'_>)]) -> Vec<Outcome> {
+    let encoded = |(_, job): &(_, LaneJob<'_>)| padding::encoded(job.scheme, job.input);
     let inputs: Option<Vec<[u8; OCTETS]>> = jobs.iter().map(encoded).collect();
     let Some(inputs) = inputs else { return vec![Outcome::Refused; jobs.len()] };
     let lanes: Vec<Job<'_>> = jobs.iter().zip(&inputs).map(|((key, _), input)| Job { key, input }).collect();

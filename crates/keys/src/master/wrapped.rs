@@ -8,12 +8,11 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use zeroize::Zeroizing;
 
-use crate::KeyringError;
-use crate::keyring::{id_of, random};
-use crate::master::{create_once, field_of, read_private};
+use super::error::KeyringError;
+use super::file::{create_once, field_of, read_private};
+use super::id::{KEY, id_of};
+use crate::random::random;
 
-/// Octets of a master key.
-const KEY: usize = 32;
 /// Octets of the file: a KMS's ciphertext of 32 octets has some hundreds.
 const FILE_MAX: u64 = 16 * 1024;
 

@@ -14,7 +14,8 @@ use zeroize::Zeroizing;
 
 use super::objects::{self, Found};
 use super::token::Token;
-use crate::signer::{AtOnce, Deadline, Destination, SignError, Signer};
+use crate::error::SignError;
+use crate::signer::{AtOnce, Deadline, Destination, Signer};
 use crate::verify::ecdsa_der;
 use crate::{Hash, KeyType, Scheme};
 

@@ -12,11 +12,9 @@ use zeroize::Zeroizing;
 
 use super::Token;
 use crate::KeyringError;
-use crate::keyring::random;
-use crate::master::{create_once, read_private};
+use crate::master::{KEY, create_once, read_private};
+use crate::random::random;
 
-/// Octets of a master key, and of the AES key in the module.
-const KEY: usize = 32;
 const NONCE: usize = 12;
 const TAG: usize = 16;
 /// The file: version, nonce, the key encrypted, its tag.

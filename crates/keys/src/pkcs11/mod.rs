@@ -6,6 +6,7 @@
 mod key;
 mod master;
 mod objects;
+mod provider;
 mod token;
 
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use cryptoki::session::Session;
 use x509::der::{self, Reader, tag};
 
 use crate::KeyType;
-use crate::keyring::random;
+use crate::random::random;
 
 /// secp256r1, secp384r1, secp521r1 and Ed25519 as CKA_EC_PARAMS has them.
 const CURVES: &[(KeyType, &[u8])] = &[

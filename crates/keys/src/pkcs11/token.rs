@@ -5,27 +5,20 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error, RvError};
 use cryptoki::session::{Session, UserType};
 use cryptoki::slot::Slot;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::TokenError;
-use super::key::Pkcs11Key;
-use super::objects::{self, Looked, Search};
-use crate::{Held, KeyProvider, KeyRef, KeyType, SignError};
 
 /// Sessions of a token unless said otherwise: modules answer a few calls at once, and many have a limit near this.
 const SESSIONS_DEFAULT: usize = 8;
-/// How long making or finding a key may take: RSA of 4,096 bits takes half a minute on a smart card.
-const SLOW_CALL: Duration = Duration::from_secs(120);
 
 /// Which token, and how to log in.
 #[derive(Clone, Debug)]
@@ -146,51 +139,6 @@ impl Token {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Makes a key pair that cannot leave the token. Its CKA_ID is random.
-    ///
-    /// # Errors
-    /// [`TokenError`]; [`TokenError::Kind`] for ML-DSA.
-    pub async fn generate(&self, kind: KeyType, label: &str) -> Result<Pkcs11Key, TokenError> {
-        let label = label.to_owned();
-        if matches!(kind, KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87) {
-            return Err(TokenError::Kind(kind));
-        }
-        let made = self
-            .call(Instant::now() + SLOW_CALL, true, move |session| objects::generate(session, kind, &label));
-        self.key_of(made.await?)
-    }
-
-    /// The private key with this CKA_LABEL.
-    ///
-    /// # Errors
-    /// [`TokenError::NoKey`], [`TokenError::SeveralKeys`]; others of [`TokenError`].
-    pub async fn key_by_label(&self, label: &str) -> Result<Pkcs11Key, TokenError> {
-        self.find(Search::Label(label.to_owned())).await
-    }
-
-    /// The private key with this CKA_ID.
-    ///
-    /// # Errors
-    /// As [`Self::key_by_label`].
-    pub async fn key_by_id(&self, id: &[u8]) -> Result<Pkcs11Key, TokenError> {
-        self.find(Search::Id(id.to_vec())).await
-    }
-
-    async fn find(&self, search: Search) -> Result<Pkcs11Key, TokenError> {
-        let found =
-            self.call(Instant::now() + SLOW_CALL, false, move |session| objects::find(session, &search));
-        self.key_of(found.await?)
-    }
-
-    fn key_of(&self, looked: Looked) -> Result<Pkcs11Key, TokenError> {
-        match looked {
-            Looked::Found(found) => Ok(Pkcs11Key::new(self.clone(), *found)),
-            Looked::None(which) => Err(TokenError::NoKey(which)),
-            Looked::Several(which) => Err(TokenError::SeveralKeys(which)),
-            Looked::Unusable(why) => Err(TokenError::Unusable(why)),
-        }
-    }
-
     /// Runs `work` with a session on a thread of its own, a second time with a new session when the first one is lost.
     /// After the deadline nobody waits any longer; the call itself cannot be taken back.
     pub(super) async fn call<T: Send + 'static>(
@@ -224,6 +172,11 @@ impl Token {
     #[must_use]
     pub fn label(&self) -> &str {
         &self.inner.config.label
+    }
+
+    /// What key rows name it by.
+    pub(super) fn name_in_rows(&self) -> &str {
+        &self.inner.config.name
     }
 
     /// `pkcs11:LABEL`.
@@ -372,29 +325,6 @@ fn said(error: &Error) -> String {
     match error {
         Error::Pkcs11(code, function) => format!("{function}: {code:?}"),
         other => other.to_string(),
-    }
-}
-
-impl KeyProvider for Token {
-    fn name(&self) -> &str {
-        &self.inner.config.name
-    }
-
-    fn generate<'a>(&'a self, kind: KeyType, label: &'a str) -> BoxFuture<'a, Result<Held, SignError>> {
-        Box::pin(async move {
-            let key = Self::generate(self, kind, label).await?;
-            Ok(Held { locator: key.locator(), signer: Arc::new(key) })
-        })
-    }
-
-    fn open<'a>(&'a self, locator: &'a str) -> BoxFuture<'a, Result<KeyRef, SignError>> {
-        Box::pin(async move {
-            let id = objects::id_of_locator(locator);
-            let id =
-                id.ok_or_else(|| SignError::Failed(format!("{locator:?} is no locator of a PKCS#11 key")))?;
-            let key: KeyRef = Arc::new(self.key_by_id(&id).await?);
-            Ok(key)
-        })
     }
 }
 

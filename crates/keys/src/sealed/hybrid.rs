@@ -1,4 +1,4 @@
-//! HPKE with X-Wing: the only place that knows the library.
+//! HPKE with X-Wing: seals to a public half, opens with a pair.
 
 use hpke::aead::AesGcm256;
 use hpke::kdf::HkdfSha256;
@@ -7,7 +7,8 @@ use hpke::{Deserializable as _, HpkeError, Kem, OpModeR, OpModeS, Serializable a
 use hpke::{single_shot_open, single_shot_seal};
 use zeroize::Zeroizing;
 
-use super::{KemPublic, SEED, SealedError};
+use super::error::{SEED, SealedError};
+use super::public::KemPublic;
 
 type Private = <XWing as Kem>::PrivateKey;
 type Public = <XWing as Kem>::PublicKey;
@@ -82,10 +83,6 @@ pub(super) fn seal(
     out.extend_from_slice(&encapped.to_bytes());
     out.extend_from_slice(&text);
     Ok(out)
-}
-
-pub(super) fn check_public(octets: &[u8]) -> Result<(), SealedError> {
-    Public::from_bytes(octets).map(drop).map_err(|_| SealedError::NotPublic)
 }
 
 pub(super) fn check_algorithm(sealed: &[u8]) -> Result<(), SealedError> {

@@ -18,6 +18,7 @@
 //! HPKE itself.
 
 mod context;
+mod error;
 mod hybrid;
 mod public;
 
@@ -26,51 +27,18 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 pub use context::{SealContext, WrapContext};
-pub use public::{KEM_PUBLIC, KemPublic};
+pub use error::{KEM_PUBLIC, SEED, SealedError};
+pub use public::KemPublic;
 
-use crate::keyring::random;
-use crate::{KeyError, PrivateKey};
+use crate::PrivateKey;
+use crate::random::random;
 use hybrid::Pair;
-
-/// Octets of a seed: of a node's key, and of a generation's.
-pub const SEED: usize = 32;
 /// Octets that what is sealed is longer by than what is in it.
 pub const OVERHEAD: usize = hybrid::OVERHEAD;
 /// Octets of a wrap.
 pub const WRAP: usize = SEED + OVERHEAD;
 /// Octets of a sealed key, at most.
 pub const SEALED_KEY_MAX: usize = OVERHEAD + crate::encoding::PRIVATE_KEY_OCTETS_MAX;
-
-/// Why nothing was sealed, or nothing opened.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum SealedError {
-    /// Fewer or more octets than it has.
-    #[error("not sealed octets, or cut off: {0} octets")]
-    Length(usize),
-    /// Made by a later version.
-    #[error("sealed by algorithm {0}, which this version does not know; update the program")]
-    Algorithm(u8),
-    /// HPKE does not tell these apart, on purpose.
-    #[error(
-        "does not open: changed, or sealed to another key, or for another policy, generation, node or key"
-    )]
-    Forged,
-    /// It opens, and a key is not in it.
-    #[error("what is sealed is not a private key: {0}")]
-    NotKey(#[from] KeyError),
-    /// It opens, and another key is in it than it is said to be.
-    #[error("another private key is sealed than its public half says")]
-    OtherKey,
-    /// Not an X-Wing public key.
-    #[error("not an X-Wing public key: {KEM_PUBLIC} octets, of which the first 1,184 are one of ML-KEM-768")]
-    NotPublic,
-    /// Not a seed.
-    #[error("not a seed: it must have {SEED} octets, not {0}")]
-    NotSeed(usize),
-    /// The library failed.
-    #[error("the cryptographic library failed")]
-    Library,
-}
 
 /// A node's own pair. What is wrapped to it opens nowhere else. Wiped when dropped.
 pub struct NodeKey(Pair);

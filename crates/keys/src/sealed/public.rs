@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hpke::kem::XWing;
+use hpke::{Deserializable as _, Kem};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::SealedError;
-use super::hybrid::check_public;
-
-/// Octets of an X-Wing public key: 1,184 of ML-KEM-768, then 32 of X25519.
-pub const KEM_PUBLIC: usize = 1_216;
+use super::error::{KEM_PUBLIC, SealedError};
 
 /// An X-Wing public key (draft-connolly-cfrg-xwing-kem section 5.2). Text and JSON have it in base64. Cheap to clone.
 #[derive(Clone, Eq, Hash, PartialEq)]
@@ -70,4 +68,8 @@ impl<'de> Deserialize<'de> for KemPublic {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::from_text(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
+}
+
+fn check_public(octets: &[u8]) -> Result<(), SealedError> {
+    <XWing as Kem>::PublicKey::from_bytes(octets).map(drop).map_err(|_| SealedError::NotPublic)
 }

@@ -1,0 +1,23 @@
+//! Who is to open a file, and what opens one.
+
+use secrecy::SecretString;
+
+use super::recipient::{Identity, Recipient};
+
+/// Who is to open a file.
+#[derive(Clone, Debug)]
+pub enum Seal {
+    /// Whoever knows this.
+    Passphrase(SecretString),
+    /// Whoever has a key of one of these; one at least.
+    Recipients(Vec<Recipient>),
+}
+
+/// What opens a file.
+#[derive(Clone, Debug)]
+pub enum Opening {
+    /// The passphrase. Up to some seconds of this thread.
+    Passphrase(SecretString),
+    /// Keys, any of which may fit.
+    Identities(Vec<Identity>),
+}

@@ -1,0 +1,78 @@
+//! Why there are no master keys.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Characters of a passphrase, at least: below this any cost is too little.
+pub(super) const PASSPHRASE_MIN: usize = 12;
+
+/// Why there are no master keys.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyringError {
+    /// The file is not there.
+    #[error("the master key file {0} does not exist; create one with 32 random octets, mode 0600")]
+    Missing(PathBuf),
+    /// The file cannot be read or written.
+    #[error("the master key file {path}: {error}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Anybody on the host may read the key.
+    #[error("{path} is open to everybody (mode {mode:04o}); run: chmod 600 {path}")]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Not 32 octets.
+    #[error("{0} is not a master key: it must hold 32 octets, no text")]
+    NotKey(PathBuf),
+    /// The parameters file of a passphrase is not one.
+    #[error("{path} does not hold the parameters of a passphrase: {what}")]
+    NotParameters {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The passphrase is not the one the parameters were made with.
+    #[error("the passphrase is not the one that {0} was made with")]
+    WrongPassphrase(PathBuf),
+    /// Too easy to guess.
+    #[error("the passphrase has under {PASSPHRASE_MIN} characters; take a longer one")]
+    WeakPassphrase,
+    /// More master keys than a ring holds.
+    #[error("more than {0} master keys at once; finish a rotation and forget the oldest")]
+    TooMany(usize),
+    /// The file does not hold a key that somebody else encrypted.
+    #[error("{path} does not hold an encrypted master key: {what}")]
+    NotWrapped {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Who encrypts the key did not give it.
+    #[error("{by} did not give the master key: {why}")]
+    Wrapper {
+        /// Who was asked.
+        by: String,
+        /// In its words.
+        why: String,
+    },
+    /// Who encrypts the key gave another one.
+    #[error("{by} gave another key than the one that {path} was made with")]
+    OtherKey {
+        /// Who was asked.
+        by: String,
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The security module did not give the key.
+    #[error("the security module: {0}")]
+    Module(String),
+}

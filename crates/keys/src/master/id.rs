@@ -1,0 +1,51 @@
+//! How a master key is named.
+
+use std::fmt;
+
+use aws_lc_rs::hmac;
+
+/// Octets of a master key.
+pub(crate) const KEY: usize = 32;
+
+/// Octets of its id.
+pub(crate) const MASTER_KEY_ID: usize = 8;
+
+/// Names a master key without telling anything of it: derived from the key itself, so a file swapped
+/// for another is noticed before anything is opened with it.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct MasterKeyId(pub(crate) [u8; MASTER_KEY_ID]);
+
+impl MasterKeyId {
+    /// From its octets.
+    #[must_use]
+    pub fn from_bytes(octets: [u8; MASTER_KEY_ID]) -> Self {
+        Self(octets)
+    }
+
+    /// Its octets, as they stand in what is sealed.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; MASTER_KEY_ID] {
+        &self.0
+    }
+}
+
+impl fmt::Display for MasterKeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+impl fmt::Debug for MasterKeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MasterKeyId({self})")
+    }
+}
+
+/// The id that a master key of these octets has.
+pub(crate) fn id_of(secret: &[u8; KEY]) -> MasterKeyId {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let tag = hmac::sign(&key, b"bulla master key id 1");
+    let mut id = [0; MASTER_KEY_ID];
+    id.copy_from_slice(&tag.as_ref()[..MASTER_KEY_ID]);
+    MasterKeyId(id)
+}

@@ -1,0 +1,133 @@
+//! Master keys from passphrases, stretched by argon2id.
+
+use std::path::PathBuf;
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
+
+use super::error::{KeyringError, PASSPHRASE_MIN};
+use super::file::{PARAMETERS_MAX, create_once, field_of, read_private};
+use super::id::{KEY, id_of};
+use crate::random::random;
+
+/// Octets of argon2id's salt (RFC 9106 section 3.1 recommends 16).
+const SALT: usize = 16;
+
+/// Kibibytes argon2id may use at most: a parameters file cannot take all memory.
+const MEMORY_KIB_MAX: u32 = 4 * 1024 * 1024;
+
+/// Passes and lanes argon2id may use at most.
+const PASSES_MAX: u32 = 1000;
+
+/// How much work argon2id (RFC 9106) makes of a passphrase.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Argon2Cost {
+    /// Memory in kibibytes, 8 or more a lane.
+    pub memory_kib: u32,
+    /// Passes over it, 1 or more.
+    pub passes: u32,
+    /// Lanes, 1 or more.
+    pub lanes: u32,
+}
+
+impl Default for Argon2Cost {
+    /// The second choice of RFC 9106 section 4, for where memory is scarce: 64 MiB, 3 passes, 4 lanes.
+    fn default() -> Self {
+        Self { memory_kib: 64 * 1024, passes: 3, lanes: 4 }
+    }
+}
+
+/// A passphrase and the file that keeps how it was stretched.
+#[derive(Clone, Debug)]
+pub struct PassphraseSource {
+    /// The passphrase, of 12 characters or more.
+    pub passphrase: SecretString,
+    /// Keeps salt, cost and the key's id; no secret, but without it the passphrase is of no use.
+    pub parameters: PathBuf,
+    /// Make the file with this cost if it is missing.
+    pub create: Option<Argon2Cost>,
+}
+
+impl PassphraseSource {
+    pub(super) fn load(&self) -> Result<Zeroizing<[u8; KEY]>, KeyringError> {
+        if self.passphrase.expose_secret().chars().count() < PASSPHRASE_MIN {
+            return Err(KeyringError::WeakPassphrase);
+        }
+        if let Some(cost) = self.create.filter(|_| !self.parameters.exists()) {
+            let salt = random::<SALT>();
+            let key = self.stretch(cost, &*salt)?;
+            let text = Parameters { cost, salt: *salt, id: id_of(&key).to_string() }.to_text();
+            create_once(&self.parameters, text.as_bytes())?;
+        }
+        let text = read_private(&self.parameters, PARAMETERS_MAX)?;
+        let parameters = Parameters::parse(&String::from_utf8_lossy(&text)).map_err(|what| self.bad(what))?;
+        let key = self.stretch(parameters.cost, &parameters.salt)?;
+        if id_of(&key).to_string() != parameters.id {
+            return Err(KeyringError::WrongPassphrase(self.parameters.clone()));
+        }
+        Ok(key)
+    }
+
+    fn stretch(&self, cost: Argon2Cost, salt: &[u8]) -> Result<Zeroizing<[u8; KEY]>, KeyringError> {
+        let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(KEY));
+        let params = params.map_err(|error| self.bad(error.to_string()))?;
+        let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        let mut key = Zeroizing::new([0; KEY]);
+        let passphrase = self.passphrase.expose_secret().as_bytes();
+        let done = argon.hash_password_into(passphrase, salt, &mut *key);
+        done.map_err(|error| self.bad(error.to_string()))?;
+        Ok(key)
+    }
+
+    fn bad(&self, what: String) -> KeyringError {
+        KeyringError::NotParameters { path: self.parameters.clone(), what }
+    }
+}
+
+/// What is kept of a passphrase: one line a field.
+#[derive(Debug, Eq, PartialEq)]
+struct Parameters {
+    cost: Argon2Cost,
+    salt: [u8; SALT],
+    id: String,
+}
+
+impl Parameters {
+    fn to_text(&self) -> String {
+        let Argon2Cost { memory_kib, passes, lanes } = self.cost;
+        let salt: String = self.salt.iter().map(|octet| format!("{octet:02x}")).collect();
+        format!(
+            "# How the master key is derived from its passphrase. Not secret; keep a copy.\n\
+             kdf = argon2id\nmemory_kib = {memory_kib}\npasses = {passes}\nlanes = {lanes}\n\
+             salt = {salt}\nmaster_key = {}\n",
+            self.id
+        )
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let field = |name: &str| field_of(text, name);
+        let number = |name: &str, max: u32| {
+            let value = field(name)?.parse::<u32>().map_err(|_| format!("{name} is no number"))?;
+            if value > max { Err(format!("{name} is over {max}")) } else { Ok(value) }
+        };
+        if field("kdf")? != "argon2id" {
+            return Err("kdf is not argon2id".to_owned());
+        }
+        let cost = Argon2Cost {
+            memory_kib: number("memory_kib", MEMORY_KIB_MAX)?,
+            passes: number("passes", PASSES_MAX)?,
+            lanes: number("lanes", PASSES_MAX)?,
+        };
+        let salt = octets_of_hex(field("salt")?).and_then(|salt| salt.try_into().ok());
+        let salt = salt.ok_or("salt is not 16 octets in hexadecimal")?;
+        Ok(Self { cost, salt, id: field("master_key")?.to_owned() })
+    }
+}
+
+fn octets_of_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|p| p.len() == 2)?, 16).ok())
+        .collect()
+}

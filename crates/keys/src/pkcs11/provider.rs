@@ -1,0 +1,86 @@
+//! Keys of a token: made, and found.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::TokenError;
+use super::key::Pkcs11Key;
+use super::objects::{self, Looked, Search};
+use super::token::Token;
+use crate::{Held, KeyProvider, KeyRef, KeyType, SignError};
+
+/// How long making or finding a key may take: RSA of 4,096 bits takes half a minute on a smart card.
+const SLOW_CALL: Duration = Duration::from_secs(120);
+
+impl Token {
+    /// Makes a key pair that cannot leave the token. Its CKA_ID is random.
+    ///
+    /// # Errors
+    /// [`TokenError`]; [`TokenError::Kind`] for ML-DSA.
+    pub async fn generate(&self, kind: KeyType, label: &str) -> Result<Pkcs11Key, TokenError> {
+        let label = label.to_owned();
+        if matches!(kind, KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87) {
+            return Err(TokenError::Kind(kind));
+        }
+        let made = self
+            .call(Instant::now() + SLOW_CALL, true, move |session| objects::generate(session, kind, &label));
+        self.key_of(made.await?)
+    }
+
+    /// The private key with this CKA_LABEL.
+    ///
+    /// # Errors
+    /// [`TokenError::NoKey`], [`TokenError::SeveralKeys`]; others of [`TokenError`].
+    pub async fn key_by_label(&self, label: &str) -> Result<Pkcs11Key, TokenError> {
+        self.find(Search::Label(label.to_owned())).await
+    }
+
+    /// The private key with this CKA_ID.
+    ///
+    /// # Errors
+    /// As [`Self::key_by_label`].
+    pub async fn key_by_id(&self, id: &[u8]) -> Result<Pkcs11Key, TokenError> {
+        self.find(Search::Id(id.to_vec())).await
+    }
+
+    async fn find(&self, search: Search) -> Result<Pkcs11Key, TokenError> {
+        let found =
+            self.call(Instant::now() + SLOW_CALL, false, move |session| objects::find(session, &search));
+        self.key_of(found.await?)
+    }
+
+    fn key_of(&self, looked: Looked) -> Result<Pkcs11Key, TokenError> {
+        match looked {
+            Looked::Found(found) => Ok(Pkcs11Key::new(self.clone(), *found)),
+            Looked::None(which) => Err(TokenError::NoKey(which)),
+            Looked::Several(which) => Err(TokenError::SeveralKeys(which)),
+            Looked::Unusable(why) => Err(TokenError::Unusable(why)),
+        }
+    }
+}
+
+impl KeyProvider for Token {
+    fn name(&self) -> &str {
+        self.name_in_rows()
+    }
+
+    fn generate<'a>(&'a self, kind: KeyType, label: &'a str) -> BoxFuture<'a, Result<Held, SignError>> {
+        Box::pin(async move {
+            let key = Self::generate(self, kind, label).await?;
+            Ok(Held { locator: key.locator(), signer: Arc::new(key) })
+        })
+    }
+
+    fn open<'a>(&'a self, locator: &'a str) -> BoxFuture<'a, Result<KeyRef, SignError>> {
+        Box::pin(async move {
+            let id = objects::id_of_locator(locator);
+            let id =
+                id.ok_or_else(|| SignError::Failed(format!("{locator:?} is no locator of a PKCS#11 key")))?;
+            let key: KeyRef = Arc::new(self.key_by_id(&id).await?);
+            Ok(key)
+        })
+    }
+}
