@@ -9,7 +9,7 @@ use flight::{BoundedMap, Eviction};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::client::Limits;
+use crate::limits::Limits;
 use crate::transport::jitter;
 use crate::{Credential, Name};
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
 use crate::Error;
-use crate::transport::{Ask, Transport, jitter, wiped};
+use crate::transport::{Ask, Pool, jitter, wiped};
 
 /// Of a token's time this part is used, at most: clocks and the way take some.
 const USED: f64 = 0.9;
@@ -59,14 +59,14 @@ impl Login {
     }
 
     /// A token that is good. Who asks for the first shares one login with all who ask meanwhile.
-    pub(crate) async fn token(&self, transport: &Arc<Transport>) -> Result<Option<Token>, Error> {
+    pub(crate) async fn token(&self, pool: &Arc<Pool>) -> Result<Option<Token>, Error> {
         let (body, tokens) = match self {
             Self::None => return Ok(None),
             Self::Bearer(token) => return Ok(Some(Arc::clone(token))),
             Self::Client { body, tokens } => (body, tokens),
         };
-        let (transport, body) = (Arc::clone(transport), body.clone());
-        let make = move || issue(transport, body);
+        let (pool, body) = (Arc::clone(pool), body.clone());
+        let make = move || issue(pool, body);
         if let Some(known) = tokens.get(&())
             && let Ok(token) = &known.outcome
         {
@@ -95,7 +95,7 @@ impl Login {
     }
 }
 
-async fn issue(transport: Arc<Transport>, body: Bytes) -> Result<Fresh<Token>, Failed<Error>> {
+async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Error>> {
     let form = HeaderValue::from_static("application/x-www-form-urlencoded");
     let ask = Ask {
         method: Method::POST,
@@ -105,8 +105,8 @@ async fn issue(transport: Arc<Transport>, body: Bytes) -> Result<Fresh<Token>, F
         once: true,
         passed: false,
     };
-    transport.counters.logins.add();
-    let issued = async { transport.exchange(&ask, None).await?.checked()?.json() };
+    pool.counters.logins.add();
+    let issued = async { pool.exchange(&ask, None).await?.checked()?.json() };
     let late = |_| Err(Error::Unavailable(format!("the login was not answered within {WITHIN:?}")));
     let issued = timeout(WITHIN, issued).await.unwrap_or_else(late);
     let failed = |error: Error| {

@@ -2,16 +2,14 @@
 
 mod budget;
 mod counting;
+mod pool;
+mod socket;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::StatusCode;
 use parking_lot::Mutex;
-use reqwest::{Certificate, Identity, Url};
-use serde_json::Value;
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
@@ -19,16 +17,12 @@ use crate::Error;
 use crate::login::Login;
 use crate::stats::Counters;
 use budget::Budget;
-use counting::CountingLayer;
+use pool::read;
 
 pub(crate) use budget::jitter;
+pub(crate) use pool::{Answer, Ask, Place, Pool, is_passing, wiped};
+pub use socket::check_socket;
 
-/// Octets of an answer: a batch of the largest values is asked for in halves.
-const ANSWER_MAX: usize = 64 << 20;
-/// Octets shown of what a stranger (a proxy, for one) answered in place of the store.
-const REFUSAL_CHARS_MAX: usize = 300;
-/// For a TCP connection and its handshake.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Of a request, the first try included.
 const TRIES_MAX: u32 = 4;
 /// A try takes one part in so many of the deadline, at most.
@@ -38,113 +32,9 @@ const TRY_PARTS: u32 = 2;
 const PASS_WITHIN: Duration = Duration::from_secs(120);
 /// Before the second try, at most; doubled before each further one.
 const BACKOFF: Duration = Duration::from_millis(100);
-/// Between two pings on a connection; one that is not answered within the time after it is made anew.
-const PING_EVERY: Duration = Duration::from_secs(20);
-const PING_MAX: Duration = Duration::from_secs(10);
 /// How long the store is left alone after it did not answer: the first time, and doubled up to the most.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// Where the store is.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
-    /// `https://HOST:PORT`.
-    Url(Url),
-    /// `unix:PATH`: an agent on this machine.
-    Socket(std::path::PathBuf),
-}
-
-impl Place {
-    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return Ok(Self::Socket(path.into()));
-        }
-        let url = Url::parse(text.trim_end_matches('/'));
-        match url {
-            // The token goes with each request: never in the clear.
-            Ok(url) if url.scheme() == "https" && url.has_host() => Ok(Self::Url(url)),
-            _ => Err(Error::invalid(format_args!("{text:?} is neither https://HOST:PORT nor unix:PATH"))),
-        }
-    }
-
-    fn base(&self) -> Result<Url, Error> {
-        match self {
-            Self::Url(url) => Ok(url.clone()),
-            Self::Socket(_) => Url::parse("http://localhost").map_err(Error::invalid),
-        }
-    }
-}
-
-/// A request.
-#[derive(Clone, Default)]
-pub(crate) struct Ask {
-    pub(crate) method: Method,
-    /// With its query, as it goes over the wire.
-    pub(crate) path: String,
-    pub(crate) headers: HeaderMap,
-    /// Shared with what sends it: a secret in it is wiped with the last who has it (see [`wiped`]).
-    pub(crate) body: Option<Bytes>,
-    /// Sent once: it changes something.
-    pub(crate) once: bool,
-    /// Somebody else's, passed on: that the store refuses it does not say that it is away for others.
-    pub(crate) passed: bool,
-}
-
-/// An answer, read whole.
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Zeroizing<Vec<u8>>,
-}
-
-impl Answer {
-    pub(crate) fn json(&self) -> Result<Value, Error> {
-        serde_json::from_slice(&self.body)
-            .map_err(|_| Error::Unavailable(format!("its answer ({}) is no JSON", self.status)))
-    }
-
-    /// As the store refuses: `error`, and `error_description` where OAuth has one.
-    fn refusal(&self) -> (String, String) {
-        let document: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        let text = |field: &str| document.get(field).and_then(Value::as_str).map(str::to_owned);
-        let raw = || String::from_utf8_lossy(&self.body).chars().take(REFUSAL_CHARS_MAX).collect();
-        let kind = text("error").unwrap_or_else(raw);
-        let shown = text("error_description").unwrap_or_else(|| kind.clone());
-        (kind, shown)
-    }
-
-    /// Success, or what the status stands for.
-    pub(crate) fn checked(self) -> Result<Self, Error> {
-        let status = self.status;
-        if status.is_success() {
-            return Ok(self);
-        }
-        let (_, text) = self.refusal();
-        Err(match status {
-            StatusCode::UNAUTHORIZED => Error::Denied(text),
-            _ if is_passing(status) => Error::Unavailable(format!("{status}: {text}")),
-            _ => Error::Refused { status: status.as_u16(), text },
-        })
-    }
-}
-
-/// Octets that are wiped once the last who has them drops them.
-pub(crate) fn wiped(octets: Zeroizing<Vec<u8>>) -> Bytes {
-    Bytes::from_owner(octets)
-}
-
-/// Statuses that say nothing of the question: the store or its database is away, or too many ask. Of others, 500 too, the
-/// question is the cause: one credential that cannot be opened takes nothing from the rest.
-pub(crate) fn is_passing(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::REQUEST_TIMEOUT
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    )
-}
 
 /// The store did not answer.
 struct Away {
@@ -154,8 +44,7 @@ struct Away {
 }
 
 pub(crate) struct Transport {
-    http: reqwest::Client,
-    base: Url,
+    pool: Arc<Pool>,
     login: Login,
     deadline: Duration,
     budget: Budget,
@@ -179,32 +68,10 @@ impl Transport {
     /// Connects to nobody yet.
     pub(crate) fn new(reach: Reach) -> Result<Self, Error> {
         let counters = Arc::<Counters>::default();
-        let base = reach.place.base()?;
-        let layer = CountingLayer { counters: Arc::clone(&counters), tls: base.scheme() == "https" };
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT_MAX)
-            // One connection carries all. Without it, those who ask before the first is up would each make one.
-            .http2_prior_knowledge()
-            .http2_keep_alive_interval(PING_EVERY)
-            .http2_keep_alive_timeout(PING_MAX)
-            .http2_keep_alive_while_idle(true)
-            .pool_idle_timeout(None)
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("bulla-client/", env!("CARGO_PKG_VERSION")))
-            .connector_layer(layer);
-        if let Place::Socket(path) = &reach.place {
-            builder = builder.unix_socket(path.as_path()).no_proxy();
-        }
-        if let Some(roots) = &reach.roots {
-            let roots = Certificate::from_pem_bundle(roots).map_err(unusable("roots"))?;
-            builder = builder.tls_certs_only(roots);
-        }
-        if let Some(identity) = &reach.identity {
-            builder = builder.identity(Identity::from_pem(identity).map_err(unusable("client certificate"))?);
-        }
+        let (roots, identity) = (reach.roots.as_deref(), reach.identity.as_ref().map(|pem| pem.as_slice()));
+        let pool = Pool::new(&reach.place, roots, identity, Arc::clone(&counters))?;
         Ok(Self {
-            http: builder.build().map_err(unusable("connection's settings"))?,
-            base,
+            pool: Arc::new(pool),
             login: reach.login,
             deadline: reach.deadline,
             budget: Budget::default(),
@@ -214,7 +81,7 @@ impl Transport {
     }
 
     /// The answer, whatever its status; what passes is tried again, within the deadline and the budget.
-    pub(crate) async fn ask(self: &Arc<Self>, ask: &Ask) -> Result<Answer, Error> {
+    pub(crate) async fn ask(&self, ask: &Ask) -> Result<Answer, Error> {
         let most = if ask.once && ask.passed { PASS_WITHIN.max(self.deadline) } else { self.deadline };
         let until = Instant::now() + most;
         self.budget.request();
@@ -243,22 +110,22 @@ impl Transport {
     }
 
     /// One try; a token that has ended is asked for anew, once.
-    async fn attempt(self: &Arc<Self>, ask: &Ask) -> Result<Answer, Error> {
-        let token = self.login.token(self).await?;
-        let answer = self.exchange(ask, token.as_deref()).await?;
+    async fn attempt(&self, ask: &Ask) -> Result<Answer, Error> {
+        let token = self.login.token(&self.pool).await?;
+        let answer = self.pool.exchange(ask, token.as_deref()).await?;
         if answer.status != StatusCode::UNAUTHORIZED || !self.login.ended(token.as_ref(), &answer.refusal().0)
         {
             return Ok(answer);
         }
-        let token = self.login.token(self).await?;
-        self.exchange(ask, token.as_deref()).await
+        let token = self.login.token(&self.pool).await?;
+        self.pool.exchange(ask, token.as_deref()).await
     }
 
     /// Begins an answer that has no end of its own.
-    pub(crate) async fn open(self: &Arc<Self>, ask: &Ask) -> Result<reqwest::Response, Error> {
+    pub(crate) async fn open(&self, ask: &Ask) -> Result<reqwest::Response, Error> {
         let begin = async {
-            let token = self.login.token(self).await?;
-            let response = self.send(ask, token.as_deref()).await?;
+            let token = self.login.token(&self.pool).await?;
+            let response = self.pool.send(ask, token.as_deref()).await?;
             if response.status().is_success() {
                 return Ok(response);
             }
@@ -271,26 +138,6 @@ impl Transport {
         };
         let late = || Error::Unavailable(format!("no answer within {:?}", self.deadline));
         timeout(self.deadline, begin).await.unwrap_or_else(|_| Err(late()))
-    }
-
-    /// One request with its answer, read whole.
-    pub(crate) async fn exchange(&self, ask: &Ask, token: Option<&keys::Secret>) -> Result<Answer, Error> {
-        read(self.send(ask, token).await?).await
-    }
-
-    async fn send(&self, ask: &Ask, token: Option<&keys::Secret>) -> Result<reqwest::Response, Error> {
-        // Joined as text: what a name holds stays as it was escaped.
-        let text = format!("{}{}", self.base.as_str().trim_end_matches('/'), ask.path);
-        let url = Url::parse(&text).map_err(Error::invalid)?;
-        let mut request = self.http.request(ask.method.clone(), url).headers(ask.headers.clone());
-        if let Some(token) = token {
-            request = request.bearer_auth(token.expose());
-        }
-        if let Some(body) = &ask.body {
-            request = request.body(body.clone());
-        }
-        self.counters.requests.add();
-        request.send().await.map_err(lost)
     }
 
     /// Why the store is taken to be away, and whether it is time to look again.
@@ -315,80 +162,5 @@ impl Transport {
         let mut away = self.away.lock();
         let pause = away.as_ref().map_or(PAUSE, |away| (away.pause * 2).min(PAUSE_MAX));
         *away = Some(Away { until: Instant::now() + jitter(pause, 0.5), pause, why });
-    }
-}
-
-/// Reads it to its end.
-async fn read(mut response: reqwest::Response) -> Result<Answer, Error> {
-    let status = response.status();
-    let headers = response.headers().clone();
-    let expected = response.content_length().unwrap_or(0).min(ANSWER_MAX as u64);
-    // Of the right size from the beginning where it is told: what grows leaves copies behind.
-    let mut body = Zeroizing::new(Vec::with_capacity(usize::try_from(expected).unwrap_or(0)));
-    while let Some(chunk) = response.chunk().await.map_err(lost)? {
-        if body.len() + chunk.len() > ANSWER_MAX {
-            return Err(Error::Refused {
-                status: StatusCode::PAYLOAD_TOO_LARGE.as_u16(),
-                text: format!("the answer has more than {ANSWER_MAX} octets"),
-            });
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(Answer { status, headers, body })
-}
-
-fn lost(error: reqwest::Error) -> Error {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    Error::Unavailable(text)
-}
-
-fn unusable(what: &'static str) -> impl Fn(reqwest::Error) -> Error {
-    move |error| Error::invalid(format_args!("the {what} cannot be used: {}", error.without_url()))
-}
-
-/// Whether a socket may be trusted with what it is asked for: its owner is root, whoever runs this, or the owner of the
-/// folder it lies in. In `/tmp` anybody could have made it.
-///
-/// # Errors
-/// [`Error::Invalid`] says whose it is.
-pub fn check_socket(path: &Path) -> Result<(), Error> {
-    use std::os::unix::fs::MetadataExt;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (Ok(socket), Ok(folder)) = (std::fs::symlink_metadata(path), std::fs::metadata(folder)) else {
-        // Not there yet: connecting says so.
-        return Ok(());
-    };
-    let own = rustix::process::geteuid().as_raw();
-    if [0, own, folder.uid()].contains(&socket.uid()) {
-        return Ok(());
-    }
-    Err(Error::invalid(format_args!(
-        "{} belongs to user {}, who owns neither this process nor its folder",
-        path.display(),
-        socket.uid()
-    )))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_encrypted_or_on_this_machine() {
-        assert!(Place::parse("https://store.example:8844/").is_ok() && Place::parse("unix:/run/s").is_ok());
-        for not in [
-            "http://store.example:8844",
-            "http://127.0.0.1:8844",
-            "ftp://store.example",
-            "store.example:8844",
-        ] {
-            assert!(Place::parse(not).is_err(), "{not}");
-        }
     }
 }
