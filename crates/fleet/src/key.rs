@@ -10,19 +10,8 @@ use rustls::{SignatureAlgorithm, SignatureScheme};
 use x509::der;
 
 use crate::FleetError;
+use crate::key_kind::KeyKind;
 use crate::old_key::{Digest, Dsa, OldRsa};
-
-/// What kind of key a certificate has.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum KeyKind {
-    P256,
-    P384,
-    Ed25519,
-    Rsa2048,
-    Rsa1024,
-    Rsa512,
-    Dsa1024,
-}
 
 /// A key pair.
 #[derive(Debug)]

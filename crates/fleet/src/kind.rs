@@ -1,7 +1,8 @@
 //! Every kind of endpoint, a line each: how common it is, what its certificate says, how it is
 //! served, and what a scanner should say of it.
 
-use crate::key::{KeyKind, SignedWith};
+use crate::key::SignedWith;
+use crate::key_kind::KeyKind;
 
 /// One kind of endpoint.
 #[derive(Debug)]

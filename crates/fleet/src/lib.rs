@@ -3,13 +3,16 @@
 //! Everything lives on 127.0.0.0/8 in this process: for the demo, for tests, and for measuring scanners
 //! against what is really there.
 
+mod clock;
 pub mod cloud;
 pub mod ct;
 mod dns;
+mod error;
 mod estate;
 mod fault;
 mod forge;
 mod key;
+mod key_kind;
 mod kind;
 mod mint;
 #[cfg(target_os = "linux")]
@@ -27,14 +30,15 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustls::RootCertStore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use x509::Fingerprint;
 use x509::crl::{Reason, Revoked};
-use x509::{Fingerprint, UnixTime};
 
+use crate::clock::now;
 use crate::estate::{Estate, Host, Ports};
 use crate::fault::BlackHole;
 use crate::kind::{Issuer, Upgrade};
@@ -43,6 +47,7 @@ use crate::revocation::RevocationServer;
 use crate::serve::Servers;
 use crate::truth::Tally;
 
+pub use error::FleetError;
 pub use plan::{Latency, Mix, Plan};
 pub use ports::free_port;
 pub use truth::{Counters, Truth};
@@ -53,37 +58,6 @@ const BLACK_HOLES_MAX: usize = 256;
 const ENDPOINTS_TO_A_HOLE: usize = 32;
 /// Where black holes are, apart from all servers.
 const BLACK_HOLE_ADDRESS: u32 = 0x7f00_0100;
-
-/// Why there is no fleet.
-#[derive(Debug, thiserror::Error)]
-pub enum FleetError {
-    /// The system would not give a socket.
-    #[error("the fleet cannot listen")]
-    Io(#[from] io::Error),
-    /// rustls would not take a configuration.
-    #[error("the fleet cannot serve TLS")]
-    Tls(#[from] rustls::Error),
-    /// A key could not be made.
-    #[error("no key could be made")]
-    Key(#[allow(private_interfaces, reason = "told to people only, by Debug")] key::KeyKind),
-    /// A signature could not be made.
-    #[error("a certificate could not be signed")]
-    Sign,
-    /// A full queue takes connections all the same, so that nothing can be a black hole.
-    #[error(
-        "{address} took {connections} connections into a queue for one and still takes more: no black hole \
-         can be made of it; run the fleet on Linux, or with a dead fraction of 0"
-    )]
-    NoBlackHole {
-        /// Where the queue is.
-        address: SocketAddr,
-        /// How many it took.
-        connections: usize,
-    },
-    /// More endpoints than 127.0.0.0/8 has addresses.
-    #[error("127.0.0.0/8 has no room for so many endpoints")]
-    TooLarge,
-}
 
 /// A running fleet. Dropping it stops it.
 pub struct Fleet {
@@ -268,9 +242,4 @@ fn pem(der: &[u8]) -> String {
     let lines: String =
         text.as_bytes().chunks(64).map(|line| format!("{}\n", String::from_utf8_lossy(line))).collect();
     format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
-}
-
-fn now() -> UnixTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixTime(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }

@@ -12,7 +12,8 @@ use crate::FleetError;
 use crate::forge::{
     AlternativeName, Authority, Order, Role, forge, forge_self_signed, ocsp_good, random_serial,
 };
-use crate::key::{Key, KeyKind, ServerKey};
+use crate::key::{Key, ServerKey};
+use crate::key_kind::KeyKind;
 use crate::kind::{Chain, Issuer, Kind, Leaf, Naming, Serial, Serve};
 
 /// RSA keys made; more RSA servers than that share them, and the truth says so. One takes a tenth

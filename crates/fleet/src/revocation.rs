@@ -23,7 +23,8 @@ use x509::{
 use crate::FleetError;
 use crate::ct::http::{Asked, Page, Server};
 use crate::forge::random_serial;
-use crate::key::{Key, KeyKind, SignedWith};
+use crate::key::{Key, SignedWith};
+use crate::key_kind::KeyKind;
 
 pub use crate::ct::{CtCounts as HttpCounts, Quota, Trouble};
 
@@ -58,7 +59,7 @@ pub struct LeafOrder {
 impl Default for LeafOrder {
     /// Ninety days, a month of them over, for servers, without any source.
     fn default() -> Self {
-        let now = crate::now();
+        let now = crate::clock::now();
         Self {
             serial: None,
             name: "leaf.example".to_owned(),
@@ -98,7 +99,7 @@ pub struct CrlOrder {
 impl Default for CrlOrder {
     /// An hour old, good for a week, about everything, and empty.
     fn default() -> Self {
-        let now = crate::now();
+        let now = crate::clock::now();
         Self {
             this_update: now.plus(-3_600),
             next_update: now.plus(7 * DAY),
@@ -140,8 +141,8 @@ impl RevokingAuthority {
             signature: SignatureAlgorithm::EcdsaSha256,
             issuer: &name.der,
             subject: &name.der,
-            not_before: crate::now().plus(-365 * DAY),
-            not_after: crate::now().plus(3_650 * DAY),
+            not_before: crate::clock::now().plus(-365 * DAY),
+            not_after: crate::clock::now().plus(3_650 * DAY),
             spki: &spki,
             extensions: &extensions,
         });
@@ -237,7 +238,7 @@ impl RevokingAuthority {
 }
 
 fn ocsp(key: &Key, answers: &[Answer], certificates: &[&[u8]]) -> Result<Vec<u8>, FleetError> {
-    let tbs = tbs_response(&key_sha1(&key.spki()), crate::now(), answers, None);
+    let tbs = tbs_response(&key_sha1(&key.spki()), crate::clock::now(), answers, None);
     let signature = key.sign_certificate(SignedWith::Usual, &tbs)?;
     Ok(basic_response(&tbs, &SignatureAlgorithm::EcdsaSha256, &signature, certificates))
 }
@@ -484,7 +485,7 @@ impl Responder {
         }
         let text = question.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");
         let request = Request::parse(&STANDARD.decode(text).ok()?).ok()?;
-        let now = crate::now();
+        let now = crate::clock::now();
         let answer = |id: CertificateId| {
             let status = self.statuses.get(id.serial.content()).copied().unwrap_or(Status::Unknown);
             (id, status, now.plus(self.this_update), self.next_update.map(|due| now.plus(due)))

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::server::{Cloud, Gate};
 use super::{Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page};
 use crate::FleetError;
-use crate::key::KeyKind;
+use crate::key_kind::KeyKind;
 
 /// ACM's quotas of 2026, an account and region; the harsher of the editions seen for listing.
 const QUOTAS: &[(&str, Quota)] = &[
@@ -466,7 +466,7 @@ fn assume_role(contents: &mut Contents, scope: &Scope, ask: &Ask) -> Reply {
     let number = contents.tokens.len();
     let (key, token) = (format!("ASIA{account}{number:04}"), format!("token-{number}"));
     contents.tokens.insert(key.clone(), token.clone());
-    let end = super::rfc3339(crate::now().plus(3_600));
+    let end = super::rfc3339(crate::clock::now().plus(3_600));
     Reply::xml(
         200,
         format!(

@@ -21,7 +21,8 @@ use super::server::{Cloud, Gate};
 use super::{Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page};
 use crate::FleetError;
 use crate::forge::{AlternativeName, Order, Role, forge, random_serial};
-use crate::key::{Key, KeyKind, ServerKey, SignedWith};
+use crate::key::{Key, ServerKey, SignedWith};
+use crate::key_kind::KeyKind;
 
 /// A vault's: 4,000 transactions in ten seconds, as 400 in one; a 429 asks for a second's patience.
 const VAULT: Quota = Quota { per_second: Some(400), per_minute: None, retry_after: Some(1) };

@@ -11,7 +11,7 @@ use super::{
     Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page, rfc3339,
 };
 use crate::FleetError;
-use crate::key::KeyKind;
+use crate::key_kind::KeyKind;
 
 /// 300 requests a minute, an interface; the answer asks for as long as it takes.
 const QUOTA: Quota = Quota { per_second: None, per_minute: Some(300), retry_after: Some(60) };

@@ -25,7 +25,7 @@ use x509::der::{Reader, tag};
 use super::server::{Cloud, Gate};
 use super::{Ask, Fault, Manners, OperationCounts, Quota, Reply, Server};
 use crate::FleetError;
-use crate::key::KeyKind;
+use crate::key_kind::KeyKind;
 
 /// Far more than a test asks for; a 429 names no time to come back, as none of the three does.
 const QUOTA: Quota = Quota { per_second: Some(10_000), per_minute: None, retry_after: None };

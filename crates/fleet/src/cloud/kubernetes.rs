@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::server::{Cloud, Gate};
 use super::{Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page};
 use crate::FleetError;
-use crate::key::KeyKind;
+use crate::key_kind::KeyKind;
 
 /// What stands where a private key would: whoever reads it can be caught.
 pub const PRIVATE_KEY: &str = "-----BEGIN PRIVATE KEY----- nobody may read this";

@@ -10,42 +10,24 @@ pub mod gcp;
 pub mod keys;
 pub mod kubernetes;
 mod ledger;
+mod manners;
 mod server;
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use x509::{DAY, Fingerprint, UnixTime};
 
 pub use ledger::{OperationCounts, Quota};
+pub use manners::Manners;
 pub use server::Fault;
 pub(crate) use server::{Ask, Reply, Server};
 
 use crate::FleetError;
 use crate::forge::{AlternativeName, Authority, Order, Role, forge, random_serial};
-use crate::key::{Key, KeyKind, SignedWith};
-
-/// How a simulated cloud behaves.
-#[derive(Clone, Debug)]
-pub struct Manners {
-    /// From a request to its answer, drawn evenly.
-    pub latency: RangeInclusive<Duration>,
-    /// Most items of a page, whatever is asked for.
-    pub page_max: usize,
-    /// Quotas in place of the documented ones, by operation.
-    pub quotas: Vec<(&'static str, Quota)>,
-    /// Decides the delays.
-    pub seed: u64,
-}
-
-impl Default for Manners {
-    fn default() -> Self {
-        Self { latency: Duration::ZERO..=Duration::ZERO, page_max: 1_000, quotas: Vec::new(), seed: 1 }
-    }
-}
+use crate::key::{Key, SignedWith};
+use crate::key_kind::KeyKind;
 
 /// A certificate that a simulated cloud keeps.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -107,7 +89,7 @@ pub(crate) struct Press {
 
 impl Press {
     pub(crate) fn new() -> Result<Self, FleetError> {
-        let now = crate::now();
+        let now = crate::clock::now();
         let (from, to) = (now.plus(-365 * DAY), now.plus(3_650 * DAY));
         let key = |kind| Key::generate(kind).map(Arc::new);
         let root = Authority::root("Cloud Root", key(KeyKind::P256)?, from, to)?;

@@ -95,7 +95,7 @@ impl CtLog {
             issuers: HashMap::new(),
             gzip: options.gzip,
             drop_partials: options.drop_partials,
-            clock_ms: (crate::now().0.max(0) as u64) * 1_000,
+            clock_ms: (crate::clock::now().0.max(0) as u64) * 1_000,
         }));
         state.write().sign(0)?;
         let served = state.clone();

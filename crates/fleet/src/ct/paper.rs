@@ -6,7 +6,8 @@ use x509::{DAY, UnixTime};
 use super::tree::{Hash, sha256};
 use crate::FleetError;
 use crate::forge::{key_id, random_serial};
-use crate::key::{Key, KeyKind, SignedWith};
+use crate::key::{Key, SignedWith};
+use crate::key_kind::KeyKind;
 
 /// An authority of the CT world.
 #[derive(Debug)]
@@ -76,8 +77,8 @@ impl CtAuthority {
         let spki = authority.key.spki();
         let tbs = authority.tbs(&Leaf {
             serial: &random_serial(),
-            not_before: crate::now().plus(-365 * DAY),
-            not_after: crate::now().plus(3_650 * DAY),
+            not_before: crate::clock::now().plus(-365 * DAY),
+            not_after: crate::clock::now().plus(3_650 * DAY),
             names: &[],
             spki: &spki,
             with: With::Neither,

@@ -163,7 +163,7 @@ fn percent_decoded(text: &str) -> String {
 
 /// At the domain, and below it where asked for.
 fn matching<'p>(pairs: &'p [IssuedPair], domain: &str, below: bool) -> Vec<(usize, &'p IssuedPair)> {
-    let now = crate::now().0;
+    let now = crate::clock::now().0;
     let is = |name: &String| {
         let name = name.trim_start_matches("*.");
         name == domain || (below && name.ends_with(&format!(".{domain}")))

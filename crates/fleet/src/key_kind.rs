@@ -1,0 +1,13 @@
+//! Kinds of keys in certificates of the fleet.
+
+/// What kind of key a certificate has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum KeyKind {
+    P256,
+    P384,
+    Ed25519,
+    Rsa2048,
+    Rsa1024,
+    Rsa512,
+    Dsa1024,
+}
