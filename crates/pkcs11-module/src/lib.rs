@@ -7,6 +7,7 @@
 //! - `certificates`: what the files hold. `objects`: the same as PKCS#11 shows it.
 //! - `mechanism`: what is signed how. `signature`: from one encoding into another.
 //! - `service`: who is asked, on threads of its own.
+//! - `setup`: the settings, and what the files hold that they name.
 //! - `session`: what a program has under way. `module`: the functions, without their C.
 //! - `process`: the module of this process. What forks begins anew.
 //! - `ffi`: the functions as C calls them; the one place with unsafe code.
@@ -22,6 +23,7 @@ mod process;
 mod report;
 mod service;
 mod session;
+mod setup;
 mod signature;
 
 pub use config::{ConfigError, Settings};

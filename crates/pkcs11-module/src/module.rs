@@ -1,20 +1,18 @@
 //! The functions of PKCS#11 without their C: what a program may ask of the one token there is.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
 use cryptoki_sys::*;
 
 use crate::Outcome;
 use crate::certificates::{Files, Known};
-use crate::config::{ConfigError, FILE_VARIABLE, Settings};
-use crate::identity::{Identity, Presented};
 use crate::mechanism::{self, Intake, Mechanism, Parameter};
 use crate::objects::{Object, Objects};
 use crate::report::{Seldom, say};
 use crate::service::Service;
 use crate::session::{Session, Sessions, Signing, locked};
+use crate::setup::Setup;
 
 /// The one slot, with the one token.
 pub(crate) const SLOT: CK_SLOT_ID = 0;
@@ -36,53 +34,6 @@ pub(crate) enum Answer {
     Octets(Vec<u8>),
 }
 
-/// The settings, with what the files hold that they name. A process that forks off has it from the one before, which may
-/// have read what this one may not.
-#[derive(Debug)]
-pub(crate) struct Setup {
-    settings: Settings,
-    identity: Identity,
-    objects: RwLock<Arc<Objects>>,
-}
-
-impl Setup {
-    /// Reads everything.
-    ///
-    /// # Errors
-    /// `CKR_GENERAL_ERROR`; standard error tells why.
-    pub(crate) fn read(path: &Path) -> Outcome<Self> {
-        let read = || -> Result<Self, ConfigError> {
-            let settings = Settings::read(path)?;
-            let identity = Identity::read(&settings)?;
-            Ok(Self { settings, identity, objects: RwLock::default() })
-        };
-        read().map_err(|error| {
-            say(format_args!("{error} ({FILE_VARIABLE} is {})", path.display()));
-            CKR_GENERAL_ERROR
-        })
-    }
-
-    /// The same for a process that was forked off. No lock is waited for: a thread may have held it that is not there.
-    pub(crate) fn inherited(&self) -> Self {
-        let objects = self.objects.try_read().map(|objects| Arc::clone(&objects)).unwrap_or_default();
-        let (settings, identity) = (self.settings.clone(), self.identity.inherited());
-        Self { settings, identity, objects: RwLock::new(objects) }
-    }
-
-    /// Whom to ask, and the own certificate for that as its files have it now.
-    pub(crate) fn presented(&self) -> Arc<Presented> {
-        self.identity.look(&self.settings)
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    fn objects(&self) -> Arc<Objects> {
-        Arc::clone(&self.objects.read().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 /// The module of a process that has called C_Initialize.
 pub(crate) struct Module {
     setup: Arc<Setup>,
@@ -96,8 +47,8 @@ impl Module {
     /// # Errors
     /// `CKR_GENERAL_ERROR`, when there is nothing to begin with; standard error tells why.
     pub(crate) fn new(setup: Arc<Setup>) -> Outcome<Self> {
-        let folders = setup.settings.folders().map_err(|_| CKR_GENERAL_ERROR)?;
-        let ed25519 = setup.settings.ed25519;
+        let folders = setup.settings().folders().map_err(|_| CKR_GENERAL_ERROR)?;
+        let ed25519 = setup.settings().ed25519;
         let module = Self {
             setup,
             files: Mutex::new(Files::new(folders, ed25519)),
@@ -130,7 +81,7 @@ impl Module {
         let mut files = locked(&self.files);
         let before = self.setup.objects();
         let next = Arc::new(before.after(files.look(before.certificates())?));
-        *self.setup.objects.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
+        self.setup.replace_objects(Arc::clone(&next));
         Ok(next)
     }
 

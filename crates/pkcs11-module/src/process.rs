@@ -10,7 +10,8 @@ use cryptoki_sys::*;
 
 use crate::Outcome;
 use crate::config::{FILE, FILE_VARIABLE};
-use crate::module::{Module, Setup};
+use crate::module::Module;
+use crate::setup::Setup;
 
 /// What one process has. Processes stand in a list that grows at each fork, so that none of these locks is waited for that a
 /// thread of an older one may have held. Locks of all of the program are as the fork left them: that of standard error, and

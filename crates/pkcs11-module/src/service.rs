@@ -13,8 +13,8 @@ use crate::Outcome;
 use crate::certificates::Known;
 use crate::ffi::signals;
 use crate::identity::{KEPT, Presented};
-use crate::module::Setup;
 use crate::report::{Seldom, say};
+use crate::setup::Setup;
 
 /// For tasks at the end; they have nothing to finish.
 const STOP: Duration = Duration::from_secs(2);

@@ -5,12 +5,12 @@
     reason = "PKCS#11 is an interface of C: pointers come from the program that loads the module"
 )]
 
+mod guard;
 mod memory;
 pub(crate) mod signals;
 mod unsupported;
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cryptoki_sys::*;
 
@@ -19,6 +19,7 @@ use crate::module::{self, SLOT};
 use crate::objects::NotTold;
 use crate::session::SESSIONS_MAX;
 use crate::{Outcome, process};
+use guard::guarded;
 use memory::{Place, put, template, values};
 
 /// Of a PIN, which nobody reads.
@@ -54,15 +55,6 @@ static FUNCTIONS: CK_FUNCTION_LIST = CK_FUNCTION_LIST {
     C_SignFinal: Some(sign_final),
     ..unsupported::NONE
 };
-
-/// The value of a function, whatever happens in it.
-fn guarded(does: impl FnOnce() -> Outcome) -> CK_RV {
-    match catch_unwind(AssertUnwindSafe(does)) {
-        Ok(Ok(())) => CKR_OK,
-        Ok(Err(value)) => value,
-        Err(_) => CKR_GENERAL_ERROR,
-    }
-}
 
 /// Text as PKCS#11 has it: filled up with spaces, not ended by a null.
 fn padded<const N: usize>(text: &str) -> [u8; N] {

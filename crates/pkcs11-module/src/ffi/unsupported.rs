@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cryptoki_sys::*;
 
-use super::guarded;
+use super::guard::guarded;
 use crate::process;
 
 /// Functions that give that back, once C_Initialize was called.
