@@ -10,7 +10,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use keyless::stage::{Asker, Cost, Job, Stage, StageError};
+use keyless::stage::{Cost, Job, Responder, Stage, StageError};
 use keys::{Hash, KeyType, PrivateKey, Scheme};
 
 /// Signatures asked for and not yet made: as many as may wait in either class.
@@ -22,12 +22,12 @@ struct Waiting {
     answer: mpsc::Sender<Instant>,
 }
 
-impl Asker for Waiting {
-    fn is_there(&self) -> bool {
+impl Responder for Waiting {
+    fn is_waiting(&self) -> bool {
         true
     }
 
-    fn answer(self, signed: Result<Vec<u8>, StageError>) {
+    fn respond(self, signed: Result<Vec<u8>, StageError>) {
         signed.unwrap();
         // The last ones find nobody.
         let _ = self.answer.send(self.asked);
@@ -84,7 +84,7 @@ fn measure(
             input: [7; 32].into(),
             deadline: Instant::now() + Duration::from_secs(60),
             line: 0,
-            asker: Waiting { asked: Instant::now(), answer: answer.clone() },
+            responder: Waiting { asked: Instant::now(), answer: answer.clone() },
         };
         assert!(stage.submit(cost, job).is_ok(), "the queue is longer than the load");
     };

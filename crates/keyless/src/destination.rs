@@ -15,8 +15,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::flow::{Ratio, Watched};
-use crate::limits::{ELSEWHERE_MAX, ELSEWHERE_PER_KEY_MAX};
+use crate::flow::{FlowMonitor, Ratio};
+use crate::limits::{REMOTE_MAX, REMOTE_PER_KEY_MAX};
 use crate::refusal::Refusal;
 
 /// Destinations with figures of their own; those beyond share [`OTHER`]'s.
@@ -114,10 +114,10 @@ impl Destinations {
         );
     }
 
-    /// Looks at the requests to each; every [`LOOK_EVERY`](crate::flow::LOOK_EVERY).
-    pub(crate) fn look(&self, now: Instant) {
+    /// Samples the requests to each; call it every [`SAMPLE_EVERY`](crate::flow::SAMPLE_EVERY).
+    pub(crate) fn sample(&self, now: Instant) {
         let all: Vec<_> = self.all.lock().values().cloned().collect();
-        all.iter().for_each(|destination| destination.flow.look(now));
+        all.iter().for_each(|destination| destination.flow.sample(now));
     }
 
     /// One key's, for as long as that is there.
@@ -129,7 +129,7 @@ impl Destinations {
             let name: String = if is_full { OTHER.into() } else { name.into() };
             Arc::clone(all.entry(name).or_insert_with_key(|name| self.made(name)))
         };
-        let at_once = named.map_or(AtOnce::All(ELSEWHERE_MAX), |named| named.at_once);
+        let at_once = named.map_or(AtOnce::All(REMOTE_MAX), |named| named.at_once);
         KeyDestination::new(destination, at_once)
     }
 
@@ -143,7 +143,7 @@ impl Destinations {
             calls_max: self.calls_max.get_or_create(&label).clone(),
             refusals: Refusal::ALL.iter().map(|of| self.refusals.get_or_create(&kind(of)).clone()).collect(),
             errors: self.errors.clone(),
-            flow: Watched::new(self.ratio.get_or_create(&label).clone()),
+            flow: FlowMonitor::new(self.ratio.get_or_create(&label).clone()),
             keys: Mutex::default(),
             name: name.to_owned(),
         })
@@ -159,7 +159,7 @@ struct Destination {
     calls_max: Gauge,
     refusals: Vec<Counter>,
     errors: Family<ErrorLabels, Counter>,
-    flow: Watched,
+    flow: FlowMonitor,
     /// Keys there that were asked for and are there still.
     keys: Mutex<usize>,
 }
@@ -170,9 +170,9 @@ impl Destination {
         let mut locked = self.keys.lock();
         let keys = count(*locked);
         *locked = keys;
-        self.in_flight_max.set((keys * ELSEWHERE_PER_KEY_MAX).min(ELSEWHERE_MAX) as i64);
+        self.in_flight_max.set((keys * REMOTE_PER_KEY_MAX).min(REMOTE_MAX) as i64);
         self.calls_max.set(match at_once {
-            AtOnce::OfKey(calls) => keys.saturating_mul(calls).min(ELSEWHERE_MAX),
+            AtOnce::OfKey(calls) => keys.saturating_mul(calls).min(REMOTE_MAX),
             AtOnce::All(calls) => calls,
         } as i64);
     }
@@ -195,11 +195,11 @@ impl KeyDestination {
     }
 
     /// A request is under way, until what is given back is dropped.
-    pub(crate) fn began(&self) -> Asked {
+    pub(crate) fn began(&self) -> DestinationCall {
         let (destination, now) = (Arc::clone(&self.destination), Instant::now());
         destination.in_flight.inc();
         destination.flow.began(now);
-        Asked { destination, began: now }
+        DestinationCall { destination, began: now }
     }
 }
 
@@ -216,12 +216,12 @@ impl fmt::Debug for KeyDestination {
 }
 
 /// A request under way to a destination.
-pub(crate) struct Asked {
+pub(crate) struct DestinationCall {
     destination: Arc<Destination>,
     began: Instant,
 }
 
-impl Asked {
+impl DestinationCall {
     /// It came to nothing.
     pub(crate) fn failed(&self, error: &'static str) {
         let destination = self.destination.name.clone();
@@ -229,7 +229,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for DestinationCall {
     fn drop(&mut self) {
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
@@ -268,7 +268,7 @@ mod tests {
         drop(second);
         assert_eq!(max("calls", "aws-kms:eu-west-1"), Some(32.0));
         let many: Vec<KeyDestination> = (0..100).map(|_| all.of(Some(cloud))).collect();
-        assert_eq!(max("requests_in_flight", "aws-kms:eu-west-1"), Some(ELSEWHERE_MAX as f64));
+        assert_eq!(max("requests_in_flight", "aws-kms:eu-west-1"), Some(REMOTE_MAX as f64));
         drop((first, many));
         assert_eq!(max("requests_in_flight", "aws-kms:eu-west-1"), Some(0.0));
     }
@@ -291,7 +291,7 @@ mod tests {
         let all = Destinations::default();
         let destination = all.of(None);
         let stuck = destination.began();
-        all.look(Instant::now() + crate::flow::LOOK_EVERY);
+        all.sample(Instant::now() + crate::flow::SAMPLE_EVERY);
         let ratio = || figure(&all, "bulla_keyless_destination_littles_law_ratio{destination=\"other\"}");
         assert!(ratio().unwrap() > 5.0, "{:?}", ratio());
         stuck.failed("late");

@@ -12,12 +12,12 @@ use prometheus_client::metrics::gauge::Gauge;
 pub(crate) type Ratio = Gauge<f64, AtomicU64>;
 
 /// The requests of a tenant, or to a destination: L = λW is held against itself, and shown.
-pub(crate) struct Watched {
+pub(crate) struct FlowMonitor {
     flow: Mutex<Flow>,
     ratio: Ratio,
 }
 
-impl Watched {
+impl FlowMonitor {
     /// From now on.
     pub(crate) fn new(ratio: Ratio) -> Self {
         ratio.set(1.0);
@@ -38,16 +38,16 @@ impl Watched {
         flow.took += took;
     }
 
-    /// Shows the ratio of the last minute; to be called every [`LOOK_EVERY`].
-    pub(crate) fn look(&self, now: Instant) {
+    /// Shows the ratio of the last minute; to be called every [`SAMPLE_EVERY`].
+    pub(crate) fn sample(&self, now: Instant) {
         let ratio = self.flow.lock().ratio(now);
         self.ratio.set(ratio);
     }
 }
 
-impl fmt::Debug for Watched {
+impl fmt::Debug for FlowMonitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watched")
+        f.write_str("FlowMonitor")
     }
 }
 
@@ -59,20 +59,20 @@ struct Flow {
     area: f64,
     /// What those that ended took.
     took: Duration,
-    /// `area` and `took` (seconds) at the last looks, the oldest first.
-    looks: VecDeque<(f64, f64)>,
+    /// `area` and `took` (seconds) at the last samples, the oldest first.
+    samples: VecDeque<(f64, f64)>,
 }
 
-/// Between two looks at the flow.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Between two samples of the flow.
+pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// Looks that make up the last minute.
-const LOOKS: usize = 12;
+const SAMPLES: usize = 12;
 /// What a ratio is smoothed by: one request for a second, so that few requests say nothing.
 const SMOOTH_S: f64 = 1.0;
 
 impl Flow {
     fn new(now: Instant) -> Self {
-        Self { in_flight: 0, at: now, area: 0.0, took: Duration::ZERO, looks: [(0.0, 0.0)].into() }
+        Self { in_flight: 0, at: now, area: 0.0, took: Duration::ZERO, samples: [(0.0, 0.0)].into() }
     }
 
     fn step(&mut self, now: Instant, change: i64) {
@@ -86,11 +86,11 @@ impl Flow {
     fn ratio(&mut self, now: Instant) -> f64 {
         self.step(now, 0);
         let look = (self.area, self.took.as_secs_f64());
-        let (area, took) = self.looks.front().copied().unwrap_or_default();
+        let (area, took) = self.samples.front().copied().unwrap_or_default();
         let ratio = (look.0 - area + SMOOTH_S) / (look.1 - took + SMOOTH_S);
-        self.looks.push_back(look);
-        if self.looks.len() > LOOKS {
-            self.looks.pop_front();
+        self.samples.push_back(look);
+        if self.samples.len() > SAMPLES {
+            self.samples.pop_front();
         }
         ratio
     }
@@ -114,7 +114,7 @@ mod tests {
             flow.step(at + second / 2, -10);
             flow.took += second / 2 * 10;
             at += second;
-            if (at - began).as_secs().is_multiple_of(LOOK_EVERY.as_secs()) {
+            if (at - began).as_secs().is_multiple_of(SAMPLE_EVERY.as_secs()) {
                 assert!((flow.ratio(at) - 1.0).abs() < 0.001);
             }
         }
@@ -122,13 +122,13 @@ mod tests {
             flow.step(at, 1);
         }
         for _ in 0..12 {
-            at += LOOK_EVERY;
+            at += SAMPLE_EVERY;
             flow.ratio(at);
         }
         assert!(flow.ratio(at) > 100.0, "a hundred wait and none is answered");
         flow.step(at, -100);
         for _ in 0..13 {
-            at += LOOK_EVERY;
+            at += SAMPLE_EVERY;
             flow.ratio(at);
         }
         assert!((flow.ratio(at) - 1.0).abs() < 0.001, "a minute later it is over");

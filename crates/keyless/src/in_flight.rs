@@ -4,24 +4,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// One request under way to a key elsewhere, until dropped.
+/// Permission for one request in flight, until dropped.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<AtomicUsize>);
+pub(crate) struct Permit(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
 }
 
-/// A count with a bound, for requests to keys elsewhere in all.
+/// A count of requests in flight with a bound.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places(Arc<AtomicUsize>);
+pub(crate) struct ConcurrencyLimit(Arc<AtomicUsize>);
 
-impl Places {
-    /// `None` when there are `max` already.
-    pub(crate) fn take(&self, max: usize) -> Option<Place> {
-        take(&self.0, max).map(Place)
+impl ConcurrencyLimit {
+    /// `None` when `max` permits are taken.
+    pub(crate) fn acquire(&self, max: usize) -> Option<Permit> {
+        take(&self.0, max).map(Permit)
     }
 }
 
@@ -36,9 +36,9 @@ fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Arc<AtomicUsize>> {
 
 /// Requests under way by tenant: an entry for each that has some.
 #[derive(Debug, Default)]
-pub(crate) struct Counts(HashMap<Box<str>, usize>);
+pub(crate) struct TenantCounts(HashMap<Box<str>, usize>);
 
-impl Counts {
+impl TenantCounts {
     /// How many it has.
     pub(crate) fn of(&self, tenant: &str) -> usize {
         self.0.get(tenant).copied().unwrap_or_default()

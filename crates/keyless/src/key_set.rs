@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use x509::SpkiHash;
 
 use crate::destination::KeyDestination;
-use crate::in_flight::{Counts, Place, Places};
-use crate::limits::ELSEWHERE_PER_KEY_MAX;
+use crate::in_flight::{ConcurrencyLimit, Permit, TenantCounts};
+use crate::limits::REMOTE_PER_KEY_MAX;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::routing::RoutedKey;
@@ -42,8 +42,8 @@ pub struct Key {
     /// The way to it, where other nodes hold it.
     pub(crate) route: Option<Arc<RoutedKey>>,
     /// Requests under way to a key elsewhere; and by tenant, where no other node holds it, of which each has bounds of its own.
-    elsewhere: Places,
-    by_tenant: Arc<Mutex<Counts>>,
+    remote: ConcurrencyLimit,
+    by_tenant: Arc<Mutex<TenantCounts>>,
     /// Where it is, once it was asked for.
     destination: OnceLock<KeyDestination>,
 }
@@ -54,10 +54,10 @@ const PATIENCE_FACTOR: u32 = 10;
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 impl Key {
-    fn new(ski: Ski, held: &Held, of_all: OfAll) -> Self {
+    fn new(ski: Ski, held: &SourceKey, of_all: MergedSources) -> Self {
         let (signer, route) = (Arc::clone(&held.signer), held.route.clone());
         let (kind, here) = (signer.key_type(), signer.here().cloned());
-        let OfAll { names, for_nodes, policy } = of_all;
+        let MergedSources { names, for_nodes, policy } = of_all;
         let (cost, spki_sha256) = (Cost::of(kind), SpkiHash::of(signer.spki()));
         Self {
             kind,
@@ -70,7 +70,7 @@ impl Key {
             for_nodes,
             policy,
             route,
-            elsewhere: Places::default(),
+            remote: ConcurrencyLimit::default(),
             by_tenant: Arc::default(),
             destination: OnceLock::new(),
         }
@@ -97,36 +97,43 @@ impl Key {
         Some(self.destination.get_or_init(|| metrics.destinations().of(self.signer.destination())))
     }
 
-    /// A place among the requests under way to this key elsewhere, of which the tenant may have `most`. What another node asks for
-    /// it has counted for its tenant.
+    /// A permit for one request to this key elsewhere. The tenant may have `most` of them.
     ///
     /// # Errors
     /// As many are under way as may, of this tenant or of all.
-    pub(crate) fn place(&self, tenant: &str, most: usize, is_by_node: bool) -> Result<KeyPlace, Refusal> {
+    pub(crate) fn acquire(&self, tenant: &str, most: usize, from: Requester) -> Result<KeyPermit, Refusal> {
         let of_tenant = match self.route {
-            None if !is_by_node => {
-                Some(TenantPlace::take(&self.by_tenant, tenant, most).ok_or(Refusal::TenantKey)?)
+            None if from == Requester::Client => {
+                Some(TenantPermit::acquire(&self.by_tenant, tenant, most).ok_or(Refusal::TenantKey)?)
             }
             _ => None,
         };
-        let of_all = self.elsewhere.take(ELSEWHERE_PER_KEY_MAX).ok_or(Refusal::Key)?;
-        Ok(KeyPlace { _of_all: of_all, _of_tenant: of_tenant })
+        let of_all = self.remote.acquire(REMOTE_PER_KEY_MAX).ok_or(Refusal::Key)?;
+        Ok(KeyPermit { _of_all: of_all, _of_tenant: of_tenant })
     }
 }
 
-/// One request under way to a key elsewhere, as its key counts it; until dropped.
-pub(crate) struct KeyPlace {
-    _of_all: Place,
-    _of_tenant: Option<TenantPlace>,
+/// Who sends a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Requester {
+    Client,
+    /// Another node, which has counted the request for its tenant.
+    Node,
 }
 
-struct TenantPlace {
-    counts: Arc<Mutex<Counts>>,
+/// One request under way to a key elsewhere, as its key counts it; until dropped.
+pub(crate) struct KeyPermit {
+    _of_all: Permit,
+    _of_tenant: Option<TenantPermit>,
+}
+
+struct TenantPermit {
+    counts: Arc<Mutex<TenantCounts>>,
     tenant: Box<str>,
 }
 
-impl TenantPlace {
-    fn take(counts: &Arc<Mutex<Counts>>, tenant: &str, most: usize) -> Option<Self> {
+impl TenantPermit {
+    fn acquire(counts: &Arc<Mutex<TenantCounts>>, tenant: &str, most: usize) -> Option<Self> {
         let mut locked = counts.lock();
         if locked.of(tenant) >= most {
             return None;
@@ -136,7 +143,7 @@ impl TenantPlace {
     }
 }
 
-impl Drop for TenantPlace {
+impl Drop for TenantPermit {
     fn drop(&mut self) {
         self.counts.lock().remove(&self.tenant);
     }
@@ -145,12 +152,12 @@ impl Drop for TenantPlace {
 /// All keys, by source and identifier. Cheap to clone; the clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct KeySet {
-    inner: Arc<RwLock<Inner>>,
+    inner: Arc<RwLock<KeyIndex>>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    by_source: HashMap<String, HashMap<Ski, Held>>,
+struct KeyIndex {
+    by_source: HashMap<String, HashMap<Ski, SourceKey>>,
     by_ski: HashMap<Ski, Arc<Key>>,
     by_spki: HashMap<SpkiHash, Ski>,
     /// In order, for lists by pages.
@@ -159,7 +166,7 @@ struct Inner {
 
 /// A key of one source.
 #[derive(Debug)]
-struct Held {
+struct SourceKey {
     signer: KeyRef,
     route: Option<Arc<RoutedKey>>,
     for_nodes: bool,
@@ -169,14 +176,14 @@ struct Held {
 
 /// What all sources together say of a key.
 #[derive(Default)]
-struct OfAll {
+struct MergedSources {
     names: Vec<String>,
     for_nodes: bool,
     policy: Option<Arc<str>>,
 }
 
-impl OfAll {
-    fn new<'a>(held: impl Iterator<Item = &'a Held> + Clone) -> Self {
+impl MergedSources {
+    fn new<'a>(held: impl Iterator<Item = &'a SourceKey> + Clone) -> Self {
         let mut names: Vec<String> = held.clone().flat_map(|held| held.names.iter().cloned()).collect();
         names.sort_unstable();
         names.dedup();
@@ -227,7 +234,7 @@ impl KeySet {
     }
 
     fn put_all(&self, source: &str, keys: impl Iterator<Item = (String, Source, Option<Arc<str>>)>) {
-        let mut new: HashMap<Ski, Held> = HashMap::new();
+        let mut new: HashMap<Ski, SourceKey> = HashMap::new();
         for (name, key, policy) in keys {
             let (signer, route, for_nodes) = match key {
                 Source::Own(signer) => (signer, None, false),
@@ -235,8 +242,8 @@ impl KeySet {
                 Source::Routed(route) => (Arc::clone(&route) as KeyRef, Some(route), false),
             };
             let ski = Ski::of_spki(signer.spki());
-            let new_held = || Held { signer, route, for_nodes, policy, names: Vec::new() };
-            let held = new.entry(ski).or_insert_with(new_held);
+            let new_key = || SourceKey { signer, route, for_nodes, policy, names: Vec::new() };
+            let held = new.entry(ski).or_insert_with(new_key);
             if !name.is_empty() {
                 held.names.push(name);
             }
@@ -279,10 +286,10 @@ impl KeySet {
     }
 }
 
-impl Inner {
+impl KeyIndex {
     /// Has a key be what its sources say now; that of `source` counts before the others'.
     fn renew(&mut self, ski: Ski, source: &str) {
-        let of_all = OfAll::new(self.by_source.values().filter_map(|held| held.get(&ski)));
+        let of_all = MergedSources::new(self.by_source.values().filter_map(|held| held.get(&ski)));
         let own = self.by_source.get(source).and_then(|held| held.get(&ski));
         let mut all = own.into_iter().chain(self.by_source.values().filter_map(|held| held.get(&ski)));
         // Whatever signs here comes before a way to others.
@@ -383,13 +390,14 @@ mod tests {
     fn a_key_elsewhere_has_so_many_places() {
         let signer: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
         let ski = Ski::of_spki(signer.spki());
-        let held = Held { signer, route: None, for_nodes: false, policy: None, names: Vec::new() };
-        let key = Key::new(ski, &held, OfAll::default());
-        let place = |is_by_node| key.place(DEFAULT, usize::MAX, is_by_node);
-        let places: Vec<_> = (0..ELSEWHERE_PER_KEY_MAX).map(|_| place(false).unwrap()).collect();
-        assert_eq!(place(false).err(), Some(Refusal::Key));
-        assert_eq!(place(true).err(), Some(Refusal::Key));
+        let held = SourceKey { signer, route: None, for_nodes: false, policy: None, names: Vec::new() };
+        let key = Key::new(ski, &held, MergedSources::default());
+        let acquire = |from| key.acquire(DEFAULT, usize::MAX, from);
+        let (client, node) = (Requester::Client, Requester::Node);
+        let places: Vec<_> = (0..REMOTE_PER_KEY_MAX).map(|_| acquire(client).unwrap()).collect();
+        assert_eq!(acquire(client).err(), Some(Refusal::Key));
+        assert_eq!(acquire(node).err(), Some(Refusal::Key));
         drop(places);
-        assert!(place(false).is_ok());
+        assert!(acquire(client).is_ok());
     }
 }

@@ -1,20 +1,19 @@
-//! Signing for others, and asking others to sign: the Keyless protocol, version 1, from its octets to its server and its client,
-//! and a native one beside it.
+//! The key service and its client: signatures for TLS terminators. Two protocols: Keyless, version 1, and a native one over gRPC.
 //!
-//! - [`wire`]: messages, read and written.
-//! - [`operation`]: what can be asked for.
-//! - [`KeySet`]: keys by their identifiers, from sources that may change; [`Folder`] is one.
-//! - [`stage`]: where signatures are made, in slices, bounded.
-//! - [`fair`]: lines served by their shares.
-//! - [`tenant`]: whose request it is, and what that one may have.
-//! - [`server`]: who listens.
-//! - [`native`]: the native protocol, gRPC: its messages, its client.
-//! - [`client`]: asking others to sign.
+//! - [`wire`]: messages of the Keyless protocol.
+//! - [`operation`]: the operations that a request can name.
+//! - [`KeySet`]: keys by their identifiers, from sources that may change. [`Folder`] is one.
+//! - [`stage`]: signs with keys of this process, in bounded queues.
+//! - [`fair`]: queues that tenants share by weight.
+//! - [`tenant`]: tenants, their limits and their keys.
+//! - [`server`]: listeners, connections, requests.
+//! - [`native`]: messages and client of the native protocol.
+//! - [`client`]: the client of the Keyless protocol.
 //! - `cloud` (with the features `aws`, `azure` and `gcp`): keys in the key services of clouds.
-//! - [`routing`]: asking the nearest of the nodes that can.
-//! - [`places`]: where keys may be used.
-//! - [`Metrics`]: what is counted.
-//! - [`traces`]: what became of single requests.
+//! - [`routing`]: routes requests to the nearest node that holds the key.
+//! - [`places`]: policies of where keys may be used.
+//! - [`Metrics`]: the metrics of the server.
+//! - [`traces`]: finished requests, kept for inspection.
 
 mod backoff;
 mod budget;
@@ -44,7 +43,7 @@ pub mod traces;
 pub mod wire;
 
 pub use file_stamp::FileStamp;
-pub use folder::{FileKind, FileProblem, Folder, FolderError, Look, NoKey};
+pub use folder::{FileKind, FileProblem, Folder, FolderContents, FolderError, UnusableKey};
 pub use key_set::{Key, KeySet, Source};
-pub use limits::ELSEWHERE_PER_KEY_MAX;
+pub use limits::REMOTE_PER_KEY_MAX;
 pub use metrics::Metrics;

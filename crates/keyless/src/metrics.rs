@@ -18,10 +18,10 @@ use prometheus_client::registry::Registry;
 
 use crate::destination::Destinations;
 use crate::flow::Ratio;
-use crate::limits::ELSEWHERE_MAX;
+use crate::limits::REMOTE_MAX;
 use crate::operation::OPERATIONS;
 use crate::refusal::Refusal;
-use crate::stage::{Asker, Cost, LaneFigures, Stage};
+use crate::stage::{Cost, LaneFigures, Responder, Stage};
 use crate::traces::Traces;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -72,9 +72,9 @@ impl TenantCounters {
 
 /// The counters. Cheap to clone; the clones share them.
 #[derive(Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricFamilies>);
 
-struct Inner {
+struct MetricFamilies {
     durations: Family<OpcodeLabel, Histogram, fn() -> Histogram>,
     /// The same, by place among [`OPERATIONS`].
     by_place: Vec<Histogram>,
@@ -94,7 +94,7 @@ struct Inner {
     refusals_by_kind: Vec<Counter>,
     opcode_refusals: Family<OpcodeLabel, Counter>,
     opcode_refusals_by_place: Vec<Counter>,
-    elsewhere: Gauge,
+    remote: Gauge,
     connections: Gauge,
     connections_max: Gauge,
     ends: Family<KindLabel, Counter>,
@@ -129,7 +129,7 @@ impl Default for Metrics {
         let opcode_refusals = Family::<OpcodeLabel, Counter>::default();
         let opcode_refusals_by_place =
             labels().map(|label| opcode_refusals.get_or_create(&label).clone()).collect();
-        Self(Arc::new(Inner {
+        Self(Arc::new(MetricFamilies {
             durations,
             by_place,
             errors: Family::default(),
@@ -148,7 +148,7 @@ impl Default for Metrics {
             refusals_by_kind,
             opcode_refusals,
             opcode_refusals_by_place,
-            elsewhere: Gauge::default(),
+            remote: Gauge::default(),
             connections: Gauge::default(),
             connections_max: Gauge::default(),
             ends: Family::default(),
@@ -234,11 +234,11 @@ impl Metrics {
         registry.register(
             "bulla_keyless_elsewhere_in_flight",
             "Requests under way to keys that other nodes, tokens or services hold",
-            inner.elsewhere.clone(),
+            inner.remote.clone(),
         );
-        let elsewhere_max = Gauge::<i64>::default();
-        elsewhere_max.set(ELSEWHERE_MAX as i64);
-        registry.register("bulla_keyless_elsewhere_in_flight_max", "As many as may be", elsewhere_max);
+        let remote_max = Gauge::<i64>::default();
+        remote_max.set(REMOTE_MAX as i64);
+        registry.register("bulla_keyless_elsewhere_in_flight_max", "As many as may be", remote_max);
         registry.register("bulla_keyless_connections", "Connections open", inner.connections.clone());
         registry.register(
             "bulla_keyless_connections_max",
@@ -350,9 +350,9 @@ impl Metrics {
     }
 
     /// Counts a request to a key elsewhere until dropped.
-    pub(crate) fn elsewhere(&self) -> Counted {
-        self.0.elsewhere.inc();
-        Counted(self.0.elsewhere.clone())
+    pub(crate) fn remote(&self) -> Counted {
+        self.0.remote.inc();
+        Counted(self.0.remote.clone())
     }
 
     pub(crate) fn connections_max(&self, most: usize) {
@@ -387,15 +387,15 @@ impl Drop for Counted {
 }
 
 /// What the classes of a stage are doing, read at each scrape.
-struct Lanes<A: Asker>(Stage<A>);
+struct Lanes<A: Responder>(Stage<A>);
 
 /// Has a stage's figures registered with `metrics`.
-pub(crate) fn register_stage<A: Asker>(metrics: &Metrics, stage: &Stage<A>) {
+pub(crate) fn register_stage<A: Responder>(metrics: &Metrics, stage: &Stage<A>) {
     let stage = stage.clone();
     metrics.also(move |registry| registry.register_collector(Box::new(Lanes(stage.clone()))));
 }
 
-impl<A: Asker> fmt::Debug for Lanes<A> {
+impl<A: Responder> fmt::Debug for Lanes<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Lanes")
     }
@@ -412,7 +412,7 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
-impl<A: Asker> Collector for Lanes<A> {
+impl<A: Responder> Collector for Lanes<A> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let all = Cost::ALL.map(|cost| (cost, self.0.figures(cost)));
         let label = |cost: Cost| CostLabel { cost: cost.name() };

@@ -1,17 +1,17 @@
-//! Nodes of the key service: their identifiers, their names in certificates, where they are reached.
+//! Nodes of the key service: their identifiers, addresses, and names in certificates.
 
 use std::fmt;
 
 use x509::SpkiHash;
 
-/// What the URIs of nodes' certificates lie under. Their profile alone may issue such names; and a node is let in with its
+/// The prefix of the URI in a node's certificate. Only the profile for nodes issues such names, and a node is accepted with its
 /// own key only.
 pub const NODES_URI: &str = "spiffe://bulla/node";
 
-/// What their DNS names end in: no zone has it, it is looked up nowhere.
+/// The suffix of the DNS name in a node's certificate. No zone has it; it is never resolved.
 pub const NODES_DNS: &str = "node.bulla.internal";
 
-/// Of a node, for good: 16 octets, a UUID's.
+/// The permanent identifier of a node: a UUID.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct NodeId(pub [u8; 16]);
 
@@ -41,22 +41,22 @@ impl NodeId {
     }
 }
 
-/// A node that lives.
+/// A live node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Member {
-    /// Which.
+    /// Its identifier.
     pub id: NodeId,
-    /// For people: of logs and errors.
+    /// Its name in logs and errors.
     pub name: String,
     /// Its site, as metrics write it.
     pub site: String,
-    /// Where it is asked: host and port.
+    /// Host and port.
     pub address: String,
-    /// SHA-256 of the public key that its certificate is for: another certificate of its name is not its own.
+    /// SHA-256 of the public key in its certificate. A certificate with its name and another key is rejected.
     pub tls_spki_sha256: SpkiHash,
 }
 
-/// What a URI of a certificate says of a node.
+/// The node that a URI of a certificate names.
 pub(crate) fn node_of_uri(uri: &str) -> Option<NodeId> {
     let text = uri.strip_prefix(NODES_URI)?.strip_prefix('/')?;
     let digits: String = text.split('-').collect();

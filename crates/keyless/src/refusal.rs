@@ -10,7 +10,7 @@ pub(crate) enum Refusal {
     /// As many requests of the tenant to this key elsewhere are under way as may.
     TenantKey,
     /// As many requests to keys elsewhere are under way as may.
-    Elsewhere,
+    Remote,
     /// The tenant asks more often than it may.
     Rate,
     /// As many requests of the tenant are under way as may.
@@ -30,7 +30,7 @@ impl Refusal {
         (Self::Stage, "stage"),
         (Self::Key, "key"),
         (Self::TenantKey, "tenant-key"),
-        (Self::Elsewhere, "elsewhere"),
+        (Self::Remote, "elsewhere"),
         (Self::Rate, "rate"),
         (Self::InFlight, "in-flight"),
         (Self::Stream, "stream"),
@@ -45,7 +45,7 @@ impl Refusal {
             Self::Stage => "as many of the tenant's signatures wait as may",
             Self::Key => "as many requests to this key are under way as may",
             Self::TenantKey => "as many of the tenant's requests to this key are under way as may",
-            Self::Elsewhere => "as many requests to keys elsewhere are under way as may",
+            Self::Remote => "as many requests to keys elsewhere are under way as may",
             Self::Rate => "the tenant's rate is reached",
             Self::InFlight => "as many of the tenant's requests are under way as may",
             Self::Stream => "as many requests of this stream are under way as may",

@@ -135,18 +135,18 @@ pub enum StageError {
     Key(SignError),
 }
 
-/// Who waits for a signature.
-pub trait Asker: Send + 'static {
-    /// Whether anybody still does; asked just before the work.
-    fn is_there(&self) -> bool;
+/// Receives the signature of a job.
+pub trait Responder: Send + 'static {
+    /// Whether the caller still waits. Called just before signing.
+    fn is_waiting(&self) -> bool;
 
-    /// Its turn has come; told before the work. Says how long it waited.
-    fn taken(&mut self) -> Duration {
+    /// The job leaves the queue. Returns how long it waited.
+    fn started(&mut self) -> Duration {
         Duration::ZERO
     }
 
-    /// The end of it; not called when nobody is there.
-    fn answer(self, signed: Result<Vec<u8>, StageError>);
+    /// Delivers the signature or the error. Not called when nobody waits.
+    fn respond(self, signed: Result<Vec<u8>, StageError>);
 }
 
 /// A signature to be made.
@@ -163,7 +163,7 @@ pub struct Job<A> {
     /// In which line it waits: that of its tenant.
     pub line: usize,
     /// For whom.
-    pub asker: A,
+    pub responder: A,
 }
 
 /// A job that waits, and whether it is made in a batch: as was answered when it came, so that what is counted stays true.
@@ -242,11 +242,11 @@ struct Queue<A> {
 }
 
 /// The stage. Cheap to clone; the clones share its threads and tasks, which end by [`Stage::stop`].
-pub struct Stage<A: Asker> {
-    inner: Arc<Inner<A>>,
+pub struct Stage<A: Responder> {
+    inner: Arc<Workers<A>>,
 }
 
-struct Inner<A> {
+struct Workers<A> {
     lanes: [Arc<Lane<A>>; 3],
     stopping: CancellationToken,
     tasks: Mutex<JoinSet<()>>,
@@ -254,19 +254,19 @@ struct Inner<A> {
     processors: usize,
 }
 
-impl<A: Asker> Clone for Stage<A> {
+impl<A: Responder> Clone for Stage<A> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner) }
     }
 }
 
-impl<A: Asker> std::fmt::Debug for Stage<A> {
+impl<A: Responder> std::fmt::Debug for Stage<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stage").field("processors", &self.inner.processors).finish_non_exhaustive()
     }
 }
 
-impl<A: Asker> Stage<A> {
+impl<A: Responder> Stage<A> {
     /// Starts a stage on this runtime for so many processors.
     ///
     /// # Errors
@@ -292,10 +292,10 @@ impl<A: Asker> Stage<A> {
             tasks.spawn(Arc::clone(&lanes[Cost::Light as usize]).work_as_task(stopping.clone()));
         }
         let (tasks, threads) = (Mutex::new(tasks), Mutex::new(threads));
-        Ok(Self { inner: Arc::new(Inner { lanes, stopping, tasks, threads, processors }) })
+        Ok(Self { inner: Arc::new(Workers { lanes, stopping, tasks, threads, processors }) })
     }
 
-    /// Has a signature made; the asker gets its answer later, or here and now the job is given back because its line is
+    /// Has a signature made; the responder gets its answer later, or here and now the job is given back because its line is
     /// full ([`Cost::waiting_max`]), or because the stage has stopped.
     ///
     /// # Errors
@@ -360,7 +360,7 @@ impl<A: Asker> Stage<A> {
     }
 }
 
-impl<A> Drop for Inner<A> {
+impl<A> Drop for Workers<A> {
     fn drop(&mut self) {
         self.stopping.cancel();
         for lane in &self.lanes {
@@ -406,7 +406,7 @@ impl<A> Lane<A> {
         self.waiting.store(0, Relaxed);
         self.filled.notify_all();
         self.filled_task.notify_waiters();
-        // Outside of the lock: an asker that goes may answer.
+        // Outside of the lock: a responder that is dropped may reply.
         drop(dropped);
     }
 
@@ -451,7 +451,7 @@ impl<A> Lane<A> {
     }
 }
 
-impl<A: Asker> Lane<A> {
+impl<A: Responder> Lane<A> {
     async fn work_as_task(self: Arc<Self>, stopping: CancellationToken) {
         let _live = telemetry::tasks::guard("keyless-signing");
         let mut slice = Vec::with_capacity(self.cost.slice(0));
@@ -517,12 +517,12 @@ impl<A: Asker> Lane<A> {
         let mut wanted = Vec::with_capacity(taken);
         let mut waited = Duration::ZERO;
         for Queued { mut job, .. } in slice.drain(..) {
-            waited += job.asker.taken();
-            if !job.asker.is_there() {
+            waited += job.responder.started();
+            if !job.responder.is_waiting() {
                 self.unwanted.fetch_add(1, Relaxed);
             } else if job.deadline <= began {
                 self.late.fetch_add(1, Relaxed);
-                job.asker.answer(Err(StageError::Late));
+                job.responder.respond(Err(StageError::Late));
             } else {
                 wanted.push(job);
             }
@@ -541,7 +541,7 @@ impl<A: Asker> Lane<A> {
         self.faulty.fetch_add(faulty as u64, Relaxed);
         self.running.fetch_sub(taken, Relaxed);
         for (job, signed) in wanted.into_iter().zip(signed) {
-            job.asker.answer(signed.map_err(StageError::Key));
+            job.responder.respond(signed.map_err(StageError::Key));
         }
         unprepared
     }
@@ -570,12 +570,12 @@ mod tests {
 
     struct Nobody;
 
-    impl Asker for Nobody {
-        fn is_there(&self) -> bool {
+    impl Responder for Nobody {
+        fn is_waiting(&self) -> bool {
             true
         }
 
-        fn answer(self, _: Result<Vec<u8>, StageError>) {}
+        fn respond(self, _: Result<Vec<u8>, StageError>) {}
     }
 
     /// Says of every slice that one of it was faulty.
@@ -599,7 +599,7 @@ mod tests {
         let key = PrivateKey::generate(KeyType::P384).unwrap();
         let scheme = Scheme::Ecdsa(keys::Hash::Sha256);
         let deadline = Instant::now() + Duration::from_secs(60);
-        let job = Job { key, scheme, input: [7; 32].into(), deadline, line: 0, asker: Nobody };
+        let job = Job { key, scheme, input: [7; 32].into(), deadline, line: 0, responder: Nobody };
         assert!(stage.submit(Cost::Medium, job).is_ok());
         let done = async {
             while stage.figures(Cost::Medium).done == 0 {
@@ -632,7 +632,7 @@ mod tests {
             for _ in 0..BATCH {
                 let input = vec![7_u8; octets].into_boxed_slice();
                 let (key, scheme) = (key.clone(), Scheme::Ed25519);
-                assert!(lane.put(Job { key, scheme, input, deadline, line: 0, asker: Nobody }).is_ok());
+                assert!(lane.put(Job { key, scheme, input, deadline, line: 0, responder: Nobody }).is_ok());
             }
             let mut slices = Vec::new();
             loop {
@@ -670,7 +670,7 @@ mod tests {
             input: [7; 32].into(),
             deadline,
             line: 0,
-            asker: Nobody,
+            responder: Nobody,
         };
         let alone = || job(&rsa, Scheme::RsaPkcs1(keys::Hash::Sha256));
         let mut slice =

@@ -23,13 +23,13 @@ pub enum Server {
 /// A text that names no server.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is no key service: write unix:PATH or tls:HOST:PORT")]
-pub struct NoServer(pub String);
+pub struct InvalidServer(pub String);
 
 impl FromStr for Server {
-    type Err = NoServer;
+    type Err = InvalidServer;
 
-    fn from_str(text: &str) -> Result<Self, NoServer> {
-        let none = || NoServer(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidServer> {
+        let none = || InvalidServer(text.to_owned());
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(none()) } else { Ok(Self::Unix(path.into())) };
         }

@@ -1,4 +1,4 @@
-//! The connection of a link: made, kept alive, and made again.
+//! Connects a channel, reads and writes it, pings the server, and reconnects.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 use super::address::Server;
-use super::link::{Link, State};
+use super::channel::{Channel, ConnectionState};
 use crate::backoff::spread;
 use crate::wire::{self, BODY_MAX, ErrorCode, HEADER, Items, MAJOR, opcode};
 
@@ -21,56 +21,56 @@ const KEEP: usize = 256 << 10;
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Keeps a link connected until told to stop.
-pub(super) async fn keep(link: Arc<Link>, stopping: CancellationToken) {
+/// Keeps a channel connected until `stopping`.
+pub(super) async fn keep(channel: Arc<Channel>, stopping: CancellationToken) {
     let _live = telemetry::tasks::guard("keyless-client");
     tokio::select! {
         () = stopping.cancelled() => {}
-        () = connect_again_and_again(&link) => {}
+        () = keep_connected(&channel) => {}
     }
-    link.close(State::Down);
+    channel.close(ConnectionState::Down);
 }
 
-async fn connect_again_and_again(link: &Link) {
-    let mut pause = link.options.backoff;
+async fn keep_connected(channel: &Channel) {
+    let mut pause = channel.options.backoff;
     let mut is_known_to_be_away = false;
     loop {
-        match connect(link).await {
+        match connect(channel).await {
             Ok(stream) => {
-                link.metrics.connected(true);
+                channel.metrics.connected(true);
                 is_known_to_be_away = false;
-                tracing::info!(server = %link.server(), "connected to the key service");
+                tracing::info!(server = %channel.server(), "connected to the key service");
                 let since = Instant::now();
-                link.open();
-                let why = run(link, stream).await;
+                channel.open();
+                let why = run(channel, stream).await;
                 // One that was good for something is made again at once; who ends others soon is as good as away.
-                let was_good = since.elapsed() > link.options.backoff_max;
-                link.close(if was_good { State::Connecting } else { State::Down });
-                tracing::warn!(server = %link.server(), error = %why, "the connection to the key service was lost");
+                let was_good = since.elapsed() > channel.options.backoff_max;
+                channel.close(if was_good { ConnectionState::Connecting } else { ConnectionState::Down });
+                tracing::warn!(server = %channel.server(), error = %why, "the connection to the key service was lost");
                 if was_good {
-                    pause = link.options.backoff;
+                    pause = channel.options.backoff;
                     continue;
                 }
             }
             Err(error) => {
-                link.metrics.connected(false);
-                link.set(State::Down);
+                channel.metrics.connected(false);
+                channel.set(ConnectionState::Down);
                 // Told once: each try after it says the same.
                 if std::mem::replace(&mut is_known_to_be_away, true) {
-                    tracing::info!(server = %link.server(), %error, "the key service cannot be reached");
+                    tracing::info!(server = %channel.server(), %error, "the key service cannot be reached");
                 } else {
-                    tracing::warn!(server = %link.server(), %error, "the key service cannot be reached; it is tried again");
+                    tracing::warn!(server = %channel.server(), %error, "the key service cannot be reached; it is tried again");
                 }
             }
         }
         tokio::time::sleep(spread(pause)).await;
-        pause = (pause * 2).min(link.options.backoff_max);
+        pause = (pause * 2).min(channel.options.backoff_max);
     }
 }
 
-async fn connect(link: &Link) -> io::Result<Box<dyn Stream>> {
+async fn connect(channel: &Channel) -> io::Result<Box<dyn Stream>> {
     let connecting = async {
-        match (link.server(), &link.tls) {
+        match (channel.server(), &channel.tls) {
             (Server::Unix(path), _) => Ok(Box::new(UnixStream::connect(path).await?) as Box<dyn Stream>),
             (Server::Tls { host, port }, Some(tls)) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
@@ -81,27 +81,27 @@ async fn connect(link: &Link) -> io::Result<Box<dyn Stream>> {
             (Server::Tls { .. }, None) => Err(io::Error::other("no certificate")),
         }
     };
-    match tokio::time::timeout(link.options.connect_timeout, connecting).await {
+    match tokio::time::timeout(channel.options.connect_timeout, connecting).await {
         Ok(connected) => connected,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
 /// Reads, writes and pings, none waiting for the others, until one of them cannot.
-async fn run(link: &Link, stream: Box<dyn Stream>) -> io::Error {
+async fn run(channel: &Channel, stream: Box<dyn Stream>) -> io::Error {
     let (reader, writer) = tokio::io::split(stream);
     tokio::select! {
-        error = read(link, reader) => error,
-        error = write(link, writer) => error,
-        error = ping(link) => error,
+        error = read(channel, reader) => error,
+        error = write(channel, writer) => error,
+        error = ping(channel) => error,
     }
 }
 
 /// Everything asked for while the last write was under way, is the next one.
-async fn write(link: &Link, mut writer: impl AsyncWrite + Unpin) -> io::Error {
+async fn write(channel: &Channel, mut writer: impl AsyncWrite + Unpin) -> io::Error {
     let mut buffer = Vec::new();
     loop {
-        link.outgoing(&mut buffer).await;
+        channel.outgoing(&mut buffer).await;
         if let Err(error) = writer.write_all(&buffer).await {
             return error;
         }
@@ -115,7 +115,7 @@ async fn write(link: &Link, mut writer: impl AsyncWrite + Unpin) -> io::Error {
     }
 }
 
-async fn read(link: &Link, mut reader: impl AsyncRead + Unpin) -> io::Error {
+async fn read(channel: &Channel, mut reader: impl AsyncRead + Unpin) -> io::Error {
     // A whole message always fits.
     let mut buffer = vec![0; HEADER + BODY_MAX];
     let (mut start, mut end) = (0, 0);
@@ -143,24 +143,24 @@ async fn read(link: &Link, mut reader: impl AsyncRead + Unpin) -> io::Error {
                 (opcode::ERROR, [octet]) => Err(ErrorCode::of(*octet).unwrap_or(ErrorCode::Internal)),
                 (other, _) => return io::Error::other(format!("a reply with the opcode {other:#04x}")),
             };
-            link.answer(header.id, answer);
+            channel.complete(header.id, answer);
         }
     }
 }
 
 /// Ends when a ping is not answered in time.
-async fn ping(link: &Link) -> io::Error {
-    let options = &link.options;
+async fn ping(channel: &Channel) -> io::Error {
+    let options = &channel.options;
     loop {
         tokio::time::sleep(options.ping_every).await;
         let items = Items { opcode: opcode::PING, ..Items::default() };
         // A ping is never refused for the others' sake: without it nobody knows whether they will be answered.
-        let asked = match link.ask(&items, usize::MAX) {
-            Ok(asked) => asked,
+        let pending = match channel.send(&items, usize::MAX) {
+            Ok(pending) => pending,
             // So much waits to be written that nothing of it was for long.
             Err(error) => return io::Error::other(error),
         };
-        if let Err(error) = asked.answered(Instant::now() + options.ping_timeout).await {
+        if let Err(error) = pending.reply(Instant::now() + options.ping_timeout).await {
             return io::Error::other(error);
         }
     }

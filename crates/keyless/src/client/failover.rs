@@ -8,9 +8,9 @@ use keys::Deadline;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::channel::{Channel, ConnectionState};
 use super::connection;
 use super::error::{ClientError, ClientStartError};
-use super::link::{Link, State};
 use super::metrics::ClientMetrics;
 use super::options::{ClientOptions, SERVERS_MAX};
 use super::tls::{self, ClientTls};
@@ -19,17 +19,17 @@ use crate::wire::Items;
 
 /// Key services that are asked for signatures. Cheap to clone; with the last clone its connections end.
 #[derive(Clone)]
-pub struct Client(Arc<Inner>);
+pub struct Client(Arc<ClientState>);
 
-struct Inner {
-    links: Vec<Arc<Link>>,
+struct ClientState {
+    channels: Vec<Arc<Channel>>,
     budget: Budget,
     metrics: ClientMetrics,
     tracker: TaskTracker,
     stopping: CancellationToken,
 }
 
-impl Drop for Inner {
+impl Drop for ClientState {
     fn drop(&mut self) {
         self.stopping.cancel();
     }
@@ -37,7 +37,7 @@ impl Drop for Inner {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.links.iter().map(|link| link.server())).finish()
+        f.debug_list().entries(self.0.channels.iter().map(|channel| channel.server())).finish()
     }
 }
 
@@ -53,16 +53,16 @@ impl Client {
             more => return Err(ClientStartError::TooMany(more)),
         }
         let tls = options.tls.as_ref().map(tls::config).transpose()?;
-        let mut links = Vec::new();
+        let mut channels = Vec::new();
         for server in &options.servers {
-            links.push(Link::new(server, options, tls.clone(), &metrics)?);
+            channels.push(Channel::new(server, options, tls.clone(), &metrics)?);
         }
         let (tracker, stopping) = (TaskTracker::new(), CancellationToken::new());
-        for link in &links {
-            tracker.spawn(connection::keep(Arc::clone(link), stopping.clone()));
+        for channel in &channels {
+            tracker.spawn(connection::keep(Arc::clone(channel), stopping.clone()));
         }
         tracker.close();
-        Ok(Self(Arc::new(Inner { links, budget: Budget::default(), metrics, tracker, stopping })))
+        Ok(Self(Arc::new(ClientState { channels, budget: Budget::default(), metrics, tracker, stopping })))
     }
 
     /// Presents another certificate, and believes other roots, from the next connection on.
@@ -71,14 +71,14 @@ impl Client {
     /// Those of the library; all stays as it was then.
     pub fn change_tls(&self, tls: &ClientTls) -> Result<(), rustls::Error> {
         let config = tls::config(tls)?;
-        self.0.links.iter().for_each(|link| link.change_tls(&config));
+        self.0.channels.iter().for_each(|channel| channel.change_tls(&config));
         Ok(())
     }
 
     /// Whether somebody is connected.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.0.links.iter().any(|link| link.state() == State::Up)
+        self.0.channels.iter().any(|channel| channel.state() == ConnectionState::Up)
     }
 
     /// Asks the first server that is connected; another one only when that one is gone or has too much to do, and only for
@@ -94,7 +94,7 @@ impl Client {
         inner.budget.earn();
         self.connected(deadline).await?;
         let mut failed = None;
-        for link in inner.links.iter().filter(|link| link.state() == State::Up) {
+        for channel in inner.channels.iter().filter(|channel| channel.state() == ConnectionState::Up) {
             if failed.is_some() {
                 let may = inner.budget.spend();
                 inner.metrics.retried(may);
@@ -102,7 +102,7 @@ impl Client {
                     break;
                 }
             }
-            match link.call(items, deadline).await {
+            match channel.call(items, deadline).await {
                 Err(error) if error.may_go_elsewhere() => failed = Some(error),
                 done => return done,
             }
@@ -118,12 +118,13 @@ impl Client {
         }
         loop {
             // Seen before the look, so that no change is missed.
-            let mut states: Vec<_> = self.0.links.iter().map(|link| link.watch()).collect();
-            let now: Vec<State> = states.iter_mut().map(|state| *state.borrow_and_update()).collect();
-            if now.contains(&State::Up) {
+            let mut states: Vec<_> = self.0.channels.iter().map(|channel| channel.watch()).collect();
+            let now: Vec<ConnectionState> =
+                states.iter_mut().map(|state| *state.borrow_and_update()).collect();
+            if now.contains(&ConnectionState::Up) {
                 return Ok(());
             }
-            if !now.contains(&State::Connecting) {
+            if !now.contains(&ConnectionState::Connecting) {
                 return Err(ClientError::Unreachable);
             }
             let changed = select_all(states.iter_mut().map(|state| Box::pin(state.changed())));

@@ -38,7 +38,7 @@ impl RemoteKey {
         self.ski
     }
 
-    async fn ask(&self, scheme: Scheme, input: &[u8], deadline: Deadline) -> Result<Vec<u8>, SignError> {
+    async fn request(&self, scheme: Scheme, input: &[u8], deadline: Deadline) -> Result<Vec<u8>, SignError> {
         scheme.check(self.kind, input.len()).map_err(|misfit| SignError::Failed(misfit.to_string()))?;
         let opcode = operation::opcode_of(scheme)
             .ok_or_else(|| SignError::Failed("the protocol has no opcode for this scheme".to_owned()))?;
@@ -75,7 +75,7 @@ impl Signer for RemoteKey {
         input: &'a [u8],
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        Box::pin(self.ask(scheme, input, deadline))
+        Box::pin(self.request(scheme, input, deadline))
     }
 }
 

@@ -38,9 +38,9 @@ struct RetryLabel {
 
 /// The counters. Cheap to clone; the clones share them.
 #[derive(Clone)]
-pub struct ClientMetrics(Arc<Inner>);
+pub struct ClientMetrics(Arc<MetricFamilies>);
 
-struct Inner {
+struct MetricFamilies {
     durations: Family<ServerLabel, Histogram, fn() -> Histogram>,
     in_flight: Family<ServerLabel, Gauge>,
     up: Family<ServerLabel, Gauge>,
@@ -56,7 +56,7 @@ fn durations() -> Histogram {
 
 impl Default for ClientMetrics {
     fn default() -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(MetricFamilies {
             durations: Family::new_with_constructor(durations),
             in_flight: Family::default(),
             up: Family::default(),

@@ -1,17 +1,17 @@
-//! Asking others to sign: one connection a server, kept, shared by everybody, many requests under way on it, replies in any
-//! order. Connections are made in the background: no request makes one.
+//! The client of key services. One connection per server, shared by all callers, with many requests in flight and replies in any
+//! order. Connections are made in the background: no request waits for a handshake.
 
 mod address;
+mod channel;
 mod connection;
 mod error;
 mod failover;
 mod key;
-mod link;
 mod metrics;
 mod options;
 pub(crate) mod tls;
 
-pub use address::{NoServer, Server};
+pub use address::{InvalidServer, Server};
 pub use error::{ClientError, ClientStartError};
 pub use failover::Client;
 pub use key::RemoteKey;

@@ -48,7 +48,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const RETRY: Policy = Policy { base: Duration::from_millis(50), cap: Duration::from_secs(1), retries: 4 };
 
 /// How often the log hears of one key that does not sign; figures count each time.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Why a key of a service cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +169,7 @@ impl Calls {
         self.0.get_or_create(&CallLabels { service, outcome }).inc();
     }
 
-    /// How many became this.
+    /// How many ended with this outcome.
     #[must_use]
     pub fn counted(&self, service: &'static str, outcome: &'static str) -> u64 {
         self.0.get_or_create(&CallLabels { service, outcome }).get()
@@ -188,7 +188,7 @@ pub struct CloudKey {
     turns: Semaphore,
     budget: Budget,
     /// When the log last heard that it does not sign.
-    told: Mutex<Option<Instant>>,
+    logged_at: Mutex<Option<Instant>>,
     calls: Calls,
 }
 
@@ -224,7 +224,7 @@ impl CloudKey {
             service,
             turns: Semaphore::new(CALLS_PER_KEY_MAX),
             budget: Budget::default(),
-            told: Mutex::default(),
+            logged_at: Mutex::default(),
             calls: calls.clone(),
         })
     }
@@ -254,28 +254,29 @@ impl CloudKey {
             ))
         })?;
         self.budget.earn();
-        let mut asking = Asking { key: self, deadline, waits_for: Mutex::new("its turn"), is_told: false };
+        let mut pending =
+            PendingSignature { key: self, deadline, waits_for: Mutex::new("its turn"), is_counted: false };
         let turn = tokio::time::timeout_at(deadline.into(), self.turns.acquire()).await;
         let turn = turn.map_err(|_| SignError::Late)?;
         let _turn = turn.map_err(|_| SignError::Unavailable("shutting down".to_owned()))?;
         let ready = || {
-            *asking.waits_for.lock() = "credentials";
+            *pending.waits_for.lock() = "credentials";
             self.service.ready()
         };
         let call = || {
-            *asking.waits_for.lock() = "the service";
+            *pending.waits_for.lock() = "the service";
             self.service.sign(own, &input)
         };
-        let signature = match tried(ready, call, deadline, || self.budget.spend()).await {
+        let signature = match call_with_retry(ready, call, deadline, || self.budget.spend()).await {
             Ok(signature) => signature,
-            Err(Tried::Late) => return Err(SignError::Late),
-            Err(Tried::Answer(answer)) => {
-                asking.became(outcome(&answer));
+            Err(CallFailure::Late) => return Err(SignError::Late),
+            Err(CallFailure::Answer(answer)) => {
+                pending.count_outcome(outcome(&answer));
                 return Err(self.failed(&answer));
             }
         };
         if !verifies(&self.spki, self.kind, own, &input, &signature) {
-            asking.became("wrong");
+            pending.count_outcome("wrong");
             tracing::error!(
                 key = self.name,
                 service = self.of.name,
@@ -284,23 +285,23 @@ impl CloudKey {
             let why = format!("{} gave what is no signature of this key; it was held back", self.of.name);
             return Err(SignError::Failed(why));
         }
-        asking.became("done");
+        pending.count_outcome("done");
         Ok(signature)
     }
 
     /// Whether the log is to hear of it now.
-    fn may_tell(&self) -> bool {
-        let mut told = self.told.lock();
-        let may = told.is_none_or(|told| told.elapsed() >= TOLD_EVERY);
+    fn may_log(&self) -> bool {
+        let mut logged_at = self.logged_at.lock();
+        let may = logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_EVERY);
         if may {
-            *told = Some(Instant::now());
+            *logged_at = Some(Instant::now());
         }
         may
     }
 
     /// What clients hear: the service's code. Its words, which name accounts, and what to do are for the log.
     fn failed(&self, answer: &ApiError) -> SignError {
-        if self.may_tell() {
+        if self.may_log() {
             let hint = if answer.denied { self.of.needs } else { "" };
             let (key, service) = (&self.name, self.of.name);
             tracing::warn!(key, service, %answer, needs = hint, "a key in a cloud does not sign");
@@ -315,31 +316,31 @@ impl CloudKey {
 
 /// A signature that is asked for. What becomes of it is counted once, also of one that nobody waits for any more: whoever waits
 /// may give up at the deadline before this does.
-struct Asking<'a> {
+struct PendingSignature<'a> {
     key: &'a CloudKey,
     deadline: Deadline,
     /// What it waits for now.
     waits_for: Mutex<&'static str>,
-    is_told: bool,
+    is_counted: bool,
 }
 
-impl Asking<'_> {
-    fn became(&mut self, outcome: &'static str) {
-        self.is_told = true;
+impl PendingSignature<'_> {
+    fn count_outcome(&mut self, outcome: &'static str) {
+        self.is_counted = true;
         self.key.calls.count(self.key.of.name, outcome);
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingSignature<'_> {
     fn drop(&mut self) {
-        if self.is_told {
+        if self.is_counted {
             return;
         }
         if Instant::now() < self.deadline {
-            return self.became("gone");
+            return self.count_outcome("gone");
         }
-        self.became("late");
-        if self.key.may_tell() {
+        self.count_outcome("late");
+        if self.key.may_log() {
             let (key, service, waited_for) = (&self.key.name, self.key.of.name, *self.waits_for.get_mut());
             tracing::warn!(key, service, waited_for, "a key in a cloud does not sign in time");
         }
@@ -376,7 +377,7 @@ impl fmt::Debug for CloudKey {
 }
 
 /// Why a call came to nothing, after as many tries as there were.
-enum Tried {
+enum CallFailure {
     /// The last answer.
     Answer(ApiError),
     /// The time was up before there was any.
@@ -393,27 +394,28 @@ fn outcome(answer: &ApiError) -> &'static str {
     }
 }
 
-/// Calls until there is an answer that asking again does not change, the deadline, or no leave for another try; each time with
+/// Calls until there is an answer that a retry does not change, the deadline, or no leave for another try; each time with
 /// credentials that are there.
-async fn tried<T, R, F>(
+async fn call_with_retry<T, R, F>(
     mut ready: impl FnMut() -> R,
     mut call: impl FnMut() -> F,
     deadline: Deadline,
     may_try_again: impl Fn() -> bool,
-) -> Result<T, Tried>
+) -> Result<T, CallFailure>
 where
     R: Future<Output = Result<(), ApiError>>,
     F: Future<Output = Result<T, ApiError>>,
 {
     let mut waits = RETRY.waits(retry::random);
     loop {
-        let is_ready = tokio::time::timeout_at(deadline.into(), ready()).await.map_err(|_| Tried::Late)?;
+        let is_ready =
+            tokio::time::timeout_at(deadline.into(), ready()).await.map_err(|_| CallFailure::Late)?;
         let until = deadline.min(Instant::now() + CALL_LIMIT);
         let answer = match is_ready {
             Ok(()) => match tokio::time::timeout_at(until.into(), call()).await {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(answer)) => answer,
-                Err(_) if until == deadline => return Err(Tried::Late),
+                Err(_) if until == deadline => return Err(CallFailure::Late),
                 Err(silent) => ApiError::unreachable(&silent),
             },
             Err(answer) => answer,
@@ -428,7 +430,7 @@ where
         let in_time = |wait: &Duration| Instant::now().checked_add(*wait).is_some_and(|then| then < deadline);
         match wait.filter(in_time).filter(|_| may_try_again()) {
             Some(wait) => tokio::time::sleep(wait).await,
-            None => return Err(Tried::Answer(answer)),
+            None => return Err(CallFailure::Answer(answer)),
         }
     }
 }
@@ -444,13 +446,13 @@ where
     R: Future<Output = Result<(), ApiError>>,
     F: Future<Output = Result<T, ApiError>>,
 {
-    let found = tried(ready, call, Instant::now() + START_LIMIT, || true).await;
+    let found = call_with_retry(ready, call, Instant::now() + START_LIMIT, || true).await;
     found.map_err(|failure| CloudKeyError::Refused {
         service: of.name,
         key: key.to_owned(),
         answer: match failure {
-            Tried::Answer(answer) => answer,
-            Tried::Late => ApiError::unreachable(&SignError::Late),
+            CallFailure::Answer(answer) => answer,
+            CallFailure::Late => ApiError::unreachable(&SignError::Late),
         },
         needs: of.needs,
     })

@@ -166,7 +166,7 @@ impl Client {
     /// # Errors
     /// As the protocol's definition lists them.
     pub async fn sign(&self, request: SignRequest, terms: Terms) -> Result<Vec<u8>, Status> {
-        let reply = self.inner.clone().sign(terms.request(request)).await.map_err(told)?;
+        let reply = self.inner.clone().sign(terms.request(request)).await.map_err(described)?;
         signature(reply.into_inner())
     }
 
@@ -180,7 +180,7 @@ impl Client {
         terms: Terms,
     ) -> Result<Vec<Result<Vec<u8>, Status>>, Status> {
         let batch = proto::SignBatchRequest { requests };
-        let reply = self.inner.clone().sign_batch(terms.request(batch)).await.map_err(told)?;
+        let reply = self.inner.clone().sign_batch(terms.request(batch)).await.map_err(described)?;
         Ok(reply.into_inner().replies.into_iter().map(signature).collect())
     }
 
@@ -198,7 +198,7 @@ impl Client {
         let begun = inner.sign_stream(terms.stream(requests));
         let begun = tokio::time::timeout_at(terms.deadline.into(), begun).await;
         let begun = begun.map_err(|_| Status::deadline_exceeded("the stream was not begun in time"))?;
-        Ok(begun.map_err(told)?.into_inner())
+        Ok(begun.map_err(described)?.into_inner())
     }
 
     /// A page of the keys that this client may use.
@@ -210,7 +210,7 @@ impl Client {
         page: proto::ListKeysRequest,
         terms: Terms,
     ) -> Result<proto::ListKeysReply, Status> {
-        Ok(self.inner.clone().list_keys(terms.request(page)).await.map_err(told)?.into_inner())
+        Ok(self.inner.clone().list_keys(terms.request(page)).await.map_err(described)?.into_inner())
     }
 
     /// Whether the service answers.
@@ -228,7 +228,7 @@ impl Client {
         request: proto::PingRequest,
         terms: Terms,
     ) -> Result<proto::PingReply, Status> {
-        Ok(self.inner.clone().ping(terms.request(request)).await.map_err(told)?.into_inner())
+        Ok(self.inner.clone().ping(terms.request(request)).await.map_err(described)?.into_inner())
     }
 
     /// Seals a session ticket.
@@ -237,7 +237,7 @@ impl Client {
     /// As the protocol's definition lists them.
     pub async fn seal(&self, clear: Vec<u8>, terms: Terms) -> Result<Vec<u8>, Status> {
         let request = terms.request(proto::SealRequest { clear });
-        Ok(self.inner.clone().seal(request).await.map_err(told)?.into_inner().sealed)
+        Ok(self.inner.clone().seal(request).await.map_err(described)?.into_inner().sealed)
     }
 
     /// Opens what was sealed.
@@ -246,7 +246,7 @@ impl Client {
     /// As the protocol's definition lists them.
     pub async fn unseal(&self, sealed: Vec<u8>, terms: Terms) -> Result<Vec<u8>, Status> {
         let request = terms.request(proto::UnsealRequest { sealed });
-        Ok(self.inner.clone().unseal(request).await.map_err(told)?.into_inner().clear)
+        Ok(self.inner.clone().unseal(request).await.map_err(described)?.into_inner().clear)
     }
 }
 
@@ -257,7 +257,7 @@ fn presents(stream: &TlsStream<TcpStream>, spki_sha256: SpkiHash) -> bool {
 }
 
 /// A connection that failed while a call was begun is no answer of the service: it cannot be reached.
-fn told(status: Status) -> Status {
+fn described(status: Status) -> Status {
     if is_in_chain::<TimeoutExpired>(&status) {
         return Status::deadline_exceeded("not in time: the deadline passed here, in the client");
     }

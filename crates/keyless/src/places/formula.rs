@@ -33,26 +33,26 @@ pub struct FormulaError {
 pub enum Trouble {
     /// A condition should begin.
     #[error("expected `name: value`, `not` or `(`, found {0}")]
-    NoCondition(Found),
+    NoCondition(Token),
     /// A name without its value.
     #[error("expected `:` and a value after {0:?}")]
     NoColon(String),
     /// A name and a colon without a value.
     #[error("expected a value after `{0}:`, found {1}")]
-    NoValue(String, Found),
+    NoValue(String, Token),
     /// Not a name, or not a value.
     #[error(transparent)]
     Attribute(#[from] BadAttribute),
     /// Something after the end.
     #[error("expected `and`, `or` or the end, found {0}")]
-    Stray(Found),
+    Stray(Token),
     /// A parenthesis is not closed.
     #[error("expected `and`, `or` or the `)` of the `(` in column {opened}, found {found}")]
     Unclosed {
         /// Where it was opened.
         opened: usize,
         /// What is there instead.
-        found: Found,
+        found: Token,
     },
     /// Too much nesting.
     #[error("more than {DEPTH_MAX} parentheses and `not`s within each other")]
@@ -67,7 +67,7 @@ pub enum Trouble {
 
 /// What stands in the text.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Found {
+pub enum Token {
     /// A word.
     Word(String),
     /// Another character.
@@ -76,7 +76,7 @@ pub enum Found {
     End,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Word(word) => write!(f, "{word:?}"),
@@ -366,11 +366,11 @@ impl<'a> Parser<'a> {
         is_next
     }
 
-    fn found(&self) -> Found {
+    fn found(&self) -> Token {
         match (self.word(), self.rest().chars().next()) {
-            (_, None) => Found::End,
-            ("", Some(character)) => Found::Character(character),
-            (word, _) => Found::Word(word.to_owned()),
+            (_, None) => Token::End,
+            ("", Some(character)) => Token::Character(character),
+            (word, _) => Token::Word(word.to_owned()),
         }
     }
 

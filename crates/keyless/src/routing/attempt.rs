@@ -1,69 +1,115 @@
-//! One attempt: a request to one node, and its reply.
+//! One attempt: a request to one node, and its reply. Each routed and each forwarded request goes through here.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keys::Deadline;
 
 use super::error::PeerError;
-use super::peer::{Asked, Outgoing, Peer};
+use super::peer::{Peer, PeerRequest, PendingRequest};
 use crate::native::TraceParent;
 use crate::native::proto::SignRequest;
+use crate::node::NodeId;
 use crate::traces::{HopNumber, Hops};
 
-/// For whom, and until when.
+/// What accompanies a signature request on its way: the tenant, the limits, the trace and the deadline.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asking<'a> {
+pub(crate) struct RequestContext<'a> {
     pub(crate) tenant: &'a str,
-    /// Of the tenant, under way to one node.
+    /// Requests of the tenant that may be in flight to one node.
     pub(crate) most: usize,
-    /// That the key must be sealed to; empty: any.
+    /// The policy that the key must be sealed to. Empty: any.
     pub(crate) policy: &'a str,
     pub(crate) trace: Option<TraceParent>,
-    /// Where to note who is asked.
+    /// Records each node that receives the request.
     pub(crate) hops: Option<&'a Hops>,
     pub(crate) deadline: Deadline,
 }
 
-impl Asking<'_> {
-    /// This request, with what is left of its time.
-    pub(super) fn outgoing(&self, message: SignRequest, margin: Duration) -> Outgoing<'_> {
+impl RequestContext<'_> {
+    /// The message with the time that is left until the deadline.
+    pub(super) fn peer_request(&self, message: SignRequest, margin: Duration) -> PeerRequest<'_> {
         let patience = self.deadline.saturating_duration_since(Instant::now());
-        Outgoing { message, tenant: self.tenant, most: self.most, patience, margin }
+        PeerRequest { message, tenant: self.tenant, most: self.most, patience, margin }
     }
 
-    fn asked(&self, peer: &Peer, through: Option<&str>, why: &'static str) -> Option<HopNumber> {
+    fn hop_started(&self, peer: &Peer, through: Option<&str>, why: &'static str) -> Option<HopNumber> {
         let hops = self.hops?;
         let (node, site) = (&peer.member().name, &peer.member().site);
         Some(match through {
-            Some(through) => hops.asked(&format!("{node} through {through}"), site, why),
-            None => hops.asked(node, site, why),
+            Some(through) => hops.start(&format!("{node} through {through}"), site, why),
+            None => hops.start(node, site, why),
         })
     }
 
-    fn ended(&self, hop: Option<HopNumber>, done: &Result<Vec<u8>, PeerError>) {
+    fn hop_ended(&self, hop: Option<HopNumber>, done: &Result<Vec<u8>, PeerError>) {
         if let (Some(hops), Some(hop)) = (self.hops, hop) {
-            hops.ended(hop, done.as_ref().err().map(PeerError::name));
+            hops.finish(hop, done.as_ref().err().map(PeerError::name));
         }
     }
 }
 
-/// What became of one try.
-pub(super) async fn attempted(
-    peer: &Peer,
-    asked: Result<Asked, PeerError>,
-    asking: &Asking<'_>,
-    why: &'static str,
-    patience: Duration,
-) -> Result<Vec<u8>, PeerError> {
-    let through = asked.as_ref().ok().and_then(Asked::through).map(|member| member.name.as_str());
-    let hop = asking.asked(peer, through, why);
-    let done = match asked {
-        Ok(asked) => asked.answered(patience).await,
-        Err(error) => {
-            peer.metrics.failed(&error);
-            Err(error)
-        }
-    };
-    asking.ended(hop, &done);
-    done
+/// Which connection carries a request to its node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Path {
+    /// The own connection to the node; without one, the connection to a node of the pod that forwards the request.
+    Shortest,
+    /// The own connection to the node alone: a forwarded request is not forwarded again.
+    Direct,
+}
+
+/// One finished attempt.
+pub(super) struct Attempt {
+    pub(super) peer: Arc<Peer>,
+    pub(super) reply: Result<Vec<u8>, PeerError>,
+    /// The node of the pod that forwarded the request.
+    relay: Option<NodeId>,
+    was_sent: bool,
+}
+
+impl Attempt {
+    /// Sends a request to one node and waits for the reply, at most as long as the request allows.
+    ///
+    /// # Cancellation
+    /// Dropping the future cancels the request, here and at the other node.
+    pub(super) async fn run(
+        peer: Arc<Peer>,
+        request: PeerRequest<'_>,
+        path: Path,
+        context: &RequestContext<'_>,
+        why: &'static str,
+    ) -> Self {
+        let patience = request.patience;
+        let sent = match path {
+            Path::Shortest => peer.send(request),
+            Path::Direct => peer.send_direct(request),
+        };
+        let was_sent = sent.is_ok();
+        let relay = sent.as_ref().ok().and_then(PendingRequest::relay);
+        let hop = context.hop_started(&peer, relay.map(|relay| relay.name.as_str()), why);
+        let relay = relay.map(|relay| relay.id);
+        let reply = match sent {
+            Ok(pending) => pending.reply(patience).await,
+            Err(error) => {
+                peer.metrics.failed(&error);
+                Err(error)
+            }
+        };
+        context.hop_ended(hop, &reply);
+        Self { peer, reply, relay, was_sent }
+    }
+
+    /// Whether the node may still answer by another path: the request got no further than the relay.
+    pub(super) fn has_another_path(&self) -> bool {
+        (self.relay.is_some() || !self.was_sent) && self.is_path_lost()
+    }
+
+    /// The relay that has no path to the node any more.
+    pub(super) fn lost_relay(&self) -> Option<NodeId> {
+        self.relay.filter(|_| self.is_path_lost())
+    }
+
+    fn is_path_lost(&self) -> bool {
+        matches!(self.reply, Err(PeerError::Lost | PeerError::Unsent))
+    }
 }

@@ -9,11 +9,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
+use super::channel::ConnectionState;
 use super::error::PeerError;
-use super::line::State;
 use super::options::RouterOptions;
 use super::peer::Peer;
-use super::state::Inner;
+use super::state::RouterState;
 use crate::backoff::spread;
 use crate::limits::NODE_MAX;
 use crate::native::proto::{Failure, PingReply, PingRequest, SignReply, SignRequest, failure, sign_reply};
@@ -26,19 +26,19 @@ const WAY_MAX: usize = 2 * NODE_MAX;
 /// Keeps a node connected until told to stop, or nobody asks any more.
 pub(super) async fn keep(
     peer: Arc<Peer>,
-    inner: Weak<Inner>,
+    inner: Weak<RouterState>,
     options: RouterOptions,
     (generation, stop): (u64, CancellationToken),
 ) {
     let _live = telemetry::tasks::guard("keyless-peer");
     tokio::select! {
         () = stop.cancelled() => {}
-        () = connect_again_and_again(&peer, generation, &inner, &options) => {}
+        () = keep_connected(&peer, generation, &inner, &options) => {}
     }
-    peer.close(generation, State::Unwanted);
+    peer.close(generation, ConnectionState::Unwanted);
 }
 
-async fn connect_again_and_again(peer: &Peer, generation: u64, inner: &Weak<Inner>, options: &RouterOptions) {
+async fn keep_connected(peer: &Peer, generation: u64, inner: &Weak<RouterState>, options: &RouterOptions) {
     let mut pause = options.backoff;
     let mut is_known_to_be_away = false;
     let (node, site) = (&peer.member().name, &peer.member().site);
@@ -56,7 +56,10 @@ async fn connect_again_and_again(peer: &Peer, generation: u64, inner: &Weak<Inne
                 };
                 // One that was good for something is made again at once; who ends others soon is as good as away.
                 let was_good = since.elapsed() > options.backoff_max;
-                peer.close(generation, if was_good { State::Connecting } else { State::Down });
+                peer.close(
+                    generation,
+                    if was_good { ConnectionState::Connecting } else { ConnectionState::Down },
+                );
                 tracing::warn!(node, site, error = %why, "the connection to a node was lost");
                 if was_good {
                     pause = options.backoff;
@@ -64,7 +67,7 @@ async fn connect_again_and_again(peer: &Peer, generation: u64, inner: &Weak<Inne
                 }
             }
             Err(status) => {
-                peer.close(generation, State::Down);
+                peer.close(generation, ConnectionState::Down);
                 // Told once: each try after it says the same.
                 if std::mem::replace(&mut is_known_to_be_away, true) {
                     tracing::debug!(node, site, error = %status, "a node cannot be reached");
@@ -112,7 +115,7 @@ async fn read(peer: &Peer, mut replies: Streaming<SignReply>) -> Status {
             Some(sign_reply::Outcome::Failure(failure)) => Err(failed(failure)),
             None => Err(PeerError::Answered(Status::internal("the reply says nothing"))),
         };
-        peer.answer(reply.id, answer);
+        peer.complete(reply.id, answer);
     }
 }
 
@@ -128,7 +131,7 @@ fn failed(failure: Failure) -> PeerError {
 }
 
 /// Ends when a ping is not answered in time. Others of the pod are told with each what is wanted of them, and say what they reach.
-async fn measure(peer: &Peer, client: &Client, inner: &Weak<Inner>, options: &RouterOptions) -> Status {
+async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, options: &RouterOptions) -> Status {
     let node = peer.member().id;
     let router = || inner.upgrade();
     // What is wanted is told as soon as there is a connection.
@@ -138,7 +141,7 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<Inner>, options: &Ro
     loop {
         tokio::select! {
             () = tokio::time::sleep(spread(pause)) => {}
-            () = peer.poked() => pause = Duration::ZERO,
+            () = peer.woken() => pause = Duration::ZERO,
         }
         let Some(wanted) = router().map(|router| router.wanted_of(node)) else {
             return Status::unavailable("nobody asks any more");
@@ -154,7 +157,7 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<Inner>, options: &Ro
         let is_due = wanted.iter().any(|node| !reached.contains_key(node));
         pause = if is_due { (pause * 2).clamp(soon, options.ping_every) } else { options.ping_every };
         if let Some(router) = router() {
-            router.told(node, shares.then_some(reached));
+            router.record_reachable(node, shares.then_some(reached));
         }
     }
 }

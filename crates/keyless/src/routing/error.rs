@@ -36,12 +36,12 @@ impl PeerError {
     }
 
     /// Whether the node did nothing for it: then another one's work is the first, and no second.
-    pub(super) fn was_free(&self) -> bool {
-        matches!(self, Self::Full | Self::Unsent) || self.is_lack()
+    pub(super) fn did_no_work(&self) -> bool {
+        matches!(self, Self::Full | Self::Unsent) || self.lacks_key()
     }
 
     /// It does not hold the key.
-    pub(super) fn is_lack(&self) -> bool {
+    pub(super) fn lacks_key(&self) -> bool {
         matches!(self, Self::Answered(status) if status.code() == Code::NotFound)
     }
 

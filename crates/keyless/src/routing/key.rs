@@ -1,4 +1,4 @@
-//! A key that other nodes hold: the nearest is asked, then the next, within the caller's deadline.
+//! A key that other nodes hold. Routes each signature request to the nearest node, retries and hedges within the deadline.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use keys::{Deadline, KeyType, Scheme, SignError, Signer};
 
-use super::attempt::{Asking, attempted};
+use super::attempt::{Attempt, Path, RequestContext};
 use super::error::{PeerError, RouteError};
 use super::holders::Holders;
 use super::options::TRIES_MAX;
-use super::peer::{Asked, Peer};
+use super::peer::Peer;
 use super::router::Router;
 use crate::limits::NODE_PER_TENANT_MAX;
 use crate::native::named;
@@ -28,21 +28,6 @@ pub struct RoutedKey {
     ski: Ski,
     kind: KeyType,
     spki: Box<[u8]>,
-}
-
-/// A try that ended.
-struct Tried {
-    peer: Arc<Peer>,
-    done: Result<Vec<u8>, PeerError>,
-    /// Another of the pod passed it on.
-    is_relayed: bool,
-}
-
-impl Tried {
-    /// The way ended at the one that passed requests on: whoever was asked may be asked by another way.
-    fn has_another_way(&self) -> bool {
-        self.is_relayed && matches!(self.done, Err(PeerError::Lost | PeerError::Unsent))
-    }
 }
 
 impl Router {
@@ -67,50 +52,51 @@ impl RoutedKey {
         usual?.into_iter().max()
     }
 
-    /// Asks the nearest node. A second and a third one when that is gone, late or has too much to do, and when it takes
-    /// longer than nineteen of twenty replies of it; for a tenth of all requests at most, those aside that did no work there. The first answer counts, and the
-    /// other tries are taken back.
+    /// Routes a request to the nearest node. Retries at a second and a third node when the first is gone, late or overloaded.
+    /// Hedges when a reply takes longer than 95 % of the node's replies. Retries and hedges are limited to a tenth of all
+    /// requests; attempts that did no work there are free. The first reply counts; the other attempts are cancelled.
     ///
     /// # Errors
     /// [`RouteError`], never later than shortly after the deadline.
     ///
     /// # Cancellation
-    /// Dropping the future takes back what is under way.
-    pub(crate) async fn ask(
+    /// Dropping the future cancels the attempts in flight.
+    pub(crate) async fn request(
         &self,
         scheme: Scheme,
         input: &[u8],
-        asking: &Asking<'_>,
+        context: &RequestContext<'_>,
     ) -> Result<Vec<u8>, RouteError> {
         let inner = &self.router.0;
         inner.budget.earn();
-        let nearest = self.nearest(asking.deadline).await?;
+        let nearest = self.nearest(context.deadline).await?;
         let request = SignRequest {
             key: Some(sign_request::Key::Ski(self.ski.0.to_vec())),
             scheme: named(scheme).into(),
             input: input.to_vec(),
-            traceparent: asking.trace.map(|trace| trace.to_string()).unwrap_or_default(),
-            tenant: asking.tenant.to_owned(),
-            policy: asking.policy.to_owned(),
+            traceparent: context.trace.map(|trace| trace.to_string()).unwrap_or_default(),
+            tenant: context.tenant.to_owned(),
+            policy: context.policy.to_owned(),
             ..SignRequest::default()
         };
-        let mut tries = FuturesUnordered::new();
-        let mut round = Round { rest: nearest.into(), failures: Failures::default(), other_ways: TRIES_MAX };
-        let Some(first) = round.rest.pop_front() else { return Err(RouteError::Nobody) };
+        let mut attempts = FuturesUnordered::new();
+        let mut candidates =
+            Candidates { rest: nearest.into(), failures: Failures::default(), other_ways: TRIES_MAX };
+        let Some(first) = candidates.rest.pop_front() else { return Err(RouteError::Nobody) };
         let mut hedge_after = first.hedge_after();
-        self.check_distance(&first, asking.deadline)?;
-        tries.push(self.attempt(first, &request, asking, "first"));
+        self.check_distance(&first, context.deadline)?;
+        attempts.push(self.attempt(first, &request, context, "first"));
         loop {
             tokio::select! {
-                Some(tried) = tries.next() => match self.after(tried, &mut round, asking, tries.is_empty()).await? {
-                    After::Signed(signature) => return Ok(signature),
-                    After::Ask(next, why) => tries.push(self.attempt(next, &request, asking, why)),
-                    After::Wait => {}
+                Some(attempt) = attempts.next() => match self.next_step(attempt, &mut candidates, context, attempts.is_empty()).await? {
+                    NextStep::Signed(signature) => return Ok(signature),
+                    NextStep::Attempt(next, why) => attempts.push(self.attempt(next, &request, context, why)),
+                    NextStep::Wait => {}
                 },
-                () = tokio::time::sleep(hedge_after), if !round.rest.is_empty() => {
-                    if let Some(next) = self.another(&mut round.rest, asking.deadline, Some("hedged"), false) {
+                () = tokio::time::sleep(hedge_after), if !candidates.rest.is_empty() => {
+                    if let Some(next) = self.next_candidate(&mut candidates.rest, context.deadline, Some("hedged"), false) {
                         hedge_after = next.hedge_after();
-                        tries.push(self.attempt(next, &request, asking, "hedged"));
+                        attempts.push(self.attempt(next, &request, context, "hedged"));
                     } else {
                         hedge_after *= 2;
                     }
@@ -119,42 +105,42 @@ impl RoutedKey {
         }
     }
 
-    /// What is done after a try, which may have been the last under way.
-    async fn after(
+    /// Decides what follows an attempt. `is_last`: no other attempt is in flight.
+    async fn next_step(
         &self,
-        tried: Tried,
-        round: &mut Round,
-        asking: &Asking<'_>,
+        attempt: Attempt,
+        candidates: &mut Candidates,
+        context: &RequestContext<'_>,
         is_last: bool,
-    ) -> Result<After, RouteError> {
-        if tried.has_another_way() && is_last && round.rest.is_empty() && round.other_ways > 0 {
-            round.other_ways -= 1;
-            round.rest = self.nearest(asking.deadline).await?.into();
+    ) -> Result<NextStep, RouteError> {
+        if attempt.has_another_path() && is_last && candidates.rest.is_empty() && candidates.other_ways > 0 {
+            candidates.other_ways -= 1;
+            candidates.rest = self.nearest(context.deadline).await?.into();
         }
-        let Tried { peer, done, .. } = tried;
-        let error = match done {
-            Ok(signature) => return Ok(After::Signed(signature)),
+        let Attempt { peer, reply, .. } = attempt;
+        let error = match reply {
+            Ok(signature) => return Ok(NextStep::Signed(signature)),
             Err(error) if error.may_go_elsewhere() => error,
             Err(PeerError::Answered(status)) => {
                 return Err(RouteError::Refused { node: peer.member().name.clone(), status });
             }
             Err(error) => error,
         };
-        if error.is_lack() {
+        if error.lacks_key() {
             self.holders.lacks(peer.member().id);
         }
-        let why = if error.was_free() { None } else { Some("retried") };
+        let why = if error.did_no_work() { None } else { Some("retried") };
         // What went with its node is no load there any more: to ask another once is none on top of the first.
         let is_free = matches!(error, PeerError::Lost) && is_last;
-        round.failures.note(&peer, error);
-        match self.another(&mut round.rest, asking.deadline, why, is_free) {
-            Some(next) => Ok(After::Ask(next, why.unwrap_or("next"))),
-            None if is_last => Err(std::mem::take(&mut round.failures).told()),
-            None => Ok(After::Wait),
+        candidates.failures.note(&peer, error);
+        match self.next_candidate(&mut candidates.rest, context.deadline, why, is_free) {
+            Some(next) => Ok(NextStep::Attempt(next, why.unwrap_or("next"))),
+            None if is_last => Err(std::mem::take(&mut candidates.failures).into_error()),
+            None => Ok(NextStep::Wait),
         }
     }
 
-    /// Those that can be asked; waits for a first connection, never longer than the deadline.
+    /// The nearest connected nodes. Waits for a first connection, at most until the deadline.
     async fn nearest(&self, deadline: Deadline) -> Result<Vec<Arc<Peer>>, RouteError> {
         let changed = &self.router.0.changed;
         loop {
@@ -184,16 +170,16 @@ impl RoutedKey {
         })
     }
 
-    /// What a request takes there and back beside its work.
+    /// The round trip of a request without the time for signing.
     fn way(&self, peer: &Peer) -> Duration {
-        // Whoever passes it on keeps something, too.
+        // A relay keeps a margin, too.
         let hops = if peer.is_relayed() { 2 } else { 1 };
         peer.round_trip().unwrap_or_default() + self.router.0.options.margin * hops
     }
 
-    /// The next one, if it is near enough and the budget has a second try left or it is free; none is counted where there is no
-    /// reason.
-    fn another(
+    /// The next node that is near enough, if the retry budget allows another attempt. Without `why` the attempt is not counted as a
+    /// retry; with `is_free` it does not spend budget.
+    fn next_candidate(
         &self,
         rest: &mut VecDeque<Arc<Peer>>,
         deadline: Deadline,
@@ -215,42 +201,39 @@ impl RoutedKey {
         &self,
         peer: Arc<Peer>,
         request: &SignRequest,
-        asking: &Asking<'_>,
+        context: &RequestContext<'_>,
         why: &'static str,
-    ) -> Tried {
-        let request = asking.outgoing(request.clone(), self.router.0.options.margin);
-        let patience = request.patience;
-        let asked = peer.ask(request);
-        let through = asked.as_ref().ok().and_then(Asked::through).map(|member| member.id);
-        let is_relayed = asked.is_err() || through.is_some();
-        let done = attempted(&peer, asked, asking, why, patience).await;
-        if let (Some(through), Err(PeerError::Unsent | PeerError::Lost)) = (through, &done) {
-            self.router.0.lost_way(through, peer.member().id);
+    ) -> Attempt {
+        let request = context.peer_request(request.clone(), self.router.0.options.margin);
+        let attempt = Attempt::run(peer, request, Path::Shortest, context, why).await;
+        if let Some(relay) = attempt.lost_relay() {
+            self.router.0.lost_way(relay, attempt.peer.member().id);
         }
-        Tried { peer, done, is_relayed }
+        attempt
     }
 }
 
-/// Who may be asked still for one signature, and what those said that were.
-struct Round {
+/// The nodes that one signature request may still go to, and the errors of those that failed.
+struct Candidates {
     rest: VecDeque<Arc<Peer>>,
     failures: Failures,
-    /// How often somebody may be asked again whose way ended under way.
+    /// How often a request that got no further than a relay may be routed anew.
     other_ways: usize,
 }
 
-enum After {
+/// What follows an attempt.
+enum NextStep {
     Signed(Vec<u8>),
-    /// This one, for this reason.
-    Ask(Arc<Peer>, &'static str),
-    /// Others are asked still.
+    /// Send the request to this node, for this reason.
+    Attempt(Arc<Peer>, &'static str),
+    /// Other attempts are in flight.
     Wait,
 }
 
-/// What those said who could not.
+/// The errors of the nodes that failed.
 #[derive(Default)]
 struct Failures {
-    said: Vec<String>,
+    messages: Vec<String>,
     /// All so far had too much to do; all so far were late.
     others: bool,
     late: usize,
@@ -268,15 +251,15 @@ impl Failures {
             (PeerError::Full, _) | (_, Some(tonic::Code::ResourceExhausted)) => self.full += 1,
             _ => self.others = true,
         }
-        self.said.push(format!("{}: {error}", peer.member().name));
+        self.messages.push(format!("{}: {error}", peer.member().name));
     }
 
-    fn told(self) -> RouteError {
-        let said = self.said.join("; ");
+    fn into_error(self) -> RouteError {
+        let messages = self.messages.join("; ");
         match self {
-            Self { others: false, full: 0, .. } => RouteError::Late(said),
-            Self { others: false, late: 0, .. } => RouteError::Overloaded(said),
-            _ => RouteError::Unavailable(said),
+            Self { others: false, full: 0, .. } => RouteError::Late(messages),
+            Self { others: false, late: 0, .. } => RouteError::Overloaded(messages),
+            _ => RouteError::Unavailable(messages),
         }
     }
 }
@@ -297,7 +280,7 @@ impl Signer for RoutedKey {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         let (tenant, most) = (crate::tenant::DEFAULT, NODE_PER_TENANT_MAX);
-        let asking = Asking { tenant, most, policy: "", trace: None, hops: None, deadline };
-        Box::pin(async move { Ok(self.ask(scheme, input, &asking).await?) })
+        let context = RequestContext { tenant, most, policy: "", trace: None, hops: None, deadline };
+        Box::pin(async move { Ok(self.request(scheme, input, &context).await?) })
     }
 }

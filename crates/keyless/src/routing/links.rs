@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::channel::ConnectionState;
 use super::holders::Holders;
-use super::line::State;
 use super::options::{RouterOptions, TRIES_MAX};
-use super::peer::{Peer, Through};
+use super::peer::{Peer, RelayPath};
 use super::pod::{LEASE, Pod, WANTED_MAX, mates};
 use super::rendezvous::rank;
 use crate::node::{Member, NodeId};
@@ -19,15 +19,15 @@ use crate::node::{Member, NodeId};
 /// Nodes of one site that hold the same keys and that a node asks: as many as are asked for one signature.
 pub const PER_SITE_MAX: usize = TRIES_MAX;
 
-/// Makes what is linked.
-pub(super) trait Make {
-    /// Nobody is connected to it yet.
+/// Creates peers and their connections.
+pub(super) trait PeerFactory {
+    /// A peer without a connection.
     fn peer(&self, member: &Member) -> Arc<Peer>;
-    /// Connects to it until the token is cancelled.
+    /// Keeps a connection to the peer until the token is cancelled.
     fn connect(&self, peer: &Arc<Peer>) -> CancellationToken;
 }
 
-/// The nodes that are asked, for whose sake, and how.
+/// The nodes that requests go to: which holders want them, and which of them this node connects to.
 pub(super) struct Links {
     own: NodeId,
     /// The own node's, once that is among the members.
@@ -75,7 +75,7 @@ impl Drop for Link {
     /// It is asked no more; what is under way there is lost, and asked of others.
     fn drop(&mut self) {
         self.disconnect();
-        self.peer.set_through(Vec::new(), 1, false);
+        self.peer.set_relays(Vec::new(), 1, false);
     }
 }
 
@@ -127,7 +127,7 @@ impl Links {
         &mut self,
         holders: &Arc<Holders>,
         members: &HashMap<NodeId, Member>,
-        make: &impl Make,
+        make: &impl PeerFactory,
     ) {
         self.holders.push(Arc::downgrade(holders));
         self.choose(holders, members, make);
@@ -138,7 +138,7 @@ impl Links {
         &mut self,
         members: &HashMap<NodeId, Member>,
         changed: &HashSet<NodeId>,
-        make: &impl Make,
+        make: &impl PeerFactory,
     ) {
         // For whose sake there were connections that nobody asks by any more is not known: all are counted anew.
         let is_any_gone = self.holders.iter().any(|holders| holders.strong_count() == 0);
@@ -159,7 +159,12 @@ impl Links {
     }
 
     /// Links those that these holders want now, and nobody else for their sake.
-    pub(super) fn choose(&mut self, holders: &Holders, members: &HashMap<NodeId, Member>, make: &impl Make) {
+    pub(super) fn choose(
+        &mut self,
+        holders: &Holders,
+        members: &HashMap<NodeId, Member>,
+        make: &impl PeerFactory,
+    ) {
         let mut linked = Vec::new();
         let mut all = chosen(self.chooser, holders.living(members), &self.widths);
         if let Some((former, _)) = self.former {
@@ -183,7 +188,7 @@ impl Links {
         }
     }
 
-    fn linked(&mut self, member: &Member, make: &impl Make) -> &mut Link {
+    fn linked(&mut self, member: &Member, make: &impl PeerFactory) -> &mut Link {
         let new = || Link {
             peer: make.peer(member),
             wanted: 0,
@@ -195,7 +200,7 @@ impl Links {
     }
 
     /// Settles who is connected to, and who is asked through others of the pod.
-    pub(super) fn share(&mut self, members: &HashMap<NodeId, Member>, make: &impl Make, now: Instant) {
+    pub(super) fn share(&mut self, members: &HashMap<NodeId, Member>, make: &impl PeerFactory, now: Instant) {
         self.pod.tidy(|node| members.contains_key(node), now);
         let is_regrouped = self.group(members, now);
         let widened = self.widen(now);
@@ -212,7 +217,7 @@ impl Links {
             self.linked(mate, make);
         }
         self.plan(now);
-        for member in self.pod.asked_for().iter().filter_map(|node| members.get(node)) {
+        for member in self.pod.leased().iter().filter_map(|node| members.get(node)) {
             self.linked(member, make).is_for_others = true;
         }
         let (own, pod) = (self.own, &self.pod);
@@ -224,7 +229,7 @@ impl Links {
             keep(link, is_needed, make, now)
         });
         self.peers.keys().for_each(|node| self.find_ways(*node));
-        self.tell();
+        self.notify_mates();
     }
 
     /// Those at other sites that are asked.
@@ -298,25 +303,25 @@ impl Links {
         self.pod.spill(self.own, is_reached, self.reached_within, now);
     }
 
-    /// Through whom one is asked.
+    /// Updates the relays through which a node is reached.
     fn find_ways(&self, node: NodeId) {
         let Some(link) = self.peers.get(&node) else { return };
         let (ways, owners) = self.pod.through(node);
         let through = ways.into_iter().filter_map(|(mate, way)| {
-            let peer = self.peer(mate).filter(|peer| peer.line().state() == State::Up)?;
-            Some(Through { peer, way })
+            let peer = self.peer(mate).filter(|peer| peer.channel().state() == ConnectionState::Up)?;
+            Some(RelayPath { peer, way })
         });
-        link.peer.set_through(through.collect(), owners, self.pod.may_reach(node));
+        link.peer.set_relays(through.collect(), owners, self.pod.may_reach(node));
     }
 
     /// Has the pod told what is wanted of whom, where that is another than before.
-    fn tell(&mut self) {
+    fn notify_mates(&mut self) {
         let wanted = self.pod.wanted(self.own);
         for mate in &self.mates {
             if wanted.get(mate) != self.wanted.get(mate)
                 && let Some(link) = self.peers.get(mate)
             {
-                link.peer.poke();
+                link.peer.wake();
             }
         }
         self.wanted = wanted;
@@ -329,15 +334,19 @@ impl Links {
     }
 
     /// A node said what it reaches, if it passes requests on. Whether connections are to be settled anew.
-    pub(super) fn told(&mut self, node: NodeId, reached: Option<HashMap<NodeId, Duration>>) -> bool {
+    pub(super) fn record_reachable(
+        &mut self,
+        node: NodeId,
+        reached: Option<HashMap<NodeId, Duration>>,
+    ) -> bool {
         if !self.mates.contains(&node) {
             return false;
         }
-        let Some(reached) = reached else { return self.pod.told_nothing(node) };
+        let Some(reached) = reached else { return self.pod.record_silent(node) };
         let was_silent = self.pod.is_silent(node);
         // Whoever keeps the connection pings it.
-        reached.keys().filter_map(|node| self.peers.get(node)).for_each(|link| link.peer.heard());
-        let new = self.pod.told(node, reached);
+        reached.keys().filter_map(|node| self.peers.get(node)).for_each(|link| link.peer.heard_from());
+        let new = self.pod.record_reachable(node, reached);
         new.into_iter().for_each(|node| self.find_ways(node));
         was_silent
     }
@@ -347,20 +356,20 @@ impl Links {
         if self.pod.lost(through, to) {
             self.find_ways(to);
             if let Some(link) = self.peers.get(&through) {
-                link.peer.poke();
+                link.peer.wake();
             }
         }
     }
 
     /// One of the site says what it wants to reach through this node. Whether that is another than before; and what this node
     /// does reach, and how far that is.
-    pub(super) fn asked(
+    pub(super) fn renew_lease(
         &mut self,
         node: NodeId,
         wanted: BTreeSet<NodeId>,
         now: Instant,
     ) -> (bool, Vec<(NodeId, Duration)>) {
-        let is_new = self.pod.asked(node, wanted, now);
+        let is_new = self.pod.renew_lease(node, wanted, now);
         let is_told = |peer: &&Arc<Peer>| !self.is_of_site(peer.member());
         let reached =
             self.peers().filter(is_told).filter_map(|peer| Some((peer.member().id, peer.own_way()?)));
@@ -375,7 +384,7 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Connects to one that is needed, and leaves one that is not, after some time: what is under way may end, and who asked for it may
 /// ask again. False for one that nobody needs at all.
-fn keep(link: &mut Link, is_needed: bool, make: &impl Make, now: Instant) -> bool {
+fn keep(link: &mut Link, is_needed: bool, make: &impl PeerFactory, now: Instant) -> bool {
     link.peer.set_leaving(!is_needed);
     if is_needed {
         link.idle_since = None;
@@ -386,7 +395,7 @@ fn keep(link: &mut Link, is_needed: bool, make: &impl Make, now: Instant) -> boo
         return link.wanted > 0;
     }
     let idle = now.saturating_duration_since(*link.idle_since.get_or_insert(now));
-    let is_busy = link.peer.line().in_flight() > 0 && idle <= LEAVE_WITHIN;
+    let is_busy = link.peer.channel().in_flight() > 0 && idle <= LEAVE_WITHIN;
     if link.wanted == 0 && !link.is_for_others {
         return is_busy;
     }
@@ -425,12 +434,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::RoutingMetrics;
+    use super::super::error::PeerError;
+    use super::super::peer::{PeerRequest, PendingRequest};
     use super::*;
 
     /// Connects to nobody.
     struct Nobody;
 
-    impl Make for Nobody {
+    impl PeerFactory for Nobody {
         fn peer(&self, member: &Member) -> Arc<Peer> {
             let metrics = RoutingMetrics::default().of(&member.site);
             Arc::new(Peer::new(member.clone(), metrics, Arc::default()))
@@ -503,14 +514,14 @@ mod tests {
     }
 
     /// A node of the site `here` among mates there, and destinations at sites of one node each, all of which are wanted.
-    struct Place {
+    struct TestPod {
         links: Links,
         members: HashMap<NodeId, Member>,
         holders: Arc<Holders>,
         now: Instant,
     }
 
-    impl Place {
+    impl TestPod {
         fn new(mates: u32, destinations: u32, shared_from: usize) -> Self {
             let here = (1..=mates).map(|number| Member { site: "here".to_owned(), ..member(number, 0) });
             let far = (1_000..1_000 + destinations).map(|number| member(number, number));
@@ -552,8 +563,8 @@ mod tests {
         requests
     }
 
-    fn ask(peer: &Arc<Peer>) -> Result<super::super::peer::Asked, super::super::error::PeerError> {
-        peer.ask(super::super::peer::Outgoing {
+    fn send(peer: &Arc<Peer>) -> Result<PendingRequest, PeerError> {
+        peer.send(PeerRequest {
             message: crate::native::proto::SignRequest::default(),
             tenant: "t",
             most: 8,
@@ -564,7 +575,7 @@ mod tests {
 
     #[test]
     fn connections_are_shared_beyond_a_number_and_no_more_below_half_of_it() {
-        let mut place = Place::new(3, 40, 40);
+        let mut place = TestPod::new(3, 40, 40);
         assert_eq!(place.connected(), 40);
         place.hold(41);
         place.members.extend((1_040..1_041).map(|number| (member(number, 0).id, member(number, number))));
@@ -586,54 +597,56 @@ mod tests {
 
     #[test]
     fn who_passes_nothing_on_owns_nothing() {
-        let mut place = Place::new(3, 40, 0);
+        let mut place = TestPod::new(3, 40, 0);
         assert_eq!(place.connected(), 10);
         for mate in 1..=3 {
             let mate = member(mate, 0).id;
-            assert!(place.links.told(mate, None));
-            assert!(!place.links.told(mate, None), "the same again");
+            assert!(place.links.record_reachable(mate, None));
+            assert!(!place.links.record_reachable(mate, None), "the same again");
         }
         place.share();
         assert_eq!(place.connected(), 40);
-        place.links.told(member(1, 0).id, Some(HashMap::new()));
+        place.links.record_reachable(member(1, 0).id, Some(HashMap::new()));
         place.share();
         assert!(place.links.wanted_of(member(1, 0).id).len() == 20, "it does now");
     }
 
     #[test]
     fn a_way_that_was_lost_is_taken_again_once_it_is_told_of() {
-        let mut place = Place::new(1, 1, 0);
+        let mut place = TestPod::new(1, 1, 0);
         let (mate, at) = (place.at(1), place.at(1_000));
         let far = at.member().id;
         let _requests = connected(&mate);
-        let tell = |place: &mut Place| {
-            place.links.told(mate.member().id, Some(HashMap::from([(far, Duration::from_millis(7))])));
+        let tell = |place: &mut TestPod| {
+            place
+                .links
+                .record_reachable(mate.member().id, Some(HashMap::from([(far, Duration::from_millis(7))])));
         };
-        assert!(at.rank().is_none() && ask(&at).is_err());
+        assert!(at.rank().is_none() && send(&at).is_err());
         tell(&mut place);
         assert!(at.rank().is_some() && at.is_relayed());
-        assert_eq!(ask(&at).unwrap().through(), Some(mate.member()));
+        assert_eq!(send(&at).unwrap().relay(), Some(mate.member()));
         place.links.lost_way(mate.member().id, far);
         place.share();
         assert!(at.rank().is_none(), "what was told before does not count");
         tell(&mut place);
         assert!(at.rank().is_some());
         // Nothing has to be settled for that.
-        mate.close(1, State::Down);
-        assert!(ask(&at).is_err() && at.rank().is_none(), "it is waited for, not asked again at once");
+        mate.close(1, ConnectionState::Down);
+        assert!(send(&at).is_err() && at.rank().is_none(), "it is waited for, not asked again at once");
     }
 
     #[test]
     fn an_answer_that_is_owed_counts_until_the_owner_has_heard_of_the_node() {
-        let mut place = Place::new(1, 1, 0);
+        let mut place = TestPod::new(1, 1, 0);
         let (mate, at) = (place.at(1), place.at(1_000));
         let _requests = connected(&mate);
         let reached = HashMap::from([(at.member().id, Duration::from_millis(7))]);
-        place.links.told(mate.member().id, Some(reached.clone()));
-        drop(ask(&at).unwrap());
+        place.links.record_reachable(mate.member().id, Some(reached.clone()));
+        drop(send(&at).unwrap());
         std::thread::sleep(Duration::from_millis(300));
         assert!(at.rank().unwrap().is_suspect);
-        place.links.told(mate.member().id, Some(reached));
+        place.links.record_reachable(mate.member().id, Some(reached));
         assert!(!at.rank().unwrap().is_suspect);
     }
 
@@ -641,7 +654,7 @@ mod tests {
     fn a_connection_that_nobody_wants_ends_once_nothing_is_under_way() {
         let peer = Nobody.peer(&member(1, 1));
         let _requests = connected(&peer);
-        let under_way = ask(&peer).unwrap();
+        let under_way = send(&peer).unwrap();
         let connection = Some(CancellationToken::new());
         let mut link = Link { peer, wanted: 0, is_for_others: false, connection, idle_since: None };
         let now = Instant::now();
@@ -659,10 +672,10 @@ mod tests {
         peer.open(first, way.clone());
         assert!(peer.rank().is_none());
         peer.open(second, way);
-        peer.close(first, State::Unwanted);
-        assert!(peer.rank().is_some() && ask(&peer).is_ok());
-        peer.close(second, State::Down);
-        assert!(peer.rank().is_none() && ask(&peer).is_err());
+        peer.close(first, ConnectionState::Unwanted);
+        assert!(peer.rank().is_some() && send(&peer).is_ok());
+        peer.close(second, ConnectionState::Down);
+        assert!(peer.rank().is_none() && send(&peer).is_err());
     }
 
     proptest! {

@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::error::PeerError;
-use crate::flow::{Ratio, Watched};
+use crate::flow::{FlowMonitor, Ratio};
 use crate::limits::NODE_MAX;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -42,9 +42,9 @@ struct KindLabel {
 
 /// The counters. Cheap to clone; the clones share them.
 #[derive(Clone)]
-pub struct RoutingMetrics(Arc<Inner>);
+pub struct RoutingMetrics(Arc<MetricFamilies>);
 
-struct Inner {
+struct MetricFamilies {
     durations: Family<SiteLabel, Histogram, fn() -> Histogram>,
     in_flight: Family<SiteLabel, Gauge>,
     in_flight_max: Family<SiteLabel, Gauge>,
@@ -58,7 +58,7 @@ struct Inner {
     site_second_tries: Family<SiteKindLabels, Counter>,
     ratio: Family<SiteLabel, Ratio>,
     /// Of the sites that have nodes now, for as long as they do.
-    flows: Mutex<HashMap<String, Weak<Watched>>>,
+    flows: Mutex<HashMap<String, Weak<FlowMonitor>>>,
 }
 
 /// 128 µs to 8 s, doubling.
@@ -68,7 +68,7 @@ fn durations() -> Histogram {
 
 impl Default for RoutingMetrics {
     fn default() -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(MetricFamilies {
             durations: Family::new_with_constructor(durations),
             in_flight: Family::default(),
             in_flight_max: Family::default(),
@@ -154,11 +154,11 @@ impl RoutingMetrics {
     }
 
     /// Looks at the requests to every site. One that has no nodes any more is shown no more.
-    pub(super) fn look(&self, now: Instant) {
+    pub(super) fn sample(&self, now: Instant) {
         self.0.flows.lock().retain(|site, flow| {
             let flow = flow.upgrade();
             match &flow {
-                Some(flow) => flow.look(now),
+                Some(flow) => flow.sample(now),
                 None => drop(self.0.ratio.remove(&SiteLabel { site: site.clone() })),
             }
             flow.is_some()
@@ -166,12 +166,12 @@ impl RoutingMetrics {
     }
 
     /// The requests to a site, over all of its nodes.
-    fn flow(&self, label: &SiteLabel) -> Arc<Watched> {
+    fn flow(&self, label: &SiteLabel) -> Arc<FlowMonitor> {
         let mut flows = self.0.flows.lock();
         if let Some(flow) = flows.get(&label.site).and_then(Weak::upgrade) {
             return flow;
         }
-        let flow = Arc::new(Watched::new(self.0.ratio.get_or_create(label).clone()));
+        let flow = Arc::new(FlowMonitor::new(self.0.ratio.get_or_create(label).clone()));
         flows.insert(label.site.clone(), Arc::downgrade(&flow));
         flow
     }
@@ -218,7 +218,7 @@ pub(super) struct SiteMetrics {
     connections: Gauge,
     relayed: Counter,
     round_trip: Gauge<f64, AtomicU64>,
-    flow: Arc<Watched>,
+    flow: Arc<FlowMonitor>,
     site: String,
     all: RoutingMetrics,
 }
@@ -272,7 +272,7 @@ mod tests {
     use prometheus_client::encoding::text::encode;
 
     use super::*;
-    use crate::flow::LOOK_EVERY;
+    use crate::flow::SAMPLE_EVERY;
 
     fn ratio(metrics: &RoutingMetrics, site: &str) -> Option<f64> {
         let (mut registry, mut text) = (Registry::default(), String::new());
@@ -288,17 +288,17 @@ mod tests {
         let (first, second, other) = (metrics.of("paris"), metrics.of("paris"), metrics.of("oslo"));
         first.began();
         first.ended(Duration::ZERO);
-        metrics.look(Instant::now());
+        metrics.sample(Instant::now());
         assert_eq!(ratio(&metrics, "paris").map(f64::round), Some(1.0));
         // One at each of two nodes that has gone on for a minute when it is looked at.
         first.began();
         second.began();
-        metrics.look(Instant::now() + LOOK_EVERY * 12);
+        metrics.sample(Instant::now() + SAMPLE_EVERY * 12);
         let seen = ratio(&metrics, "paris").unwrap();
         assert!((120.0..123.0).contains(&seen), "120 s under way, and none ended: {seen}");
         assert_eq!(ratio(&metrics, "oslo"), Some(1.0));
         drop((first, other));
-        metrics.look(Instant::now());
+        metrics.sample(Instant::now());
         assert_eq!(ratio(&metrics, "oslo"), None);
         assert!(ratio(&metrics, "paris").is_some(), "it has a node still");
     }

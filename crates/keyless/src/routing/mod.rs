@@ -1,17 +1,18 @@
-//! Asking other nodes to sign by keys that cannot be used here: the nearest of those that can, by connections that are kept and
-//! measured in the background, so that no request waits for one to be made. Where there are many, nodes of one site share them.
+//! Routing of signature requests to other nodes, for keys that this node does not hold. The nearest node that holds the key signs.
+//! Connections are kept and measured in the background, so that no request waits for a handshake. Where there are many, the nodes
+//! of one site share them.
 //!
 //! - [`Router`]: the nodes there are now, and the connections to them.
 //! - [`Holders`]: the nodes that can use some keys.
 //! - [`RoutedKey`]: a key held by them, as a [`Signer`](keys::Signer).
 
 mod attempt;
+mod channel;
 mod connection;
 mod error;
 mod holders;
 mod key;
 mod latency;
-mod line;
 mod links;
 mod metrics;
 mod options;
@@ -25,7 +26,7 @@ mod state;
 
 pub use crate::limits::{NODE_MAX as IN_FLIGHT_MAX, NODE_PER_TENANT_MAX as TENANT_IN_FLIGHT_MAX};
 pub use crate::node::{Member, NODES_DNS, NODES_URI, NodeId};
-pub(crate) use attempt::Asking;
+pub(crate) use attempt::RequestContext;
 pub(crate) use error::RelayError;
 pub use error::RouteError;
 pub use holders::Holders;

@@ -1,4 +1,4 @@
-//! One node, and the requests that are under way to it.
+//! One node: how far away it is, how fast it replies, and the path that a request to it takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -8,66 +8,66 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tonic::Code;
 
+use super::channel::{Channel, ConnectionState, Reply};
 use super::error::PeerError;
 use super::latency::{Latency, NO_WAY, smoothed, us};
-use super::line::{Answer, Line, State};
 use super::metrics::SiteMetrics;
 use super::rank::{Rank, distance};
-use crate::in_flight::Counts;
+use crate::in_flight::TenantCounts;
 use crate::limits::{NODE_MAX, NODE_PER_TENANT_MAX};
 use crate::native::proto::SignRequest;
 use crate::node::Member;
-/// Before a node that owes an answer is asked after the others: at least, and at most, which is more than between two pings.
+/// After this time without a reply a node ranks behind the others: lower and upper bound. The upper bound is longer than the
+/// interval between two pings.
 const SUSPECT_MIN: Duration = Duration::from_millis(250);
 const SUSPECT_MAX: Duration = Duration::from_millis(1_500);
-/// After which a second node is asked, of one of which nothing is known but the way to it; at least, in any case.
+/// Shortest delay before a request is hedged at a second node.
 const HEDGE_MIN: Duration = Duration::from_millis(5);
-/// The way to a node that was not measured.
+/// The assumed round trip to a node that was not measured.
 const FAR: Duration = Duration::from_millis(250);
 
-/// One node: how far away it is and how long it takes, over a connection of this node's own, or over those of others of its
-/// [pod](super::pod).
+/// One node, reached over an own connection or through a relay: a node of the own [pod](super::pod) that has a connection to it.
 pub(super) struct Peer {
     member: Member,
     pub(super) metrics: SiteMetrics,
     changed: Arc<Notify>,
-    line: Line,
-    /// To be measured now, and told what is wanted of it.
-    poked: Notify,
-    /// Who passes requests on to it, whoever is to be asked first at the beginning.
-    through: RwLock<Vec<Through>>,
-    /// How many of these share the requests.
+    channel: Channel,
+    /// Requests a ping now, which carries the destinations wanted of the node.
+    woken: Notify,
+    /// The relays to the node, in order of preference.
+    relays: RwLock<Vec<RelayPath>>,
+    /// How many of the relays share the requests.
     owners: AtomicUsize,
-    /// For whoever ranks many: no lock is taken for these.
+    /// Round trips, read without a lock when many nodes are ranked.
     own_way_us: AtomicU64,
     way_through_us: AtomicU64,
     is_reached: Mutex<bool>,
-    /// Whether it ever was connected to.
+    /// Whether a connection to the node was ever open.
     was_up: AtomicBool,
-    /// Whether its own connection is to end soon: it is asked through others, where there are some.
+    /// Whether the own connection is to end soon: relays are preferred.
     is_leaving: AtomicBool,
-    /// Whether others of the pod may reach it soon, or it is not settled yet who connects to it.
+    /// Whether a relay may reach the node soon, or the pod has not settled yet who connects to it.
     may_be_reached: AtomicBool,
     in_flight: AtomicUsize,
-    by_tenant: Mutex<Counts>,
+    by_tenant: Mutex<TenantCounts>,
     begun: AtomicU64,
-    /// Microseconds since this was made: when the node was asked first after it was last heard of; 0 when it was not.
+    /// When the oldest unanswered request was sent, in microseconds since this was made; 0: the node owes no reply.
     owes_since_us: AtomicU64,
     suspect_after_us: AtomicU64,
     born: Instant,
-    figures: Mutex<Figures>,
+    measurements: Mutex<Measurements>,
 }
 
-/// A node of the same pod that has a connection to the one that is meant.
+/// A node of the own pod that forwards requests to the destination.
 #[derive(Clone, Debug)]
-pub(super) struct Through {
+pub(super) struct RelayPath {
     pub(super) peer: Arc<Peer>,
-    /// From there on, there and back.
+    /// The round trip from the relay to the destination.
     pub(super) way: Duration,
 }
 
 #[derive(Default)]
-struct Figures {
+struct Measurements {
     replies: Latency,
     round_trip: Option<Duration>,
 }
@@ -79,15 +79,15 @@ impl std::fmt::Debug for Peer {
 }
 
 impl Peer {
-    /// Nobody is connected to it.
+    /// A node without a connection.
     pub(super) fn new(member: Member, metrics: SiteMetrics, changed: Arc<Notify>) -> Self {
         Self {
             member,
             metrics,
             changed,
-            line: Line::new(),
-            poked: Notify::new(),
-            through: RwLock::default(),
+            channel: Channel::new(),
+            woken: Notify::new(),
+            relays: RwLock::default(),
             owners: AtomicUsize::new(1),
             own_way_us: AtomicU64::new(NO_WAY),
             way_through_us: AtomicU64::new(NO_WAY),
@@ -101,7 +101,7 @@ impl Peer {
             owes_since_us: AtomicU64::new(0),
             suspect_after_us: AtomicU64::new(SUSPECT_MIN.as_micros() as u64),
             born: Instant::now(),
-            figures: Mutex::default(),
+            measurements: Mutex::default(),
         }
     }
 
@@ -109,12 +109,12 @@ impl Peer {
         &self.member
     }
 
-    /// The connection of this node's own.
-    pub(super) fn line(&self) -> &Line {
-        &self.line
+    /// The own connection to the node.
+    pub(super) fn channel(&self) -> &Channel {
+        &self.channel
     }
 
-    /// There and back, by whichever way it is asked; `None` where there is none.
+    /// The round trip on the path that requests take. `None`: there is no path.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         match self.way_us() {
             NO_WAY => None,
@@ -122,7 +122,7 @@ impl Peer {
         }
     }
 
-    /// The same by the connection of this node's own.
+    /// The round trip on the own connection.
     pub(super) fn own_way(&self) -> Option<Duration> {
         match self.own_way_us.load(Relaxed) {
             NO_WAY => None,
@@ -130,7 +130,7 @@ impl Peer {
         }
     }
 
-    /// Of both ways the one that is taken.
+    /// The round trip on the path that requests take, in microseconds.
     fn way_us(&self) -> u64 {
         let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
         if self.goes_itself(own, through) { own } else { through }
@@ -145,13 +145,13 @@ impl Peer {
         self.is_leaving.store(is_leaving, Relaxed);
     }
 
-    /// Whether it is asked by way of others.
+    /// Whether requests go through a relay.
     pub(super) fn is_relayed(&self) -> bool {
         let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
         through != NO_WAY && !self.goes_itself(own, through)
     }
 
-    /// `None` for one that cannot be asked.
+    /// `None`: there is no path to the node.
     pub(super) fn rank(&self) -> Option<Rank> {
         let way_us = self.way_us();
         if way_us == NO_WAY {
@@ -164,49 +164,49 @@ impl Peer {
         Some(Rank { is_suspect, is_lacking: false, distance: distance(way_us), in_flight })
     }
 
-    /// Whether it may be asked soon, where it cannot be just now.
+    /// Whether there may be a path soon.
     pub(super) fn may_come(&self) -> bool {
-        self.line.state() == State::Connecting || self.may_be_reached.load(Relaxed)
+        self.channel.state() == ConnectionState::Connecting || self.may_be_reached.load(Relaxed)
     }
 
     fn now_us(&self) -> u64 {
         self.born.elapsed().as_micros() as u64
     }
 
-    /// It was heard of.
-    pub(super) fn heard(&self) {
+    /// The node sent something: it owes no reply.
+    pub(super) fn heard_from(&self) {
         self.owes_since_us.store(0, Relaxed);
     }
 
     /// Has it measured now, and told what is wanted of it.
-    pub(super) fn poke(&self) {
-        self.poked.notify_one();
+    pub(super) fn wake(&self) {
+        self.woken.notify_one();
     }
 
-    pub(super) async fn poked(&self) {
-        self.poked.notified().await;
+    pub(super) async fn woken(&self) {
+        self.woken.notified().await;
     }
 
     /// The way was measured once more.
     pub(super) fn measured(&self, round_trip: Duration) {
         let smooth = {
-            let mut figures = self.figures.lock();
-            let smooth = smoothed(figures.round_trip, round_trip);
-            figures.round_trip = Some(smooth);
+            let mut measurements = self.measurements.lock();
+            let smooth = smoothed(measurements.round_trip, round_trip);
+            measurements.round_trip = Some(smooth);
             smooth
         };
         // Nothing where it is not connected to.
         let update = |way_us: u64| (way_us != NO_WAY).then_some(us(smooth));
         let _ = self.own_way_us.fetch_update(Relaxed, Relaxed, update);
         self.metrics.round_trip(smooth);
-        self.heard();
+        self.heard_from();
     }
 
     fn took(&self, took: Duration) {
         let usual = {
-            let mut figures = self.figures.lock();
-            figures.replies.observe(took);
-            figures.replies.quantile(95)
+            let mut measurements = self.measurements.lock();
+            measurements.replies.observe(took);
+            measurements.replies.quantile(95)
         };
         let suspect = usual.map_or(SUSPECT_MIN, |usual| (usual * 4).clamp(SUSPECT_MIN, SUSPECT_MAX));
         self.suspect_after_us.store(suspect.as_micros() as u64, Relaxed);
@@ -214,44 +214,44 @@ impl Peer {
 
     /// What all but a hundredth of its replies take, once enough are known.
     pub(super) fn usual(&self) -> Option<Duration> {
-        self.figures.lock().replies.quantile(99)
+        self.measurements.lock().replies.quantile(99)
     }
 
-    /// After how long another node is asked for the same.
+    /// The delay before a request to this node is hedged.
     pub(super) fn hedge_after(&self) -> Duration {
         let way = self.round_trip().unwrap_or(FAR);
-        self.figures.lock().replies.quantile(95).unwrap_or(way * 3).max(HEDGE_MIN)
+        self.measurements.lock().replies.quantile(95).unwrap_or(way * 3).max(HEDGE_MIN)
     }
 
-    /// Requests that this node asked for since it is known; those that it passes on are others'.
+    /// Own requests since the node is known, without those forwarded for others.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Relaxed)
     }
 
-    /// A connection is being made: its number.
+    /// A connection is being made. Returns its number.
     pub(super) fn begin(&self) -> u64 {
-        let generation = self.line.begin();
+        let generation = self.channel.begin();
         self.disconnected();
         generation
     }
 
-    /// Requests are taken from now on, by this way.
+    /// The connection is open: requests go to `sender`.
     pub(super) fn open(&self, generation: u64, sender: mpsc::Sender<SignRequest>) {
-        let way = self.figures.lock().round_trip.unwrap_or(FAR);
-        if !self.line.open(generation, sender) {
+        let way = self.measurements.lock().round_trip.unwrap_or(FAR);
+        if !self.channel.open(generation, sender) {
             return;
         }
         self.was_up.store(true, Relaxed);
         if self.own_way_us.swap(us(way), Relaxed) == NO_WAY {
             self.metrics.connected(1);
         }
-        self.heard();
-        self.look();
+        self.heard_from();
+        self.update_reached();
     }
 
-    /// There is no connection any more: everything under way by it is lost.
-    pub(super) fn close(&self, generation: u64, state: State) {
-        if self.line.close(generation, state) {
+    /// The connection ended: its pending requests are lost.
+    pub(super) fn close(&self, generation: u64, state: ConnectionState) {
+        if self.channel.close(generation, state) {
             self.disconnected();
             self.changed.notify_waiters();
         }
@@ -261,38 +261,37 @@ impl Peer {
         if self.own_way_us.swap(NO_WAY, Relaxed) != NO_WAY {
             self.metrics.connected(-1);
         }
-        self.look();
+        self.update_reached();
     }
 
     /// Whether others of the pod are reached through it, or will be: one that was lost is not waited for.
     pub(super) fn is_available(&self) -> bool {
-        match self.line.state() {
-            State::Up => true,
-            State::Connecting | State::Unwanted => !self.was_up.load(Relaxed),
-            State::Down => false,
+        match self.channel.state() {
+            ConnectionState::Up => true,
+            ConnectionState::Connecting | ConnectionState::Unwanted => !self.was_up.load(Relaxed),
+            ConnectionState::Down => false,
         }
     }
 
-    /// It is asked through these where there is no connection of its own; the first so many share the requests. Without any,
-    /// whether there may be some soon.
-    pub(super) fn set_through(&self, through: Vec<Through>, owners: usize, may_come: bool) {
+    /// Sets the relays to the node, of which the first `owners` share the requests. `may_come`: there may be relays soon.
+    pub(super) fn set_relays(&self, relays: Vec<RelayPath>, owners: usize, may_come: bool) {
         self.may_be_reached.store(may_come, Relaxed);
         self.owners.store(owners.max(1), Relaxed);
-        *self.through.write() = through;
-        self.look_through();
+        *self.relays.write() = relays;
+        self.update_relay_distance();
     }
 
-    fn look_through(&self) {
-        let way = self.through.read().iter().find_map(|through| Some(through.peer.own_way()? + through.way));
+    fn update_relay_distance(&self) {
+        let way = self.relays.read().iter().find_map(|relay| Some(relay.peer.own_way()? + relay.way));
         let way_us = way.map_or(NO_WAY, us);
         if self.way_through_us.swap(way_us, Relaxed) == NO_WAY && way_us != NO_WAY {
-            self.heard();
+            self.heard_from();
         }
-        self.look();
+        self.update_reached();
     }
 
-    /// Tells whoever waits where it can be asked now and could not, or the other way round.
-    fn look(&self) {
+    /// Wakes the requests that wait for a path, if the node became reachable or unreachable.
+    fn update_reached(&self) {
         let mut known = self.is_reached.lock();
         let is_reached = self.way_us() != NO_WAY;
         if std::mem::replace(&mut *known, is_reached) != is_reached {
@@ -301,76 +300,84 @@ impl Peer {
         }
     }
 
-    /// Gives an answer to whoever waits for it; nobody may.
-    pub(super) fn answer(&self, id: u64, answer: Answer) {
-        self.heard();
-        self.line.answer(id, answer);
+    /// Hands a reply to the request with this id. A reply to an abandoned request is dropped.
+    pub(super) fn complete(&self, id: u64, reply: Reply) {
+        self.heard_from();
+        self.channel.complete(id, reply);
     }
 
-    /// Asks by its own connection, or else through one of the pod.
-    pub(super) fn ask(self: &Arc<Self>, request: Outgoing<'_>) -> Result<Asked, PeerError> {
+    /// Sends a request on the own connection, or else through a relay of the pod.
+    pub(super) fn send(self: &Arc<Self>, request: PeerRequest<'_>) -> Result<PendingRequest, PeerError> {
         self.begun.fetch_add(1, Relaxed);
         if self.goes_itself(self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed)) {
-            return self.ask_itself(request);
+            return self.send_direct(request);
         }
-        let Some(carrier) = self.carrier() else {
-            // Who passed on is gone: it is to be waited for, not asked again at once.
-            self.look_through();
+        let Some(relay) = self.relay() else {
+            // The relay is gone: the request waits for another path instead of failing again at once.
+            self.update_relay_distance();
             return Err(PeerError::Unsent);
         };
         let message = SignRequest { node: self.member.id.0.to_vec(), ..request.message };
-        let asked = self.ask_by(carrier, Outgoing { message, ..request })?;
+        let pending = self.send_through(relay, PeerRequest { message, ..request })?;
         self.metrics.relayed();
-        Ok(asked)
+        Ok(pending)
     }
 
-    /// The same by its own connection alone.
-    pub(super) fn ask_itself(self: &Arc<Self>, request: Outgoing<'_>) -> Result<Asked, PeerError> {
-        self.ask_by(Arc::clone(self), request)
+    /// Sends a request on the own connection alone.
+    pub(super) fn send_direct(
+        self: &Arc<Self>,
+        request: PeerRequest<'_>,
+    ) -> Result<PendingRequest, PeerError> {
+        self.send_through(Arc::clone(self), request)
     }
 
-    /// Of those that share the requests to it the one that has the least to do.
-    fn carrier(&self) -> Option<Arc<Self>> {
-        let through = self.through.read();
-        let up = through.iter().filter(|through| through.peer.line.state() == State::Up);
+    /// Of the relays that share the requests the one with the fewest in flight.
+    fn relay(&self) -> Option<Arc<Self>> {
+        let relays = self.relays.read();
+        let up = relays.iter().filter(|relay| relay.peer.channel.state() == ConnectionState::Up);
         let owners = up.take(self.owners.load(Relaxed));
-        owners.min_by_key(|through| through.peer.line.in_flight()).map(|through| Arc::clone(&through.peer))
+        owners.min_by_key(|relay| relay.peer.channel.in_flight()).map(|relay| Arc::clone(&relay.peer))
     }
 
-    fn ask_by(self: &Arc<Self>, carrier: Arc<Self>, request: Outgoing<'_>) -> Result<Asked, PeerError> {
-        let counted = Counted::new(self, request.tenant, request.most)?;
-        // Whoever is asked gives up first, and says so; who passes it on keeps its own way back in turn.
+    /// Sends a request on the connection of `carrier`: this node itself, or a relay to it.
+    fn send_through(
+        self: &Arc<Self>,
+        carrier: Arc<Self>,
+        request: PeerRequest<'_>,
+    ) -> Result<PendingRequest, PeerError> {
+        let permit = InFlightPermit::new(self, request.tenant, request.most)?;
+        // The other node gives up first, and says so. A relay deducts its own round trip in turn.
         let back = carrier.own_way().unwrap_or_default() + request.margin;
         let there = request.patience.saturating_sub(back).max(Duration::from_millis(1));
         let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
         let message = SignRequest { timeout_ms, ..request.message };
-        let (id, answer) = carrier.line.put(message, request.tenant)?;
+        let (id, reply) = carrier.channel.send(message, request.tenant)?;
         let _ = self.owes_since_us.compare_exchange(0, self.now_us().max(1), Relaxed, Relaxed);
         self.metrics.began();
-        Ok(Asked { counted, carrier, id, answer, began: Instant::now() })
+        Ok(PendingRequest { permit, carrier, id, reply, began: Instant::now() })
     }
 }
 
 /// A request to a node.
-pub(super) struct Outgoing<'a> {
-    /// Its id, its node and its time are set by whoever sends it.
+pub(super) struct PeerRequest<'a> {
+    /// Its id, node and timeout are set when it is sent.
     pub(super) message: SignRequest,
     pub(super) tenant: &'a str,
-    /// Of the tenant, under way to the node: [`NODE_PER_TENANT_MAX`] at most.
+    /// Requests of the tenant that may be in flight to the node; at most [`NODE_PER_TENANT_MAX`].
     pub(super) most: usize,
-    /// Until it is of no more use.
+    /// The time left until the deadline.
     pub(super) patience: Duration,
-    /// What is kept of that beside the way back.
+    /// Kept of that for the reply, beside the round trip.
     pub(super) margin: Duration,
 }
 
-/// A request among those under way to a node, until dropped.
-struct Counted {
+/// Counts a request among those in flight to a node, until dropped.
+struct InFlightPermit {
     peer: Arc<Peer>,
     tenant: String,
 }
 
-impl Counted {
+impl InFlightPermit {
     fn new(peer: &Arc<Peer>, tenant: &str, most: usize) -> Result<Self, PeerError> {
         let mut by_tenant = peer.by_tenant.lock();
         let is_full = peer.in_flight.load(Relaxed) >= NODE_MAX;
@@ -383,40 +390,40 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
         self.peer.by_tenant.lock().remove(&self.tenant);
         self.peer.in_flight.fetch_sub(1, Relaxed);
     }
 }
 
-/// One request under way; dropped, it is forgotten, here and there.
-pub(super) struct Asked {
-    counted: Counted,
+/// A request that waits for its reply. Dropping it cancels the request, here and at the node.
+pub(super) struct PendingRequest {
+    permit: InFlightPermit,
     carrier: Arc<Peer>,
     id: u64,
-    answer: oneshot::Receiver<Answer>,
+    reply: oneshot::Receiver<Reply>,
     began: Instant,
 }
 
-impl Asked {
-    /// The node of the pod that passes it on, where one does.
-    pub(super) fn through(&self) -> Option<&Member> {
-        let is_passed_on = !Arc::ptr_eq(&self.carrier, &self.counted.peer);
-        is_passed_on.then_some(&self.carrier.member)
+impl PendingRequest {
+    /// The node of the pod that forwards the request, if it goes through one.
+    pub(super) fn relay(&self) -> Option<&Member> {
+        let is_relayed = !Arc::ptr_eq(&self.carrier, &self.permit.peer);
+        is_relayed.then_some(&self.carrier.member)
     }
 
-    pub(super) async fn answered(mut self, patience: Duration) -> Answer {
-        let done = match tokio::time::timeout(patience, &mut self.answer).await {
+    pub(super) async fn reply(mut self, patience: Duration) -> Reply {
+        let done = match tokio::time::timeout(patience, &mut self.reply).await {
             Ok(Ok(done)) => done,
             Ok(Err(_)) => Err(PeerError::Lost),
             Err(_) => Err(PeerError::Late),
         };
-        let peer = &self.counted.peer;
+        let peer = &self.permit.peer;
         if matches!(done, Ok(_) | Err(PeerError::Answered(_))) {
-            peer.heard();
+            peer.heard_from();
         }
-        // What a node could not do says nothing of how long it takes.
+        // The time to an error says nothing of the time to a signature.
         let counts = match &done {
             Ok(_) => true,
             Err(PeerError::Late) => true,
@@ -433,9 +440,9 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.carrier.line.forget(self.id, &self.counted.tenant);
-        self.counted.peer.metrics.ended(self.began.elapsed());
+        self.carrier.channel.abandon(self.id, &self.permit.tenant);
+        self.permit.peer.metrics.ended(self.began.elapsed());
     }
 }

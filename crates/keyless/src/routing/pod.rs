@@ -60,17 +60,17 @@ fn owners(pod: &BTreeSet<NodeId>, destinations: &BTreeSet<NodeId>) -> HashMap<No
 pub(super) struct Pod {
     available: BTreeSet<NodeId>,
     destinations: BTreeSet<NodeId>,
-    shared: HashMap<NodeId, Shared>,
+    shared: HashMap<NodeId, SharedDestination>,
     /// What each of the others reaches, and how far that is from there.
     reaches: HashMap<NodeId, HashMap<NodeId, Duration>>,
     /// Those of the others that pass nothing on.
     silent: BTreeSet<NodeId>,
     /// What each of the others wants to reach through this node, and until when.
-    asked: HashMap<NodeId, (BTreeSet<NodeId>, Instant)>,
+    leases: HashMap<NodeId, (BTreeSet<NodeId>, Instant)>,
 }
 
 /// A destination that the pod shares.
-struct Shared {
+struct SharedDestination {
     /// All of the pod, the owner first.
     order: Vec<NodeId>,
     /// How many of these are wanted to reach it: for its load, and for those that do not.
@@ -83,7 +83,7 @@ struct Shared {
     rate: f64,
 }
 
-impl Shared {
+impl SharedDestination {
     fn wanted(&self) -> &[NodeId] {
         &self.order[..(self.by_load + self.spilled.min(SPILL_MAX)).min(self.order.len())]
     }
@@ -99,7 +99,7 @@ impl Pod {
         self.shared.retain(|destination, _| destinations.contains(destination));
         for destination in &destinations {
             let order = orders.remove(destination).unwrap_or_default();
-            let new = || Shared {
+            let new = || SharedDestination {
                 order: Vec::new(),
                 by_load: 1,
                 spilled: 0,
@@ -172,7 +172,7 @@ impl Pod {
         let shared = self.shared.get(&destination);
         // What nobody of the pod reaches is tried by oneself.
         shared.is_some_and(|shared| shared.wanted().contains(&own) || shared.spilled > SPILL_MAX)
-            || self.asked.values().any(|(wanted, _)| wanted.contains(&destination))
+            || self.leases.values().any(|(wanted, _)| wanted.contains(&destination))
     }
 
     /// Whether the pod shares it.
@@ -191,7 +191,7 @@ impl Pod {
         wanted
     }
 
-    /// Through whom a destination is reached, the owner first, and how far it is from there; and how many own it.
+    /// The relays through which a destination is reached, the owner first, and how far it is from there; and how many own it.
     pub(super) fn through(&self, destination: NodeId) -> (Vec<(NodeId, Duration)>, usize) {
         let Some(shared) = self.shared.get(&destination) else { return (Vec::new(), 1) };
         let way = |node: &NodeId| Some((*node, *self.reaches.get(node)?.get(&destination)?));
@@ -205,7 +205,7 @@ impl Pod {
 
     /// One of the others passes no requests on: one that was built before there were pods, or that does not see this node at its
     /// site. Whether that is new.
-    pub(super) fn told_nothing(&mut self, node: NodeId) -> bool {
+    pub(super) fn record_silent(&mut self, node: NodeId) -> bool {
         self.reaches.remove(&node);
         self.silent.insert(node)
     }
@@ -221,7 +221,11 @@ impl Pod {
     }
 
     /// One of the others said what it reaches. For which of them that is something new.
-    pub(super) fn told(&mut self, node: NodeId, reached: HashMap<NodeId, Duration>) -> Vec<NodeId> {
+    pub(super) fn record_reachable(
+        &mut self,
+        node: NodeId,
+        reached: HashMap<NodeId, Duration>,
+    ) -> Vec<NodeId> {
         self.silent.remove(&node);
         let before = self.reaches.insert(node, reached).unwrap_or_default();
         let now = &self.reaches[&node];
@@ -231,24 +235,24 @@ impl Pod {
     }
 
     /// One of the others says what it wants to reach through this node. Whether that is another than before.
-    pub(super) fn asked(&mut self, node: NodeId, wanted: BTreeSet<NodeId>, now: Instant) -> bool {
+    pub(super) fn renew_lease(&mut self, node: NodeId, wanted: BTreeSet<NodeId>, now: Instant) -> bool {
         let until = now + LEASE;
-        match self.asked.insert(node, (wanted, until)) {
-            Some((before, _)) => self.asked.get(&node).is_some_and(|(wanted, _)| *wanted != before),
+        match self.leases.insert(node, (wanted, until)) {
+            Some((before, _)) => self.leases.get(&node).is_some_and(|(wanted, _)| *wanted != before),
             None => true,
         }
     }
 
     /// Everything that is wanted for others.
-    pub(super) fn asked_for(&self) -> BTreeSet<NodeId> {
-        self.asked.values().flat_map(|(wanted, _)| wanted.iter().copied()).collect()
+    pub(super) fn leased(&self) -> BTreeSet<NodeId> {
+        self.leases.values().flat_map(|(wanted, _)| wanted.iter().copied()).collect()
     }
 
     /// Forgets who is not there any more, and what was not asked for again.
     pub(super) fn tidy(&mut self, is_there: impl Fn(&NodeId) -> bool, now: Instant) {
         self.reaches.retain(|node, _| is_there(node));
         self.silent.retain(|node| is_there(node));
-        self.asked.retain(|node, (_, until)| is_there(node) && *until > now);
+        self.leases.retain(|node, (_, until)| is_there(node) && *until > now);
     }
 }
 
@@ -370,14 +374,14 @@ mod tests {
         // Whoever comes first of those that reach it.
         let order = pod.shared[&at].order.clone();
         for reaching in [2, 1] {
-            pod.told(order[reaching], HashMap::from([(at, Duration::from_millis(3))]));
+            pod.record_reachable(order[reaching], HashMap::from([(at, Duration::from_millis(3))]));
             assert_eq!(pod.through(at).0[0], (order[reaching], Duration::from_millis(3)));
         }
         pod.tidy(|node| *node != order[1], now);
         assert_eq!(pod.through(at).0.len(), 1);
         pod.spill(own, nobody, LEASE, now);
         assert!(pod.is_wanted_of(own, at), "the owner does not");
-        pod.told(order[0], HashMap::from([(at, Duration::from_millis(3))]));
+        pod.record_reachable(order[0], HashMap::from([(at, Duration::from_millis(3))]));
         pod.spill(own, |_| order[0] == own, LEASE, now);
         assert_eq!(wanted(&pod), 1);
     }
@@ -385,12 +389,12 @@ mod tests {
     #[test]
     fn what_is_asked_for_counts_for_some_time() {
         let (mut pod, own, now) = (Pod::default(), node(0), Instant::now());
-        assert!(pod.asked(node(1), nodes(10..12), now));
-        assert!(!pod.asked(node(1), nodes(10..12), now), "the same");
+        assert!(pod.renew_lease(node(1), nodes(10..12), now));
+        assert!(!pod.renew_lease(node(1), nodes(10..12), now), "the same");
         assert!(pod.is_wanted_of(own, node(11)) && !pod.is_wanted_of(own, node(12)));
         pod.tidy(|_| true, now + LEASE / 2);
-        assert_eq!(pod.asked_for(), nodes(10..12));
+        assert_eq!(pod.leased(), nodes(10..12));
         pod.tidy(|_| true, now + LEASE);
-        assert!(pod.asked_for().is_empty());
+        assert!(pod.leased().is_empty());
     }
 }

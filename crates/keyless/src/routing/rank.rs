@@ -1,19 +1,19 @@
-//! Which node is asked before which.
+//! The order in which nodes are tried.
 
-/// Who is asked before whom: who answers, then who holds the key, then who is nearer, then who has less to do.
+/// The sort key of a node: first nodes that reply, then those that hold the key, then the nearer, then the less loaded.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Rank {
-    /// It owes an answer for longer than it usually takes.
+    /// A reply is overdue.
     pub(super) is_suspect: bool,
-    /// It said lately that it does not hold the key.
+    /// The node replied lately that it does not hold the key.
     pub(super) is_lacking: bool,
-    /// The way there and back, as a class: those of one site are as near as each other.
+    /// The class of the round trip: nodes of one site have the same.
     pub(super) distance: u32,
-    /// Requests under way there.
+    /// Requests in flight to the node.
     pub(super) in_flight: usize,
 }
 
-/// The class of a way of so many microseconds there and back: all up to 1 ms are one, then four to each doubling.
+/// The class of a round trip in microseconds: one class up to 1 ms, then four classes for each doubling.
 pub(super) fn distance(round_trip_us: u64) -> u32 {
     let octaves = (round_trip_us as f64 / 1_000.0).max(1.0).log2();
     (octaves * 4.0) as u32

@@ -1,10 +1,10 @@
-//! What other nodes of the own site ask of this one: to reach a node for them, and to pass requests on to it.
+//! Relaying for other nodes of the own site: which nodes this node reaches for them, and forwarding their requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{Asking, attempted};
+use super::attempt::{Attempt, Path, RequestContext};
 use super::error::RelayError;
 use super::pod::WANTED_MAX;
 use super::router::Router;
@@ -23,7 +23,7 @@ impl Router {
         let inner = &self.0;
         let node = self.neighbour(identity)?;
         let wanted: BTreeSet<NodeId> = wanted.take(WANTED_MAX).collect();
-        let (is_new, reached) = inner.links.lock().asked(node, wanted, Instant::now());
+        let (is_new, reached) = inner.links.lock().renew_lease(node, wanted, Instant::now());
         if is_new {
             inner.unsettled.notify_one();
         }
@@ -39,29 +39,27 @@ impl Router {
         members.get(&node).filter(is_here).map(|member| member.id)
     }
 
-    /// Passes a request on to this node, over the own connection to it alone.
+    /// Forwards a request to this node, over the own connection to it alone.
     ///
     /// # Errors
     /// [`RelayError`], never later than shortly after the deadline.
     ///
     /// # Cancellation
-    /// Dropping the future takes back what is under way.
+    /// Dropping the future cancels the request.
     pub(crate) async fn relay(
         &self,
         node: NodeId,
         request: SignRequest,
-        asking: &Asking<'_>,
+        context: &RequestContext<'_>,
     ) -> Result<Vec<u8>, RelayError> {
         let peer = self.0.settled.read().peers.get(&node).cloned().ok_or(RelayError::NoWay)?;
         let margin = self.0.options.margin;
         let way = peer.own_way().ok_or(RelayError::NoWay)? + margin;
-        let request = asking.outgoing(request, margin);
-        let patience = request.patience;
-        if patience <= way {
+        let request = context.peer_request(request, margin);
+        if request.patience <= way {
             return Err(RelayError::Late);
         }
         self.0.metrics.relayed();
-        let asked = peer.ask_itself(request);
-        Ok(attempted(&peer, asked, asking, "relayed", patience).await?)
+        Ok(Attempt::run(peer, request, Path::Direct, context, "relayed").await.reply?)
     }
 }

@@ -1,10 +1,10 @@
-//! Rendezvous hashing: an order of nodes that all nodes find alike.
+//! Rendezvous hashing: all nodes compute the same order of nodes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::node::NodeId;
 
-/// Where one node comes for another one: in an order that all find alike, of nodes that were built alike.
+/// The rank of `other` for `own`. All nodes of one version compute the same.
 pub(super) fn rank(own: NodeId, other: NodeId) -> u64 {
     let mut hasher = DefaultHasher::new();
     (own, other).hash(&mut hasher);

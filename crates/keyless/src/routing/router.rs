@@ -13,11 +13,11 @@ use x509::SpkiHash;
 
 use super::connection;
 use super::holders::Holders;
-use super::links::{Links, Make};
+use super::links::{Links, PeerFactory};
 use super::metrics::RoutingMetrics;
 use super::options::RouterOptions;
 use super::peer::Peer;
-use super::state::{Inner, Settled};
+use super::state::{RouterState, Settled};
 use crate::budget::Budget;
 use crate::client::{ClientTls, tls};
 use crate::node::{Member, NodeId};
@@ -25,7 +25,7 @@ use crate::tenant::Identity;
 
 /// The nodes there are, and the connections to them. Cheap to clone; with the last clone these end.
 #[derive(Clone)]
-pub struct Router(pub(super) Arc<Inner>);
+pub struct Router(pub(super) Arc<RouterState>);
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,7 +44,7 @@ impl Router {
         options: RouterOptions,
         metrics: RoutingMetrics,
     ) -> Result<Self, rustls::Error> {
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(RouterState {
             own,
             tls: RwLock::new(tls::config(tls)?),
             members: RwLock::default(),
@@ -146,9 +146,9 @@ impl Router {
         links.peers().filter_map(|peer| Some((peer.member().id, peer.round_trip()?))).collect()
     }
 
-    /// Looks at the requests to every site; every [`LOOK_EVERY`](crate::flow::LOOK_EVERY).
-    pub(crate) fn look(&self, now: Instant) {
-        self.0.metrics.look(now);
+    /// Samples the requests to every site; call it every [`SAMPLE_EVERY`](crate::flow::SAMPLE_EVERY).
+    pub(crate) fn sample(&self, now: Instant) {
+        self.0.metrics.sample(now);
     }
 
     /// Whether who presented this certificate is a node that lives.
@@ -192,7 +192,7 @@ const SETTLE_AFTER: Duration = Duration::from_millis(5);
 const SETTLE_PAUSES: u32 = 9;
 
 /// Settles connections whenever something changed.
-async fn settle(inner: Weak<Inner>, stopping: CancellationToken) {
+async fn settle(inner: Weak<RouterState>, stopping: CancellationToken) {
     let _live = telemetry::tasks::guard("keyless-router");
     let Some((changed, unsettled)) = inner.upgrade().map(|inner| inner.news()) else { return };
     loop {
@@ -217,7 +217,7 @@ async fn settle(inner: Weak<Inner>, stopping: CancellationToken) {
     }
 }
 
-impl Make for Router {
+impl PeerFactory for Router {
     fn peer(&self, member: &Member) -> Arc<Peer> {
         let inner = &self.0;
         Arc::new(Peer::new(member.clone(), inner.metrics.of(&member.site), Arc::clone(&inner.changed)))

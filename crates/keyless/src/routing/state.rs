@@ -1,4 +1,4 @@
-//! What the router, its connections and its requests share: the nodes, the ways to them, the figures.
+//! The state that the router shares with its connections and its keys: nodes, links, limits, metrics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use super::peer::Peer;
 use crate::budget::Budget;
 use crate::node::{Member, NodeId};
 
-pub(super) struct Inner {
+pub(super) struct RouterState {
     pub(super) options: RouterOptions,
-    /// Nobody asks itself.
+    /// The own node, which gets no routed requests.
     pub(super) own: NodeId,
     pub(super) tls: RwLock<Arc<ClientConfig>>,
     pub(super) members: RwLock<HashMap<NodeId, Member>>,
@@ -45,7 +45,7 @@ pub(super) struct Settled {
     pub(super) peers: HashMap<NodeId, Arc<Peer>>,
 }
 
-impl Inner {
+impl RouterState {
     pub(super) fn news(&self) -> (Arc<Notify>, Arc<Notify>) {
         (Arc::clone(&self.changed), Arc::clone(&self.unsettled))
     }
@@ -56,8 +56,8 @@ impl Inner {
     }
 
     /// A node said what it reaches, and how far that is, if it passes requests on.
-    pub(super) fn told(&self, node: NodeId, reached: Option<HashMap<NodeId, Duration>>) {
-        if self.links.lock().told(node, reached) {
+    pub(super) fn record_reachable(&self, node: NodeId, reached: Option<HashMap<NodeId, Duration>>) {
+        if self.links.lock().record_reachable(node, reached) {
             self.unsettled.notify_one();
         }
     }
@@ -68,7 +68,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for RouterState {
     fn drop(&mut self) {
         self.stopping.cancel();
     }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use x509::Certificate;
 
 use super::slots::Handshake;
-use super::state::Shared;
+use super::state::ServerState;
 use super::{connection, native};
 use crate::tenant::Identity;
 /// After an error of `accept` (no descriptors left), before the next try.
@@ -41,14 +41,14 @@ pub(super) enum Protocol {
     Nodes,
 }
 
-pub(super) async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener, protocol: Protocol) {
+pub(super) async fn accept_tcp(shared: Arc<ServerState>, listener: TcpListener, protocol: Protocol) {
     loop {
         let accepted = tokio::select! {
             () = shared.stopping.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
         let Some((stream, address)) = or_pause(accepted).await else { continue };
-        match shared.door.handshake(address.ip()) {
+        match shared.slots.handshake(address.ip()) {
             Some(handshake) => {
                 shared.run(over_tls(Arc::clone(&shared), stream, address, protocol, handshake));
             }
@@ -57,14 +57,14 @@ pub(super) async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener, proto
     }
 }
 
-pub(super) async fn accept_unix(shared: Arc<Shared>, listener: UnixListener, protocol: Protocol) {
+pub(super) async fn accept_unix(shared: Arc<ServerState>, listener: UnixListener, protocol: Protocol) {
     loop {
         let accepted = tokio::select! {
             () = shared.stopping.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
         let Some((stream, _)) = or_pause(accepted).await else { continue };
-        match Arc::clone(&shared.door.local).try_acquire_owned() {
+        match Arc::clone(&shared.slots.local).try_acquire_owned() {
             Ok(permit) => shared.run(over_unix(Arc::clone(&shared), stream, protocol, permit)),
             Err(_) => shared.metrics.connection_ended(end::FULL),
         }
@@ -84,7 +84,7 @@ async fn or_pause<T>(accepted: io::Result<T>) -> Option<T> {
 }
 
 async fn over_tls(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     stream: TcpStream,
     address: SocketAddr,
     protocol: Protocol,
@@ -130,7 +130,7 @@ async fn over_tls(
         tracing::info!(%address, "a node was refused that is none of those there are");
         return end::NO_NODE;
     }
-    let places = if is_node { &shared.door.nodes } else { &shared.door.known };
+    let places = if is_node { &shared.slots.nodes } else { &shared.slots.known };
     let Ok(_permit) = Arc::clone(places).try_acquire_owned() else {
         tracing::warn!(%address, "there are as many connections as may be (keys.connections_max)");
         return end::FULL;
@@ -175,7 +175,7 @@ fn ends_in(chain: Option<&[CertificateDer<'_>]>, address: SocketAddr) -> Duratio
 }
 
 async fn over_unix(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     stream: UnixStream,
     protocol: Protocol,
     _permit: OwnedSemaphorePermit,
@@ -186,7 +186,7 @@ async fn over_unix(
 
 /// `idle` is the Keyless protocol's: clients of the native one keep their connection. At `leave` nothing more is read.
 async fn serve<S>(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     stream: S,
     identity: Identity,
     idle: Duration,

@@ -10,14 +10,14 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::Sleep;
 use tonic::Status;
 
-/// Octets of messages on one connection that are not whole yet: four of the longest.
+/// Bytes of messages on one connection that are not whole yet: four of the longest.
 const HALF_SENT_MAX: usize = 4 << 20;
-/// Octets before a message: whether it is compressed, and its length (gRPC over HTTP/2, "Length-Prefixed-Message").
+/// Bytes before a message: whether it is compressed, and its length (gRPC over HTTP/2, "Length-Prefixed-Message").
 const PREFIX: usize = 5;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Octets of messages on one connection that are not whole yet.
+/// Bytes of messages on one connection that are not whole yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HalfSent(Arc<AtomicUsize>);
 
@@ -108,12 +108,12 @@ impl Body for Arriving {
 #[derive(Debug, Default)]
 struct Framing {
     prefix: [u8; PREFIX],
-    /// Octets of the message that is not whole yet, its prefix included.
+    /// Bytes of the message that is not whole yet, its prefix included.
     held: usize,
 }
 
 impl Framing {
-    /// Octets of the message that began, its prefix included, once that is there.
+    /// Bytes of the message that began, its prefix included, once that is there.
     fn length(&self) -> usize {
         let [_, length @ ..] = self.prefix;
         PREFIX + u32::from_be_bytes(length) as usize

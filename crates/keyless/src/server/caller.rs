@@ -9,10 +9,11 @@ use keys::SignError;
 use super::entry::{Entry, Failure};
 use super::outbox::Ticket;
 use super::replies::Call;
-use crate::stage::{Asker, StageError};
+use crate::key_set::Requester;
+use crate::stage::{Responder, StageError};
 use crate::wire::opcode;
 
-/// Whoever waits for an answer. It gets one in any case: dropped, it says that the service stops.
+/// The request that waits for a reply. It gets one in any case: dropped, it replies that the service stops.
 pub(super) enum Caller {
     /// By the Keyless protocol.
     Keyless(Ticket),
@@ -56,11 +57,11 @@ impl Caller {
         }
     }
 
-    /// Whether another node asks, for whom it is asked itself: nothing is passed on twice.
-    pub(super) fn is_node(&self) -> bool {
+    /// Whether a client or another node sends the request. A request of another node is not routed again.
+    pub(super) fn requester(&self) -> Requester {
         match self {
-            Self::Keyless(_) => false,
-            Self::Native(call) => call.is_node,
+            Self::Native(call) if call.is_node => Requester::Node,
+            Self::Keyless(_) | Self::Native(_) => Requester::Client,
         }
     }
 
@@ -72,26 +73,26 @@ impl Caller {
                 Box::pin(async move { outbox.gone().await })
             }
             Self::Native(call) => {
-                let wanted = call.wanted();
-                Box::pin(async move { wanted.gone().await })
+                let signal = call.cancel_signal();
+                Box::pin(async move { signal.cancelled().await })
             }
         }
     }
 }
 
-impl Asker for Caller {
-    fn is_there(&self) -> bool {
+impl Responder for Caller {
+    fn is_waiting(&self) -> bool {
         match self {
             Self::Keyless(ticket) => ticket.outbox().is_there(),
             Self::Native(call) => call.is_wanted(),
         }
     }
 
-    fn taken(&mut self) -> Duration {
-        self.entry_mut().taken()
+    fn started(&mut self) -> Duration {
+        self.entry_mut().started()
     }
 
-    fn answer(self, signed: Result<Vec<u8>, StageError>) {
+    fn respond(self, signed: Result<Vec<u8>, StageError>) {
         self.end(signed.map_err(|error| match error {
             StageError::Late => SignError::Late,
             StageError::Key(error) => error,

@@ -12,15 +12,15 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::outbox::Outbox;
-use super::state::Shared;
+use super::state::ServerState;
 use crate::tenant::{Client, Identity};
 use crate::wire::{self, BODY_MAX, HEADER};
 
-/// Octets read at once: sixteen padded messages, one TLS record.
+/// Bytes read at once: sixteen padded messages, one TLS record.
 const READ: usize = 16 << 10;
-/// Octets read before what is ready is written.
+/// Bytes read before what is ready is written.
 const READ_ROUND: usize = 64 << 10;
-/// Octets of a buffer that is kept for the next replies.
+/// Bytes of a buffer that is kept for the next replies.
 const KEEP: usize = 256 << 10;
 /// A write without progress, before the connection is given up.
 const WRITE_WITHIN: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ impl End {
 
 /// Serves one stream to its end. At `leave` nothing more is read.
 pub(super) async fn serve<S>(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     stream: S,
     identity: Identity,
     idle: Duration,
@@ -87,7 +87,7 @@ enum Phase {
 }
 
 struct Connection<S> {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     stream: S,
     idle: Duration,
     outbox: Arc<Outbox>,
@@ -110,7 +110,7 @@ struct Connection<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ServerState>,
         stream: S,
         identity: Identity,
         idle: Duration,
@@ -169,7 +169,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.outbox.has_overflowed() {
             return Poll::Ready(End::Unread);
         }
-        self.look_at_the_clock(context)
+        self.poll_timeouts(context)
     }
 
     fn drain(&mut self, end: End) {
@@ -263,7 +263,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Ends what waits for too long, and sees to it that we are woken for that.
-    fn look_at_the_clock(&mut self, context: &mut Context<'_>) -> Poll<End> {
+    fn poll_timeouts(&mut self, context: &mut Context<'_>) -> Poll<End> {
         loop {
             let now = Instant::now();
             if !self.flushed && now >= self.wrote_at + WRITE_WITHIN {
@@ -302,7 +302,7 @@ mod tests {
     use crate::wire::{Items, Ski, opcode};
     use crate::{KeySet, Metrics};
 
-    /// Octets that fit on the way: nobody waits for the other side to read.
+    /// Bytes that fit on the way: nobody waits for the other side to read.
     const WAY: usize = 32 << 20;
 
     /// A stream that counts its writes and takes none while it is shut.
@@ -368,7 +368,7 @@ mod tests {
 
     impl World {
         /// One connection that has asked for all of that, in one write, before anything is read of it.
-        async fn asked(count: u32, items: impl Fn(Ski) -> Items<'static>) -> Self {
+        async fn with_requests(count: u32, items: impl Fn(Ski) -> Items<'static>) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let socket = Some(folder.path().join("keys.sock"));
             let options = Options { socket, processors: 1, ..Options::default() };
@@ -419,7 +419,7 @@ mod tests {
     async fn replies_to_what_was_read_at_once_are_one_write() {
         const MANY: usize = 4_096;
         let ping = |_| Items { opcode: opcode::PING, payload: b"?", ..Items::default() };
-        let mut world = World::asked(MANY as u32, ping).await;
+        let mut world = World::with_requests(MANY as u32, ping).await;
         world.gate.open();
         let replies = world.replies(MANY).await;
         assert!(replies.iter().all(|payload| payload == b"?"));
@@ -435,7 +435,7 @@ mod tests {
     async fn signatures_that_end_while_nothing_is_taken_are_three_writes_at_most() {
         const MANY: usize = 2_048;
         let sign = |ski| Items { opcode: 0x15, ski: Some(ski), payload: &[7; 32], ..Items::default() };
-        let mut world = World::asked(MANY as u32, sign).await;
+        let mut world = World::with_requests(MANY as u32, sign).await;
         let light = crate::stage::Cost::Light;
         let all_done = async {
             let shared = &world.running.shared;

@@ -7,14 +7,14 @@ use keys::{Misfit, SignError, TicketError};
 use tonic::Code;
 use tracing::Span;
 
-use super::memory::Held;
+use super::memory::ReservedBytes;
 use crate::key_name::KeyName;
 use crate::metrics::Metrics;
 use crate::native::TraceParent;
 use crate::refusal::Refusal;
 use crate::routing::{RelayError, RouteError};
 use crate::tenant::Tenant;
-use crate::traces::{self, End, Hops, HopsDone, Kind, Record, SLOW, random};
+use crate::traces::{self, End, FinishedHops, Hops, Kind, Record, SLOW, random};
 use crate::wire::ErrorCode;
 
 /// Why a request was not done.
@@ -48,7 +48,7 @@ pub(super) enum Failure {
     Late,
     /// Another node did not answer in time; which, and why.
     #[error("not in time: {0}")]
-    LateElsewhere(String),
+    RemoteLate(String),
     /// The key cannot be reached.
     #[error("the key cannot be reached: {0}")]
     Unavailable(String),
@@ -66,7 +66,7 @@ pub(super) enum Failure {
     Policy(Option<Arc<str>>),
     /// So says the node that was asked.
     #[error("{0}")]
-    PolicyElsewhere(String),
+    RemotePolicy(String),
     /// RSA without padding.
     #[error("nothing is decrypted here")]
     NoDecryption,
@@ -99,13 +99,13 @@ impl Failure {
             Self::NoKey
             | Self::Overloaded(_)
             | Self::Late
-            | Self::LateElsewhere(_)
+            | Self::RemoteLate(_)
             | Self::Cancelled
             | Self::Relay(_)
             | Self::Unavailable(_)
             // No message of that protocol names a policy.
             | Self::Policy(_)
-            | Self::PolicyElsewhere(_)
+            | Self::RemotePolicy(_)
             | Self::NoSealing
             | Self::Ticket(TicketError::Library)
             | Self::Stopping => ErrorCode::Internal,
@@ -123,7 +123,7 @@ impl Failure {
             | Self::NoDecryption
             | Self::Ticket(TicketError::Forged) => Code::InvalidArgument,
             Self::Overloaded(_) => Code::ResourceExhausted,
-            Self::Late | Self::LateElsewhere(_) => Code::DeadlineExceeded,
+            Self::Late | Self::RemoteLate(_) => Code::DeadlineExceeded,
             Self::Cancelled => Code::Cancelled,
             Self::Relay(RelayError::Answered(code, _)) => *code,
             Self::Relay(RelayError::Full) => Code::ResourceExhausted,
@@ -131,7 +131,7 @@ impl Failure {
             Self::Relay(RelayError::NoWay | RelayError::Lost) => Code::Unavailable,
             Self::Unavailable(_) | Self::Stopping => Code::Unavailable,
             Self::Policy(_)
-            | Self::PolicyElsewhere(_)
+            | Self::RemotePolicy(_)
             | Self::NoSealing
             | Self::Ticket(TicketError::Retired) => Code::FailedPrecondition,
             Self::Broken(_) | Self::Ticket(TicketError::Library) => Code::Internal,
@@ -152,13 +152,13 @@ impl From<SignError> for Failure {
 impl From<RouteError> for Failure {
     fn from(error: RouteError) -> Self {
         match error {
-            RouteError::TooFar { .. } => Self::LateElsewhere(error.to_string()),
-            RouteError::Late(who) => Self::LateElsewhere(who),
+            RouteError::TooFar { .. } => Self::RemoteLate(error.to_string()),
+            RouteError::Late(who) => Self::RemoteLate(who),
             RouteError::Overloaded(_) => Self::Overloaded(Refusal::Destination),
             RouteError::Nobody | RouteError::Unavailable(_) => Self::Unavailable(error.to_string()),
             // Nothing else of what nodes are asked has a condition.
             RouteError::Refused { ref status, .. } if status.code() == Code::FailedPrecondition => {
-                Self::PolicyElsewhere(error.to_string())
+                Self::RemotePolicy(error.to_string())
             }
             RouteError::Refused { .. } => Self::Broken(error.to_string()),
         }
@@ -181,7 +181,7 @@ pub(super) struct Origin {
 }
 
 /// What was passed on to other nodes: the span by which they know it, and who was asked.
-struct Passed {
+struct ForwardedSpan {
     as_span: TraceParent,
     hops: Arc<Hops>,
 }
@@ -201,11 +201,11 @@ pub(super) struct Entry {
     /// The stage it is in: queue, then sign.
     stage: Span,
     /// What is to be signed.
-    held: Option<Held>,
+    reserved: Option<ReservedBytes>,
     trace: Option<TraceParent>,
     key: Option<KeyName>,
     request_id: Option<Box<str>>,
-    passed: Option<Passed>,
+    forwarded_span: Option<ForwardedSpan>,
     is_relayed: bool,
     /// Its spans are sent to whoever collects them.
     is_exported: bool,
@@ -230,11 +230,11 @@ impl Entry {
             waits: false,
             span: span.unwrap_or_else(Span::none),
             stage: Span::none(),
-            held: None,
+            reserved: None,
             trace,
             key,
             request_id,
-            passed: None,
+            forwarded_span: None,
             is_relayed,
             is_exported,
             open: true,
@@ -263,15 +263,15 @@ impl Entry {
     }
 
     /// It waits for its turn from now on, and holds so many octets, if its message is long.
-    pub(super) fn queue(&mut self, held: Option<Held>) {
-        self.held = held;
+    pub(super) fn queue(&mut self, reserved: Option<ReservedBytes>) {
+        self.reserved = reserved;
         self.waits = true;
         self.metrics.queued(self.place);
         self.stage = self.child("queue");
     }
 
     /// Its turn has come. Says how long it waited.
-    pub(super) fn taken(&mut self) -> Duration {
+    pub(super) fn started(&mut self) -> Duration {
         self.wait_no_more();
         let queued = self.began.elapsed();
         self.queued = Some(queued);
@@ -288,7 +288,7 @@ impl Entry {
 
     /// It goes to another node, as this span of its trace; of one of its own where the caller has none. Who is asked is to be
     /// noted.
-    pub(super) fn passed_on(&mut self) -> (TraceParent, Arc<Hops>) {
+    pub(super) fn forwarded(&mut self) -> (TraceParent, Arc<Hops>) {
         let span = random();
         let passed = match &self.trace {
             Some(trace) => trace.child(span),
@@ -300,7 +300,7 @@ impl Entry {
             self.stage = tracing::debug_span!(parent: &self.span, "stage", stage = "wire", trace_id, span_id);
         }
         let hops = Arc::new(Hops::new());
-        self.passed = Some(Passed { as_span: passed, hops: Arc::clone(&hops) });
+        self.forwarded_span = Some(ForwardedSpan { as_span: passed, hops: Arc::clone(&hops) });
         (passed, hops)
     }
 
@@ -338,7 +338,7 @@ impl Entry {
             return;
         }
         self.wait_no_more();
-        (self.stage, self.held) = (Span::none(), None);
+        (self.stage, self.reserved) = (Span::none(), None);
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
         self.metrics.ended(self.place, took);
@@ -356,12 +356,12 @@ impl Entry {
     fn keep(&mut self, took: Duration, failed: Option<(&'static str, &Failure)>, gone: bool) {
         let is_refusal = matches!(failed, Some((_, Failure::Overloaded(_))));
         let is_notable = took >= SLOW || (failed.is_some() && !is_refusal);
-        let has_name = self.trace.is_some() || self.passed.is_some() || self.request_id.is_some();
+        let has_name = self.trace.is_some() || self.forwarded_span.is_some() || self.request_id.is_some();
         let is_kept = is_notable || has_name;
         if !is_kept && !self.is_exported {
             return;
         }
-        let known = self.passed.as_ref().map(|passed| passed.as_span);
+        let known = self.forwarded_span.as_ref().map(|passed| passed.as_span);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let end = match failed {
             Some((name, failure)) => End::Failed(name, traces::failure(failure)),
@@ -379,7 +379,7 @@ impl Entry {
             place: self.place,
             took,
             queued: self.queued,
-            hops: self.passed.as_ref().map(|passed| Box::new(HopsDone::of(&passed.hops))),
+            hops: self.forwarded_span.as_ref().map(|passed| Box::new(FinishedHops::of(&passed.hops))),
             end,
         };
         let traces = self.metrics.traces();
@@ -431,9 +431,9 @@ mod tests {
         assert_eq!(figures(), (4, 0));
         [&mut signed, &mut late, &mut gone].into_iter().for_each(|entry| entry.queue(None));
         assert_eq!(figures(), (4, 3));
-        signed.taken();
+        signed.started();
         assert_eq!(figures(), (4, 2), "it is being signed");
-        late.taken();
+        late.started();
         late.failed(&Failure::Late, "internal");
         drop(gone);
         assert_eq!(figures(), (2, 0));

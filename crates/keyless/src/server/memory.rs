@@ -1,38 +1,38 @@
-//! Bounds of the octets that wait to be signed.
+//! The memory for long messages that wait to be signed, bounded in all and by tenant.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::tenant::{Counted, Tenant};
 
-/// Octets of long messages to be signed that may wait, over all requests: a thousand of the longest. Of one tenant half.
+/// Bytes of long messages that may wait to be signed, over all requests: a thousand of the longest. Of one tenant half.
 const OCTETS_MAX: usize = 64 << 20;
 
-/// No digest has more octets. What is no longer is bounded by the places there are.
+/// Bytes of the longest digest. Inputs up to this length are bounded by the number of requests.
 pub(super) const DIGEST_MAX: usize = 64;
 
-/// Octets that wait to be signed.
+/// The bytes that wait to be signed, over all requests.
 #[derive(Debug, Default)]
-pub(super) struct Octets(Arc<AtomicUsize>);
+pub(super) struct ByteBudget(Arc<AtomicUsize>);
 
-/// Some of them, until dropped.
-pub(super) struct Held(
+/// Bytes of one message, reserved until dropped.
+pub(super) struct ReservedBytes(
     Arc<AtomicUsize>,
     usize,
     #[expect(dead_code, reason = "given back when dropped")] Counted,
 );
 
-impl Octets {
-    pub(super) fn take(&self, count: usize, tenant: &Tenant) -> Option<Held> {
+impl ByteBudget {
+    pub(super) fn reserve(&self, count: usize, tenant: &Tenant) -> Option<ReservedBytes> {
         let of_tenant = tenant.octets(count, OCTETS_MAX / 2)?;
         // Given back when dropped, also right now.
-        let held = Held(Arc::clone(&self.0), count, of_tenant);
+        let held = ReservedBytes(Arc::clone(&self.0), count, of_tenant);
         let before = self.0.fetch_add(count, Relaxed);
         (before + count <= OCTETS_MAX).then_some(held)
     }
 }
 
-impl Drop for Held {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Relaxed);
     }

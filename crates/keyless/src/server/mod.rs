@@ -4,6 +4,7 @@ mod accept;
 mod arriving;
 mod caller;
 mod connection;
+mod dispatch;
 mod entry;
 mod memory;
 mod native;
@@ -18,7 +19,6 @@ mod slots;
 mod socket;
 mod state;
 mod tls;
-mod work;
 
 use std::fmt;
 use std::io;
@@ -34,27 +34,26 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::KeySet;
-use crate::flow::LOOK_EVERY;
-use crate::in_flight::Places;
+use crate::flow::SAMPLE_EVERY;
+use crate::in_flight::ConcurrencyLimit;
 use crate::metrics::Metrics;
 use crate::stage::Stage;
 use crate::tenant::{TenantError, TenantOptions, Tenants};
 use accept::{Protocol, accept_tcp, accept_unix};
-use memory::Octets;
-use relay_limit::Relays;
-use slots::Door;
-use socket::Bound;
-use state::Shared;
+use memory::ByteBudget;
+use relay_limit::RelayLimit;
+use slots::ConnectionSlots;
+use state::ServerState;
 use tls::Presented;
 
-pub use crate::limits::{ELSEWHERE_MAX, STREAM_MAX};
+pub use crate::limits::{REMOTE_MAX, STREAM_MAX};
 pub use crate::wire::PORT;
 pub use native::CALLS_MAX;
 pub use options::{NodesOptions, Options};
 pub use relay_limit::RELAYED_MAX;
 pub use service::{BATCH_MAX, INPUT_MAX};
 pub use slots::HANDSHAKES_MAX;
-pub use socket::Bound as BoundSocket;
+pub use socket::BoundSocket;
 pub use tls::{TlsError, TlsOptions, mutual_tls};
 
 /// At the stop, beyond what a connection gives its requests under way.
@@ -96,8 +95,8 @@ pub struct Running {
     pub native: Option<SocketAddr>,
     /// Where other nodes ask.
     pub nodes: Option<SocketAddr>,
-    shared: Arc<Shared>,
-    sockets: Vec<Bound>,
+    shared: Arc<ServerState>,
+    sockets: Vec<BoundSocket>,
 }
 
 impl fmt::Debug for Running {
@@ -139,18 +138,18 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
     let tickets = Some(options.ticket_life).filter(|life| !life.is_zero()).map(TicketKeys::new);
     let tenants = Tenants::new(metrics.clone(), options.connections_max);
     tenants.change(&options.tenants, &stage)?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ServerState {
         keys,
         stage,
         tenants,
         metrics,
         tickets,
-        elsewhere: Places::default(),
-        relays: Relays::default(),
-        octets: Octets::default(),
+        remote: ConcurrencyLimit::default(),
+        relays: RelayLimit::default(),
+        octets: ByteBudget::default(),
         tls: RwLock::new(None),
         nodes_tls: RwLock::new(None),
-        door: Door::new(options.connections_max),
+        slots: ConnectionSlots::new(options.connections_max),
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
         kill: CancellationToken::new(),
@@ -174,18 +173,18 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
             sockets.push(bound);
         }
     }
-    shared.tracker.spawn(look_at_flows(Arc::clone(&shared)));
+    shared.tracker.spawn(sample_flows(Arc::clone(&shared)));
     let [address, native, nodes] = addresses;
     Ok(Running { address, native, nodes, shared, sockets })
 }
 
 /// Holds L = λW against itself, of every tenant and of everybody who is asked, until the server stops.
-async fn look_at_flows(shared: Arc<Shared>) {
+async fn sample_flows(shared: Arc<ServerState>) {
     let _live = telemetry::tasks::guard("keyless-flows");
     loop {
         tokio::select! {
             () = shared.stopping.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => shared.look_at_flows(Instant::now()),
+            () = tokio::time::sleep(SAMPLE_EVERY) => shared.sample_flows(Instant::now()),
         }
     }
 }
@@ -195,9 +194,9 @@ fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> 
     inbound::listen(address).map(Some).map_err(|source| bind_error(address, source))
 }
 
-async fn bind_socket(path: Option<&Path>) -> Result<Option<(Bound, UnixListener)>, StartError> {
+async fn bind_socket(path: Option<&Path>) -> Result<Option<(BoundSocket, UnixListener)>, StartError> {
     let Some(path) = path else { return Ok(None) };
-    Bound::at(path).await.map(Some).map_err(|source| bind_error(path.display(), source))
+    BoundSocket::at(path).await.map(Some).map_err(|source| bind_error(path.display(), source))
 }
 
 fn bind_error(place: impl fmt::Display, source: io::Error) -> StartError {
@@ -254,7 +253,7 @@ impl Running {
         shared.kill.cancel();
         shared.tracker.wait().await;
         shared.stage.stop().await;
-        sockets.iter().for_each(Bound::remove);
+        sockets.iter().for_each(BoundSocket::remove);
         drained
     }
 }

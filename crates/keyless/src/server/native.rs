@@ -17,22 +17,22 @@ use tower::Service;
 use super::arriving::{Arriving, HalfSent};
 use super::connection::{DRAIN, End};
 use super::service::{Keys, MESSAGE_MAX};
-use super::state::Shared;
+use super::state::ServerState;
 use crate::native::proto::key_service_server::KeyServiceServer;
 use crate::tenant::{Client, Identity};
 
 /// Calls of one connection under way; a stream is one of them. Some 4 KB each, beside what is half sent and what is not read,
 /// which are bounded for the connection.
 pub const CALLS_MAX: u32 = 1_024;
-/// Octets that a peer may send ahead, of one call and of all: a whole batch of digests, and four of them.
+/// Bytes that a peer may send ahead, of one call and of all: a whole batch of digests, and four of them.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// The same of another node, which asks for all its clients by one stream: at 100 ms 70,000 requests of 150 octets a second.
 const NODE_STREAM_WINDOW: u32 = 1 << 20;
 const NODE_CONNECTION_WINDOW: u32 = 2 << 20;
-/// Octets of replies that wait for a peer, of one call: those of a batch.
+/// Bytes of replies that wait for a peer, of one call: those of a batch.
 const SEND_MAX: usize = 64 << 10;
-/// Octets of a call's header fields.
+/// Bytes of a call's header fields.
 const HEADER_MAX: u32 = 16 << 10;
 /// Calls that a peer opened and reset before they were looked at (rapid reset, CVE-2023-44487), and those reset by us for a
 /// fault of its: beyond it the connection ends.
@@ -89,7 +89,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Owned {
 
 /// Serves one connection to its end. At `leave` nothing more is taken.
 pub(super) async fn serve<S>(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     stream: S,
     identity: Identity,
     leave: CancellationToken,
@@ -151,7 +151,7 @@ fn end_of(ended: &Result<(), hyper::Error>) -> End {
 }
 
 /// Until nothing was asked for as long as a connection may stay so. One that never asked for anything has less time.
-async fn idle(shared: &Shared, activity: &Activity) {
+async fn idle(shared: &ServerState, activity: &Activity) {
     let mut begun = 0;
     loop {
         let patience = if begun == 0 { shared.options.idle } else { shared.options.socket_idle };

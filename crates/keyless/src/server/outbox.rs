@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::tenant::Client;
 use crate::wire::{self, ErrorCode, opcode};
 
-/// Octets of replies that wait for a peer to read them: 8,000 signatures. A peer that asks on and reads none of them is
+/// Bytes of replies that wait for a peer to read them: 8,000 signatures. A peer that asks on and reads none of them is
 /// given up.
 const WAITING_MAX: usize = 8 << 20;
 

@@ -1,4 +1,4 @@
-//! Requests of other nodes of the own site for nodes at other sites: passed on, and that is all.
+//! Forwards requests of nodes of the own site to nodes at other sites.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,12 +6,12 @@ use std::time::Instant;
 use super::entry::Failure;
 use super::memory::DIGEST_MAX;
 use super::replies::Call;
-use super::state::Shared;
+use super::state::ServerState;
 use crate::native::proto::SignRequest;
-use crate::routing::{Asking, NodeId, RelayError};
+use crate::routing::{NodeId, RelayError, RequestContext};
 use crate::tenant::Identity;
 
-impl Shared {
+impl ServerState {
     /// Passes a request of another node of this site on to the node that it is for. The tenant's share counts there and at the node
     /// that asks, and not here.
     pub(super) fn relay(
@@ -30,24 +30,24 @@ impl Shared {
         };
         let tenant = Arc::clone(call.entry.tenant());
         let deadline = due.unwrap_or_else(|| call.entry.began() + self.options.deadline);
-        let Some(place) = self.relays.take(tenant.name()) else {
+        let Some(permit) = self.relays.acquire(tenant.name()) else {
             return call.fail(Failure::Relay(RelayError::Full));
         };
         let is_long = request.input.len() > DIGEST_MAX;
-        let held = is_long.then(|| self.octets.take(request.input.len(), &tenant));
+        let held = is_long.then(|| self.octets.reserve(request.input.len(), &tenant));
         if let Some(None) = held {
             return call.fail(Failure::Relay(RelayError::Full));
         }
-        let counted = self.metrics.elsewhere();
+        let counted = self.metrics.remote();
         call.entry.queue(held.flatten());
         self.tracker.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-relay");
-            let _places = (place, counted);
-            call.entry.taken();
-            let wanted = call.wanted();
-            let (trace, hops) = call.entry.passed_on();
+            let _permits = (permit, counted);
+            call.entry.started();
+            let signal = call.cancel_signal();
+            let (trace, hops) = call.entry.forwarded();
             let policy = request.policy.clone();
-            let asking = Asking {
+            let context = RequestContext {
                 tenant: tenant.name(),
                 most: tenant.of_node_max(),
                 trace: Some(trace),
@@ -58,10 +58,10 @@ impl Shared {
             let message =
                 SignRequest { node: Vec::new(), cancel: false, traceparent: trace.to_string(), ..request };
             let done = tokio::select! {
-                // What nobody wants is not done, even if it can be.
+                // A cancelled request is not forwarded, even if it could be now.
                 biased;
-                () = wanted.gone() => None,
-                done = router.relay(node, message, &asking) => Some(done),
+                () = signal.cancelled() => None,
+                done = router.relay(node, message, &context) => Some(done),
             };
             match done {
                 Some(Ok(signature)) => call.done(signature),

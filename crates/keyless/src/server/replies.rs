@@ -16,12 +16,12 @@ use crate::routing::RelayError;
 /// How one request ended.
 pub(super) type Outcome = Result<Vec<u8>, Failure>;
 
-/// Octets of replies on one connection that are ready and not taken: beyond it its streams take no more requests.
+/// Bytes of replies on one connection that are ready and not taken: beyond it its streams take no more requests.
 const UNREAD_MAX: usize = 8 << 20;
-/// Octets of a reply beside its signature.
+/// Bytes of a reply beside its signature.
 const REPLY: usize = 64;
 
-/// Octets of replies on one connection that are ready and not taken.
+/// Bytes of replies on one connection that are ready and not taken.
 #[derive(Debug, Default)]
 pub(super) struct Unread(AtomicUsize);
 
@@ -35,7 +35,7 @@ pub(super) struct Replies {
     state: Mutex<State>,
     closed: AtomicBool,
     /// How many of those under way were taken back: hardly ever one, and then nobody looks further.
-    taken_back: AtomicUsize,
+    cancelled: AtomicUsize,
     gone: Notify,
     waker: AtomicWaker,
 }
@@ -52,13 +52,13 @@ impl Replies {
         !self.closed.load(Ordering::Acquire)
     }
 
-    fn is_taken_back(&self, id: u64) -> bool {
+    fn is_cancelled(&self, id: u64) -> bool {
         let is = |state: &State| state.under_way.as_ref().and_then(|ids| ids.get(&id)) == Some(&true);
-        self.taken_back.load(Ordering::Acquire) > 0 && is(&self.state.lock())
+        self.cancelled.load(Ordering::Acquire) > 0 && is(&self.state.lock())
     }
 
     fn is_wanted(&self, id: u64) -> bool {
-        self.is_there() && !self.is_taken_back(id)
+        self.is_there() && !self.is_cancelled(id)
     }
 
     fn push(&self, id: u64, outcome: Outcome) {
@@ -67,7 +67,7 @@ impl Replies {
             let mut state = self.state.lock();
             // What comes under this id from now on is another request.
             if state.under_way.as_mut().and_then(|ids| ids.remove(&id)) == Some(true) {
-                self.taken_back.fetch_sub(1, Ordering::AcqRel);
+                self.cancelled.fetch_sub(1, Ordering::AcqRel);
             }
             state.ready.push_back((id, outcome));
             drop(state);
@@ -77,18 +77,18 @@ impl Replies {
 }
 
 /// Whether anybody waits for one request's answer.
-pub(super) struct Wanted {
+pub(super) struct CancelSignal {
     replies: Arc<Replies>,
     id: u64,
 }
 
-impl Wanted {
+impl CancelSignal {
     fn is(&self) -> bool {
         self.replies.is_wanted(self.id)
     }
 
     /// Until nobody does.
-    pub(super) async fn gone(&self) {
+    pub(super) async fn cancelled(&self) {
         loop {
             // Listens before it looks, so that no word is missed.
             let mut word = std::pin::pin!(self.replies.gone.notified());
@@ -121,7 +121,7 @@ impl Inbox {
             unread,
             state: Mutex::default(),
             closed: AtomicBool::new(false),
-            taken_back: AtomicUsize::new(0),
+            cancelled: AtomicUsize::new(0),
             gone: Notify::new(),
             waker: AtomicWaker::new(),
         };
@@ -136,12 +136,12 @@ impl Inbox {
     }
 
     /// Takes back the request with this id, if it is under way.
-    pub(super) fn take_back(&self, id: u64) {
+    pub(super) fn cancel(&self, id: u64) {
         let mut state = self.replies.state.lock();
-        if let Some(taken_back) = state.under_way.as_mut().and_then(|ids| ids.get_mut(&id))
-            && !std::mem::replace(taken_back, true)
+        if let Some(cancelled) = state.under_way.as_mut().and_then(|ids| ids.get_mut(&id))
+            && !std::mem::replace(cancelled, true)
         {
-            self.replies.taken_back.fetch_add(1, Ordering::AcqRel);
+            self.replies.cancelled.fetch_add(1, Ordering::AcqRel);
             drop(state);
             self.replies.gone.notify_waiters();
         }
@@ -211,8 +211,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn wanted(&self) -> Wanted {
-        Wanted { replies: Arc::clone(&self.replies), id: self.id }
+    pub(super) fn cancel_signal(&self) -> CancelSignal {
+        CancelSignal { replies: Arc::clone(&self.replies), id: self.id }
     }
 
     pub(super) fn is_wanted(&self) -> bool {
@@ -245,8 +245,8 @@ impl Drop for Call {
     fn drop(&mut self) {
         // Who has gone gets no answer, and its end is no error.
         if self.open && self.replies.is_there() {
-            let is_taken_back = self.replies.is_taken_back(self.id);
-            self.give(if is_taken_back { Failure::Cancelled } else { Failure::Stopping });
+            let is_cancelled = self.replies.is_cancelled(self.id);
+            self.give(if is_cancelled { Failure::Cancelled } else { Failure::Stopping });
         }
     }
 }

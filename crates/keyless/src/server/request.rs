@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tracing::{Level, Span};
 
 use super::caller::Caller;
+use super::dispatch::Terms;
 use super::entry::{Entry, Failure, Origin};
 use super::outbox::{Outbox, Ticket};
-use super::state::Shared;
-use super::work::Terms;
+use super::state::ServerState;
 use crate::key_name::KeyName;
-use crate::limits::ELSEWHERE_PER_KEY_MAX;
+use crate::limits::REMOTE_PER_KEY_MAX;
 use crate::native::TraceParent;
 use crate::operation::{self, OPERATIONS, Operation};
 use crate::refusal::Refusal;
@@ -21,9 +21,9 @@ const REQUEST_ID_MAX: usize = 128;
 
 /// Requests of one connection that may be under way: what it asks beyond is refused, and it is read on. Clients of the
 /// protocol have at most 1,024. More than may be under way to one key elsewhere: the others are signed by meanwhile.
-const OF_CONNECTION_MAX: usize = 2 * ELSEWHERE_PER_KEY_MAX;
+const OF_CONNECTION_MAX: usize = 2 * REMOTE_PER_KEY_MAX;
 
-impl Shared {
+impl ServerState {
     /// Takes one message.
     ///
     /// # Errors

@@ -14,10 +14,10 @@ use tracing::{Level, Span};
 use x509::SpkiHash;
 
 use super::caller::Caller;
+use super::dispatch::Terms;
 use super::entry::{Entry, Failure, Origin};
 use super::replies::{Inbox, Outcome, Unread};
-use super::state::Shared;
-use super::work::Terms;
+use super::state::ServerState;
 use crate::Key;
 use crate::key_name::KeyName;
 use crate::limits::STREAM_MAX;
@@ -30,13 +30,13 @@ use crate::routing::{NodeId, RelayError};
 use crate::tenant::Client;
 use crate::wire::Ski;
 
-/// Octets of a message: a batch of messages of 4 KB, or sixteen of the longest.
+/// Bytes of a message: a batch of messages of 4 KB, or sixteen of the longest.
 pub(super) const MESSAGE_MAX: usize = 1 << 20;
 /// Items of a batch.
 pub const BATCH_MAX: usize = 256;
-/// Octets of what is signed or unsealed: what the Keyless protocol can carry.
+/// Bytes of what is signed or unsealed: what the Keyless protocol can carry.
 pub const INPUT_MAX: usize = 65_532;
-/// Octets of what is sealed, so that it can be unsealed.
+/// Bytes of what is sealed, so that it can be unsealed.
 const SEALED_MAX: usize = INPUT_MAX - keys::TICKET_OVERHEAD;
 /// Keys of a page, unless it is said otherwise and at most.
 const PAGE: usize = 100;
@@ -51,7 +51,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(60);
 /// The service as one client sees it.
 #[derive(Clone)]
 pub(super) struct Keys {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     client: Arc<Client>,
     /// Of the connection.
     unread: Arc<Unread>,
@@ -59,13 +59,13 @@ pub(super) struct Keys {
 
 /// What comes with a call beside its message.
 #[derive(Clone)]
-struct Given {
+struct CallMetadata {
     /// When all of it is due; `None` when it is not said.
     due: Option<Instant>,
     trace: Option<TraceParent>,
 }
 
-impl Given {
+impl CallMetadata {
     /// Of a call that has one message.
     fn of(metadata: &MetadataMap) -> Self {
         Self::within(metadata, DEADLINE_MAX)
@@ -82,12 +82,12 @@ impl Given {
 }
 
 impl Keys {
-    pub(super) fn new(shared: Arc<Shared>, client: Arc<Client>) -> Self {
+    pub(super) fn new(shared: Arc<ServerState>, client: Arc<Client>) -> Self {
         Self { shared, client, unread: Arc::default() }
     }
 
     /// Begins one signature; its reply comes under `number`.
-    fn begin(&self, inbox: &mut Inbox, number: u64, request: SignRequest, given: &Given) {
+    fn begin(&self, inbox: &mut Inbox, number: u64, request: SignRequest, given: &CallMetadata) {
         let scheme = scheme_of(request.scheme());
         let Some((scheme, place)) = scheme.and_then(|scheme| Some((scheme, operation::signing(scheme)?)))
         else {
@@ -127,7 +127,13 @@ impl Keys {
         Inbox::new(Arc::clone(&self.unread))
     }
 
-    fn entry(&self, place: usize, name: Option<KeyName>, request: &SignRequest, given: &Given) -> Entry {
+    fn entry(
+        &self,
+        place: usize,
+        name: Option<KeyName>,
+        request: &SignRequest,
+        given: &CallMetadata,
+    ) -> Entry {
         let tenant = self.client.tenant_of(&request.tenant, &self.shared.tenants);
         let trace = TraceParent::parse(&request.traceparent).or(given.trace);
         let span =
@@ -143,11 +149,12 @@ impl Keys {
         opcode: u8,
         metadata: &MetadataMap,
         (octets, most): (&[u8], usize),
-        work: impl FnOnce(&Shared, Caller, &[u8]),
+        work: impl FnOnce(&ServerState, Caller, &[u8]),
     ) -> Result<Vec<u8>, Status> {
         let place = operation::place(opcode).map_err(|_| Status::unimplemented("no such operation"))?;
         let mut inbox = self.inbox();
-        let call = inbox.call(0, self.entry(place, None, &SignRequest::default(), &Given::of(metadata)));
+        let call =
+            inbox.call(0, self.entry(place, None, &SignRequest::default(), &CallMetadata::of(metadata)));
         if octets.len() > most {
             call.fail(Failure::TooLong { given: octets.len(), most });
         } else {
@@ -224,10 +231,10 @@ async fn in_time<T>(due: Option<Instant>, work: impl Future<Output = T>) -> Resu
 
 #[tonic::async_trait]
 impl KeyService for Keys {
-    type SignStreamStream = Answers;
+    type SignStreamStream = SignReplies;
 
     async fn sign(&self, request: Request<SignRequest>) -> Result<Response<SignReply>, Status> {
-        let given = Given::of(request.metadata());
+        let given = CallMetadata::of(request.metadata());
         let request = request.into_inner();
         let (id, mut inbox) = (request.id, self.inbox());
         self.begin(&mut inbox, id, request, &given);
@@ -239,7 +246,7 @@ impl KeyService for Keys {
         &self,
         request: Request<proto::SignBatchRequest>,
     ) -> Result<Response<proto::SignBatchReply>, Status> {
-        let given = Given::of(request.metadata());
+        let given = CallMetadata::of(request.metadata());
         let requests = request.into_inner().requests;
         if requests.len() > BATCH_MAX {
             let count = requests.len();
@@ -268,11 +275,11 @@ impl KeyService for Keys {
         &self,
         request: Request<Streaming<SignRequest>>,
     ) -> Result<Response<Self::SignStreamStream>, Status> {
-        let given = Given::within(request.metadata(), Duration::MAX);
-        Ok(Response::new(Answers {
+        let given = CallMetadata::within(request.metadata(), Duration::MAX);
+        Ok(Response::new(SignReplies {
             due: given.due.map(|due| Box::pin(tokio::time::sleep_until(due.into()))),
             stop: Some(Box::pin(self.shared.stopping.clone().cancelled_owned())),
-            given: Given { due: None, ..given },
+            given: CallMetadata { due: None, ..given },
             keys: self.clone(),
             requests: Some(request.into_inner()),
             inbox: Inbox::of_stream(Arc::clone(&self.unread)),
@@ -338,7 +345,7 @@ impl KeyService for Keys {
     async fn seal(&self, request: Request<proto::SealRequest>) -> Result<Response<proto::SealReply>, Status> {
         self.refuse_nodes()?;
         let (metadata, _, request) = request.into_parts();
-        let sealed = self.ticket(0x21, &metadata, (&request.clear, SEALED_MAX), Shared::seal).await?;
+        let sealed = self.ticket(0x21, &metadata, (&request.clear, SEALED_MAX), ServerState::seal).await?;
         Ok(Response::new(proto::SealReply { sealed }))
     }
 
@@ -348,15 +355,15 @@ impl KeyService for Keys {
     ) -> Result<Response<proto::UnsealReply>, Status> {
         self.refuse_nodes()?;
         let (metadata, _, request) = request.into_parts();
-        let clear = self.ticket(0x22, &metadata, (&request.sealed, INPUT_MAX), Shared::unseal).await?;
+        let clear = self.ticket(0x22, &metadata, (&request.sealed, INPUT_MAX), ServerState::unseal).await?;
         Ok(Response::new(proto::UnsealReply { clear }))
     }
 }
 
 /// The replies of a stream. While its reader keeps up, requests are taken as they come, whatever waits.
-pub(super) struct Answers {
+pub(super) struct SignReplies {
     keys: Keys,
-    given: Given,
+    given: CallMetadata,
     /// `None` when no more come.
     requests: Option<Streaming<SignRequest>>,
     inbox: Inbox,
@@ -364,7 +371,7 @@ pub(super) struct Answers {
     stop: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-impl Answers {
+impl SignReplies {
     /// Takes the requests that there are.
     fn take(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..ROUND {
@@ -382,7 +389,7 @@ impl Answers {
                 Poll::Ready(Some(Ok(request))) => {
                     let id = request.id;
                     if request.cancel {
-                        self.inbox.take_back(id);
+                        self.inbox.cancel(id);
                     } else if self.inbox.expected() >= STREAM_MAX {
                         self.keys.shared.metrics.refused(Refusal::Stream);
                         let full = Failure::Overloaded(Refusal::Stream);
@@ -399,7 +406,7 @@ impl Answers {
     }
 }
 
-impl Stream for Answers {
+impl Stream for SignReplies {
     type Item = Result<SignReply, Status>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -16,7 +16,7 @@ pub const HANDSHAKES_MAX: usize = 512;
 pub(super) const HANDSHAKES_PER_ADDRESS_MAX: usize = 64;
 
 /// The places there are.
-pub(super) struct Door {
+pub(super) struct ConnectionSlots {
     /// Of clients that have shown who they are.
     pub(super) known: Arc<Semaphore>,
     /// Of local ones: those from elsewhere cannot take theirs.
@@ -34,7 +34,7 @@ pub(super) struct Handshake {
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
-impl Door {
+impl ConnectionSlots {
     pub(super) fn new(connections_max: usize) -> Self {
         Self {
             known: Arc::new(Semaphore::new(connections_max)),
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn handshakes_are_counted_by_site() {
-        let door = Door::new(1);
-        let shake = |address: &str| door.handshake(address.parse().unwrap());
+        let slots = ConnectionSlots::new(1);
+        let shake = |address: &str| slots.handshake(address.parse().unwrap());
         let held: Vec<_> =
             (0..HANDSHAKES_PER_ADDRESS_MAX).map(|at| shake(&format!("2001:db8::{at:x}")).unwrap()).collect();
         assert!(shake("2001:db8::ffff").is_none(), "another address of the same host");

@@ -13,13 +13,13 @@ const FOLDER_MODE: u32 = 0o700;
 
 /// A socket that is there.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundSocket {
     path: PathBuf,
     /// What it is known by, so that another's is not removed.
     inode: u64,
 }
 
-impl Bound {
+impl BoundSocket {
     /// Listens there. What is left of a server that is gone is replaced.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What all connections share.
+//! The state of the server, shared by all connections.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,39 +9,39 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::caller::Caller;
-use super::memory::Octets;
+use super::memory::ByteBudget;
 use super::options::Options;
-use super::relay_limit::Relays;
-use super::slots::Door;
+use super::relay_limit::RelayLimit;
+use super::slots::ConnectionSlots;
 use super::tls::Presented;
 use crate::KeySet;
-use crate::in_flight::Places;
+use crate::in_flight::ConcurrencyLimit;
 use crate::metrics::Metrics;
 use crate::routing::Router;
 use crate::stage::Stage;
 use crate::tenant::{Identity, Tenants};
 
-/// What all connections share.
-pub(super) struct Shared {
+/// The state of the server, shared by all connections.
+pub(super) struct ServerState {
     pub(super) options: Options,
     pub(super) keys: KeySet,
     pub(super) stage: Stage<Caller>,
     pub(super) tenants: Tenants,
     pub(super) metrics: Metrics,
     pub(super) tickets: Option<TicketKeys>,
-    pub(super) elsewhere: Places,
-    pub(super) relays: Relays,
-    pub(super) octets: Octets,
+    pub(super) remote: ConcurrencyLimit,
+    pub(super) relays: RelayLimit,
+    pub(super) octets: ByteBudget,
     pub(super) tls: RwLock<Option<Presented>>,
     /// Towards other nodes.
     pub(super) nodes_tls: RwLock<Option<Presented>>,
-    pub(super) door: Door,
+    pub(super) slots: ConnectionSlots,
     pub(super) tracker: TaskTracker,
     pub(super) stopping: CancellationToken,
     pub(super) kill: CancellationToken,
 }
 
-impl Shared {
+impl ServerState {
     /// Knows the other nodes, where this is one.
     pub(super) fn router(&self) -> Option<&Router> {
         self.options.nodes.as_ref().map(|nodes| &nodes.router)
@@ -52,11 +52,11 @@ impl Shared {
         !identity.is_node() || self.router().is_some_and(|router| router.knows(identity))
     }
 
-    pub(super) fn look_at_flows(&self, now: Instant) {
-        self.tenants.look(now);
-        self.metrics.destinations().look(now);
+    pub(super) fn sample_flows(&self, now: Instant) {
+        self.tenants.sample(now);
+        self.metrics.destinations().sample(now);
         if let Some(nodes) = &self.options.nodes {
-            nodes.router.look(now);
+            nodes.router.sample(now);
         }
     }
 

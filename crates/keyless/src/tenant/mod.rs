@@ -19,11 +19,11 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use parking_lot::{Mutex, RwLock};
 
 use crate::Key;
-use crate::flow::Watched;
-use crate::limits::{ELSEWHERE_PER_KEY_MAX, NODE_PER_TENANT_MAX};
+use crate::flow::FlowMonitor;
+use crate::limits::{NODE_PER_TENANT_MAX, REMOTE_PER_KEY_MAX};
 use crate::metrics::{Metrics, TenantCounters};
 use crate::refusal::Refusal;
-use crate::stage::{Asker, Stage};
+use crate::stage::{Responder, Stage};
 use identity::Pattern;
 use rights::Rights;
 
@@ -69,7 +69,7 @@ impl Tenant {
     pub(crate) fn of_key_max(&self) -> usize {
         match self.options.destination_in_flight_max {
             0 if self.is_alone => usize::MAX,
-            0 => ELSEWHERE_PER_KEY_MAX / 2,
+            0 => REMOTE_PER_KEY_MAX / 2,
             most => most,
         }
     }
@@ -147,14 +147,14 @@ impl fmt::Debug for Tenant {
 struct Account {
     line: usize,
     counters: TenantCounters,
-    flow: Watched,
+    flow: FlowMonitor,
     connections: AtomicUsize,
     octets: AtomicUsize,
 }
 
 impl Account {
     fn new(line: usize, counters: TenantCounters) -> Arc<Self> {
-        let flow = Watched::new(counters.ratio.clone());
+        let flow = FlowMonitor::new(counters.ratio.clone());
         let (connections, octets) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Arc::new(Self { line, counters, flow, connections, octets })
     }
@@ -234,7 +234,7 @@ impl Tenants {
     ///
     /// # Errors
     /// [`TenantError`]; all stays as it was then.
-    pub(crate) fn change<A: Asker>(
+    pub(crate) fn change<A: Responder>(
         &self,
         options: &[TenantOptions],
         stage: &Stage<A>,
@@ -290,11 +290,11 @@ impl Tenants {
         Arc::clone(table.by_name.get(name).unwrap_or(&table.default))
     }
 
-    /// Looks at every tenant's flow; every [`LOOK_EVERY`](crate::flow::LOOK_EVERY).
-    pub(crate) fn look(&self, now: Instant) {
+    /// Samples every tenant's flow; call it every [`SAMPLE_EVERY`](crate::flow::SAMPLE_EVERY).
+    pub(crate) fn sample(&self, now: Instant) {
         let table = Arc::clone(&self.table.read());
         for tenant in &table.tenants {
-            tenant.account.flow.look(now);
+            tenant.account.flow.sample(now);
         }
     }
 }

@@ -23,7 +23,7 @@ use telemetry::spans::Spans;
 use crate::native::TraceParent;
 pub(crate) use export::random;
 use record::RecordView;
-pub(crate) use record::{End, HopNumber, Hops, HopsDone, Record, failure};
+pub(crate) use record::{End, FinishedHops, HopNumber, Hops, Record, failure};
 
 /// Requests of each kind that are kept: those that failed or took long, and the others. 0.4 KB each; one that was passed on to
 /// three nodes, failed, and has the longest names has 2 KB, so that both kinds have 8 MB at most.
@@ -42,10 +42,10 @@ const PATH: &str = "/traces";
 
 /// The requests that are kept. Cheap to clone; the clones share them.
 #[derive(Clone, Default)]
-pub struct Traces(Arc<Inner>);
+pub struct Traces(Arc<TraceStore>);
 
 #[derive(Default)]
-struct Inner {
+struct TraceStore {
     /// The node and its site, where this is one.
     own: OnceLock<(String, String)>,
     /// What failed or took long.
@@ -131,7 +131,7 @@ impl Rings {
 
 /// What is told.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct TracesDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,7 +163,7 @@ impl Traces {
         let own = self.0.own.get();
         let requests = found.iter().map(|record| record.view()).collect();
         let (node, site) = (own.map(|own| own.0.as_str()), own.map(|own| own.1.as_str()));
-        serde_json::to_string(&Answer { node, site, requests, more }).ok()
+        serde_json::to_string(&TracesDocument { node, site, requests, more }).ok()
     }
 
     fn named(&self, id: &str) -> Vec<Arc<Record>> {
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    fn asked(traces: &Traces, path: &str) -> Value {
+    fn answer_of(traces: &Traces, path: &str) -> Value {
         serde_json::from_str(&traces.answer(path).unwrap()).unwrap()
     }
 
@@ -291,23 +291,23 @@ mod tests {
         traces.is_node("fra-1", "frankfurt");
         traces.keep(Kind::Other, record(0xab, 1));
         let id = format!("{:032x}", 0xab);
-        let found = asked(&traces, &format!("/traces/{id}"));
+        let found = answer_of(&traces, &format!("/traces/{id}"));
         assert_eq!((&found["node"], &found["site"]), (&"fra-1".into(), &"frankfurt".into()));
         assert_eq!(found["requests"][0]["trace_id"], id);
         assert_eq!(found["requests"][0]["stages"], serde_json::json!({ "queue_us": 10, "sign_us": 20 }));
         assert_eq!(
-            asked(&traces, &format!("/traces/{}", id.to_uppercase()))["requests"][0]["tenant"],
+            answer_of(&traces, &format!("/traces/{}", id.to_uppercase()))["requests"][0]["tenant"],
             "shop"
         );
-        assert_eq!(asked(&traces, "/traces/a%2Fb%20c")["requests"].as_array().unwrap().len(), 1);
+        assert_eq!(answer_of(&traces, "/traces/a%2Fb%20c")["requests"].as_array().unwrap().len(), 1);
         for none in ["/traces/ab", "/traces/x", "/traces"] {
-            assert_eq!(asked(&traces, none)["requests"], serde_json::json!([]), "{none}");
+            assert_eq!(answer_of(&traces, none)["requests"], serde_json::json!([]), "{none}");
         }
         for no_path in ["/", "/trace", "/traces/", "/tracesx", "/traces/%", "/traces/%zz", "/traces/%ff"] {
             assert_eq!(traces.answer(no_path), None, "{no_path}");
         }
         traces.keep(Kind::Notable, record(0xcd, 2));
-        assert_eq!(asked(&traces, "/traces")["requests"][0]["trace_id"], format!("{:032x}", 0xcd));
+        assert_eq!(answer_of(&traces, "/traces")["requests"][0]["trace_id"], format!("{:032x}", 0xcd));
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
         let kept: Vec<u64> = traces.0.notable.all().map(|record| record.at_us).collect();
         assert_eq!(kept.len(), KEPT_MAX);
         assert!(kept.iter().all(|at| *at >= 2 * KEPT_MAX as u64), "an old one is there");
-        let told = asked(&traces, "/traces");
+        let told = answer_of(&traces, "/traces");
         assert_eq!((told["requests"].as_array().unwrap().len(), &told["more"]), (TOLD_MAX, &true.into()));
         assert_eq!(told["requests"][0]["at_us"], 3 * KEPT_MAX as u64 - 1, "the newest first");
     }
@@ -334,7 +334,7 @@ mod tests {
         (20..4 * KEPT_MAX as u64).for_each(|at| fail("noisy", at));
         let kept = |tenant: &str| traces.0.notable.all().filter(|record| &*record.tenant == tenant).count();
         assert_eq!((kept("quiet"), kept("noisy")), (20, KEPT_MAX - 20));
-        let told = asked(&traces, "/traces");
+        let told = answer_of(&traces, "/traces");
         let told = told["requests"].as_array().unwrap();
         let quiet = told.iter().filter(|request| request["tenant"] == "quiet").count();
         assert_eq!((quiet, told.len()), (20, TOLD_MAX), "and all of them are told");
@@ -389,13 +389,13 @@ mod tests {
     #[test]
     fn hops_tell_who_was_asked_and_what_came_of_it() {
         let hops = Hops::new();
-        let first = hops.asked("fra-1", "frankfurt", "first");
-        let second = hops.asked("par-1", "paris", "hedged");
-        hops.ended(second, None);
-        hops.ended(first, Some("late"));
-        hops.asked("ams-1", "amsterdam", "hedged");
+        let first = hops.start("fra-1", "frankfurt", "first");
+        let second = hops.start("par-1", "paris", "hedged");
+        hops.finish(second, None);
+        hops.finish(first, Some("late"));
+        hops.start("ams-1", "amsterdam", "hedged");
         let mut kept = record(1, 1);
-        kept.hops = Some(Box::new(HopsDone::of(&hops)));
+        kept.hops = Some(Box::new(FinishedHops::of(&hops)));
         let shown = serde_json::to_value(kept.view()).unwrap();
         let of = |member: &str| -> Vec<&str> {
             shown["asked"].as_array().unwrap().iter().map(|hop| hop[member].as_str().unwrap()).collect()
@@ -404,9 +404,9 @@ mod tests {
         assert_eq!(of("outcome"), ["late", "done", "taken-back"]);
         assert!(shown["stages"]["wire_us"].is_u64() && shown["stages"]["sign_us"].is_null(), "{shown}");
         for _ in 0..100 {
-            let more = hops.asked("x", "y", "retried");
-            hops.ended(more, None);
+            let more = hops.start("x", "y", "retried");
+            hops.finish(more, None);
         }
-        assert!(HopsDone::of(&hops).all_len() <= 8);
+        assert!(FinishedHops::of(&hops).all_len() <= 8);
     }
 }

@@ -41,7 +41,7 @@ impl Hops {
     }
 
     /// One is asked: `why` is `first`, `retried`, `hedged`, or `next` for one after another that did nothing.
-    pub(crate) fn asked(&self, node: &str, site: &str, why: &'static str) -> HopNumber {
+    pub(crate) fn start(&self, node: &str, site: &str, why: &'static str) -> HopNumber {
         let after = self.since.elapsed();
         let (node, site) = (node.to_owned(), site.to_owned());
         let mut all = self.all.lock();
@@ -53,7 +53,7 @@ impl Hops {
     }
 
     /// It answered, or `error` is why it did not.
-    pub(crate) fn ended(&self, hop: HopNumber, error: Option<&'static str>) {
+    pub(crate) fn finish(&self, hop: HopNumber, error: Option<&'static str>) {
         let now = self.since.elapsed();
         if let Some(hop) = self.all.lock().get_mut(hop.0) {
             hop.end = Some((now.saturating_sub(hop.after), error));
@@ -90,13 +90,13 @@ pub(crate) struct Record {
     pub(crate) took: Duration,
     /// From read to its turn; `None` where it never came.
     pub(crate) queued: Option<Duration>,
-    pub(crate) hops: Option<Box<HopsDone>>,
+    pub(crate) hops: Option<Box<FinishedHops>>,
     pub(crate) end: End,
 }
 
 /// Nodes asked, once all is over.
 #[derive(Debug)]
-pub(crate) struct HopsDone {
+pub(crate) struct FinishedHops {
     /// Until the first was asked: for a connection to one. `None` when there was none.
     pub(super) connect: Option<Duration>,
     /// From then on.
@@ -104,7 +104,7 @@ pub(crate) struct HopsDone {
     all: Vec<Hop>,
 }
 
-impl HopsDone {
+impl FinishedHops {
     pub(crate) fn of(hops: &Hops) -> Self {
         let all = hops.all.lock().clone();
         let connect = all.first().map(|hop| hop.after);

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
-use keyless::stage::{Asker, Cost, Job, Stage, StageError};
+use keyless::stage::{Cost, Job, Responder, Stage, StageError};
 use keys::{
     BATCH, BATCH_MIN, EC_BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, Signer, is_batched, verify::verifies,
 };
@@ -20,8 +20,8 @@ struct Waiting {
     answer: mpsc::Sender<(usize, Result<Vec<u8>, StageError>)>,
 }
 
-impl Asker for Waiting {
-    fn is_there(&self) -> bool {
+impl Responder for Waiting {
+    fn is_waiting(&self) -> bool {
         if let Some((here, open)) = &self.gate {
             here.send(()).unwrap();
             open.recv_timeout(PATIENCE).unwrap();
@@ -29,19 +29,19 @@ impl Asker for Waiting {
         true
     }
 
-    fn answer(self, signed: Result<Vec<u8>, StageError>) {
+    fn respond(self, signed: Result<Vec<u8>, StageError>) {
         self.answer.send((self.number, signed)).unwrap();
     }
 }
 
-fn job(key: &PrivateKey, asker: Waiting) -> Job<Waiting> {
+fn job(key: &PrivateKey, responder: Waiting) -> Job<Waiting> {
     Job {
         key: key.clone(),
         scheme: scheme(key.key_type()),
         input: DIGEST.into(),
         deadline: Instant::now() + PATIENCE,
         line: 0,
-        asker,
+        responder,
     }
 }
 
@@ -174,10 +174,10 @@ async fn no_batch_is_made_while_others_are_idle() {
         let stage = Stage::start(WORKERS).unwrap();
         let (answer, answers) = mpsc::channel();
         for number in 0..JOBS {
-            let asker = Waiting { number, gate: None, answer: answer.clone() };
+            let responder = Waiting { number, gate: None, answer: answer.clone() };
             let (input, deadline) = (DIGEST.into(), Instant::now() + PATIENCE);
             let key = key(KeyType::Rsa2048).clone();
-            let job = Job { key, scheme: PSS, input, deadline, line: 0, asker };
+            let job = Job { key, scheme: PSS, input, deadline, line: 0, responder };
             assert!(stage.submit(Cost::Medium, job).is_ok());
         }
         for _ in 0..JOBS {
@@ -200,7 +200,7 @@ async fn what_is_late_is_in_no_batch() {
         input: DIGEST.into(),
         deadline,
         line: 0,
-        asker: Waiting { number, gate, answer: answer.clone() },
+        responder: Waiting { number, gate, answer: answer.clone() },
     };
     let (now, then) = (Instant::now(), Instant::now() + PATIENCE);
     let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());

@@ -1,4 +1,4 @@
-//! Asking others to sign.
+//! The client of key services.
 
 use std::time::{Duration, Instant};
 

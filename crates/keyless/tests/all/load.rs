@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use keyless::ELSEWHERE_PER_KEY_MAX;
+use keyless::REMOTE_PER_KEY_MAX;
 use keyless::server::Options;
-use keyless::stage::{Asker, Cost, Job, Stage, StageError};
+use keyless::stage::{Cost, Job, Responder, Stage, StageError};
 use keyless::tenant::TenantOptions;
 use keyless::wire::{ErrorCode, Items};
 use keys::{Hash, KeyRef, KeyType, Scheme};
@@ -24,7 +24,7 @@ async fn a_slow_key_holds_up_nobody_on_its_own_connection() {
     let mut peer = world.connect().await;
     let at = |ski| Items { opcode: 0x15, ski: Some(ski), payload: &[1; 32], ..Items::default() };
     let mut waiting = Vec::new();
-    for _ in 0..ELSEWHERE_PER_KEY_MAX {
+    for _ in 0..REMOTE_PER_KEY_MAX {
         waiting.push(peer.ask(&at(name)).await);
     }
     // As many as may be under way are; the next hear so at once, on a connection that is read all the time.
@@ -37,7 +37,7 @@ async fn a_slow_key_holds_up_nobody_on_its_own_connection() {
     assert_eq!(world.figure("bulla_keyless_refusals_total{kind=\"key\"}"), MORE as f64);
     // What was signed here is counted as ended a moment after its reply was written.
     let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
-    until(|| world.figure(under_way) == ELSEWHERE_PER_KEY_MAX as f64).await;
+    until(|| world.figure(under_way) == REMOTE_PER_KEY_MAX as f64).await;
     open.send_replace(true);
     for _ in 0..waiting.len() {
         let reply = peer.next().await.unwrap();
@@ -171,20 +171,20 @@ struct Waiting {
     answer: mpsc::Sender<Result<Vec<u8>, StageError>>,
 }
 
-impl Asker for Waiting {
-    fn is_there(&self) -> bool {
+impl Responder for Waiting {
+    fn is_waiting(&self) -> bool {
         self.there
     }
 
-    fn answer(self, signed: Result<Vec<u8>, StageError>) {
+    fn respond(self, signed: Result<Vec<u8>, StageError>) {
         // The test may have seen enough.
         let _ = self.answer.send(signed);
     }
 }
 
 fn job(answer: &mpsc::Sender<Result<Vec<u8>, StageError>>, deadline: Instant, there: bool) -> Job<Waiting> {
-    let asker = Waiting { there, answer: answer.clone() };
-    Job { key: key(KeyType::P256).clone(), scheme: EC, input: [7; 32].into(), deadline, line: 0, asker }
+    let responder = Waiting { there, answer: answer.clone() };
+    Job { key: key(KeyType::P256).clone(), scheme: EC, input: [7; 32].into(), deadline, line: 0, responder }
 }
 
 /// On one thread the stage's tasks do not run before this one waits: the queue is filled to the last place.

@@ -1,4 +1,4 @@
-//! What is asked for, by whichever protocol: checked, and done or handed on. Nothing here waits.
+//! Requests of both protocols: checked, then signed here or dispatched to the key. Nothing here waits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,14 +8,15 @@ use keys::{Misfit, Scheme};
 use super::caller::Caller;
 use super::entry::Failure;
 use super::memory::DIGEST_MAX;
-use super::state::Shared;
+use super::state::ServerState;
 use crate::Key;
 use crate::destination::KeyDestination;
 use crate::key_name::KeyName;
-use crate::limits::ELSEWHERE_MAX;
+use crate::key_set::Requester;
+use crate::limits::REMOTE_MAX;
 use crate::native::code_name;
 use crate::refusal::Refusal;
-use crate::routing::Asking;
+use crate::routing::RequestContext;
 use crate::stage::{Cost, Job};
 use crate::tenant::Tenant;
 /// A message of so many octets is no light work, whatever the key: hashing it takes longer than signing.
@@ -24,16 +25,16 @@ const LONG: usize = 4_096;
 /// Past the deadline, for saying who did not answer.
 const NAMING: Duration = Duration::from_millis(20);
 
-/// What a caller says beside what is to be signed.
+/// The terms of a signature request.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Terms<'a> {
-    /// When it is due, where it is said.
+    /// The deadline, if the request has one.
     pub(super) due: Option<Instant>,
-    /// The policy that the key must be sealed to; any where it is empty.
+    /// The policy that the key must be sealed to. Empty: any.
     pub(super) policy: &'a str,
 }
 
-impl Shared {
+impl ServerState {
     pub(super) fn seal(&self, caller: Caller, clear: &[u8]) {
         self.with_tickets(caller, |keys, owner| keys.seal(Instant::now(), owner, clear));
     }
@@ -81,19 +82,25 @@ impl Shared {
             return caller.fail(Failure::Late);
         }
         let is_long = input.len() > DIGEST_MAX;
-        let held = is_long.then(|| self.octets.take(input.len(), &tenant));
+        let held = is_long.then(|| self.octets.reserve(input.len(), &tenant));
         if let Some(None) = held {
             return caller.fail(Failure::Overloaded(Refusal::Octets));
         }
         caller.entry_mut().queue(held.flatten());
         let Some(here) = key.here.clone() else {
             let policy = key.policy.clone().filter(|_| !terms.policy.is_empty());
-            return self.ask_elsewhere(caller, key, Wanted::Signature(scheme, policy), input, deadline);
+            return self.dispatch_remote(
+                caller,
+                key,
+                RemoteOperation::Signature(scheme, policy),
+                input,
+                deadline,
+            );
         };
         let cost = if input.len() > LONG && key.cost == Cost::Light { Cost::Medium } else { key.cost };
-        let job = Job { key: here, scheme, input, deadline, line: tenant.line(), asker: caller };
+        let job = Job { key: here, scheme, input, deadline, line: tenant.line(), responder: caller };
         if let Err(job) = self.stage.submit(cost, job) {
-            job.asker.fail(Failure::Overloaded(Refusal::Stage));
+            job.responder.fail(Failure::Overloaded(Refusal::Stage));
         }
     }
 
@@ -105,7 +112,7 @@ impl Shared {
             KeyName::Spki(spki) => self.keys.find_spki(&spki),
         };
         // What was sealed to a policy is there for all nodes; a folder's keys, say, are not.
-        let is_for = |key: &Arc<Key>| key.for_nodes || !caller.is_node();
+        let is_for = |key: &Arc<Key>| key.for_nodes || caller.requester() == Requester::Client;
         let may_use = |key: &Arc<Key>| caller.entry().tenant().may_use(key);
         found.filter(|key| may_use(key) && is_for(key)).ok_or(Failure::UnknownKey)
     }
@@ -147,15 +154,15 @@ impl Shared {
             return caller.fail(Failure::Late);
         }
         caller.entry_mut().queue(None);
-        self.ask_elsewhere(caller, key, Wanted::Decryption, input, deadline);
+        self.dispatch_remote(caller, key, RemoteOperation::Decryption, input, deadline);
     }
 
-    /// By a key that somebody else holds: a task of its own, for it waits.
-    fn ask_elsewhere(
+    /// Calls a key outside this process, in a task of its own that waits for the reply.
+    fn dispatch_remote(
         self: &Arc<Self>,
         mut caller: Caller,
         key: Arc<Key>,
-        wanted: Wanted,
+        operation: RemoteOperation,
         input: Box<[u8]>,
         deadline: Instant,
     ) {
@@ -165,34 +172,34 @@ impl Shared {
             caller.fail(Failure::Overloaded(refusal));
         };
         let tenant = Arc::clone(caller.entry().tenant());
-        let of_key = match key.place(tenant.name(), tenant.of_key_max(), caller.is_node()) {
-            Ok(place) => place,
+        let of_key = match key.acquire(tenant.name(), tenant.of_key_max(), caller.requester()) {
+            Ok(permit) => permit,
             Err(refusal) => return refuse(caller, refusal),
         };
-        let Some(of_all) = self.elsewhere.take(ELSEWHERE_MAX) else {
-            return refuse(caller, Refusal::Elsewhere);
+        let Some(of_all) = self.remote.acquire(REMOTE_MAX) else {
+            return refuse(caller, Refusal::Remote);
         };
-        let (counted, asked) = (self.metrics.elsewhere(), destination.map(KeyDestination::began));
+        let (counted, call) = (self.metrics.remote(), destination.map(KeyDestination::began));
         self.tracker.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-elsewhere");
-            let _places = (of_key, of_all, counted);
-            caller.entry_mut().taken();
+            let _permits = (of_key, of_all, counted);
+            caller.entry_mut().started();
             let gone = caller.gone();
-            let asking = elsewhere(&mut caller, &key, wanted, &input, deadline);
-            // Whoever it waits for is told of by whoever waits, which ends at the deadline by itself.
+            let calling = call_remote(&mut caller, &key, operation, &input, deadline);
+            // The call itself ends at the deadline, with an error that names the node. This timeout is only for calls that do not.
             let end = deadline + NAMING;
             let done = tokio::select! {
-                // What nobody wants is not done, even if it can be.
+                // A cancelled request is not signed, even if it could be now.
                 biased;
                 () = gone => None,
-                done = tokio::time::timeout_at(end.into(), asking) => Some(done),
+                done = tokio::time::timeout_at(end.into(), calling) => Some(done),
             };
             let done = done.map(|done| done.unwrap_or(Err(Failure::Late)));
-            if let (Some(asked), Some(Err(failure))) = (&asked, &done) {
-                asked.failed(code_name(failure.grpc()));
+            if let (Some(call), Some(Err(failure))) = (&call, &done) {
+                call.failed(code_name(failure.grpc()));
             }
-            // Before the answer: who has it may ask for figures.
-            drop(asked);
+            // Before the reply: its receiver may read the metrics.
+            drop(call);
             if let Some(done) = done {
                 caller.end(done);
             }
@@ -200,32 +207,38 @@ impl Shared {
     }
 }
 
-/// What is wanted of a key that somebody else holds.
-enum Wanted {
-    /// By a key under this policy, where it is said.
+/// What a key outside this process is called for.
+enum RemoteOperation {
+    /// A signature; by a key under this policy, if one is given.
     Signature(Scheme, Option<Arc<str>>),
     Decryption,
 }
 
-/// By other nodes, or by whatever this one alone knows.
-async fn elsewhere(
+/// Routes the request to other nodes, or calls the security module or cloud that holds the key.
+async fn call_remote(
     caller: &mut Caller,
     key: &Key,
-    wanted: Wanted,
+    operation: RemoteOperation,
     input: &[u8],
     deadline: Instant,
 ) -> Result<Vec<u8>, Failure> {
-    let (scheme, policy) = match wanted {
-        Wanted::Signature(scheme, policy) => (scheme, policy),
-        Wanted::Decryption => return Ok(key.signer.decrypt_raw(input, deadline).await?.to_vec()),
+    let (scheme, policy) = match operation {
+        RemoteOperation::Signature(scheme, policy) => (scheme, policy),
+        RemoteOperation::Decryption => return Ok(key.signer.decrypt_raw(input, deadline).await?.to_vec()),
     };
     let Some(route) = &key.route else { return Ok(key.signer.sign_digest(scheme, input, deadline).await?) };
     let entry = caller.entry_mut();
-    let (trace, hops) = entry.passed_on();
+    let (trace, hops) = entry.forwarded();
     let tenant = Arc::clone(entry.tenant());
     let most = tenant.of_node_max();
     let policy = policy.as_deref().unwrap_or_default();
-    let asking =
-        Asking { tenant: tenant.name(), most, policy, trace: Some(trace), hops: Some(&hops), deadline };
-    Ok(route.ask(scheme, input, &asking).await?)
+    let context = RequestContext {
+        tenant: tenant.name(),
+        most,
+        policy,
+        trace: Some(trace),
+        hops: Some(&hops),
+        deadline,
+    };
+    Ok(route.request(scheme, input, &context).await?)
 }

@@ -1,4 +1,4 @@
-//! One server, and the requests that are under way to it.
+//! The connection to one server, and the requests that wait for a reply on it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::wire::{ErrorCode, Items};
 /// Octets that wait to be written: four thousand requests. A server that reads none of them is no help.
 const OUTGOING_MAX: usize = 4 << 20;
 
-/// How a link stands.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     /// It is being made, for the first time or since it was lost: to wait for it is reasonable.
     Connecting,
     /// Requests can be made.
@@ -30,8 +30,8 @@ pub(super) enum State {
     Down,
 }
 
-/// What a request is answered with.
-type Answer = Result<Vec<u8>, ErrorCode>;
+/// The reply to a request.
+type Reply = Result<Vec<u8>, ErrorCode>;
 
 /// How to speak TLS to a server.
 pub(super) struct LinkTls {
@@ -40,26 +40,26 @@ pub(super) struct LinkTls {
 }
 
 /// One server.
-pub(super) struct Link {
+pub(super) struct Channel {
     server: Server,
     pub(super) tls: Option<LinkTls>,
     pub(super) options: ClientOptions,
     pub(super) metrics: ServerMetrics,
-    state: watch::Sender<State>,
-    queue: Mutex<Queue>,
+    state: watch::Sender<ConnectionState>,
+    pending: Mutex<PendingReplies>,
     /// Something is to be written.
     written: Notify,
 }
 
 #[derive(Default)]
-struct Queue {
+struct PendingReplies {
     is_open: bool,
-    waiting: HashMap<u32, oneshot::Sender<Answer>>,
+    waiting: HashMap<u32, oneshot::Sender<Reply>>,
     outgoing: Vec<u8>,
     next: u32,
 }
 
-impl Queue {
+impl PendingReplies {
     /// An id that no request under way has.
     fn id(&mut self) -> u32 {
         loop {
@@ -72,7 +72,7 @@ impl Queue {
     }
 }
 
-impl Link {
+impl Channel {
     pub(super) fn new(
         server: &Server,
         options: &ClientOptions,
@@ -93,8 +93,8 @@ impl Link {
             options: options.clone(),
             metrics: metrics.of(server),
             server: server.clone(),
-            state: watch::Sender::new(State::Connecting),
-            queue: Mutex::default(),
+            state: watch::Sender::new(ConnectionState::Connecting),
+            pending: Mutex::default(),
             written: Notify::new(),
         }))
     }
@@ -103,16 +103,16 @@ impl Link {
         &self.server
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ConnectionState {
         *self.state.borrow()
     }
 
-    pub(super) fn watch(&self) -> watch::Receiver<State> {
+    pub(super) fn watch(&self) -> watch::Receiver<ConnectionState> {
         self.state.subscribe()
     }
 
-    pub(super) fn set(&self, state: State) {
-        self.metrics.up(state == State::Up);
+    pub(super) fn set(&self, state: ConnectionState) {
+        self.metrics.up(state == ConnectionState::Up);
         self.state.send_replace(state);
     }
 
@@ -124,60 +124,64 @@ impl Link {
 
     /// Requests may be made from now on.
     pub(super) fn open(&self) {
-        self.queue.lock().is_open = true;
-        self.set(State::Up);
+        self.pending.lock().is_open = true;
+        self.set(ConnectionState::Up);
     }
 
     /// Everything under way is lost. Closed before the state says so: who sees it up may still be refused, never forgotten.
-    pub(super) fn close(&self, then: State) {
+    pub(super) fn close(&self, then: ConnectionState) {
         let lost = {
-            let mut queue = self.queue.lock();
-            queue.is_open = false;
-            queue.outgoing = Vec::new();
-            std::mem::take(&mut queue.waiting)
+            let mut pending = self.pending.lock();
+            pending.is_open = false;
+            pending.outgoing = Vec::new();
+            std::mem::take(&mut pending.waiting)
         };
         self.set(then);
         drop(lost);
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the reply.
     pub(super) async fn call(&self, items: &Items<'_>, deadline: Deadline) -> Result<Vec<u8>, ClientError> {
-        let asked = self.ask(items, self.options.in_flight_max);
-        let done = match asked {
-            Ok(asked) => asked.answered(deadline).await,
+        let pending = self.send(items, self.options.in_flight_max);
+        let done = match pending {
+            Ok(pending) => pending.reply(deadline).await,
             Err(error) => Err(error),
         };
         done.inspect_err(|error| self.metrics.failed(error))
     }
 
-    /// Puts a request among those to be written.
-    pub(super) fn ask(&self, items: &Items<'_>, in_flight_max: usize) -> Result<Asked<'_>, ClientError> {
+    /// Queues a request to be written.
+    pub(super) fn send(
+        &self,
+        items: &Items<'_>,
+        in_flight_max: usize,
+    ) -> Result<PendingRequest<'_>, ClientError> {
         let (sender, answer) = oneshot::channel();
         let id = {
-            let mut queue = self.queue.lock();
-            if !queue.is_open {
+            let mut pending = self.pending.lock();
+            if !pending.is_open {
                 return Err(ClientError::Lost(self.server.clone()));
             }
-            if queue.waiting.len() >= in_flight_max || queue.outgoing.len() > OUTGOING_MAX {
+            if pending.waiting.len() >= in_flight_max || pending.outgoing.len() > OUTGOING_MAX {
                 return Err(ClientError::Overloaded(self.server.clone()));
             }
-            let id = queue.id();
-            items.encode(id, &mut queue.outgoing).map_err(|_| ClientError::TooLong)?;
-            queue.waiting.insert(id, sender);
+            let id = pending.id();
+            items.encode(id, &mut pending.outgoing).map_err(|_| ClientError::TooLong)?;
+            pending.waiting.insert(id, sender);
             id
         };
         self.metrics.began();
         self.written.notify_one();
-        Ok(Asked { link: self, id, answer, began: Instant::now() })
+        Ok(PendingRequest { channel: self, id, answer, began: Instant::now() })
     }
 
     /// Takes all that is to be written in exchange for an empty `buffer`; waits until there is something.
     pub(super) async fn outgoing(&self, buffer: &mut Vec<u8>) {
         loop {
             {
-                let mut queue = self.queue.lock();
-                if !queue.outgoing.is_empty() {
-                    std::mem::swap(&mut queue.outgoing, buffer);
+                let mut pending = self.pending.lock();
+                if !pending.outgoing.is_empty() {
+                    std::mem::swap(&mut pending.outgoing, buffer);
                     return;
                 }
             }
@@ -185,26 +189,26 @@ impl Link {
         }
     }
 
-    /// Gives an answer to whoever waits for it; nobody may.
-    pub(super) fn answer(&self, id: u32, answer: Answer) {
-        let waiting = self.queue.lock().waiting.remove(&id);
+    /// Hands a reply to the request with this id. A reply to an abandoned request is dropped.
+    pub(super) fn complete(&self, id: u32, reply: Reply) {
+        let waiting = self.pending.lock().waiting.remove(&id);
         if let Some(waiting) = waiting {
-            let _ = waiting.send(answer);
+            let _ = waiting.send(reply);
         }
     }
 }
 
-/// One request under way; dropped, it is forgotten.
-pub(super) struct Asked<'a> {
-    link: &'a Link,
+/// A request that waits for its reply. Dropping it gives the request up.
+pub(super) struct PendingRequest<'a> {
+    channel: &'a Channel,
     id: u32,
-    answer: oneshot::Receiver<Answer>,
+    answer: oneshot::Receiver<Reply>,
     began: Instant,
 }
 
-impl Asked<'_> {
-    pub(super) async fn answered(mut self, deadline: Deadline) -> Result<Vec<u8>, ClientError> {
-        let server = || self.link.server.clone();
+impl PendingRequest<'_> {
+    pub(super) async fn reply(mut self, deadline: Deadline) -> Result<Vec<u8>, ClientError> {
+        let server = || self.channel.server.clone();
         match tokio::time::timeout_at(deadline.into(), &mut self.answer).await {
             Ok(Ok(Ok(payload))) => Ok(payload),
             Ok(Ok(Err(code))) => Err(ClientError::Refused { server: server(), code }),
@@ -214,9 +218,9 @@ impl Asked<'_> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        self.link.queue.lock().waiting.remove(&self.id);
-        self.link.metrics.ended(self.began.elapsed());
+        self.channel.pending.lock().waiting.remove(&self.id);
+        self.channel.metrics.ended(self.began.elapsed());
     }
 }

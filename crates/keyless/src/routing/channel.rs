@@ -1,4 +1,4 @@
-//! A connection to a node, and the requests that are under way by it.
+//! The connection to a node, and the requests that wait for a reply on it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -7,16 +7,16 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::PeerError;
-use crate::in_flight::Counts;
+use crate::in_flight::TenantCounts;
 use crate::limits::{NODE_MAX, NODE_PER_TENANT_MAX};
 use crate::native::proto::SignRequest;
 
-/// What is answered to a request, once.
-pub(super) type Answer = Result<Vec<u8>, PeerError>;
+/// The reply to a request.
+pub(super) type Reply = Result<Vec<u8>, PeerError>;
 
-/// Whether there is a connection.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     /// None is wanted.
     Unwanted,
     /// The first, or the next after a good one, is being made.
@@ -26,35 +26,35 @@ pub(super) enum State {
 }
 
 /// The connection. What it carries is bounded in all and for each tenant, whichever nodes it is for.
-pub(super) struct Line {
+pub(super) struct Channel {
     next: AtomicU64,
     in_flight: AtomicUsize,
-    queue: Mutex<Queue>,
+    pending: Mutex<PendingReplies>,
 }
 
-struct Queue {
+struct PendingReplies {
     /// Of the connection: what an earlier one's task still says is passed over.
     generation: u64,
-    state: State,
+    state: ConnectionState,
     sender: Option<mpsc::Sender<SignRequest>>,
-    waiting: HashMap<u64, oneshot::Sender<Answer>>,
-    by_tenant: Counts,
+    waiting: HashMap<u64, oneshot::Sender<Reply>>,
+    by_tenant: TenantCounts,
 }
 
-impl Line {
+impl Channel {
     pub(super) fn new() -> Self {
-        let queue = Queue {
+        let pending = PendingReplies {
             generation: 0,
-            state: State::Unwanted,
+            state: ConnectionState::Unwanted,
             sender: None,
             waiting: HashMap::new(),
-            by_tenant: Counts::default(),
+            by_tenant: TenantCounts::default(),
         };
-        Self { next: AtomicU64::new(0), in_flight: AtomicUsize::new(0), queue: Mutex::new(queue) }
+        Self { next: AtomicU64::new(0), in_flight: AtomicUsize::new(0), pending: Mutex::new(pending) }
     }
 
-    pub(super) fn state(&self) -> State {
-        self.queue.lock().state
+    pub(super) fn state(&self) -> ConnectionState {
+        self.pending.lock().state
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -64,10 +64,10 @@ impl Line {
     /// A connection is being made; what is under way by one before is lost. Its number, which the rest is said with.
     pub(super) fn begin(&self) -> u64 {
         let (generation, lost) = {
-            let mut queue = self.queue.lock();
-            queue.generation += 1;
-            (queue.sender, queue.state) = (None, State::Connecting);
-            (queue.generation, std::mem::take(&mut queue.waiting))
+            let mut pending = self.pending.lock();
+            pending.generation += 1;
+            (pending.sender, pending.state) = (None, ConnectionState::Connecting);
+            (pending.generation, std::mem::take(&mut pending.waiting))
         };
         drop(lost);
         generation
@@ -75,33 +75,33 @@ impl Line {
 
     /// Requests are taken from now on, by this way. False where there is another connection by now.
     pub(super) fn open(&self, generation: u64, sender: mpsc::Sender<SignRequest>) -> bool {
-        let mut queue = self.queue.lock();
-        let is_current = queue.generation == generation;
+        let mut pending = self.pending.lock();
+        let is_current = pending.generation == generation;
         if is_current {
-            (queue.sender, queue.state) = (Some(sender), State::Up);
+            (pending.sender, pending.state) = (Some(sender), ConnectionState::Up);
         }
         is_current
     }
 
     /// Everything under way is lost. False where there is another connection by now, which stays.
-    pub(super) fn close(&self, generation: u64, state: State) -> bool {
+    pub(super) fn close(&self, generation: u64, state: ConnectionState) -> bool {
         let lost = {
-            let mut queue = self.queue.lock();
-            if queue.generation != generation {
+            let mut pending = self.pending.lock();
+            if pending.generation != generation {
                 return false;
             }
-            (queue.sender, queue.state) = (None, state);
-            std::mem::take(&mut queue.waiting)
+            (pending.sender, pending.state) = (None, state);
+            std::mem::take(&mut pending.waiting)
         };
         drop(lost);
         true
     }
 
-    /// Gives an answer to whoever waits for it; nobody may.
-    pub(super) fn answer(&self, id: u64, answer: Answer) {
-        let waiting = self.queue.lock().waiting.remove(&id);
+    /// Hands a reply to the request with this id. A reply to an abandoned request is dropped.
+    pub(super) fn complete(&self, id: u64, reply: Reply) {
+        let waiting = self.pending.lock().waiting.remove(&id);
         if let Some(waiting) = waiting {
-            let _ = waiting.send(answer);
+            let _ = waiting.send(reply);
         }
     }
 
@@ -109,16 +109,16 @@ impl Line {
     ///
     /// # Errors
     /// [`PeerError::Full`], [`PeerError::Unsent`]
-    pub(super) fn put(
+    pub(super) fn send(
         &self,
         mut request: SignRequest,
         tenant: &str,
-    ) -> Result<(u64, oneshot::Receiver<Answer>), PeerError> {
+    ) -> Result<(u64, oneshot::Receiver<Reply>), PeerError> {
         let (sender, answer) = oneshot::channel();
         let id = self.next.fetch_add(1, Relaxed);
-        let mut queue = self.queue.lock();
-        let Some(way) = &queue.sender else { return Err(PeerError::Unsent) };
-        if self.in_flight() >= NODE_MAX || queue.by_tenant.of(tenant) >= NODE_PER_TENANT_MAX {
+        let mut pending = self.pending.lock();
+        let Some(way) = &pending.sender else { return Err(PeerError::Unsent) };
+        if self.in_flight() >= NODE_MAX || pending.by_tenant.of(tenant) >= NODE_PER_TENANT_MAX {
             return Err(PeerError::Full);
         }
         request.id = id;
@@ -127,19 +127,19 @@ impl Line {
             Err(mpsc::error::TrySendError::Full(_)) => return Err(PeerError::Full),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(PeerError::Unsent),
         }
-        queue.waiting.insert(id, sender);
-        queue.by_tenant.add(tenant);
+        pending.waiting.insert(id, sender);
+        pending.by_tenant.add(tenant);
         self.in_flight.fetch_add(1, Relaxed);
         Ok((id, answer))
     }
 
-    /// Forgets a request; one that is under way still is taken back.
-    pub(super) fn forget(&self, id: u64, tenant: &str) {
-        let mut queue = self.queue.lock();
-        queue.by_tenant.remove(tenant);
+    /// Gives up a request, and cancels it at the node if its reply is outstanding.
+    pub(super) fn abandon(&self, id: u64, tenant: &str) {
+        let mut pending = self.pending.lock();
+        pending.by_tenant.remove(tenant);
         self.in_flight.fetch_sub(1, Relaxed);
-        let is_under_way = queue.waiting.remove(&id).is_some();
-        if let Some(way) = queue.sender.as_ref().filter(|_| is_under_way) {
+        let is_under_way = pending.waiting.remove(&id).is_some();
+        if let Some(way) = pending.sender.as_ref().filter(|_| is_under_way) {
             // It goes on there if this finds no room: until its deadline.
             let _ = way.try_send(SignRequest { id, cancel: true, ..SignRequest::default() });
         }
