@@ -25,7 +25,7 @@ use parking_lot::RwLock;
 use zeroize::Zeroizing;
 
 pub use crate::master::{
-    Argon2Cost, KeyringError, MasterKey, MasterKeyId, PassphraseSource, UnwrappedKey, Wrapper,
+    Argon2Cost, KeyringError, MasterKey, MasterKeyId, MissingFile, PassphraseSource, UnwrappedKey, Wrapper,
 };
 use crate::master::{KEY, MASTER_KEY_ID as ID, id_of};
 use crate::random::random;

@@ -36,11 +36,11 @@ pub mod verify;
 pub use error::{DecryptError, KeyError, KeyFileError, SignError};
 pub use key_type::{KeyType, UnknownKeyType};
 pub use keyring::{
-    Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, OpenError,
-    PassphraseSource, UnwrappedKey, Wrapper,
+    Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, MissingFile,
+    OpenError, PassphraseSource, UnwrappedKey, Wrapper,
 };
 pub use lanes::{BATCH, BATCH_MIN, EC_BATCH_MIN, SignJob, Slice, is_batched, prepare_tables, sign_slice};
-pub use provider::{Held, KeyProvider};
+pub use provider::{KeyProvider, ProvidedKey};
 pub use scheme::{Hash, Misfit, Scheme};
 pub use secret::Secret;
 pub use signer::{AtOnce, Deadline, Destination, KeyRef, Signer};

@@ -15,7 +15,8 @@ pub trait KeyProvider: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`SignError`]; [`SignError::Failed`] when it makes no keys of this kind.
-    fn generate<'a>(&'a self, kind: KeyType, label: &'a str) -> BoxFuture<'a, Result<Held, SignError>>;
+    fn generate<'a>(&'a self, kind: KeyType, label: &'a str)
+    -> BoxFuture<'a, Result<ProvidedKey, SignError>>;
 
     /// The key at this locator.
     ///
@@ -26,7 +27,7 @@ pub trait KeyProvider: Send + Sync + fmt::Debug {
 
 /// A key that a provider holds.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct ProvidedKey {
     /// Where it is found again.
     pub locator: String,
     /// What signs with it.

@@ -37,10 +37,10 @@ pub enum OaepHash {
 /// A private key in memory. Cheap to clone; wiped when the last clone goes.
 #[derive(Clone)]
 pub struct PrivateKey {
-    inner: Arc<Inner>,
+    inner: Arc<KeyMaterial>,
 }
 
-struct Inner {
+struct KeyMaterial {
     pair: Pair,
     kind: KeyType,
     spki: Vec<u8>,
@@ -263,7 +263,7 @@ impl PrivateKey {
     /// less than 150 octets, by the first key of each in a process 1 ms and 208 or 303 KB ([`crate::prepare_tables`] makes those before).
     pub fn prepare(&self) {
         if self.wants_preparing() {
-            let Inner { kind, spki, pkcs8, lanes, .. } = &*self.inner;
+            let KeyMaterial { kind, spki, pkcs8, lanes, .. } = &*self.inner;
             lanes.get_or_init(|| lanes::Numbers::of(*kind, pkcs8, spki));
         }
     }
@@ -310,7 +310,9 @@ impl PrivateKey {
         let kind = KeyType::of(&public)
             .ok_or_else(|| KeyError::Unsupported(format!("{} of {} bits", public.algorithm, public.bits)))?;
         let fits_lanes = lanes::fits(kind, &pkcs8);
-        Ok(Self { inner: Arc::new(Inner { pair, kind, spki, pkcs8, fits_lanes, lanes: OnceLock::new() }) })
+        Ok(Self {
+            inner: Arc::new(KeyMaterial { pair, kind, spki, pkcs8, fits_lanes, lanes: OnceLock::new() }),
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use file::{create_once, read_private};
 pub use id::MasterKeyId;
 pub(crate) use id::{KEY, MASTER_KEY_ID, id_of};
 pub use passphrase::{Argon2Cost, PassphraseSource};
-pub use wrapped::{UnwrappedKey, Wrapper};
+pub use wrapped::{MissingFile, UnwrappedKey, Wrapper};
 
 /// One master key, and where to get it.
 #[derive(Clone, Debug)]

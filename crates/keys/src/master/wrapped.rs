@@ -34,20 +34,33 @@ pub trait Wrapper: Send + Sync {
     fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>>;
 }
 
+/// What happens when the file of a master key does not exist.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MissingFile {
+    /// The file is created, with a new key.
+    Create,
+    /// An error: [`KeyringError::Missing`].
+    Refuse,
+}
+
 /// A master key that a [`Wrapper`] gave back.
 #[derive(Clone)]
 pub struct UnwrappedKey(Zeroizing<[u8; KEY]>);
 
 impl UnwrappedKey {
-    /// The key whose encrypted form the file holds. With `create` a missing file is made, with a new key.
+    /// Reads the encrypted key from the file and has the wrapper decrypt it.
     ///
     /// # Errors
     /// [`KeyringError`]
-    pub async fn load(path: &Path, wrapper: &dyn Wrapper, create: bool) -> Result<Self, KeyringError> {
-        if create && !path.exists() {
+    pub async fn load(
+        path: &Path,
+        wrapper: &dyn Wrapper,
+        missing: MissingFile,
+    ) -> Result<Self, KeyringError> {
+        if missing == MissingFile::Create && !path.exists() {
             let key = random::<KEY>();
             let wrapped = wrapper.wrap(&*key).await.map_err(|why| refused(wrapper, why))?;
-            // Held against what it gives back: a file that nobody can open must not seal anything.
+            // Compared with what it gives back: a file that nobody can open must not seal anything.
             let file = Wrapped { by: wrapper.name().to_owned(), wrapped, id: id_of(&key).to_string() };
             file.open(path, wrapper).await?;
             create_once(path, file.to_text().as_bytes())?;

@@ -12,8 +12,8 @@ use cryptoki::session::Session;
 use futures_util::future::BoxFuture;
 use zeroize::Zeroizing;
 
-use super::objects::{self, Found};
-use super::token::Token;
+use super::objects::{self, TokenKey};
+use super::token::{SessionMode, Token};
 use crate::error::SignError;
 use crate::signer::{AtOnce, Deadline, Destination, Signer};
 use crate::verify::ecdsa_der;
@@ -39,11 +39,11 @@ fn digest_info(hash: Hash) -> Vec<u8> {
 #[derive(Clone)]
 pub struct Pkcs11Key {
     token: Token,
-    found: Found,
+    found: TokenKey,
 }
 
 impl Pkcs11Key {
-    pub(super) fn new(token: Token, found: Found) -> Self {
+    pub(super) fn new(token: Token, found: TokenKey) -> Self {
         Self { token, found }
     }
 
@@ -120,9 +120,9 @@ impl Pkcs11Key {
         }
         let input = input_of(kind, scheme, input);
         let (handle, id) = (self.found.handle, self.found.id.clone());
-        let signing = self
-            .token
-            .call(deadline.into(), false, move |session| sign(session, scheme, handle, &id, &input));
+        let signing = self.token.call(deadline.into(), SessionMode::ReadOnly, move |session| {
+            sign(session, scheme, handle, &id, &input)
+        });
         let raw = signing.await?;
         encoded(kind, raw).ok_or_else(|| SignError::Failed("the token gave no signature".to_owned()))
     }
@@ -136,7 +136,7 @@ impl Pkcs11Key {
             ));
         }
         let (handle, id) = (self.found.handle, self.found.id.clone());
-        let decrypting = self.token.call(deadline.into(), false, move |session| {
+        let decrypting = self.token.call(deadline.into(), SessionMode::ReadOnly, move |session| {
             with_handle(session, handle, &id, |handle| {
                 session.decrypt(&Mechanism::RsaX509, handle, &c).map(Zeroizing::new)
             })

@@ -10,7 +10,7 @@ use cryptoki::object::{Attribute, KeyType as Kind, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
 use zeroize::Zeroizing;
 
-use super::Token;
+use super::token::{SessionMode, Token};
 use crate::KeyringError;
 use crate::master::{KEY, create_once, read_private};
 use crate::random::random;
@@ -51,7 +51,7 @@ impl WrappedMaster {
         rand::fill(&mut nonce)
             .map_err(|_| KeyringError::Module("the system gives no randomness".to_owned()))?;
         let label = self.key_label.clone();
-        let wrapped = self.token.call_now(true, |session| {
+        let wrapped = self.token.call_now(SessionMode::ReadWrite, |session| {
             let handle = match find(session, &label)? {
                 Some(handle) => handle,
                 None => make(session, &label)?,
@@ -69,7 +69,7 @@ impl WrappedMaster {
         }
         let mut nonce = [0; NONCE];
         nonce.copy_from_slice(&wrapped[1..=NONCE]);
-        let opened = self.token.call_now(false, |session| {
+        let opened = self.token.call_now(SessionMode::ReadOnly, |session| {
             let Some(handle) = find(session, &self.key_label)? else { return Ok(None) };
             let mut iv = nonce;
             session

@@ -30,7 +30,7 @@ pub(super) enum Search {
 
 /// A private key of a token.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct TokenKey {
     pub(super) handle: ObjectHandle,
     pub(super) id: Vec<u8>,
     pub(super) label: String,
@@ -40,8 +40,8 @@ pub(super) struct Found {
 
 /// What a search came to, beside the errors of the token.
 #[derive(Clone, Debug)]
-pub(super) enum Looked {
-    Found(Box<Found>),
+pub(super) enum SearchOutcome {
+    Found(Box<TokenKey>),
     None(String),
     Several(String),
     Unusable(String),
@@ -63,12 +63,12 @@ impl Search {
     }
 }
 
-pub(super) fn find(session: &Session, search: &Search) -> Result<Looked, Error> {
+pub(super) fn find(session: &Session, search: &Search) -> Result<SearchOutcome, Error> {
     let template = [Attribute::Class(ObjectClass::PRIVATE_KEY), search.attribute()];
     match session.find_objects(&template)?[..] {
-        [] => Ok(Looked::None(search.text())),
+        [] => Ok(SearchOutcome::None(search.text())),
         [handle] => describe(session, handle),
-        _ => Ok(Looked::Several(search.text())),
+        _ => Ok(SearchOutcome::Several(search.text())),
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) fn handle_of(session: &Session, id: &[u8]) -> Result<Option<ObjectHan
     Ok(session.find_objects(&template)?.first().copied())
 }
 
-pub(super) fn generate(session: &Session, kind: KeyType, label: &str) -> Result<Looked, Error> {
+pub(super) fn generate(session: &Session, kind: KeyType, label: &str) -> Result<SearchOutcome, Error> {
     let id = random::<ID>().to_vec();
     let named = || {
         vec![Attribute::Token(true), Attribute::Id(id.clone()), Attribute::Label(label.as_bytes().to_vec())]
@@ -102,7 +102,9 @@ pub(super) fn generate(session: &Session, kind: KeyType, label: &str) -> Result<
         }
         None => {
             let Some((_, curve)) = CURVES.iter().find(|(of, _)| *of == kind) else {
-                return Ok(Looked::Unusable(format!("would be of kind {kind}, which tokens do not make")));
+                return Ok(SearchOutcome::Unusable(format!(
+                    "would be of kind {kind}, which tokens do not make"
+                )));
             };
             public.push(Attribute::EcParams(curve.to_vec()));
             if kind == KeyType::Ed25519 { Mechanism::EccEdwardsKeyPairGen } else { Mechanism::EccKeyPairGen }
@@ -112,7 +114,7 @@ pub(super) fn generate(session: &Session, kind: KeyType, label: &str) -> Result<
     describe(session, handle)
 }
 
-fn describe(session: &Session, handle: ObjectHandle) -> Result<Looked, Error> {
+fn describe(session: &Session, handle: ObjectHandle) -> Result<SearchOutcome, Error> {
     let (mut id, mut label, mut kind) = (Vec::new(), Vec::new(), None);
     for attribute in
         session.get_attributes(handle, &[AttributeType::Id, AttributeType::Label, AttributeType::KeyType])?
@@ -132,14 +134,14 @@ fn describe(session: &Session, handle: ObjectHandle) -> Result<Looked, Error> {
         _ => None,
     };
     let Some(spki) = spki else {
-        return Ok(Looked::Unusable(format!(
+        return Ok(SearchOutcome::Unusable(format!(
             "{name} has no public half on the token, or is of another kind"
         )));
     };
     let Some(kind) = KeyType::of_spki(&spki) else {
-        return Ok(Looked::Unusable(format!("{name} is of a size or curve that is not used here")));
+        return Ok(SearchOutcome::Unusable(format!("{name} is of a size or curve that is not used here")));
     };
-    Ok(Looked::Found(Box::new(Found { handle, id, label, kind, spki })))
+    Ok(SearchOutcome::Found(Box::new(TokenKey { handle, id, label, kind, spki })))
 }
 
 fn rsa_spki(session: &Session, handle: ObjectHandle) -> Result<Option<Vec<u8>>, Error> {

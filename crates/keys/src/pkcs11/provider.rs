@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::TokenError;
 use super::key::Pkcs11Key;
-use super::objects::{self, Looked, Search};
-use super::token::Token;
-use crate::{Held, KeyProvider, KeyRef, KeyType, SignError};
+use super::objects::{self, Search, SearchOutcome};
+use super::token::{SessionMode, Token};
+use crate::{KeyProvider, KeyRef, KeyType, ProvidedKey, SignError};
 
 /// How long making or finding a key may take: RSA of 4,096 bits takes half a minute on a smart card.
 const SLOW_CALL: Duration = Duration::from_secs(120);
@@ -25,8 +25,9 @@ impl Token {
         if matches!(kind, KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87) {
             return Err(TokenError::Kind(kind));
         }
-        let made = self
-            .call(Instant::now() + SLOW_CALL, true, move |session| objects::generate(session, kind, &label));
+        let made = self.call(Instant::now() + SLOW_CALL, SessionMode::ReadWrite, move |session| {
+            objects::generate(session, kind, &label)
+        });
         self.key_of(made.await?)
     }
 
@@ -47,17 +48,18 @@ impl Token {
     }
 
     async fn find(&self, search: Search) -> Result<Pkcs11Key, TokenError> {
-        let found =
-            self.call(Instant::now() + SLOW_CALL, false, move |session| objects::find(session, &search));
+        let found = self.call(Instant::now() + SLOW_CALL, SessionMode::ReadOnly, move |session| {
+            objects::find(session, &search)
+        });
         self.key_of(found.await?)
     }
 
-    fn key_of(&self, looked: Looked) -> Result<Pkcs11Key, TokenError> {
+    fn key_of(&self, looked: SearchOutcome) -> Result<Pkcs11Key, TokenError> {
         match looked {
-            Looked::Found(found) => Ok(Pkcs11Key::new(self.clone(), *found)),
-            Looked::None(which) => Err(TokenError::NoKey(which)),
-            Looked::Several(which) => Err(TokenError::SeveralKeys(which)),
-            Looked::Unusable(why) => Err(TokenError::Unusable(why)),
+            SearchOutcome::Found(found) => Ok(Pkcs11Key::new(self.clone(), *found)),
+            SearchOutcome::None(which) => Err(TokenError::NoKey(which)),
+            SearchOutcome::Several(which) => Err(TokenError::SeveralKeys(which)),
+            SearchOutcome::Unusable(why) => Err(TokenError::Unusable(why)),
         }
     }
 }
@@ -67,10 +69,14 @@ impl KeyProvider for Token {
         self.name_in_rows()
     }
 
-    fn generate<'a>(&'a self, kind: KeyType, label: &'a str) -> BoxFuture<'a, Result<Held, SignError>> {
+    fn generate<'a>(
+        &'a self,
+        kind: KeyType,
+        label: &'a str,
+    ) -> BoxFuture<'a, Result<ProvidedKey, SignError>> {
         Box::pin(async move {
             let key = Self::generate(self, kind, label).await?;
-            Ok(Held { locator: key.locator(), signer: Arc::new(key) })
+            Ok(ProvidedKey { locator: key.locator(), signer: Arc::new(key) })
         })
     }
 

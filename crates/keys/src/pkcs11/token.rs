@@ -17,6 +17,14 @@ use tokio::time::Instant;
 
 use super::TokenError;
 
+/// What a session may do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SessionMode {
+    ReadOnly,
+    /// Creates objects. Some tokens have few such sessions.
+    ReadWrite,
+}
+
 /// Sessions of a token unless said otherwise: modules answer a few calls at once, and many have a limit near this.
 const SESSIONS_DEFAULT: usize = 8;
 
@@ -47,10 +55,10 @@ impl TokenConfig {
 /// A token, logged in. Cheap to clone; the clones share sessions.
 #[derive(Clone)]
 pub struct Token {
-    inner: Arc<Inner>,
+    inner: Arc<TokenState>,
 }
 
-struct Inner {
+struct TokenState {
     config: TokenConfig,
     /// As figures name it.
     destination: String,
@@ -68,21 +76,21 @@ struct Inner {
 /// The libraries of this process, by their files.
 static LOADED: LazyLock<Mutex<HashMap<PathBuf, Pkcs11>>> = LazyLock::new(Mutex::default);
 /// Threads that are within one of them.
-static WITHIN: AtomicUsize = AtomicUsize::new(0);
+static MODULE_CALLS: AtomicUsize = AtomicUsize::new(0);
 
-/// Within a library, until it is dropped.
-struct Within;
+/// A call into a module, until dropped.
+struct ModuleCall;
 
-impl Within {
+impl ModuleCall {
     fn enter() -> Self {
-        WITHIN.fetch_add(1, Ordering::AcqRel);
+        MODULE_CALLS.fetch_add(1, Ordering::AcqRel);
         Self
     }
 }
 
-impl Drop for Within {
+impl Drop for ModuleCall {
     fn drop(&mut self) {
-        WITHIN.fetch_sub(1, Ordering::AcqRel);
+        MODULE_CALLS.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -91,7 +99,7 @@ impl Drop for Within {
 /// somebody still waits for a call, as a module may only be told when it is at rest.
 pub fn finish() {
     let mut loaded = LOADED.lock();
-    if WITHIN.load(Ordering::Acquire) > 0 {
+    if MODULE_CALLS.load(Ordering::Acquire) > 0 {
         return;
     }
     for (module, context) in loaded.drain() {
@@ -124,9 +132,9 @@ impl Token {
     /// # Errors
     /// [`TokenError::Module`], [`TokenError::NoToken`], [`TokenError::Pin`].
     pub fn open(config: TokenConfig) -> Result<Self, TokenError> {
-        let _within = Within::enter();
+        let _call = ModuleCall::enter();
         let context = context_of(&config.module)?;
-        let inner = Inner {
+        let inner = TokenState {
             turns: Arc::new(Semaphore::new(sessions(&config))),
             idle: Mutex::default(),
             login: Mutex::default(),
@@ -144,14 +152,14 @@ impl Token {
     pub(super) async fn call<T: Send + 'static>(
         &self,
         deadline: Instant,
-        writes: bool,
+        mode: SessionMode,
         work: impl Fn(&Session) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, TokenError> {
         let turn = tokio::time::timeout_at(deadline, Arc::clone(&self.inner.turns).acquire_owned()).await;
         let turn = turn.map_err(|_| TokenError::Late)?.map_err(|_| TokenError::Late)?;
         let inner = Arc::clone(&self.inner);
         let task = tokio::task::spawn_blocking(move || {
-            let done = inner.call_now(writes, work);
+            let done = inner.call_now(mode, work);
             drop(turn);
             done
         });
@@ -162,10 +170,10 @@ impl Token {
     /// As [`Self::call`], on this thread.
     pub(super) fn call_now<T>(
         &self,
-        writes: bool,
+        mode: SessionMode,
         work: impl Fn(&Session) -> Result<T, Error>,
     ) -> Result<T, TokenError> {
-        self.inner.call_now(writes, work)
+        self.inner.call_now(mode, work)
     }
 
     /// The token's label.
@@ -194,24 +202,24 @@ fn sessions(config: &TokenConfig) -> usize {
     config.sessions.clamp(1, 1_024)
 }
 
-impl Inner {
+impl TokenState {
     fn call_now<T>(
         &self,
-        writes: bool,
+        mode: SessionMode,
         work: impl Fn(&Session) -> Result<T, Error>,
     ) -> Result<T, TokenError> {
-        let _within = Within::enter();
+        let _call = ModuleCall::enter();
         let logins = self.logins.load(Ordering::Acquire);
-        let idle = if writes { None } else { self.idle.lock().pop() };
+        let idle = if mode == SessionMode::ReadWrite { None } else { self.idle.lock().pop() };
         let first = match idle {
             Some(session) => Ok(session),
-            None => self.open_session(writes),
+            None => self.open_session(mode),
         };
         let lost = match first {
             Ok(session) => match work(&session) {
                 Err(error) if is_lost(&error) => error,
                 done => {
-                    self.give_back(session, writes);
+                    self.give_back(session, mode);
                     return done.map_err(call_error);
                 }
             },
@@ -223,22 +231,25 @@ impl Inner {
             "the session with the token was lost, logging in again: {lost}"
         );
         self.log_in(logins)?;
-        let session = self.open_session(writes).map_err(call_error)?;
+        let session = self.open_session(mode).map_err(call_error)?;
         let done = work(&session);
-        self.give_back(session, writes);
+        self.give_back(session, mode);
         done.map_err(call_error)
     }
 
-    fn open_session(&self, writes: bool) -> Result<Session, Error> {
+    fn open_session(&self, mode: SessionMode) -> Result<Session, Error> {
         let slot = self
             .slot()
             .map_err(|_| Error::Pkcs11(RvError::TokenNotPresent, cryptoki::context::Function::GetSlotList))?;
-        if writes { self.context.open_rw_session(slot) } else { self.context.open_ro_session(slot) }
+        match mode {
+            SessionMode::ReadOnly => self.context.open_ro_session(slot),
+            SessionMode::ReadWrite => self.context.open_rw_session(slot),
+        }
     }
 
     /// Sessions that can write are closed: some tokens have few of them.
-    fn give_back(&self, session: Session, writes: bool) {
-        if !writes {
+    fn give_back(&self, session: Session, mode: SessionMode) {
+        if mode == SessionMode::ReadOnly {
             self.idle.lock().push(session);
         }
     }
@@ -270,7 +281,7 @@ impl Inner {
             Err(
                 error @ Error::Pkcs11(RvError::PinIncorrect | RvError::PinLocked | RvError::PinExpired, _),
             ) => {
-                return Err(TokenError::Pin { label: self.config.label.clone(), reason: said(&error) });
+                return Err(TokenError::Pin { label: self.config.label.clone(), reason: error_text(&error) });
             }
             Err(error) => return Err(call_error(error)),
         }
@@ -301,7 +312,9 @@ fn is_lost(error: &Error) -> bool {
 
 fn call_error(error: Error) -> TokenError {
     match error {
-        Error::Pkcs11(_, function) => TokenError::Call { what: name_of(function), reason: said(&error) },
+        Error::Pkcs11(_, function) => {
+            TokenError::Call { what: name_of(function), reason: error_text(&error) }
+        }
         _ => TokenError::Call { what: "a call", reason: error.to_string() },
     }
 }
@@ -321,7 +334,7 @@ fn name_of(function: cryptoki::context::Function) -> &'static str {
 }
 
 /// The code alone: the crate's texts are paragraphs of the standard.
-fn said(error: &Error) -> String {
+fn error_text(error: &Error) -> String {
     match error {
         Error::Pkcs11(code, function) => format!("{function}: {code:?}"),
         other => other.to_string(),

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use keys::{
-    Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, OpenError, PassphraseSource,
-    UnwrappedKey,
+    Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MissingFile, OpenError,
+    PassphraseSource, UnwrappedKey,
 };
 
 const HERE: Context<'static> = Context { table: "keys", row: b"1", column: "sealed" };
@@ -164,29 +164,34 @@ async fn a_key_that_somebody_else_encrypts_is_asked_for_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wrapped");
     let turner = Turner::default();
-    let load = async |turner: &Turner, create| UnwrappedKey::load(&path, turner, create).await;
-    assert!(matches!(load(&turner, false).await, Err(KeyringError::Missing(_))));
+    let load = async |turner: &Turner, missing| UnwrappedKey::load(&path, turner, missing).await;
+    assert!(matches!(load(&turner, MissingFile::Refuse).await, Err(KeyringError::Missing(_))));
     let away = Turner { away: true, ..Turner::default() };
-    assert!(matches!(load(&away, true).await, Err(KeyringError::Wrapper { why, .. }) if why == "away"));
+    assert!(
+        matches!(load(&away, MissingFile::Create).await, Err(KeyringError::Wrapper { why, .. }) if why == "away")
+    );
     let wrong = Turner { wrong: true, ..Turner::default() };
-    assert!(matches!(load(&wrong, true).await, Err(KeyringError::OtherKey { .. })));
+    assert!(matches!(load(&wrong, MissingFile::Create).await, Err(KeyringError::OtherKey { .. })));
     assert!(!path.exists(), "a key that does not come back is not begun with");
-    let key = load(&turner, true).await.unwrap();
+    let key = load(&turner, MissingFile::Create).await.unwrap();
     assert_eq!(format!("{key:?}"), "UnwrappedKey(…)");
     let ring = open(MasterKey::Unwrapped(key)).unwrap();
     let sealed = ring.seal(&HERE, b"secret");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let fresh = Turner::default();
-    let again = open(MasterKey::Unwrapped(load(&fresh, false).await.unwrap())).unwrap();
+    let again = open(MasterKey::Unwrapped(load(&fresh, MissingFile::Refuse).await.unwrap())).unwrap();
     for _ in 0..100 {
         assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
     }
     assert_eq!(fresh.asked.load(std::sync::atomic::Ordering::SeqCst), 1);
-    assert!(matches!(load(&wrong, false).await, Err(KeyringError::OtherKey { .. })));
+    assert!(matches!(load(&wrong, MissingFile::Refuse).await, Err(KeyringError::OtherKey { .. })));
     let text = fs::read_to_string(&path).unwrap();
     for (from, to) in [("turner", "other"), ("wrapped = ", "wrapped = !"), ("master_key = ", "other = ")] {
         fs::write(&path, text.replace(from, to)).unwrap();
-        assert!(matches!(load(&turner, false).await, Err(KeyringError::NotWrapped { .. })), "{to}");
+        assert!(
+            matches!(load(&turner, MissingFile::Refuse).await, Err(KeyringError::NotWrapped { .. })),
+            "{to}"
+        );
     }
 }
 
