@@ -10,8 +10,8 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::cache::{Answer, Cache};
-use crate::transport::{Ask, Transport};
+use crate::cache::{Cache, LookupResult};
+use crate::transport::{StoreRequest, Transport};
 use crate::{Credential, Error, Name};
 
 /// Names of one request: half of what the store takes, so that an answer of long values is read at once.
@@ -26,7 +26,7 @@ const WAITING_MAX: usize = 4_096;
 /// A list of names whose first that is there is wanted.
 struct Lookup {
     names: Arc<[Name]>,
-    reply: oneshot::Sender<Result<Answer, Error>>,
+    reply: oneshot::Sender<Result<LookupResult, Error>>,
 }
 
 /// The way into the queue. Once all of it is dropped, what sends ends.
@@ -42,7 +42,7 @@ impl Batches {
     }
 
     /// Asks the store.
-    pub(crate) async fn ask(&self, names: Arc<[Name]>) -> Result<Answer, Error> {
+    pub(crate) async fn lookup(&self, names: Arc<[Name]>) -> Result<LookupResult, Error> {
         let gone = || Error::Unavailable("this client has stopped".to_owned());
         let (reply, answer) = oneshot::channel();
         self.0.send(Lookup { names, reply }).await.map_err(|_| gone())?;
@@ -51,15 +51,15 @@ impl Batches {
 }
 
 async fn run(mut queue: mpsc::Receiver<Lookup>, transport: Arc<Transport>, cache: Arc<Cache>) {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let permits = Arc::new(Semaphore::new(AT_ONCE));
     let mut waiting: VecDeque<Lookup> = VecDeque::new();
     loop {
         if waiting.is_empty() {
             let Some(first) = queue.recv().await else { return };
             waiting.push_back(first);
         }
-        // Whoever asks until there is a place comes along.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        // Lookups that arrive before a permit is free join this batch.
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         tokio::task::yield_now().await;
         while waiting.len() < NAMES_MAX
             && let Ok(next) = queue.try_recv()
@@ -76,7 +76,7 @@ async fn run(mut queue: mpsc::Receiver<Lookup>, transport: Arc<Transport>, cache
         }
         let (transport, cache) = (Arc::clone(&transport), Arc::clone(&cache));
         tokio::spawn(async move {
-            let _place = place;
+            let _permit = permit;
             send(batch, &transport, &cache).await;
             cache.tidy();
         });
@@ -88,7 +88,7 @@ async fn run(mut queue: mpsc::Receiver<Lookup>, transport: Arc<Transport>, cache
 fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Cache) -> BoxFuture<'a, ()> {
     async move {
         let mark = cache.mark();
-        let answers = match ask(&batch, transport).await {
+        let answers = match send_lookup(&batch, transport).await {
             Ok(answers) => answers,
             Err(Error::Refused { status: 400 | 413, .. }) if batch.len() > 1 => {
                 let rest = batch.split_off(batch.len() / 2);
@@ -119,7 +119,7 @@ fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Ca
 }
 
 /// What an answer says of each name: those before the one that was found are not there; of those after it nothing is known.
-fn remember(names: &[Name], answer: &Answer, mut put: impl FnMut(Name, Answer)) {
+fn remember(names: &[Name], answer: &LookupResult, mut put: impl FnMut(Name, LookupResult)) {
     let found = answer.as_ref().and_then(|credential| credential.key().ok());
     for name in names {
         if found.as_ref() == Some(name) {
@@ -130,18 +130,21 @@ fn remember(names: &[Name], answer: &Answer, mut put: impl FnMut(Name, Answer)) 
     }
 }
 
-async fn ask(batch: &[Lookup], transport: &Arc<Transport>) -> Result<Vec<Result<Answer, Error>>, Error> {
+async fn send_lookup(
+    batch: &[Lookup],
+    transport: &Arc<Transport>,
+) -> Result<Vec<Result<LookupResult, Error>>, Error> {
     let lists: Vec<Vec<&str>> =
         batch.iter().map(|lookup| lookup.names.iter().map(Name::as_str).collect()).collect();
     let body = json!({ "lookups": lists }).to_string();
-    let ask = Ask {
+    let request = StoreRequest {
         method: Method::POST,
         path: "/api/v1/lookup".to_owned(),
         headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
         body: Some(body.into()),
-        ..Ask::default()
+        ..StoreRequest::default()
     };
-    let answer = transport.ask(&ask).await?.checked()?;
+    let answer = transport.request(&request).await?.checked()?;
     let mut document = answer.json()?;
     let results = document.get_mut("results").map(Value::take);
     match results {
@@ -153,7 +156,7 @@ async fn ask(batch: &[Lookup], transport: &Arc<Transport>) -> Result<Vec<Result<
 }
 
 /// One answer.
-fn read(result: Value) -> Result<Answer, Error> {
+fn read(result: Value) -> Result<LookupResult, Error> {
     if result.is_null() {
         return Ok(None);
     }

@@ -23,7 +23,7 @@ const SPREAD: f64 = 0.2;
 const ENTRY_OCTETS: usize = 512;
 
 /// A credential, or that there is none.
-pub(crate) type Answer = Option<Arc<Credential>>;
+pub(crate) type LookupResult = Option<Arc<Credential>>;
 
 /// How far what is remembered is believed, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -37,7 +37,7 @@ pub(crate) enum Age {
 }
 
 struct Entry {
-    answer: Answer,
+    answer: LookupResult,
     asked_at: Instant,
     fresh_for: Duration,
     /// From when on it is answered in no case.
@@ -104,7 +104,7 @@ impl Cache {
     }
 
     /// The first of these names that is there, as far as all up to it are remembered; and how far that is believed.
-    pub(crate) fn first(&self, names: &[Name]) -> Option<(Answer, Age)> {
+    pub(crate) fn first(&self, names: &[Name]) -> Option<(LookupResult, Age)> {
         let mut age = Age::Fresh;
         for name in names {
             let entry = self.values.get_shared(name)?;
@@ -169,7 +169,7 @@ impl Cache {
     }
 
     /// Remembers an answer, unless it has changed since its question was asked.
-    pub(crate) fn put(&self, name: Name, answer: Answer, mark: Mark) {
+    pub(crate) fn put(&self, name: Name, answer: LookupResult, mark: Mark) {
         let ttl = if answer.is_some() { self.limits.ttl } else { self.limits.negative_ttl };
         let ends_in = answer.as_ref().and_then(|credential| credential.ends_in());
         let entry = Entry {
@@ -286,7 +286,7 @@ mod tests {
         Name::parse(text).unwrap()
     }
 
-    fn some(text: &str) -> Answer {
+    fn some(text: &str) -> LookupResult {
         let document = json!({ "name": text, "value": "v", "id": "1" });
         Some(Arc::new(Credential::of(document).unwrap()))
     }

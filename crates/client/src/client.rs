@@ -12,11 +12,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use zeroize::Zeroizing;
 
 use crate::batch::{self, Batches};
-use crate::cache::{Age, Answer, Cache};
+use crate::cache::{Age, Cache, LookupResult};
 use crate::events::{self, Changes};
 use crate::limits::Limits;
 use crate::login::Login;
-use crate::transport::{Place, Reach, Transport, check_socket};
+use crate::transport::{Endpoint, Transport, TransportOptions, check_socket};
 use crate::{Credential, Error, Name, Stats};
 
 /// A client to be.
@@ -69,11 +69,11 @@ impl Builder {
     /// # Errors
     /// [`Error::Invalid`] when the address, the roots or the certificate cannot be used.
     pub fn build(self) -> Result<Client, Error> {
-        let place = Place::parse(&self.url)?;
-        if let Place::Socket(path) = &place {
+        let place = Endpoint::parse(&self.url)?;
+        if let Endpoint::Socket(path) = &place {
             check_socket(path)?;
         }
-        let reach = Reach {
+        let reach = TransportOptions {
             place,
             roots: self.roots,
             identity: self.identity,
@@ -81,7 +81,7 @@ impl Builder {
             deadline: self.limits.deadline,
         };
         let stop = CancellationToken::new();
-        Ok(Client(Arc::new(Inner {
+        Ok(Client(Arc::new(ClientState {
             transport: Arc::new(Transport::new(reach)?),
             cache: Arc::new(Cache::new(self.limits)),
             flights: flight::Cache::with_entries(1),
@@ -105,16 +105,16 @@ impl fmt::Debug for Builder {
 
 /// The credential store, as a program sees it. Cheap to clone; all clones share connections, token and cache.
 #[derive(Clone)]
-pub struct Client(Arc<Inner>);
+pub struct Client(Arc<ClientState>);
 
 /// A list of names, and the last change of any of them: who asks after a change does not join who asked before it.
 type Flight = (Arc<[Name]>, u64);
 
-struct Inner {
+struct ClientState {
     transport: Arc<Transport>,
     cache: Arc<Cache>,
     /// What is asked for now; it remembers nothing itself.
-    flights: flight::Cache<Flight, Answer, Error>,
+    flights: flight::Cache<Flight, LookupResult, Error>,
     /// What runs beside, from the first question on.
     running: OnceLock<Batches>,
     changes: events::Sender,
@@ -234,7 +234,7 @@ impl Client {
 
     /// A name was changed over this client: it does not wait to be told.
     pub(crate) fn changed(&self, name: Option<Name>) {
-        events::tell(&self.0.cache, &self.0.changes, name, &again(Arc::downgrade(&self.0)));
+        events::notify(&self.0.cache, &self.0.changes, name, &again(Arc::downgrade(&self.0)));
     }
 
     /// A name may have been changed over this client: nobody answered.
@@ -257,7 +257,7 @@ impl Client {
     }
 
     /// From the store, once for all who ask for the same.
-    async fn fetch(&self, names: Arc<[Name]>) -> Result<Answer, Error> {
+    async fn fetch(&self, names: Arc<[Name]>) -> Result<LookupResult, Error> {
         let batches = self.batches().clone();
         let (asked, cache) = (Arc::clone(&names), Arc::clone(&self.0.cache));
         let make = move || async move {
@@ -266,7 +266,7 @@ impl Client {
                 return Ok(Fresh { value, lifetime: Duration::ZERO });
             }
             // Whoever waits has it now; the cache has it for the others.
-            match batches.ask(asked).await {
+            match batches.lookup(asked).await {
                 Ok(value) => Ok(Fresh { value, lifetime: Duration::ZERO }),
                 Err(error) => Err(Failed { error, lifetime: Duration::ZERO }),
             }
@@ -295,7 +295,7 @@ impl Client {
 }
 
 /// Asks for a name anew, beside, as long as there is a client left.
-fn again(client: Weak<Inner>) -> impl Fn(Name) {
+fn again(client: Weak<ClientState>) -> impl Fn(Name) {
     move |name| {
         let Some(inner) = client.upgrade() else { return };
         tokio::spawn(async move {

@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 
 use crate::cache::Cache;
-use crate::transport::{Ask, Transport, jitter};
+use crate::transport::{StoreRequest, Transport, jitter};
 use crate::{Error, Name};
 
 /// Changes that a reader may be behind before it is told that anything may have changed.
@@ -68,7 +68,7 @@ pub(crate) fn channel() -> Sender {
 
 /// First the cache, then who listens: who asks then has the new value. What was in use is asked for `again` before
 /// anybody asks: it is there even if the store falls next.
-pub(crate) fn tell(cache: &Cache, changes: &Sender, name: Option<Name>, again: &impl Fn(Name)) {
+pub(crate) fn notify(cache: &Cache, changes: &Sender, name: Option<Name>, again: &impl Fn(Name)) {
     let Some(name) = name else { return doubt(cache, changes, None) };
     if cache.forget(name.clone()) {
         again(name.clone());
@@ -130,8 +130,13 @@ impl<F: Fn(Name)> Following<F> {
         if let Some(value) = self.last.as_deref().and_then(|id| HeaderValue::from_str(id).ok()) {
             headers.insert("last-event-id", value);
         }
-        let ask = Ask { method: Method::GET, path: "/api/v1/events".to_owned(), headers, ..Ask::default() };
-        let mut response = self.transport.open(&ask).await?;
+        let request = StoreRequest {
+            method: Method::GET,
+            path: "/api/v1/events".to_owned(),
+            headers,
+            ..StoreRequest::default()
+        };
+        let mut response = self.transport.open(&request).await?;
         let mut reader = Reader::default();
         loop {
             let silent = |_| Error::Unavailable("the stream of changes is silent".to_owned());
@@ -162,7 +167,7 @@ impl<F: Fn(Name)> Following<F> {
             kind if kind.starts_with("credential.") => {
                 let name = data.get("name").and_then(Value::as_str).and_then(|name| Name::parse(name).ok());
                 self.transport.counters.changes.add();
-                tell(&self.cache, &self.changes, name, &self.again);
+                notify(&self.cache, &self.changes, name, &self.again);
             }
             _ => {}
         }

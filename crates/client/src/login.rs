@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
 use crate::Error;
-use crate::transport::{Ask, Pool, jitter, wiped};
+use crate::transport::{Pool, StoreRequest, jitter, wiped};
 
 /// Of a token's time this part is used, at most: clocks and the way take some.
 const USED: f64 = 0.9;
@@ -97,7 +97,7 @@ impl Login {
 
 async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Error>> {
     let form = HeaderValue::from_static("application/x-www-form-urlencoded");
-    let ask = Ask {
+    let request = StoreRequest {
         method: Method::POST,
         path: "/oauth/token".to_owned(),
         headers: HeaderMap::from_iter([(CONTENT_TYPE, form)]),
@@ -106,7 +106,7 @@ async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Erro
         passed: false,
     };
     pool.counters.logins.add();
-    let issued = async { pool.exchange(&ask, None).await?.checked()?.json() };
+    let issued = async { pool.exchange(&request, None).await?.checked()?.json() };
     let late = |_| Err(Error::Unavailable(format!("the login was not answered within {WITHIN:?}")));
     let issued = timeout(WITHIN, issued).await.unwrap_or_else(late);
     let failed = |error: Error| {

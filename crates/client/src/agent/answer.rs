@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::interpolate;
 use crate::events::Change;
-use crate::transport::{Ask, is_passing, wiped};
+use crate::transport::{StoreRequest, is_passing, wiped};
 use crate::{Client, Credential, Error, Name};
 
 /// Octets of a request's body: as many as the store takes.
@@ -44,14 +44,14 @@ const BAD_REQUEST: &str = "The request could not be fulfilled because the reques
 const PASSED: [HeaderName; 4] = [CONTENT_TYPE, ACCEPT, IF_MATCH, IF_NONE_MATCH];
 
 #[derive(Clone)]
-struct Answering {
+struct AgentState {
     client: Client,
     places: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
 pub(super) fn router(client: Client, stop: CancellationToken) -> Router {
-    let answering = Answering { client, places: Arc::new(Semaphore::new(REQUESTS_MAX)), stop };
+    let agent = AgentState { client, places: Arc::new(Semaphore::new(REQUESTS_MAX)), stop };
     let bounded = Router::new()
         .route("/api/v1/data", any(data))
         .route("/api/v1/lookup", post(lookup))
@@ -59,13 +59,13 @@ pub(super) fn router(client: Client, stop: CancellationToken) -> Router {
         .route("/health", get(health))
         .route("/agent/stats", get(stats))
         .fallback(pass)
-        .layer(from_fn_with_state(answering.clone(), in_place));
+        .layer(from_fn_with_state(agent.clone(), in_place));
     // Each follower is a connection or a stream of one, and bounded so.
     Router::new()
         .route("/api/v1/events", get(events))
         .merge(bounded)
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .with_state(answering)
+        .with_state(agent)
 }
 
 /// A refusal as CredHub writes it.
@@ -86,8 +86,8 @@ fn refused(error: &Error) -> Response {
     }
 }
 
-async fn in_place(State(answering): State<Answering>, request: Request, next: Next) -> Response {
-    let place = tokio::time::timeout(PLACE_WITHIN, answering.places.acquire()).await;
+async fn in_place(State(agent): State<AgentState>, request: Request, next: Next) -> Response {
+    let place = tokio::time::timeout(PLACE_WITHIN, agent.places.acquire()).await;
     match place {
         Ok(Ok(_place)) => next.run(request).await,
         _ => refusal(StatusCode::SERVICE_UNAVAILABLE, "The agent has too many requests. Please try again."),
@@ -98,12 +98,12 @@ async fn health() -> Response {
     Json(json!({ "status": "UP" })).into_response()
 }
 
-async fn stats(State(answering): State<Answering>) -> Response {
-    Json(answering.client.stats()).into_response()
+async fn stats(State(agent): State<AgentState>) -> Response {
+    Json(agent.client.stats()).into_response()
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct DataQuery {
     name: Option<String>,
     current: Option<String>,
     versions: Option<String>,
@@ -120,25 +120,25 @@ fn shown(credential: &Credential) -> Response {
 
 /// What is current under a name comes from the cache; searches, versions and changes go on.
 async fn data(
-    State(answering): State<Answering>,
-    query: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    State(agent): State<AgentState>,
+    query: Result<Query<DataQuery>, axum::extract::rejection::QueryRejection>,
     request: Request,
 ) -> Response {
-    let client = answering.client.clone();
+    let client = agent.client.clone();
     let name = match query {
-        Ok(Query(Asked { name: Some(name), current: Some(current), versions: None }))
+        Ok(Query(DataQuery { name: Some(name), current: Some(current), versions: None }))
             if request.method() == Method::GET
                 && current.eq_ignore_ascii_case("true")
                 && !name.is_empty() =>
         {
             name
         }
-        _ => return pass(State(answering), request).await,
+        _ => return pass(State(agent), request).await,
     };
     match client.get(&name).await {
         // There may be a second one in transition, which only the store knows of.
         Ok(credential) if credential.kind() == "certificate" => {
-            let answer = pass(State(answering), request).await;
+            let answer = pass(State(agent), request).await;
             if is_passing(answer.status()) { shown(&credential) } else { answer }
         }
         Ok(credential) => shown(&credential),
@@ -156,7 +156,7 @@ fn object(body: &Bytes) -> Option<Map<String, Value>> {
 /// One answer of a lookup, written where it lies.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Answered<'a> {
+enum LookupOutcome<'a> {
     Found(&'a Value),
     Failed { error: String },
     None,
@@ -164,21 +164,21 @@ enum Answered<'a> {
 
 #[derive(Serialize)]
 struct Results<'a> {
-    results: Vec<Answered<'a>>,
+    results: Vec<LookupOutcome<'a>>,
 }
 
-async fn lookup(State(answering): State<Answering>, body: Bytes) -> Response {
+async fn lookup(State(agent): State<AgentState>, body: Bytes) -> Response {
     let Some(lists) = lists_of(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
     if lists.iter().map(Vec::len).sum::<usize>() > NAMES_MAX {
         return refusal(StatusCode::BAD_REQUEST, format!("A request has at most {NAMES_MAX} names."));
     }
-    let found = answering.client.lookup_many(&lists).await;
+    let found = agent.client.lookup_many(&lists).await;
     let mut results = Vec::with_capacity(found.len());
     for one in &found {
         results.push(match one {
-            Ok(Some(credential)) => Answered::Found(credential.document()),
-            Ok(None) => Answered::None,
-            Err(Error::Refused { text, .. }) => Answered::Failed { error: text.clone() },
+            Ok(Some(credential)) => LookupOutcome::Found(credential.document()),
+            Ok(None) => LookupOutcome::None,
+            Err(Error::Refused { text, .. }) => LookupOutcome::Failed { error: text.clone() },
             Err(error) => return refused(error),
         });
     }
@@ -195,17 +195,17 @@ fn lists_of(body: &Bytes) -> Option<Vec<Vec<String>>> {
     object(body)?.get("lookups")?.as_array()?.iter().map(list).collect()
 }
 
-async fn interpolated(State(answering): State<Answering>, body: Bytes) -> Response {
+async fn interpolated(State(agent): State<AgentState>, body: Bytes) -> Response {
     let Some(services) = object(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
-    match interpolate::interpolate(&answering.client, Value::Object(services)).await {
+    match interpolate::interpolate(&agent.client, Value::Object(services)).await {
         Ok(services) => Json(&*services).into_response(),
         Err(error) => refused(&error),
     }
 }
 
 /// To the store and back, as the agent. What logs in, and what the store lets its own machine do, stays here.
-async fn pass(State(answering): State<Answering>, request: Request) -> Response {
-    let client = &answering.client;
+async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
+    let client = &agent.client;
     let Some(path) = passed_path(request.uri()) else {
         return refusal(StatusCode::NOT_FOUND, "The agent does not pass this on: it logs in by itself.");
     };
@@ -214,7 +214,7 @@ async fn pass(State(answering): State<Answering>, request: Request) -> Response 
         return refusal(StatusCode::PAYLOAD_TOO_LARGE, "Value exceeds the maximum size.");
     };
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
-    let ask = Ask {
+    let store_request = StoreRequest {
         path,
         headers: passed(&parts.headers),
         body: (!body.is_empty()).then(|| body.clone()),
@@ -222,7 +222,7 @@ async fn pass(State(answering): State<Answering>, request: Request) -> Response 
         passed: true,
         method: parts.method,
     };
-    let outcome = client.transport().ask(&ask).await;
+    let outcome = client.transport().request(&store_request).await;
     let changed = || changed_name(&body, parts.uri.query());
     match &outcome {
         Ok(answer) if !reads && answer.status.is_success() => client.changed(changed()),
@@ -258,15 +258,15 @@ fn changed_name(body: &Bytes, query: Option<&str>) -> Option<Name> {
     let named = object(body).and_then(|fields| Some(fields.get("name")?.as_str()?.to_owned()));
     let asked = || {
         let uri = format!("/?{}", query?).parse().ok()?;
-        Query::<Asked>::try_from_uri(&uri).ok()?.0.name
+        Query::<DataQuery>::try_from_uri(&uri).ok()?.0.name
     };
     Name::parse(&named.or_else(asked)?).ok()
 }
 
 /// The agent's own stream, told after its cache: who asks then has the new value.
-async fn events(State(answering): State<Answering>) -> Response {
+async fn events(State(agent): State<AgentState>) -> Response {
     let ready = Event::default().event("ready").data(r#"{"resumed":false}"#);
-    let changes = answering.client.changes();
+    let changes = agent.client.changes();
     let told = stream::unfold(changes, |mut changes| async move {
         let event = match changes.next().await {
             Change::Name(name) => Event::default()
@@ -276,6 +276,6 @@ async fn events(State(answering): State<Answering>) -> Response {
         };
         Some((Ok::<_, Infallible>(event), changes))
     });
-    let all = stream::iter([Ok(ready)]).chain(told).take_until(answering.stop.cancelled_owned());
+    let all = stream::iter([Ok(ready)]).chain(told).take_until(agent.stop.cancelled_owned());
     Sse::new(all).keep_alive(KeepAlive::default()).into_response()
 }

@@ -54,7 +54,7 @@ pub enum AgentError {
     Running(PathBuf),
     /// What is there is no socket, or somebody else's; or its folder is everybody's.
     #[error("{path} cannot be the agent's socket: {why}")]
-    Place {
+    UnusableSocket {
         /// The socket or its folder.
         path: PathBuf,
         /// What is wrong with it.
@@ -87,7 +87,7 @@ impl Agent {
     /// [`AgentError`].
     pub async fn bind(client: Client, options: AgentOptions) -> Result<Self, AgentError> {
         let path = &options.socket;
-        let place = |why| AgentError::Place { path: path.clone(), why };
+        let place = |why| AgentError::UnusableSocket { path: path.clone(), why };
         if options.mode & !MODES != 0 || options.mode & 0o600 != 0o600 {
             return Err(place("its mode is 0600 or 0660"));
         }
@@ -175,7 +175,7 @@ fn check_folder(folder: &Path) -> Result<(), AgentError> {
     let found =
         std::fs::metadata(folder).map_err(|source| AgentError::Io { path: folder.to_owned(), source })?;
     if found.mode() & EVERYBODY != 0 && found.mode() & STICKY == 0 {
-        return Err(AgentError::Place { path: folder.to_owned(), why: "everybody may write there" });
+        return Err(AgentError::UnusableSocket { path: folder.to_owned(), why: "everybody may write there" });
     }
     Ok(())
 }

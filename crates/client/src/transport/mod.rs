@@ -20,7 +20,7 @@ use budget::Budget;
 use pool::read;
 
 pub(crate) use budget::jitter;
-pub(crate) use pool::{Answer, Ask, Place, Pool, is_passing, wiped};
+pub(crate) use pool::{Endpoint, Pool, StoreRequest, StoreResponse, is_passing, wiped};
 pub use socket::check_socket;
 
 /// Of a request, the first try included.
@@ -53,8 +53,8 @@ pub(crate) struct Transport {
 }
 
 /// How to reach the store.
-pub(crate) struct Reach {
-    pub(crate) place: Place,
+pub(crate) struct TransportOptions {
+    pub(crate) place: Endpoint,
     /// PEM; the system's where there are none.
     pub(crate) roots: Option<Vec<u8>>,
     /// A certificate with its key, PEM.
@@ -66,7 +66,7 @@ pub(crate) struct Reach {
 
 impl Transport {
     /// Connects to nobody yet.
-    pub(crate) fn new(reach: Reach) -> Result<Self, Error> {
+    pub(crate) fn new(reach: TransportOptions) -> Result<Self, Error> {
         let counters = Arc::<Counters>::default();
         let (roots, identity) = (reach.roots.as_deref(), reach.identity.as_ref().map(|pem| pem.as_slice()));
         let pool = Pool::new(&reach.place, roots, identity, Arc::clone(&counters))?;
@@ -81,8 +81,9 @@ impl Transport {
     }
 
     /// The answer, whatever its status; what passes is tried again, within the deadline and the budget.
-    pub(crate) async fn ask(&self, ask: &Ask) -> Result<Answer, Error> {
-        let most = if ask.once && ask.passed { PASS_WITHIN.max(self.deadline) } else { self.deadline };
+    pub(crate) async fn request(&self, request: &StoreRequest) -> Result<StoreResponse, Error> {
+        let most =
+            if request.once && request.passed { PASS_WITHIN.max(self.deadline) } else { self.deadline };
         let until = Instant::now() + most;
         self.budget.request();
         let mut tries = 0;
@@ -90,42 +91,42 @@ impl Transport {
             let left = until.saturating_duration_since(Instant::now());
             tries += 1;
             // What has one try has all of the time for it.
-            let most = if ask.once { left } else { left.min(self.deadline / TRY_PARTS) };
+            let most = if request.once { left } else { left.min(self.deadline / TRY_PARTS) };
             let late = |_| Err(Error::Unavailable(format!("no answer within {most:?}")));
-            let outcome = timeout(most, self.attempt(ask)).await.unwrap_or_else(late);
+            let outcome = timeout(most, self.attempt(request)).await.unwrap_or_else(late);
             let passing = match &outcome {
                 Ok(answer) => is_passing(answer.status),
                 Err(error) => error.is_unavailable(),
             };
             let backoff = jitter(BACKOFF * 2_u32.pow(tries - 1), 1.0);
-            let again = passing && !ask.once && tries < TRIES_MAX && Instant::now() + backoff < until;
+            let again = passing && !request.once && tries < TRIES_MAX && Instant::now() + backoff < until;
             if !again || !self.budget.retry() {
                 break outcome;
             }
             self.counters.retries.add();
             tokio::time::sleep(backoff).await;
         };
-        self.note(&outcome, ask.passed);
+        self.note(&outcome, request.passed);
         outcome
     }
 
     /// One try; a token that has ended is asked for anew, once.
-    async fn attempt(&self, ask: &Ask) -> Result<Answer, Error> {
+    async fn attempt(&self, request: &StoreRequest) -> Result<StoreResponse, Error> {
         let token = self.login.token(&self.pool).await?;
-        let answer = self.pool.exchange(ask, token.as_deref()).await?;
+        let answer = self.pool.exchange(request, token.as_deref()).await?;
         if answer.status != StatusCode::UNAUTHORIZED || !self.login.ended(token.as_ref(), &answer.refusal().0)
         {
             return Ok(answer);
         }
         let token = self.login.token(&self.pool).await?;
-        self.pool.exchange(ask, token.as_deref()).await
+        self.pool.exchange(request, token.as_deref()).await
     }
 
     /// Begins an answer that has no end of its own.
-    pub(crate) async fn open(&self, ask: &Ask) -> Result<reqwest::Response, Error> {
+    pub(crate) async fn open(&self, request: &StoreRequest) -> Result<reqwest::Response, Error> {
         let begin = async {
             let token = self.login.token(&self.pool).await?;
-            let response = self.pool.send(ask, token.as_deref()).await?;
+            let response = self.pool.send(request, token.as_deref()).await?;
             if response.status().is_success() {
                 return Ok(response);
             }
@@ -146,7 +147,7 @@ impl Transport {
         away.as_ref().map(|away| (Error::Unavailable(away.why.clone()), Instant::now() >= away.until))
     }
 
-    fn note(&self, outcome: &Result<Answer, Error>, passed: bool) {
+    fn note(&self, outcome: &Result<StoreResponse, Error>, passed: bool) {
         let why = match outcome {
             // A store that only reads refuses what writes, and answers others.
             Ok(answer) if passed && !answer.status.is_success() => return,

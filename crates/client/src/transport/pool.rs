@@ -29,14 +29,14 @@ const PING_MAX: Duration = Duration::from_secs(10);
 
 /// Where the store is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     /// `https://HOST:PORT`.
     Url(Url),
     /// `unix:PATH`: an agent on this machine.
     Socket(std::path::PathBuf),
 }
 
-impl Place {
+impl Endpoint {
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Socket(path.into()));
@@ -59,7 +59,7 @@ impl Place {
 
 /// A request.
 #[derive(Clone, Default)]
-pub(crate) struct Ask {
+pub(crate) struct StoreRequest {
     pub(crate) method: Method,
     /// With its query, as it goes over the wire.
     pub(crate) path: String,
@@ -73,13 +73,13 @@ pub(crate) struct Ask {
 }
 
 /// An answer, read whole.
-pub(crate) struct Answer {
+pub(crate) struct StoreResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Zeroizing<Vec<u8>>,
 }
 
-impl Answer {
+impl StoreResponse {
     pub(crate) fn json(&self) -> Result<Value, Error> {
         serde_json::from_slice(&self.body)
             .map_err(|_| Error::Unavailable(format!("its answer ({}) is no JSON", self.status)))
@@ -115,7 +115,7 @@ pub(crate) fn wiped(octets: Zeroizing<Vec<u8>>) -> Bytes {
     Bytes::from_owner(octets)
 }
 
-/// Statuses that say nothing of the question: the store or its database is away, or too many ask. Of others, 500 too, the
+/// Statuses that say nothing of the question: the store or its database is away, or too many clients ask. Of others, 500 too, the
 /// question is the cause: one credential that cannot be opened takes nothing from the rest.
 pub(crate) fn is_passing(status: StatusCode) -> bool {
     matches!(
@@ -138,7 +138,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// Connects to nobody yet.
     pub(super) fn new(
-        place: &Place,
+        place: &Endpoint,
         roots: Option<&[u8]>,
         identity: Option<&[u8]>,
         counters: Arc<Counters>,
@@ -156,7 +156,7 @@ impl Pool {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("bulla-client/", env!("CARGO_PKG_VERSION")))
             .connector_layer(layer);
-        if let Place::Socket(path) = place {
+        if let Endpoint::Socket(path) = place {
             builder = builder.unix_socket(path.as_path()).no_proxy();
         }
         if let Some(roots) = roots {
@@ -170,32 +170,36 @@ impl Pool {
     }
 
     /// One request with its answer, read whole.
-    pub(crate) async fn exchange(&self, ask: &Ask, token: Option<&keys::Secret>) -> Result<Answer, Error> {
-        read(self.send(ask, token).await?).await
+    pub(crate) async fn exchange(
+        &self,
+        request: &StoreRequest,
+        token: Option<&keys::Secret>,
+    ) -> Result<StoreResponse, Error> {
+        read(self.send(request, token).await?).await
     }
 
     pub(super) async fn send(
         &self,
-        ask: &Ask,
+        request: &StoreRequest,
         token: Option<&keys::Secret>,
     ) -> Result<reqwest::Response, Error> {
         // Joined as text: what a name holds stays as it was escaped.
-        let text = format!("{}{}", self.base.as_str().trim_end_matches('/'), ask.path);
+        let text = format!("{}{}", self.base.as_str().trim_end_matches('/'), request.path);
         let url = Url::parse(&text).map_err(Error::invalid)?;
-        let mut request = self.http.request(ask.method.clone(), url).headers(ask.headers.clone());
+        let mut outgoing = self.http.request(request.method.clone(), url).headers(request.headers.clone());
         if let Some(token) = token {
-            request = request.bearer_auth(token.expose());
+            outgoing = outgoing.bearer_auth(token.expose());
         }
-        if let Some(body) = &ask.body {
-            request = request.body(body.clone());
+        if let Some(body) = &request.body {
+            outgoing = outgoing.body(body.clone());
         }
         self.counters.requests.add();
-        request.send().await.map_err(lost)
+        outgoing.send().await.map_err(lost)
     }
 }
 
 /// Reads it to its end.
-pub(super) async fn read(mut response: reqwest::Response) -> Result<Answer, Error> {
+pub(super) async fn read(mut response: reqwest::Response) -> Result<StoreResponse, Error> {
     let status = response.status();
     let headers = response.headers().clone();
     let expected = response.content_length().unwrap_or(0).min(ANSWER_MAX as u64);
@@ -210,7 +214,7 @@ pub(super) async fn read(mut response: reqwest::Response) -> Result<Answer, Erro
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Answer { status, headers, body })
+    Ok(StoreResponse { status, headers, body })
 }
 
 fn lost(error: reqwest::Error) -> Error {
@@ -234,14 +238,16 @@ mod tests {
 
     #[test]
     fn a_place_is_encrypted_or_on_this_machine() {
-        assert!(Place::parse("https://store.example:8844/").is_ok() && Place::parse("unix:/run/s").is_ok());
+        assert!(
+            Endpoint::parse("https://store.example:8844/").is_ok() && Endpoint::parse("unix:/run/s").is_ok()
+        );
         for not in [
             "http://store.example:8844",
             "http://127.0.0.1:8844",
             "ftp://store.example",
             "store.example:8844",
         ] {
-            assert!(Place::parse(not).is_err(), "{not}");
+            assert!(Endpoint::parse(not).is_err(), "{not}");
         }
     }
 }
