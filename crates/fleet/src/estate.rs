@@ -41,12 +41,12 @@ pub(crate) struct Host {
     pub(crate) kind: &'static Kind,
     pub(crate) delays: Delays,
     /// Every address that serves the name, also those the name server no longer tells of.
-    pub(crate) places: RwLock<Vec<Place>>,
+    pub(crate) places: RwLock<Vec<HostAddress>>,
 }
 
 /// An address of a host.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct HostAddress {
     pub(crate) address: Ipv4Addr,
     /// Told by the name server.
     pub(crate) told: bool,
@@ -115,7 +115,7 @@ impl Estate {
                 .map(|part| scope.spawn(|| part.iter().map(|(g, at, _)| furnish(mint, g, at)).collect()))
                 .collect();
             let parts = threads.into_iter().map(|thread| thread.join().map_err(|_| FleetError::Sign)?);
-            parts.collect::<Result<Vec<Vec<Vec<Vec<Place>>>>, FleetError>>()
+            parts.collect::<Result<Vec<Vec<Vec<Vec<HostAddress>>>>, FleetError>>()
         })?;
         let mut hosts: Vec<_> = laid_out
             .into_iter()
@@ -167,7 +167,7 @@ impl Estate {
         *next += 1;
         let mut places = host.places.write();
         places.iter_mut().for_each(|place| place.told = false);
-        places.push(Place { address, told: true, served: Some(served) });
+        places.push(HostAddress { address, told: true, served: Some(served) });
         if let Some(index) = self.by_name.get(&host.name) {
             self.by_address.write().insert(address, *index);
         }
@@ -325,7 +325,7 @@ fn lay_out<'h>(
 }
 
 /// Gives each address of each host what it presents.
-fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<Place>>, FleetError> {
+fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<HostAddress>>, FleetError> {
     let kind = group.kind;
     let presents = !matches!(kind.serve, Serve::Fault(_));
     let of = |host: &str, more: &[String], addresses: &[Ipv4Addr], key| {
@@ -343,8 +343,11 @@ fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<P
         Company::SharedKey(_) => Some(mint.key(kind.leaf.key)?),
         _ => None,
     };
-    let place =
-        |address: &Ipv4Addr, served: Option<Arc<Served>>| Place { address: *address, told: true, served };
+    let place = |address: &Ipv4Addr, served: Option<Arc<Served>>| HostAddress {
+        address: *address,
+        told: true,
+        served,
+    };
     let mut furnished = Vec::with_capacity(at.len());
     for (name, addresses) in group.names.iter().zip(at) {
         let mut places = Vec::with_capacity(addresses.len());

@@ -21,7 +21,7 @@ use x509::{
 };
 
 use crate::FleetError;
-use crate::ct::http::{Asked, Page, Server};
+use crate::ct::http::{CtRequest, Page, Server};
 use crate::forge::random_serial;
 use crate::key::{Key, SignedWith};
 use crate::key_kind::KeyKind;
@@ -428,7 +428,7 @@ impl RevocationServer {
 }
 
 impl Shelves {
-    fn serve(&self, asked: &Asked<'_>) -> Page {
+    fn serve(&self, asked: &CtRequest<'_>) -> Page {
         let path = asked.uri.path();
         if let Some((document, count)) = self.documents.lock().get_mut(path) {
             *count += 1;
@@ -447,7 +447,7 @@ impl Shelves {
         }
     }
 
-    fn hand_out(&self, document: &Document, asked: &Asked<'_>) -> Page {
+    fn hand_out(&self, document: &Document, asked: &CtRequest<'_>) -> Page {
         let mut page = match document.trouble {
             Some(Trouble::Status(status)) => Page::status(status, "trouble\n"),
             _ => Page::ok("application/pkix-crl", Vec::new()),

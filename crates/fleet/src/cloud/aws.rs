@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::server::{Cloud, Gate};
-use super::{Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page};
+use super::{
+    CloudRequest, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page,
+};
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
@@ -60,7 +62,7 @@ impl Default for AwsPlan {
     }
 }
 
-struct Kept {
+struct StoredCertificate {
     arn: String,
     id: String,
     minted: Option<Minted>,
@@ -74,8 +76,8 @@ struct Kept {
 
 #[derive(Default)]
 struct Account {
-    acm: BTreeMap<String, Vec<Kept>>,
-    iam: Vec<Kept>,
+    acm: BTreeMap<String, Vec<StoredCertificate>>,
+    iam: Vec<StoredCertificate>,
 }
 
 struct Contents {
@@ -209,7 +211,7 @@ impl AwsCloud {
     }
 }
 
-impl Kept {
+impl StoredCertificate {
     fn truth(&self, store: &'static str) -> CloudTruth {
         let mut used_by = self.used_by.clone();
         used_by.extend(self.elsewhere.then(|| elsewhere(&self.arn)));
@@ -279,7 +281,7 @@ fn furnish(press: &Press, plan: &AwsPlan, regions: &[&str], account: &str) -> Re
             }
             let elsewhere = used_by.is_empty() && number % 7 == 3 && minted.is_some();
             let id = format!("{number}");
-            kept.push(Kept {
+            kept.push(StoredCertificate {
                 arn,
                 id,
                 minted,
@@ -297,7 +299,7 @@ fn furnish(press: &Press, plan: &AwsPlan, regions: &[&str], account: &str) -> Re
         let arn = format!("arn:aws:iam::{account}:server-certificate/cloudfront/site{number}");
         let used_by = if number == 0 { vec![distribution_arn(account) + "2"] } else { Vec::new() };
         let id = format!("ASCAFLEET{account}{number:04}");
-        found.iam.push(Kept {
+        found.iam.push(StoredCertificate {
             arn,
             id,
             minted,
@@ -326,7 +328,7 @@ struct Scope {
     service: String,
 }
 
-fn scope(ask: &Ask) -> Option<Scope> {
+fn scope(ask: &CloudRequest) -> Option<Scope> {
     let header = ask.header("authorization")?.strip_prefix("AWS4-HMAC-SHA256 Credential=")?;
     let mut parts = header.split(',').next()?.split('/');
     let (key, _day, region, service) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -334,7 +336,7 @@ fn scope(ask: &Ask) -> Option<Scope> {
 }
 
 impl Cloud for Aws {
-    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         let Some(scope) = scope(ask) else {
             return json_error(403, "MissingAuthenticationTokenException", "unsigned");
         };
@@ -372,7 +374,7 @@ impl Cloud for Aws {
     }
 }
 
-fn account_of(contents: &Contents, scope: &Scope, ask: &Ask) -> Result<String, &'static str> {
+fn account_of(contents: &Contents, scope: &Scope, ask: &CloudRequest) -> Result<String, &'static str> {
     if scope.key == ACCESS_KEY {
         return contents.accounts.keys().next().cloned().ok_or("AccessDeniedException");
     }
@@ -407,7 +409,7 @@ fn denial(scope: &Scope) -> (u16, &'static str) {
     }
 }
 
-fn operation(scope: &Scope, ask: &Ask) -> &'static str {
+fn operation(scope: &Scope, ask: &CloudRequest) -> &'static str {
     let asked = match scope.service.as_str() {
         "acm" => {
             ask.header("x-amz-target").unwrap_or_default().rsplit('.').next().unwrap_or_default().to_owned()
@@ -441,7 +443,7 @@ fn json_error(status: u16, code: &str, message: &str) -> Reply {
 }
 
 /// In the form of the service.
-fn error(scope: &Scope, _: &Ask, status: u16, code: &str, message: &str) -> Reply {
+fn error(scope: &Scope, _: &CloudRequest, status: u16, code: &str, message: &str) -> Reply {
     match scope.service.as_str() {
         "iam" | "elasticloadbalancing" | "cloudfront" | "sts" => xml_error(status, code, message),
         _ => json_error(status, code, message),
@@ -456,7 +458,7 @@ fn xml_error(status: u16, code: &str, message: &str) -> Reply {
     Reply::xml(status, body)
 }
 
-fn assume_role(contents: &mut Contents, scope: &Scope, ask: &Ask) -> Reply {
+fn assume_role(contents: &mut Contents, scope: &Scope, ask: &CloudRequest) -> Reply {
     let form = ask.form();
     let role = form.get("RoleArn").cloned().unwrap_or_default();
     let account = role.split(':').nth(4).unwrap_or_default().to_owned();
@@ -480,7 +482,14 @@ fn assume_role(contents: &mut Contents, scope: &Scope, ask: &Ask) -> Reply {
 }
 
 impl Contents {
-    fn answer(&self, account: &str, scope: &Scope, ask: &Ask, gate: &Gate, operation: &str) -> Reply {
+    fn answer(
+        &self,
+        account: &str,
+        scope: &Scope,
+        ask: &CloudRequest,
+        gate: &Gate,
+        operation: &str,
+    ) -> Reply {
         let Some(own) = self.accounts.get(account) else {
             return json_error(403, "AccessDeniedException", "no");
         };
@@ -514,7 +523,7 @@ impl Contents {
         Reply::json(200, &json!({"Regions": regions}))
     }
 
-    fn balancers(&self, account: &str, scope: &Scope, ask: &Ask, gate: &Gate) -> Reply {
+    fn balancers(&self, account: &str, scope: &Scope, ask: &CloudRequest, gate: &Gate) -> Reply {
         let all: Vec<usize> = (0..self.balancers).collect();
         let form = ask.form();
         let size = form.get("PageSize").and_then(|size| size.parse().ok());
@@ -549,7 +558,7 @@ fn elb(operation: &str, list: &str, members: &str, next: Option<String>) -> Repl
 }
 
 /// Without key types ACM lists RSA with 1,024 and 2,048 bits only, without origins none obtained by ACME.
-fn list_certificates(acm: &[Kept], body: &Value, gate: &Gate) -> Reply {
+fn list_certificates(acm: &[StoredCertificate], body: &Value, gate: &Gate) -> Reply {
     let strings = |value: &Value, default: &[&str]| -> Vec<String> {
         let given = value
             .as_array()
@@ -563,7 +572,7 @@ fn list_certificates(acm: &[Kept], body: &Value, gate: &Gate) -> Reply {
     };
     let listed: Vec<Value> = acm
         .iter()
-        .map(Kept::summary)
+        .map(StoredCertificate::summary)
         .filter(|summary| among(&summary["KeyAlgorithm"], &key_types))
         .filter(|summary| among(&summary["CertificateKeyPairOrigin"], &origins))
         .collect();
@@ -580,14 +589,14 @@ fn list_certificates(acm: &[Kept], body: &Value, gate: &Gate) -> Reply {
     Reply::json(200, &answer)
 }
 
-fn asked_for<'a>(acm: &'a [Kept], body: &Value) -> Option<&'a Kept> {
+fn asked_for<'a>(acm: &'a [StoredCertificate], body: &Value) -> Option<&'a StoredCertificate> {
     let arn = body["CertificateArn"].as_str()?;
     acm.iter().find(|kept| kept.arn == arn)
 }
 
-fn get_certificate(acm: &[Kept], body: &Value) -> Reply {
+fn get_certificate(acm: &[StoredCertificate], body: &Value) -> Reply {
     match asked_for(acm, body) {
-        Some(Kept { minted: Some(minted), .. }) => Reply::json(
+        Some(StoredCertificate { minted: Some(minted), .. }) => Reply::json(
             200,
             &json!({"Certificate": minted.leaf_pem(), "CertificateChain": crate::pem(&minted.above)}),
         ),
@@ -598,7 +607,7 @@ fn get_certificate(acm: &[Kept], body: &Value) -> Reply {
     }
 }
 
-fn describe_certificate(acm: &[Kept], body: &Value) -> Reply {
+fn describe_certificate(acm: &[StoredCertificate], body: &Value) -> Reply {
     let Some(kept) = asked_for(acm, body) else {
         return json_error(400, "ResourceNotFoundException", "Could not find certificate.");
     };
@@ -612,7 +621,7 @@ fn describe_certificate(acm: &[Kept], body: &Value) -> Reply {
     )
 }
 
-fn list_tags(acm: &[Kept], body: &Value) -> Reply {
+fn list_tags(acm: &[StoredCertificate], body: &Value) -> Reply {
     let Some(kept) = asked_for(acm, body) else {
         return json_error(400, "ResourceNotFoundException", "Could not find certificate.");
     };
@@ -629,7 +638,7 @@ fn list_tags(acm: &[Kept], body: &Value) -> Reply {
     Reply::json(200, &json!({"Tags": tags}))
 }
 
-fn list_server_tags(iam: &[Kept], ask: &Ask) -> Reply {
+fn list_server_tags(iam: &[StoredCertificate], ask: &CloudRequest) -> Reply {
     let name = ask.form().get("ServerCertificateName").cloned().unwrap_or_default();
     let Some(kept) = iam.iter().find(|kept| kept.arn.ends_with(&format!("/{name}"))) else {
         return xml_error(404, "NoSuchEntity", "not found");
@@ -639,7 +648,7 @@ fn list_server_tags(iam: &[Kept], ask: &Ask) -> Reply {
     iam_reply("ListServerCertificateTags", &format!("<Tags>{tags}</Tags><IsTruncated>false</IsTruncated>"))
 }
 
-fn list_server_certificates(iam: &[Kept], ask: &Ask, gate: &Gate) -> Reply {
+fn list_server_certificates(iam: &[StoredCertificate], ask: &CloudRequest, gate: &Gate) -> Reply {
     let form = ask.form();
     let size = form.get("MaxItems").and_then(|size| size.parse().ok());
     let Some((some, next)) = page(iam, form.get("Marker").map(String::as_str), size, 100, gate.page_max())
@@ -667,7 +676,7 @@ fn iam_reply(operation: &str, result: &str) -> Reply {
     )
 }
 
-fn metadata(kept: &Kept) -> String {
+fn metadata(kept: &StoredCertificate) -> String {
     let name = kept.arn.rsplit('/').next().unwrap_or_default();
     let end = kept.minted.as_ref().map(|minted| super::rfc3339(minted.not_after)).unwrap_or_default();
     format!(
@@ -678,7 +687,7 @@ fn metadata(kept: &Kept) -> String {
     )
 }
 
-fn get_server_certificate(iam: &[Kept], ask: &Ask) -> Reply {
+fn get_server_certificate(iam: &[StoredCertificate], ask: &CloudRequest) -> Reply {
     let name = ask.form().get("ServerCertificateName").cloned().unwrap_or_default();
     let found = iam.iter().find(|kept| kept.arn.ends_with(&format!("/{name}")));
     let Some((kept, minted)) = found.and_then(|kept| Some((kept, kept.minted.as_ref()?))) else {
@@ -696,7 +705,7 @@ fn get_server_certificate(iam: &[Kept], ask: &Ask) -> Reply {
     )
 }
 
-fn listeners(acm: &[Kept], ask: &Ask) -> Reply {
+fn listeners(acm: &[StoredCertificate], ask: &CloudRequest) -> Reply {
     let balancer = ask.form().get("LoadBalancerArn").cloned().unwrap_or_default();
     let first = acm.iter().find(|kept| kept.used_by.contains(&balancer));
     let members = first.map(|kept| {
@@ -710,7 +719,7 @@ fn listeners(acm: &[Kept], ask: &Ask) -> Reply {
     elb("DescribeListeners", "Listeners", &(members.unwrap_or_default() + &clear), None)
 }
 
-fn listener_certificates(acm: &[Kept], ask: &Ask) -> Reply {
+fn listener_certificates(acm: &[StoredCertificate], ask: &CloudRequest) -> Reply {
     let listener = ask.form().get("ListenerArn").cloned().unwrap_or_default();
     let balancer = listener.trim_end_matches("/listener").to_owned();
     let used = acm.iter().filter(|kept| kept.used_by.contains(&balancer));
@@ -748,7 +757,7 @@ fn distributions(own: &Account, account: &str) -> Reply {
     )
 }
 
-fn domain_names(acm: &[Kept], region: &str) -> Reply {
+fn domain_names(acm: &[StoredCertificate], region: &str) -> Reply {
     let used = acm.iter().filter(|kept| kept.used_by.contains(&domain_arn(region)));
     let items: Vec<Value> = used
         .map(|kept| {

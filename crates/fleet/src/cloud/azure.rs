@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 use x509::DAY;
 
 use super::server::{Cloud, Gate};
-use super::{Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page};
+use super::{
+    CloudRequest, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page,
+};
 use crate::FleetError;
 use crate::forge::{AlternativeName, Order, Role, forge, random_serial};
 use crate::key::{Key, ServerKey, SignedWith};
@@ -52,7 +54,7 @@ impl Default for AzurePlan {
     }
 }
 
-struct Kept {
+struct StoredCertificate {
     name: String,
     minted: Option<Minted>,
     updated: i64,
@@ -60,7 +62,7 @@ struct Kept {
 }
 
 struct Contents {
-    vaults: BTreeMap<Ipv4Addr, Vec<Kept>>,
+    vaults: BTreeMap<Ipv4Addr, Vec<StoredCertificate>>,
     /// Tokens that are good.
     tokens: HashMap<String, ()>,
 }
@@ -101,7 +103,12 @@ impl AzureCloud {
                 let kind = if index % 2 == 0 { KeyKind::Rsa2048 } else { KeyKind::P256 };
                 let minted = if waits { None } else { Some(press.mint(names, kind, 15 + index as i64)?) };
                 let tags = super::tags_of(index);
-                kept.push(Kept { name: format!("cert-{index:04}"), minted, updated: 1_790_000_000, tags });
+                kept.push(StoredCertificate {
+                    name: format!("cert-{index:04}"),
+                    minted,
+                    updated: 1_790_000_000,
+                    tags,
+                });
             }
             vaults.insert(*address, kept);
         }
@@ -234,7 +241,7 @@ impl Azure {
     }
 
     /// Whether the request has a good token; a vault's challenge if not.
-    fn admit(&self, ask: &Ask) -> Result<(), Reply> {
+    fn admit(&self, ask: &CloudRequest) -> Result<(), Reply> {
         let token =
             ask.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
         let mut contents = self.contents.lock();
@@ -250,7 +257,7 @@ impl Azure {
             .with("www-authenticate", challenge))
     }
 
-    fn manage(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn manage(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         if let Err(quota) = gate.enter(ask, "ResourceManager", SUBSCRIPTION, MANAGEMENT) {
             return problem(429, "TooManyRequests", "throttled").retry_after(quota);
         }
@@ -295,7 +302,7 @@ impl Azure {
             "httpListeners": [{"properties": {"sslCertificate": {"id": certificate}, "hostName": "gw.example"}}]}})
     }
 
-    fn list(&self, vault: &[Kept], url: &str, ask: &Ask, gate: &Gate) -> Reply {
+    fn list(&self, vault: &[StoredCertificate], url: &str, ask: &CloudRequest, gate: &Gate) -> Reply {
         let pending = ask.query.get("includePending").is_some_and(|value| value == "true");
         let all: Vec<Value> = vault
             .iter()
@@ -322,7 +329,7 @@ impl Azure {
     }
 }
 
-fn attributes(kept: &Kept) -> Value {
+fn attributes(kept: &StoredCertificate) -> Value {
     let mut attributes = json!({"enabled": true, "created": 1_780_000_000, "updated": kept.updated,
         "recoveryLevel": "Recoverable"});
     if let Some(minted) = &kept.minted {
@@ -333,7 +340,7 @@ fn attributes(kept: &Kept) -> Value {
 }
 
 impl Cloud for Azure {
-    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         if let Err(challenge) = self.admit(ask) {
             return challenge;
         }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::server::{Cloud, Gate};
 use super::{
-    Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page, rfc3339,
+    CloudRequest, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page,
+    rfc3339,
 };
 use crate::FleetError;
 use crate::key_kind::KeyKind;
@@ -36,7 +37,7 @@ impl Default for GcpPlan {
     }
 }
 
-struct Kept {
+struct StoredCertificate {
     name: String,
     minted: Option<Minted>,
     updated: i64,
@@ -46,8 +47,8 @@ struct Kept {
 
 struct Contents {
     project: String,
-    managed: Vec<Kept>,
-    classic: Vec<Kept>,
+    managed: Vec<StoredCertificate>,
+    classic: Vec<StoredCertificate>,
     /// Locations that cannot be reached now.
     unreachable: Vec<String>,
 }
@@ -76,14 +77,19 @@ impl GcpCloud {
             let kind = if index % 2 == 0 { KeyKind::P256 } else { KeyKind::Rsa2048 };
             let names = vec![format!("g{index}.example")];
             let minted = if waits { None } else { Some(press.mint(names, kind, 10 + index as i64)?) };
-            managed.push(Kept { name, minted, updated: 1_790_000_000, labels: super::tags_of(index) });
+            managed.push(StoredCertificate {
+                name,
+                minted,
+                updated: 1_790_000_000,
+                labels: super::tags_of(index),
+            });
         }
         let mut classic = Vec::new();
         for index in 0..plan.classic {
             let scope = if index % 2 == 0 { "global" } else { "regions/europe-west1" };
             let name = format!("projects/{project}/{scope}/sslCertificates/s{index}");
             let minted = Some(press.mint(vec![format!("s{index}.example")], KeyKind::P256, 40)?);
-            classic.push(Kept { name, minted, updated: 1_790_000_000, labels: BTreeMap::new() });
+            classic.push(StoredCertificate { name, minted, updated: 1_790_000_000, labels: BTreeMap::new() });
         }
         let contents = Contents { project: project.clone(), managed, classic, unreachable: Vec::new() };
         let contents = Arc::new(Mutex::new(contents));
@@ -123,7 +129,7 @@ impl GcpCloud {
     #[must_use]
     pub fn truth(&self) -> Vec<CloudTruth> {
         let contents = self.contents.lock();
-        let truth = |kept: &Kept, store, used_by| CloudTruth {
+        let truth = |kept: &StoredCertificate, store, used_by| CloudTruth {
             store,
             name: kept.name.clone(),
             leaf_sha256: kept.minted.as_ref().map(Minted::sha256),
@@ -150,7 +156,7 @@ fn problem(status: u16, code: &str, message: &str) -> Reply {
 }
 
 impl Cloud for Gcp {
-    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         if ask.expired {
             return problem(401, "UNAUTHENTICATED", "Request had invalid authentication credentials.");
         }
@@ -174,7 +180,7 @@ impl Cloud for Gcp {
 }
 
 impl Contents {
-    fn certificates(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn certificates(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         let out = |name: &str| {
             self.unreachable.iter().any(|location| name.contains(&format!("/locations/{location}/")))
         };
@@ -219,7 +225,7 @@ impl Contents {
         )
     }
 
-    fn ssl_certificates(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn ssl_certificates(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         let asked = ask.query.get("maxResults").and_then(|size| size.parse().ok());
         let token = ask.query.get("pageToken").map(String::as_str).filter(|token| !token.is_empty());
         let Some((some, next)) = page(&self.classic, token, asked, 500, gate.page_max().min(500)) else {

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use x509::der::{Reader, tag};
 
 use super::server::{Cloud, Gate};
-use super::{Ask, Fault, Manners, OperationCounts, Quota, Reply, Server};
+use super::{CloudRequest, Fault, Manners, OperationCounts, Quota, Reply, Server};
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
@@ -58,18 +58,18 @@ enum Pair {
 /// The running services. Dropping them stops them.
 pub struct KeyServices {
     server: Server,
-    inner: Arc<Inner>,
+    inner: Arc<KeysState>,
     given: AtomicU64,
 }
 
-struct Inner {
+struct KeysState {
     keys: Vec<ServedKey>,
     /// Bearer tokens that are good.
     tokens: Mutex<Vec<String>>,
     port: AtomicU64,
 }
 
-struct Services(Arc<Inner>);
+struct Services(Arc<KeysState>);
 
 impl KeyServices {
     /// Makes the keys and serves.
@@ -96,7 +96,7 @@ impl KeyServices {
             )?,
             ServedKey::ed25519()?,
         ];
-        let inner = Arc::new(Inner { keys, tokens: Mutex::default(), port: AtomicU64::new(0) });
+        let inner = Arc::new(KeysState { keys, tokens: Mutex::default(), port: AtomicU64::new(0) });
         let server = Server::start(Services(Arc::clone(&inner)), manners.clone(), None)?;
         inner.port.store(server.port().into(), Relaxed);
         Ok(Self { server, inner, given: AtomicU64::new(0) })
@@ -282,7 +282,7 @@ fn algorithms() -> [(&'static str, Option<&'static str>, Algorithm); 11] {
     named.map(|(aws, azure, algorithm)| (aws, Some(azure).filter(|name| !name.is_empty()), algorithm))
 }
 
-impl Inner {
+impl KeysState {
     fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port.load(Relaxed))
     }
@@ -292,7 +292,7 @@ impl Inner {
     }
 
     /// Whether the request has a good token.
-    fn has_token(&self, ask: &Ask) -> bool {
+    fn has_token(&self, ask: &CloudRequest) -> bool {
         let token = ask.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let mut tokens = self.tokens.lock();
         if ask.expired {
@@ -301,7 +301,7 @@ impl Inner {
         token.is_some_and(|token| tokens.iter().any(|good| good == token))
     }
 
-    fn aws(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn aws(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         let said = |status, code: &str| {
             Reply::json(
                 status,
@@ -369,7 +369,7 @@ impl Inner {
         }
     }
 
-    fn azure(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn azure(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         let problem = |status, code: &str| {
             Reply::json(status, &json!({"error": {"code": code, "message": "the simulated reason"}}))
         };
@@ -415,7 +415,7 @@ impl Inner {
         }
     }
 
-    fn gcp(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn gcp(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         let problem = |status: u16, code: &str| {
             Reply::json(
                 status,
@@ -482,7 +482,7 @@ impl Inner {
 }
 
 /// With one bit another one, where the fault says so.
-fn marred(ask: &Ask, mut signature: Vec<u8>) -> Vec<u8> {
+fn marred(ask: &CloudRequest, mut signature: Vec<u8>) -> Vec<u8> {
     if ask.wrong
         && let Some(last) = signature.last_mut()
     {
@@ -492,7 +492,7 @@ fn marred(ask: &Ask, mut signature: Vec<u8>) -> Vec<u8> {
 }
 
 impl Cloud for Services {
-    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         match ask.path.as_str() {
             "/" => self.0.aws(ask, gate),
             path if path.starts_with("/keys/") => self.0.azure(ask, gate),

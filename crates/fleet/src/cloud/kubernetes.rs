@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::server::{Cloud, Gate};
-use super::{Ask, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page};
+use super::{
+    CloudRequest, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page,
+};
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
@@ -34,7 +36,7 @@ impl Default for KubernetesPlan {
     }
 }
 
-struct Kept {
+struct StoredCertificate {
     namespace: String,
     name: String,
     minted: Option<Minted>,
@@ -43,7 +45,7 @@ struct Kept {
 }
 
 struct Contents {
-    secrets: Vec<Kept>,
+    secrets: Vec<StoredCertificate>,
     gateways: bool,
 }
 
@@ -69,7 +71,7 @@ impl KubernetesCloud {
             let minted =
                 if empty { None } else { Some(press.mint(names, KeyKind::P256, 30 + index as i64 % 60)?) };
             let namespace = format!("ns{}", index % 3);
-            secrets.push(Kept {
+            secrets.push(StoredCertificate {
                 namespace,
                 name: format!("tls-{index}"),
                 minted,
@@ -135,7 +137,7 @@ fn problem(status: u16, reason: &str) -> Reply {
 }
 
 impl Cloud for Kubernetes {
-    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         if ask.expired {
             return problem(401, "Unauthorized");
         }
@@ -155,10 +157,10 @@ impl Cloud for Kubernetes {
 
 impl Contents {
     /// Without the field selector the others come along, as at a real server.
-    fn secrets(&self, ask: &Ask, gate: &Gate) -> Reply {
+    fn secrets(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         let only_tls =
             ask.query.get("fieldSelector").is_some_and(|selector| selector == "type=kubernetes.io/tls");
-        let mut all: Vec<Value> = self.secrets.iter().map(Kept::secret).collect();
+        let mut all: Vec<Value> = self.secrets.iter().map(StoredCertificate::secret).collect();
         if !only_tls {
             let opaque = json!({"metadata": {"name": "opaque", "namespace": "ns0", "uid": "o", "resourceVersion": "1"},
                 "type": "Opaque", "data": {"password": "c2VjcmV0"}});
@@ -206,7 +208,7 @@ impl Contents {
     }
 }
 
-impl Kept {
+impl StoredCertificate {
     fn secret(&self) -> Value {
         let mut data = json!({"tls.key": STANDARD.encode(PRIVATE_KEY)});
         if let Some(minted) = &self.minted {

@@ -22,7 +22,7 @@ use x509::{DAY, Fingerprint, UnixTime};
 pub use ledger::{OperationCounts, Quota};
 pub use manners::Manners;
 pub use server::Fault;
-pub(crate) use server::{Ask, Reply, Server};
+pub(crate) use server::{CloudRequest, Reply, Server};
 
 use crate::FleetError;
 use crate::forge::{AlternativeName, Authority, Order, Role, forge, random_serial};

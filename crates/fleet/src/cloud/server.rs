@@ -52,7 +52,7 @@ pub enum Fault {
 }
 
 /// A request as a simulated cloud sees it.
-pub(crate) struct Ask {
+pub(crate) struct CloudRequest {
     pub(crate) method: http::Method,
     pub(crate) path: String,
     pub(crate) query: HashMap<String, String>,
@@ -68,7 +68,7 @@ pub(crate) struct Ask {
     pub(crate) wrong: bool,
 }
 
-impl Ask {
+impl CloudRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -109,7 +109,7 @@ impl Reply {
 
 /// What a simulated cloud answers.
 pub(crate) trait Cloud: Send + Sync + 'static {
-    fn answer(&self, ask: &Ask, gate: &Gate) -> Reply;
+    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply;
 }
 
 /// Quotas in force, and what was counted.
@@ -122,7 +122,7 @@ impl Gate {
     /// Counts a request of `operation` against the quota of `whose`.
     pub(crate) fn enter(
         &self,
-        ask: &Ask,
+        ask: &CloudRequest,
         operation: &'static str,
         whose: &str,
         documented: Quota,
@@ -270,7 +270,7 @@ async fn respond(request: Request<Incoming>, local: SocketAddr, shared: &Shared)
     let (parts, body) = request.into_parts();
     let body =
         Limited::new(body, REQUEST_MAX).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let ask = Ask {
+    let ask = CloudRequest {
         method: parts.method,
         path: decoded(parts.uri.path()),
         query: pairs(parts.uri.query().unwrap_or_default()),

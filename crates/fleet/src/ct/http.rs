@@ -96,13 +96,13 @@ impl Page {
 }
 
 /// What is asked for, and by what authority (the header of that name).
-pub(crate) struct Asked<'a> {
+pub(crate) struct CtRequest<'a> {
     pub(crate) uri: &'a hyper::Uri,
     pub(crate) authorization: Option<&'a str>,
     pub(crate) if_none_match: Option<&'a str>,
 }
 
-type Handler = dyn Fn(&Asked<'_>) -> Page + Send + Sync;
+type Handler = dyn Fn(&CtRequest<'_>) -> Page + Send + Sync;
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -133,7 +133,7 @@ impl Server {
     pub(crate) async fn start(
         quota: Quota,
         latency: Duration,
-        handler: impl Fn(&Asked<'_>) -> Page + Send + Sync + 'static,
+        handler: impl Fn(&CtRequest<'_>) -> Page + Send + Sync + 'static,
     ) -> Result<Self, FleetError> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -235,7 +235,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         }
         _ => {
             let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-            (shared.handler)(&Asked {
+            (shared.handler)(&CtRequest {
                 uri: request.uri(),
                 authorization: text(hyper::header::AUTHORIZATION),
                 if_none_match: text(hyper::header::IF_NONE_MATCH),
