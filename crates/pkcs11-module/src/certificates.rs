@@ -20,14 +20,14 @@ pub(crate) const CERTIFICATES_MAX: usize = 10_000;
 
 /// A key, by the certificate that is for it.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct CertificateKey {
     pub(crate) leaf: Certificate,
     pub(crate) kind: KeyType,
     pub(crate) ski: Ski,
 }
 
 /// One with the name of its file, without the ending.
-pub(crate) type Named = (String, Arc<Known>);
+pub(crate) type Named = (String, Arc<CertificateKey>);
 
 /// Why a file gives none.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +65,7 @@ impl FileProblem for BadCertificate {
     }
 }
 
-impl Known {
+impl CertificateKey {
     fn read(path: &Path) -> Result<Arc<Self>, BadCertificate> {
         // It may turn out to be a private key.
         let mut text = Zeroizing::new(Vec::new());
@@ -91,7 +91,7 @@ impl Known {
 
 /// The folders, and what was read of them.
 pub(crate) struct Files {
-    folders: Vec<Folder<Arc<Known>, BadCertificate>>,
+    folders: Vec<Folder<Arc<CertificateKey>, BadCertificate>>,
     /// Names of files that the system let nobody read.
     unreadable: HashSet<String>,
 }
@@ -99,7 +99,8 @@ pub(crate) struct Files {
 impl Files {
     /// Nothing is read yet.
     pub(crate) fn new(folders: Vec<PathBuf>, ed25519: bool) -> Self {
-        let read: fn(&Path) -> _ = if ed25519 { Known::read } else { Known::read_but_ed25519 };
+        let read: fn(&Path) -> _ =
+            if ed25519 { CertificateKey::read } else { CertificateKey::read_but_ed25519 };
         let kind = || FileKind { ending: "pem", beside: None, secret: false, read };
         let folders = folders.into_iter().map(|path| Folder::of(path, kind())).collect();
         Self { folders, unreadable: HashSet::new() }
@@ -110,10 +111,10 @@ impl Files {
     ///
     /// # Errors
     /// What is wrong with a folder; all stays as it was then.
-    pub(crate) fn look(&mut self, before: &[Named]) -> Result<Vec<Named>, String> {
+    pub(crate) fn refresh(&mut self, before: &[Named]) -> Result<Vec<Named>, String> {
         let mut all: Vec<Named> = Vec::new();
         for folder in &mut self.folders {
-            let look = folder.look().map_err(|error| error.to_string())?;
+            let look = folder.refresh().map_err(|error| error.to_string())?;
             let mut inherited = HashSet::new();
             if !look.broken.is_empty() {
                 let own: HashSet<&str> = look.held.iter().map(|(file, _)| stem(file)).collect();

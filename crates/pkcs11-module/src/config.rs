@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyless::client::{ClientOptions, ClientTls, NoServer, SERVERS_MAX, Server};
+use keyless::client::{ClientOptions, ClientTls, InvalidServer, SERVERS_MAX, Server};
 use keys::{KeyFileError, PrivateKey};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -76,7 +76,7 @@ pub enum ConfigError {
     },
     /// A text that names no key service.
     #[error("keys: {0}")]
-    Server(#[from] NoServer),
+    Server(#[from] InvalidServer),
     /// None, or too many.
     #[error("{key}: {given} are named; name 1 to {most}")]
     Count {

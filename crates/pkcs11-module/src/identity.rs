@@ -7,7 +7,7 @@ use keyless::FileStamp;
 use keyless::client::ClientOptions;
 
 use crate::config::{ConfigError, Settings};
-use crate::report::{Seldom, say};
+use crate::report::{ThrottledMessage, say};
 
 /// What becomes of files that cannot be used.
 pub(crate) const KEPT: &str = "the certificate for the key service stays the one that was read before";
@@ -46,8 +46,8 @@ impl Identity {
     /// What the files hold now. Where it cannot be used it is what they held before, which is told once a change: of two files
     /// one is always changed first. What the system did not read this time is tried again with the next look; what this process
     /// may not look at stays as it was.
-    pub(crate) fn look(&self, settings: &Settings) -> Arc<Presented> {
-        static NOT_READ: Seldom = Seldom::every(NOT_READ_PAUSE_S);
+    pub(crate) fn refresh(&self, settings: &Settings) -> Arc<Presented> {
+        static NOT_READ: ThrottledMessage = ThrottledMessage::every(NOT_READ_PAUSE_S);
         let before = self.0.load_full();
         let files = stamps(settings);
         let mut pairs = files.iter().zip(&before.files);
@@ -134,27 +134,27 @@ mod tests {
     #[test]
     fn what_tls_refuses_never_counts() {
         let (folder, settings, identity) = identity();
-        let before = identity.look(&settings);
+        let before = identity.refresh(&settings);
         put(folder.path(), "ca.pem", x509::pem::encode("CERTIFICATE", b"no certificate"));
-        let after = identity.look(&settings);
+        let after = identity.refresh(&settings);
         assert_eq!(roots(&after), roots(&before));
-        assert!(Arc::ptr_eq(&identity.look(&settings), &after), "it is told once");
+        assert!(Arc::ptr_eq(&identity.refresh(&settings), &after), "it is told once");
         let refused = Identity::read(&settings).unwrap_err().to_string();
         assert!(refused.contains("keys_ca_files"), "{refused}");
         put_pair(folder.path());
-        assert_ne!(roots(&identity.look(&settings)), roots(&before));
+        assert_ne!(roots(&identity.refresh(&settings)), roots(&before));
     }
 
     #[test]
     fn what_the_system_did_not_read_is_tried_again() {
         let (folder, settings, identity) = identity();
-        let before = identity.look(&settings);
+        let before = identity.refresh(&settings);
         // There to be looked at; its first octet is no memory of ours: EIO.
         std::os::unix::fs::symlink("/proc/self/mem", folder.path().join("new")).unwrap();
         std::fs::rename(folder.path().join("new"), folder.path().join("own.key")).unwrap();
-        assert!(Arc::ptr_eq(&identity.look(&settings), &before), "the next look finds it changed");
+        assert!(Arc::ptr_eq(&identity.refresh(&settings), &before), "the next look finds it changed");
         put_pair(folder.path());
-        assert_ne!(roots(&identity.look(&settings)), roots(&before));
+        assert_ne!(roots(&identity.refresh(&settings)), roots(&before));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use cryptoki_sys::*;
 
 use crate::Outcome;
-use crate::certificates::{Files, Known};
+use crate::certificates::{CertificateKey, Files};
 use crate::mechanism::{self, Intake, Mechanism, Parameter};
 use crate::objects::{Object, Objects};
-use crate::report::{Seldom, say};
+use crate::report::{ThrottledMessage, say};
 use crate::service::Service;
 use crate::session::{Session, Sessions, Signing, locked};
 use crate::setup::Setup;
@@ -21,14 +21,14 @@ pub(crate) const SLOT: CK_SLOT_ID = 0;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Room {
     /// It asks how long the answer will be.
-    Ask,
+    LengthQuery,
     /// Octets that it has room for.
     Octets(usize),
 }
 
 /// What it gets (section 5.2): the length alone, once more when there is too little room, or all of it.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Output {
     Length(usize),
     TooSmall(usize),
     Octets(Vec<u8>),
@@ -66,8 +66,8 @@ impl Module {
     }
 
     /// Has certificates count that the files hold now. What cannot be read stays as it was.
-    fn look(&self) -> Arc<Objects> {
-        static NOT_LOOKED_AT: Seldom = Seldom::new();
+    fn refresh(&self) -> Arc<Objects> {
+        static NOT_LOOKED_AT: ThrottledMessage = ThrottledMessage::new();
         // For processes that are forked off this one, which may read what they may not.
         self.setup.presented();
         self.read_files().unwrap_or_else(|why| {
@@ -80,7 +80,7 @@ impl Module {
         // Held to the end: an older look must not come after a newer one.
         let mut files = locked(&self.files);
         let before = self.setup.objects();
-        let next = Arc::new(before.after(files.look(before.certificates())?));
+        let next = Arc::new(before.after(files.refresh(before.certificates())?));
         self.setup.replace_objects(Arc::clone(&next));
         Ok(next)
     }
@@ -162,7 +162,7 @@ impl Module {
         if locked(&session).found.is_some() {
             return Err(CKR_OPERATION_ACTIVE);
         }
-        let mut found = self.look().find(wanted);
+        let mut found = self.refresh().find(wanted);
         found.reverse();
         locked(&session).found = Some(found);
         Ok(())
@@ -211,7 +211,7 @@ impl Module {
     }
 
     /// Signs at once.
-    pub(crate) fn sign(&self, session: CK_SESSION_HANDLE, data: &[u8], room: Room) -> Outcome<Answer> {
+    pub(crate) fn sign(&self, session: CK_SESSION_HANDLE, data: &[u8], room: Room) -> Outcome<Output> {
         let session = self.sessions.get(session)?;
         let signing = match begin(&session, false, room)? {
             Ok(signing) => signing,
@@ -237,7 +237,7 @@ impl Module {
     }
 
     /// Signs what came in parts.
-    pub(crate) fn sign_final(&self, session: CK_SESSION_HANDLE, room: Room) -> Outcome<Answer> {
+    pub(crate) fn sign_final(&self, session: CK_SESSION_HANDLE, room: Room) -> Outcome<Output> {
         let session = self.sessions.get(session)?;
         let signing = match begin(&session, true, room)? {
             Ok(signing) => signing,
@@ -257,11 +257,11 @@ impl Module {
         ended.map(drop).ok_or(CKR_OPERATION_NOT_INITIALIZED)
     }
 
-    fn finish(&self, key: &Known, mechanism: Mechanism, input: &[u8]) -> Outcome<Answer> {
+    fn finish(&self, key: &CertificateKey, mechanism: Mechanism, input: &[u8]) -> Outcome<Output> {
         let (scheme, input) = mechanism.scheme(input)?;
         let signature = self.service()?.sign(key, scheme, input)?;
         let encoded = mechanism::encoded(key.kind, signature).ok_or(CKR_DEVICE_ERROR)?;
-        Ok(Answer::Octets(encoded))
+        Ok(Output::Octets(encoded))
     }
 
     /// Started by whoever signs first.
@@ -278,7 +278,7 @@ impl Module {
 
 /// Takes the operation out of its session, if there is room for the signature: nothing is locked while it is made, and it
 /// ends however that goes. Otherwise the operation stays, and this is what the program is told.
-fn begin(session: &Mutex<Session>, in_parts: bool, room: Room) -> Outcome<Result<Signing, Answer>> {
+fn begin(session: &Mutex<Session>, in_parts: bool, room: Room) -> Outcome<Result<Signing, Output>> {
     let mut session = locked(session);
     let signing = session.signing.as_ref().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
     // What came in parts is ended as such.
@@ -287,8 +287,8 @@ fn begin(session: &Mutex<Session>, in_parts: bool, room: Room) -> Outcome<Result
     }
     let octets = mechanism::signature_octets(signing.key.kind);
     match room {
-        Room::Ask => return Ok(Err(Answer::Length(octets))),
-        Room::Octets(given) if given < octets => return Ok(Err(Answer::TooSmall(octets))),
+        Room::LengthQuery => return Ok(Err(Output::Length(octets))),
+        Room::Octets(given) if given < octets => return Ok(Err(Output::TooSmall(octets))),
         Room::Octets(_) => {}
     }
     session.signing.take().map(Ok).ok_or(CKR_OPERATION_NOT_INITIALIZED)

@@ -7,7 +7,7 @@ use cryptoki_sys::*;
 use keys::KeyType;
 use x509::der::{self, Reader, tag};
 
-use crate::certificates::{Known, Named};
+use crate::certificates::{CertificateKey, Named};
 
 /// What an attribute holds.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ enum Value {
 
 /// Why an attribute is not told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum NotTold {
+pub(crate) enum AttributeError {
     Secret,
     Unknown,
 }
@@ -27,7 +27,7 @@ pub(crate) enum NotTold {
 /// A certificate or one half of its key.
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub(crate) key: Arc<Known>,
+    pub(crate) key: Arc<CertificateKey>,
     class: CK_OBJECT_CLASS,
     attributes: HashMap<CK_ATTRIBUTE_TYPE, Value>,
 }
@@ -37,11 +37,11 @@ impl Object {
         self.class == CKO_PRIVATE_KEY
     }
 
-    pub(crate) fn attribute(&self, kind: CK_ATTRIBUTE_TYPE) -> Result<&[u8], NotTold> {
+    pub(crate) fn attribute(&self, kind: CK_ATTRIBUTE_TYPE) -> Result<&[u8], AttributeError> {
         match self.attributes.get(&kind) {
             Some(Value::Octets(octets)) => Ok(octets),
-            Some(Value::Secret) => Err(NotTold::Secret),
-            None => Err(NotTold::Unknown),
+            Some(Value::Secret) => Err(AttributeError::Secret),
+            None => Err(AttributeError::Unknown),
         }
     }
 
@@ -117,7 +117,7 @@ impl Objects {
     }
 }
 
-fn object_of(class: CK_OBJECT_CLASS, label: &str, known: &Arc<Known>) -> Object {
+fn object_of(class: CK_OBJECT_CLASS, label: &str, known: &Arc<CertificateKey>) -> Object {
     let mut attributes = Attributes(HashMap::new());
     attributes.number(CKA_CLASS, class);
     attributes.octets(CKA_LABEL, label.as_bytes());
@@ -153,7 +153,7 @@ impl Attributes {
     }
 
     /// Section 4.6.3.
-    fn certificate(&mut self, known: &Known) {
+    fn certificate(&mut self, known: &CertificateKey) {
         let leaf = &known.leaf;
         self.number(CKA_CERTIFICATE_TYPE, CKC_X_509);
         self.truth(CKA_TRUSTED, false);
@@ -168,7 +168,7 @@ impl Attributes {
     }
 
     /// Sections 4.7 and 4.8.
-    fn public_key(&mut self, known: &Known) {
+    fn public_key(&mut self, known: &CertificateKey) {
         self.key(known);
         self.truth(CKA_VERIFY, true);
         for no in [CKA_ENCRYPT, CKA_WRAP, CKA_VERIFY_RECOVER, CKA_TRUSTED] {
@@ -180,7 +180,7 @@ impl Attributes {
     }
 
     /// Sections 4.7 and 4.9.
-    fn private_key(&mut self, known: &Known) {
+    fn private_key(&mut self, known: &CertificateKey) {
         self.key(known);
         for yes in [CKA_SIGN, CKA_SENSITIVE] {
             self.truth(yes, true);
@@ -209,7 +209,7 @@ impl Attributes {
     }
 
     /// What both halves tell. The point is the public half's by the book; programs ask the private one for it.
-    fn key(&mut self, known: &Known) {
+    fn key(&mut self, known: &CertificateKey) {
         for no in [CKA_DERIVE, CKA_LOCAL] {
             self.truth(no, false);
         }

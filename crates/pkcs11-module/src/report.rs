@@ -17,12 +17,12 @@ pub(crate) fn say(what: impl Display) {
 
 /// A kind of line, and when the last one was said. Of one's own for each kind, so that none hides another. It has no lock;
 /// standard error has.
-pub(crate) struct Seldom {
+pub(crate) struct ThrottledMessage {
     said: AtomicU64,
     pause_s: u64,
 }
 
-impl Seldom {
+impl ThrottledMessage {
     pub(crate) const fn new() -> Self {
         Self::every(PAUSE_S)
     }

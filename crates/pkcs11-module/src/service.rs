@@ -10,10 +10,10 @@ use keys::{Scheme, SignError, Signer};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
-use crate::certificates::Known;
+use crate::certificates::CertificateKey;
 use crate::ffi::signals;
 use crate::identity::{KEPT, Presented};
-use crate::report::{Seldom, say};
+use crate::report::{ThrottledMessage, say};
 use crate::setup::Setup;
 
 /// For tasks at the end; they have nothing to finish.
@@ -64,8 +64,8 @@ impl Service {
     /// # Errors
     /// `CKR_DEVICE_ERROR` when it may be made if asked for again: nobody can be reached, or nobody answered in time.
     /// `CKR_FUNCTION_FAILED` when it is refused.
-    pub(crate) fn sign(&self, key: &Known, scheme: Scheme, input: &[u8]) -> Outcome<Vec<u8>> {
-        static NOT_SIGNED: Seldom = Seldom::new();
+    pub(crate) fn sign(&self, key: &CertificateKey, scheme: Scheme, input: &[u8]) -> Outcome<Vec<u8>> {
+        static NOT_SIGNED: ThrottledMessage = ThrottledMessage::new();
         let runtime = self.runtime.as_ref().ok_or(CKR_GENERAL_ERROR)?;
         let remote = self.client.key(&key.leaf.public_key.spki).ok_or(CKR_FUNCTION_FAILED)?;
         let deadline = Instant::now() + self.timeout;

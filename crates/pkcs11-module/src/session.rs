@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cryptoki_sys::*;
 
 use crate::Outcome;
-use crate::certificates::Known;
+use crate::certificates::CertificateKey;
 use crate::mechanism::{Intake, Mechanism};
 
 /// Some hundred octets each. A terminator has one for each of its threads; whoever has more has lost some.
@@ -14,7 +14,7 @@ pub(crate) const SESSIONS_MAX: usize = 4_096;
 
 /// A signature that was begun.
 pub(crate) struct Signing {
-    pub(crate) key: Arc<Known>,
+    pub(crate) key: Arc<CertificateKey>,
     pub(crate) mechanism: Mechanism,
     /// Where what is handed over goes.
     pub(crate) intake: Intake,

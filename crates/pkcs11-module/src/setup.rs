@@ -46,7 +46,7 @@ impl Setup {
 
     /// Whom to ask, and the own certificate for that as its files have it now.
     pub(crate) fn presented(&self) -> Arc<Presented> {
-        self.identity.look(&self.settings)
+        self.identity.refresh(&self.settings)
     }
 
     pub(crate) fn settings(&self) -> &Settings {

@@ -6,7 +6,7 @@ use std::slice;
 use cryptoki_sys::*;
 
 use crate::Outcome;
-use crate::module::{Answer, Room};
+use crate::module::{Output, Room};
 
 /// Attributes of a template; searches have a handful.
 const ATTRIBUTES_MAX: usize = 256;
@@ -51,12 +51,12 @@ pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Outcome {
 
 /// Where an answer goes: its octets, and their number.
 #[derive(Clone, Copy)]
-pub(super) struct Place<T> {
+pub(super) struct OutputBuffer<T> {
     to: *mut T,
     count: *mut CK_ULONG,
 }
 
-impl<T: Copy> Place<T> {
+impl<T: Copy> OutputBuffer<T> {
     /// And how much room there is.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl<T: Copy> Place<T> {
             return Err(CKR_ARGUMENTS_BAD);
         }
         if to.is_null() {
-            return Ok((Self { to, count }, Room::Ask));
+            return Ok((Self { to, count }, Room::LengthQuery));
         }
         // SAFETY: not null and aligned; that a number is there is the caller's to promise.
         let room = unsafe { count.read() };
@@ -88,7 +88,7 @@ impl<T: Copy> Place<T> {
                 unsafe { self.to.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
                 Ok(())
             }
-            Room::Ask => Ok(()),
+            Room::LengthQuery => Ok(()),
         };
         self.say(values.len());
         result
@@ -100,19 +100,19 @@ impl<T: Copy> Place<T> {
     }
 }
 
-impl Place<CK_BYTE> {
+impl OutputBuffer<CK_BYTE> {
     /// The same for an answer that knows how much room there is.
     ///
     /// # Errors
     /// As [`Self::fill`].
-    pub(super) fn answer(self, answer: Answer, room: Room) -> Outcome {
+    pub(super) fn answer(self, answer: Output, room: Room) -> Outcome {
         match answer {
-            Answer::Octets(octets) => self.fill(&octets, room),
-            Answer::Length(octets) => {
+            Output::Octets(octets) => self.fill(&octets, room),
+            Output::Length(octets) => {
                 self.say(octets);
                 Ok(())
             }
-            Answer::TooSmall(octets) => {
+            Output::TooSmall(octets) => {
                 self.say(octets);
                 Err(CKR_BUFFER_TOO_SMALL)
             }

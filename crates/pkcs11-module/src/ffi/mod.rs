@@ -16,11 +16,11 @@ use cryptoki_sys::*;
 
 use crate::mechanism::{self, MECHANISMS, Parameter};
 use crate::module::{self, SLOT};
-use crate::objects::NotTold;
+use crate::objects::AttributeError;
 use crate::session::SESSIONS_MAX;
 use crate::{Outcome, process};
 use guard::guarded;
-use memory::{Place, put, template, values};
+use memory::{OutputBuffer, put, template, values};
 
 /// Of a PIN, which nobody reads.
 const PIN_OCTETS_MAX: CK_ULONG = 255;
@@ -132,7 +132,7 @@ unsafe extern "C" fn get_slot_list(
     guarded(|| {
         process::module_at_first()?;
         // SAFETY: promised by the program.
-        let (place, room) = unsafe { Place::of(slots, count) }?;
+        let (place, room) = unsafe { OutputBuffer::of(slots, count) }?;
         place.fill(&[SLOT], room)
     })
 }
@@ -193,7 +193,7 @@ unsafe extern "C" fn get_mechanism_list(
         process::module()?;
         module::slot_is_ours(slot)?;
         // SAFETY: promised by the program.
-        let (place, room) = unsafe { Place::of(mechanisms, count) }?;
+        let (place, room) = unsafe { OutputBuffer::of(mechanisms, count) }?;
         place.fill(&MECHANISMS, room)
     })
 }
@@ -288,12 +288,13 @@ unsafe extern "C" fn get_attribute_value(
                 Ok(value) => {
                     let mut octets = attribute.ulValueLen;
                     // SAFETY: the value's room is as long as is said, promised by the program; the number is ours.
-                    let (place, room) = unsafe { Place::of(attribute.pValue.cast::<u8>(), &raw mut octets) }?;
+                    let (place, room) =
+                        unsafe { OutputBuffer::of(attribute.pValue.cast::<u8>(), &raw mut octets) }?;
                     let filled = place.fill(value, room);
                     filled.map(|()| octets)
                 }
-                Err(NotTold::Secret) => Err(CKR_ATTRIBUTE_SENSITIVE),
-                Err(NotTold::Unknown) => Err(CKR_ATTRIBUTE_TYPE_INVALID),
+                Err(AttributeError::Secret) => Err(CKR_ATTRIBUTE_SENSITIVE),
+                Err(AttributeError::Unknown) => Err(CKR_ATTRIBUTE_TYPE_INVALID),
             };
             let octets = told.unwrap_or_else(|value| {
                 result = Err(value);
@@ -387,7 +388,7 @@ unsafe extern "C" fn sign(
         // SAFETY: promised by the program.
         let given = unsafe { values(data, data_octets) };
         // SAFETY: promised by the program.
-        let place = unsafe { Place::of(signature, signature_octets) };
+        let place = unsafe { OutputBuffer::of(signature, signature_octets) };
         match (given, place) {
             (Ok(data), Ok((place, room))) => place.answer(module.sign(session, data, room)?, room),
             // Any error but one ends the operation.
@@ -419,7 +420,7 @@ unsafe extern "C" fn sign_final(
     guarded(|| {
         let module = process::module()?;
         // SAFETY: promised by the program.
-        match unsafe { Place::of(signature, signature_octets) } {
+        match unsafe { OutputBuffer::of(signature, signature_octets) } {
             Ok((place, room)) => place.answer(module.sign_final(session, room)?, room),
             Err(value) => module.end_signing(session).and(Err(value)),
         }
