@@ -28,7 +28,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use x509::{Fingerprint, UnixTime};
 
-use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafName, MintError, VALIDITY_MIN};
+use crate::http::host::LeafName;
+use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, MintError, VALIDITY_MIN};
 use second_level::Made;
 
 /// Octets of all leaves, unless said otherwise: some 50,000 names.

@@ -10,7 +10,8 @@ use moka::sync::Cache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::mint::LeafName;
+use crate::http::client::Client;
+use crate::http::host::LeafName;
 
 /// Clients that are remembered; of those, the ones that asked the longest ago are forgotten.
 const CLIENTS_MAX: u64 = 65_536;
@@ -32,6 +33,15 @@ pub enum Charged {
 impl From<IpAddr> for Charged {
     fn from(address: IpAddr) -> Self {
         Self::Address(Newcomers::of(address))
+    }
+}
+
+impl From<&Client> for Charged {
+    fn from(client: &Client) -> Self {
+        match &client.user {
+            Some(user) => Self::User(Arc::clone(user)),
+            None => Self::from(client.ip()),
+        }
     }
 }
 

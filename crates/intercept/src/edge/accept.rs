@@ -24,8 +24,8 @@ use super::requests::Requesting;
 use super::routes::{Live, Routes};
 use super::staples::Staples;
 use crate::doors::{Doors, Host};
+use crate::http::access_log::AccessLogger;
 use crate::http::upstream::{PoolOptions, UpstreamPolicies, Upstreams};
-use crate::proxy::requests::{self, Reopen, Requests};
 
 /// Why the terminator did not start.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,7 @@ pub struct Running {
     routes: Live,
     upstreams: Upstreams,
     options: Options,
-    reopen: Reopen,
+    reopen: Arc<Notify>,
     doors: Doors,
 }
 
@@ -104,7 +104,7 @@ pub async fn start(
     let failed = |source| StartError::Bind { address: options.listen, source };
     let listener = inbound::listen(options.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let reopen = Reopen::default();
+    let reopen = Arc::default();
     let requesting = requesting(&options, address, &resolver, &doors, &metrics, &reopen)?;
     metrics.may_be_open(options.connections_max);
     let counted = metrics.clone();
@@ -139,7 +139,7 @@ fn requesting(
     resolver: &Resolver,
     doors: &Doors,
     metrics: &EdgeMetrics,
-    reopen: &Reopen,
+    reopen: &Arc<Notify>,
 ) -> Result<Requesting, StartError> {
     let pool = PoolOptions {
         policies: UpstreamPolicies::default(),
@@ -155,21 +155,29 @@ fn requesting(
     let roots = RootCertStore::empty();
     let upstreams =
         Upstreams::new(&pool, vec![own], resolver.clone(), roots, doors.clone(), metrics.reuse())?;
-    let told = requests::Options {
-        access_log: options.access_log.clone(),
-        access_log_query: options.access_log_query,
-        ..requests::Options::default()
-    };
-    let seen = Requests::start(&told, metrics.seen(), doors, reopen).map_err(StartError::AccessLog)?;
+    let access_log = AccessLogger::start(
+        options.access_log.as_ref(),
+        options.access_log_query,
+        metrics.access_lines_dropped(),
+        doors,
+        reopen,
+    );
+    let access_log = access_log.map_err(StartError::AccessLog)?;
     let trusted = options.trusted_clients.clone();
-    Ok(Requesting { upstreams, seen, doors: doors.clone(), trusted, head_timeout: options.head_timeout })
+    Ok(Requesting {
+        upstreams,
+        access_log,
+        doors: doors.clone(),
+        trusted,
+        head_timeout: options.head_timeout,
+    })
 }
 
 impl Running {
     /// Has the files looked at now, and the access log opened anew.
     pub fn reload(&self) {
         self.now.notify_one();
-        self.reopen.all();
+        self.reopen.notify_one();
     }
 
     /// Other routes from the next connection on; those that are there go on. Whether they are others than before.

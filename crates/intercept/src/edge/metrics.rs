@@ -15,7 +15,6 @@ use prometheus_client::registry::Registry;
 
 use crate::http::page::class_of;
 use crate::http::upstream::Reuse;
-use crate::proxy::requests::RequestMetrics;
 use crate::relay::Octets;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -154,7 +153,7 @@ struct Inner {
     requests_in_flight: Gauge,
     upstream_requests: Family<ConnectionLabel, Counter>,
     upstream_errors: Family<ErrorLabel, Counter>,
-    seen: RequestMetrics,
+    access_lines_dropped: Counter,
 }
 
 /// 128 µs to 16 s, doubling.
@@ -195,7 +194,7 @@ impl Default for EdgeMetrics {
             requests_in_flight: Gauge::default(),
             upstream_requests: Family::default(),
             upstream_errors: Family::default(),
-            seen: RequestMetrics::default(),
+            access_lines_dropped: Counter::default(),
         }))
     }
 }
@@ -292,7 +291,7 @@ impl EdgeMetrics {
         registry.register(
             "bulla_intercept_edge_access_lines_dropped",
             "Lines of the access log for which there was no room, or that could not be written",
-            inner.seen.lines_dropped.clone(),
+            inner.access_lines_dropped.clone(),
         );
         registry.register(
             "bulla_intercept_edge_passed_octets",
@@ -355,8 +354,8 @@ impl EdgeMetrics {
         Reuse { kept: of("kept"), made: of("new") }
     }
 
-    pub(super) fn seen(&self) -> &RequestMetrics {
-        &self.0.seen
+    pub(super) fn access_lines_dropped(&self) -> &Counter {
+        &self.0.access_lines_dropped
     }
 
     pub(super) fn octets(&self) -> &Octets {

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::proxy::requests::AccessLog;
+use crate::http::access_log::AccessLog;
 
 /// How the terminator listens, what it presents, and to whom it passes on.
 #[derive(Clone, Debug)]

@@ -18,26 +18,27 @@ use super::metrics::End;
 use super::routes::HttpRoute;
 use super::sites::Site;
 use crate::doors::Doors;
+use crate::http::access_log::{AccessLogger, Entry, counted};
 use crate::http::asked::Asked;
 use crate::http::client::Client;
 use crate::http::fields::{Upgrades, address, authority_of, clean, take_upgrade};
+use crate::http::host::LeafName;
+use crate::http::opening;
+use crate::http::opening::Opening;
 use crate::http::page::{self, Body, misdirected_page};
+use crate::http::request_body::RequestBody;
 use crate::http::serve::{Served, Serving};
 use crate::http::stall::Upload;
 use crate::http::unanswered::{reason_of, unread};
 use crate::http::upgrade::{Upgrading, ask_for};
 use crate::http::upstream::{Kept, Relayed, Upstreams};
 use crate::http::websocket::Websocket;
-use crate::mint::LeafName;
-use crate::proxy::opening::{self, Opening};
-use crate::proxy::requests::{RequestBody, Requests, Sight};
 use crate::relay::{Counted, Octets, relay_with};
 
 /// What all requests share.
 pub(super) struct Requesting {
     pub(super) upstreams: Upstreams,
-    /// Who writes the access log.
-    pub(super) seen: Requests,
+    pub(super) access_log: AccessLogger,
     pub(super) doors: Doors,
     /// Networks of clients who say for whom they ask.
     pub(super) trusted: Vec<IpNet>,
@@ -143,9 +144,9 @@ impl Connection {
         let (began, _under_way) = (Instant::now(), metrics.request());
         let mut request = Asked::of(request, &requesting.doors, requesting.head_timeout);
         let websocket = Websocket::of(&mut request);
-        let mut sight = requesting.seen.told(&request, &self.client);
+        let mut entry = requesting.access_log.entry(&request, &self.client);
         let response = match self.place_of(&request) {
-            Ok(place) => self.ask(request, &place, websocket.as_ref(), &mut sight).await,
+            Ok(place) => self.ask(request, &place, websocket.as_ref(), &mut entry).await,
             Err(refused) => refused.page(),
         };
         let response = match &websocket {
@@ -153,9 +154,9 @@ impl Connection {
             None => response,
         };
         // What an upstream answers sees its own end.
-        if let Some(mut sight) = sight {
-            sight.answered(response.status(), response.headers());
-            sight.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
+        if let Some(mut entry) = entry {
+            entry.answered(response.status(), response.headers());
+            entry.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
         }
         metrics.answered(response.status(), began.elapsed());
         response
@@ -191,7 +192,7 @@ impl Connection {
         mut request: Request<Asked>,
         place: &Place,
         websocket: Option<&Websocket>,
-        sight: &mut Option<Box<Sight>>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Response<Body> {
         let Place { route, authority } = place;
         let upgrade = take_upgrade(request.headers(), Upgrades::Websocket);
@@ -211,12 +212,12 @@ impl Connection {
         }
         let origin = route.origin(upgrade.is_some());
         let (upload, uploading) = Upload::within(self.shared.idle);
-        let tee = sight.as_ref().map(|sight| sight.up());
+        let tee = entry.as_ref().map(|entry| entry.up());
         let request = request.map(|body| RequestBody::new(body, tee, upload, forwarded::clean_trailers));
         let prepare =
             |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
         match self.shared.requesting.upstreams.send(origin, request, prepare).await {
-            Ok(response) => self.passed_on(response.map(|body| body.beside(&uploading)), client, sight),
+            Ok(response) => self.passed_on(response.map(|body| body.beside(&uploading)), client, entry),
             Err(error) => {
                 if let Some(told) = unread(&uploading, version) {
                     return told;
@@ -233,41 +234,39 @@ impl Connection {
         &self,
         mut response: Response<Relayed>,
         client: Option<Upgrading<'_>>,
-        sight: &mut Option<Box<Sight>>,
+        entry: &mut Option<Box<Entry>>,
     ) -> Response<Body> {
-        if let (Some(sight), Some(Kept(kept))) = (sight.as_mut(), response.extensions().get()) {
-            sight.upstream(*kept);
+        if let (Some(entry), Some(Kept(kept))) = (entry.as_mut(), response.extensions().get()) {
+            entry.upstream(*kept);
         }
         let websocket = client.as_ref().and_then(|client| client.websocket);
         if let Some(refusal) = websocket.and_then(|websocket| websocket.refusal(&response)) {
             return refusal;
         }
-        let mut sight = sight.take();
+        let mut entry = entry.take();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
                 self.shared.metrics.upstream_error("http_protocol_error");
                 return page::changed_unasked();
             };
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
-            sight.iter_mut().for_each(|sight| sight.answered(told, response.headers()));
-            self.change(client, hyper::upgrade::on(&mut response), sight);
+            entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
+            self.change(client, hyper::upgrade::on(&mut response), entry);
             return response.map(Either::Left);
         }
         clean(response.headers_mut());
-        sight.iter_mut().for_each(|sight| sight.answered(response.status(), response.headers()));
-        response.map(|body| Either::Left(body.seen(sight, Vec::new())))
+        entry.iter_mut().for_each(|entry| entry.answered(response.status(), response.headers()));
+        response.map(|body| Either::Left(body.logged(entry, None)))
     }
 
     /// What is said after a change of protocol is passed on as it is.
-    fn change(&self, client: Upgrading<'_>, upstream: hyper::upgrade::OnUpgrade, sight: Option<Box<Sight>>) {
+    fn change(&self, client: Upgrading<'_>, upstream: hyper::upgrade::OnUpgrade, entry: Option<Box<Entry>>) {
         let shared = Arc::clone(&self.shared);
         // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
         let is_http2 = client.version == Version::HTTP_2;
         let half = if is_http2 { shared.requesting.head_timeout } else { shared.idle };
         client.spawn(upstream, &self.shared.requesting.doors, move |client, upstream| async move {
-            let (up, down) =
-                (sight.as_ref().map(|sight| sight.up()), sight.as_ref().map(|sight| sight.down()));
-            let client = Counted::new(client, up, down);
+            let client = counted(client, entry.as_deref());
             // They are counted where they leave TLS.
             relay_with(client, upstream, shared.idle, half, &Octets::default()).await;
         });

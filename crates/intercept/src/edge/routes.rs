@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use x509::HostName;
 
+use crate::http::host::LeafName;
 use crate::http::target::{Origin, Target};
-use crate::mint::LeafName;
 
 /// Names of all routes.
 const NAMES_MAX: usize = 100_000;

@@ -18,7 +18,7 @@ use super::metrics::EdgeMetrics;
 use super::signing::{HeldElsewhere, RemoteSigning};
 use super::staples::Staples;
 use super::tickets::TicketSecrets;
-use crate::mint::LeafName;
+use crate::http::host::LeafName;
 
 /// TLS 1.2 and 1.3, forward secrecy and authenticated encryption only, X25519MLKEM768 for who has it.
 const POLICY: &str = "20251014";

@@ -4,8 +4,6 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::certificate_store::Charged;
-
 /// A client: where it is and, where it had to say, who it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
@@ -28,14 +26,6 @@ impl Client {
     /// Whether it is on this machine, and reaches what is of this machine alone without the proxy too.
     pub(crate) fn is_here(&self) -> bool {
         self.ip().is_loopback()
-    }
-
-    /// Who is charged for what it asks.
-    pub(crate) fn charged(&self) -> Charged {
-        match &self.user {
-            Some(user) => Charged::User(Arc::clone(user)),
-            None => Charged::from(self.ip()),
-        }
     }
 
     /// Its address alone, one of IPv4 as such.

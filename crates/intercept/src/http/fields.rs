@@ -10,8 +10,8 @@ use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme, Uri};
 use hyper::{Request, Version};
 
 use super::target::Origin;
-use crate::mint::LeafName;
-use crate::proxy::requests::RequestBody;
+use crate::http::host::LeafName;
+use crate::http::request_body::RequestBody;
 
 const WEBSOCKET: &str = "websocket";
 

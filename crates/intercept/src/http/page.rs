@@ -6,7 +6,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 
 use super::upstream::Relayed;
-use crate::mint::LeafName;
+use crate::http::host::LeafName;
 
 /// A body to a client: an upstream's, or our own.
 pub(crate) type Body = Either<Relayed, Full<Bytes>>;

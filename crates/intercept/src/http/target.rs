@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use hyper::http::uri::{Authority, Scheme, Uri};
 
-use crate::mint::LeafName;
+use crate::http::host::LeafName;
 
 /// A host and a port, as a client named them.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

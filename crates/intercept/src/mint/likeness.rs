@@ -2,7 +2,8 @@
 
 use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime, name};
 
-use super::{LeafName, VALIDITY_MIN};
+use super::VALIDITY_MIN;
+use crate::http::host::LeafName;
 
 /// Octets of a certificate's subject and names, each name with its header: some 500 names. Every handshake carries them.
 const LIKENESS_OCTETS_MAX: usize = 16 << 10;

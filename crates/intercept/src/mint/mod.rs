@@ -7,7 +7,6 @@ mod authority;
 mod intermediate;
 mod keys;
 mod likeness;
-mod name;
 mod owners;
 mod stock;
 
@@ -15,9 +14,9 @@ pub use self::authority::{Authority, BadAuthority, new_root};
 pub use self::intermediate::Intermediates;
 pub use self::keys::{KeysOfLeaves, LEAF_KEY_LIFE, LEAF_KEY_LIFE_MAX, LeafKey, LeafKeyKind, LeafKeys};
 pub use self::likeness::{Likeness, NoLikeness};
-pub use self::name::{BadLeafName, LeafName};
 pub use self::owners::KeysByOwner;
 pub use self::stock::{RSA_STOCK, RsaStock};
+use crate::http::host::LeafName;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,8 @@ use super::consumer::{CONSUMERS_MAX, Consumer};
 use super::metrics::{Door, MintingMetrics, Outcome};
 use crate::certificate_store::{FetchError, KeyGoesTo, LeafId};
 use crate::clock::now;
-use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafName};
+use crate::http::host::LeafName;
+use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind};
 use crate::permission::{Asker, NotPermitted};
 use crate::proxy::{Action, Rules};
 

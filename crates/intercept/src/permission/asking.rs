@@ -190,7 +190,7 @@ mod tests {
         options.token = Some(super::super::Token::new("t".into()));
         let asking = Asking::new(&options, &Resolver::system().unwrap()).unwrap();
         let question = Question {
-            name: crate::mint::LeafName::parse("a.example").unwrap(),
+            name: crate::http::host::LeafName::parse("a.example").unwrap(),
             client: Some("2001:db8::1".parse().unwrap()),
             user: Some("al&domain=evil.example".into()),
             consumer: Some(std::sync::Arc::new(crate::permission::Identity {

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames};
-use crate::mint::LeafName;
+use crate::http::host::LeafName;
 use asking::{Asking, NoAnswer};
 use places::Places;
 use silence::Silence;

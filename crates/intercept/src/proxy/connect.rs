@@ -11,13 +11,13 @@ use tokio_util::task::TaskTracker;
 use super::Action;
 use super::connection::Proxy;
 use super::metrics::Handshake;
-use super::opening::{self, Hello, Opening};
-use super::requests::counted;
 use super::tls::{NotIntercepted, was_resumed};
 use super::way::Way;
+use crate::http::access_log::counted;
 use crate::http::client::Client;
+use crate::http::host::LeafName;
+use crate::http::opening::{self, Hello, Opening};
 use crate::http::target::{Origin, Target};
-use crate::mint::LeafName;
 use crate::relay::{Octets, relay, relay_with};
 
 impl Proxy {
@@ -147,13 +147,13 @@ impl Proxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let octets = self.metrics.tunnel();
-        let mut sight = self.requests.tunnel(client, target, name);
+        let mut entry = self.requests.tunnel(client, target, name);
         let mut answered =
-            |status| sight.iter_mut().for_each(|sight| sight.answered(status, &HeaderMap::new()));
+            |status| entry.iter_mut().for_each(|entry| entry.answered(status, &HeaderMap::new()));
         match self.upstreams.link(target, name, client.is_here()).await {
             Ok((upstream, _place)) => {
                 answered(StatusCode::OK);
-                let stream = counted(stream, sight.as_deref());
+                let stream = counted(stream, entry.as_deref());
                 let ended = relay(stream, upstream, self.options.idle, &octets).await;
                 tracing::debug!(%target, ?ended, "a tunnel ended");
             }

@@ -15,17 +15,17 @@ use super::access::Access;
 use super::connect::ended;
 use super::metrics::{End, ProxyMetrics};
 use super::mirror::Mirrors;
-use super::opening::{self, Opening, Rewound};
 use super::page::{self, Body};
 use super::permitted;
 use super::refusals::Refusals;
-use super::requests::{Live, Requests};
+use super::requests::{Live, RequestLog};
 use super::tls::Interception;
 use super::way::Way;
 use super::{Action, Options};
 use crate::doors::{Doors, Host};
 use crate::http::asked::Asked;
 use crate::http::client::Client;
+use crate::http::opening::{self, Opening, Rewound};
 use crate::http::serve::Serving;
 use crate::http::streams::Spoken;
 use crate::http::target::{Origin, Target};
@@ -53,7 +53,7 @@ pub(super) struct Proxy {
     pub(super) metrics: ProxyMetrics,
     pub(super) doors: Doors,
     pub(super) rules: Live,
-    pub(super) requests: Requests,
+    pub(super) requests: RequestLog,
 }
 
 impl Host for Proxy {

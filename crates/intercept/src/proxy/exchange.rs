@@ -13,18 +13,20 @@ use tokio_util::task::TaskTracker;
 use super::Action;
 use super::connection::{Proxy, rejected_page};
 use super::page::{self, Body};
-use super::requests::{Injected, Judged, Place, RequestBody, RuleSet, Sight, counted, redact, was_taken};
+use super::requests::{Injected, Judged, Place, RuleSet, redact, was_taken};
 use super::way::Way;
+use crate::http::access_log::{Entry, counted};
 use crate::http::asked::Asked;
 use crate::http::fields::{Upgrades, address, authority_of, clean, clean_trailers, take_upgrade};
+use crate::http::host::LeafName;
 use crate::http::page::misdirected_page;
+use crate::http::request_body::RequestBody;
 use crate::http::stall::Upload;
 use crate::http::target::Origin;
 use crate::http::unanswered::{unanswered, unread};
 use crate::http::upgrade::{Upgrading, ask_for};
-use crate::http::upstream::{Kept, Relayed};
+use crate::http::upstream::{Kept, Relayed, TrailerFilter};
 use crate::http::websocket::Websocket;
-use crate::mint::LeafName;
 
 impl Proxy {
     /// As [`Self::exchange`], for services that own what they use.
@@ -47,7 +49,7 @@ impl Proxy {
         }
         let began = Instant::now();
         let rules = self.rules.now();
-        let mut sight = self.requests.sight(&request, &way.client, &rules.requests);
+        let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
         let is_rejected = |name: &LeafName| rules.names.decide(name) == Action::Reject;
         let is_target_rejected = way.origin.target.action(&rules.names) == Some(Action::Reject);
         let server = way.origin.server.as_ref();
@@ -70,7 +72,7 @@ impl Proxy {
                         let place = Place { origin: origin_of(way, websocket.as_ref()), authority };
                         let (tunnels, websocket) = (&way.tunnels, websocket.as_ref());
                         let asking =
-                            Asking { rules: &rules, judged, sight: &mut sight, upgrade, websocket, tunnels };
+                            Asking { rules: &rules, judged, entry: &mut entry, upgrade, websocket, tunnels };
                         self.ask(request, place, asking).await
                     }
                     Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
@@ -82,12 +84,12 @@ impl Proxy {
             Some(websocket) => websocket.answered(response),
             None => response,
         };
-        if let Some(mut sight) = sight {
+        if let Some(mut entry) = entry {
             if let Some(judged) = judged.flatten() {
-                sight.decide(judged.records_answer(response.headers()));
+                entry.decide(judged.records_answer(response.headers()));
             }
-            sight.answered(response.status(), response.headers());
-            sight.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
+            entry.answered(response.status(), response.headers());
+            entry.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
         }
         self.metrics.request(response.status(), began.elapsed());
         response
@@ -104,15 +106,15 @@ impl Proxy {
         mut place: Place,
         asking: Asking<'_>,
     ) -> Response<Body> {
-        let Asking { rules, judged, sight, upgrade, websocket, tunnels } = asking;
+        let Asking { rules, judged, entry, upgrade, websocket, tunnels } = asking;
         if let Some(judged) = judged {
             if let Some(delay) = judged.delay() {
                 tokio::time::sleep(delay).await;
             }
-            if let Some(sight) = sight {
-                sight.rules(judged.names());
+            if let Some(entry) = entry {
+                entry.rules(judged.names());
                 if judged.records() {
-                    sight.record(&request, url_of(&request, &place));
+                    self.requests.record(entry, &request, url_of(&request, &place));
                 }
             }
             if let Some(answer) = judged.own_answer() {
@@ -130,7 +132,7 @@ impl Proxy {
         if let Some(protocol) = &upgrade {
             ask_for(protocol, request.headers_mut());
         }
-        let tee = sight.as_ref().map(|sight| sight.up());
+        let tee = entry.as_ref().map(|entry| entry.up());
         let version = request.version();
         let (upload, uploading) = Upload::within(self.options.idle);
         let mut request = request.map(|body| RequestBody::new(body, tee, upload, clean_trailers));
@@ -147,8 +149,8 @@ impl Proxy {
                 Ok(injected) => injected,
                 Err(answer) => return answer,
             };
-            if let Some(sight) = sight {
-                injected.iter().for_each(|one| sight.hide(one));
+            if let Some(entry) = entry {
+                injected.iter().for_each(|one| entry.hide(one.header(), one.needles()));
             }
         }
         let Place { origin, authority } = &place;
@@ -159,7 +161,7 @@ impl Proxy {
                 let mut response = response.map(|body| body.beside(&uploading));
                 was_taken(response.status(), &injected, secrets);
                 redact(&mut response, &injected);
-                self.passed_on(response, client, judged, sight, injected)
+                self.passed_on(response, client, judged, entry, injected)
             }
             Err(error) => {
                 if let Some(told) = unread(&uploading, version) {
@@ -176,19 +178,19 @@ impl Proxy {
         mut response: Response<Relayed>,
         client: Option<Upgrading<'_>>,
         judged: Option<&Judged>,
-        sight: &mut Option<Box<Sight>>,
+        entry: &mut Option<Box<Entry>>,
         injected: Vec<Injected>,
     ) -> Response<Body> {
-        if let (Some(sight), Some(Kept(kept))) = (sight.as_mut(), response.extensions().get()) {
-            sight.upstream(*kept);
+        if let (Some(entry), Some(Kept(kept))) = (entry.as_mut(), response.extensions().get()) {
+            entry.upstream(*kept);
         }
         let websocket = client.as_ref().and_then(|client| client.websocket);
         if let Some(refusal) = websocket.and_then(|websocket| websocket.refusal(&response)) {
             return refusal;
         }
-        if let (Some(sight), Some(judged)) = (sight.as_mut(), judged) {
-            sight.more_rules(judged.names_of_answer(response.headers()));
-            sight.decide(judged.records_answer(response.headers()));
+        if let (Some(entry), Some(judged)) = (entry.as_mut(), judged) {
+            entry.more_rules(judged.names_of_answer(response.headers()));
+            entry.decide(judged.records_answer(response.headers()));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
@@ -196,14 +198,14 @@ impl Proxy {
             };
             let upstream = hyper::upgrade::on(&mut response);
             let proxy = Arc::clone(self);
-            let mut sight = sight.take();
+            let mut entry = entry.take();
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
-            sight.iter_mut().for_each(|sight| sight.answered(told, response.headers()));
+            entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
             // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
             let is_http2 = client.version == Version::HTTP_2;
             let half = if is_http2 { self.options.head_timeout } else { self.options.idle };
             client.spawn(upstream, &self.doors, move |client, upstream| async move {
-                let client = counted(client, sight.as_deref());
+                let client = counted(client, entry.as_deref());
                 proxy.relay_upgraded(client, upstream, half).await;
             });
             return response.map(Either::Left);
@@ -213,9 +215,12 @@ impl Proxy {
             self.requests.metrics().answered();
             return answer;
         }
-        let mut sight = sight.take();
-        sight.iter_mut().for_each(|sight| sight.answered(response.status(), response.headers()));
-        response.map(|body| Either::Left(body.seen(sight, injected)))
+        let mut entry = entry.take();
+        entry.iter_mut().for_each(|entry| entry.answered(response.status(), response.headers()));
+        let clean = (!injected.is_empty()).then(|| -> TrailerFilter {
+            Box::new(move |trailers| injected.iter().for_each(|one| one.redact(trailers)))
+        });
+        response.map(|body| Either::Left(body.logged(entry, clean)))
     }
 }
 
@@ -223,7 +228,7 @@ impl Proxy {
 struct Asking<'a> {
     rules: &'a RuleSet,
     judged: Option<&'a Judged>,
-    sight: &'a mut Option<Box<Sight>>,
+    entry: &'a mut Option<Box<Entry>>,
     /// The protocol that the client wants to change to.
     upgrade: Option<HeaderValue>,
     /// What was asked for by HTTP/2.

@@ -15,12 +15,13 @@ use super::metrics::ProxyMetrics;
 use super::requests::RuleSet;
 use super::way::Way;
 use super::{Action, Options};
-use crate::certificate_store::{LOOKS_PER_NAME, Newcomers, TooManyNames};
+use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames};
 use crate::clock::now;
 use crate::http::client::Client;
+use crate::http::host::LeafName;
 use crate::http::target::{Origin, Target};
 use crate::http::upstream::{NoConnection, Upstreams};
-use crate::mint::{LeafName, Likeness, NoLikeness, VALIDITY_MIN};
+use crate::mint::{Likeness, NoLikeness, VALIDITY_MIN};
 
 /// How long it counts what a server showed: so late another certificate of its is seen.
 const SEEN_FOR: Duration = Duration::from_secs(300);
@@ -121,7 +122,7 @@ impl Mirrors {
         }
         let (upstreams, metrics) = (self.upstreams.clone(), self.metrics.clone());
         let (asked, name, newcomers) = (Arc::clone(&origin), name.clone(), Arc::clone(&self.newcomers));
-        let charged = client.charged();
+        let charged = Charged::from(client);
         let look = move || async move {
             let looked = match newcomers.admit(&charged, &name) {
                 Ok(()) => look(&upstreams, &asked, &name).await,

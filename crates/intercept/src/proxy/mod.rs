@@ -11,8 +11,6 @@ mod connection;
 mod exchange;
 mod metrics;
 mod mirror;
-pub(crate) mod names;
-pub(crate) mod opening;
 mod page;
 mod permitted;
 mod refusals;
@@ -300,7 +298,7 @@ pub async fn start(
     let places = Arc::new(Semaphore::new(options.connections_max));
     let (rules, reopen) =
         (requests::Live::new(options.rules.clone(), &options.requests), requests::Reopen::default());
-    let requests = requests::Requests::start(&options.requests, metrics.requests(), &doors, &reopen)
+    let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &doors, &reopen)
         .map_err(StartError::AccessLog)?;
     let access = access::Access::new(&options.access, &metrics.minting().revocation())?;
     if let Some(door) = access.door() {

@@ -6,8 +6,8 @@ use super::connection::Proxy;
 use super::page::{self, Body};
 use super::way::Way;
 use crate::http::client::Client;
+use crate::http::host::LeafName;
 use crate::http::target::Target;
-use crate::mint::LeafName;
 use crate::permission::{Asker, NotPermitted};
 
 impl Proxy {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::tls::NotIntercepted;
 use crate::certificate_store::Charged;
 use crate::http::client::Client;
-use crate::mint::LeafName;
+use crate::http::host::LeafName;
 
 /// Names of clients that are remembered; those refused the longest ago are forgotten.
 const REMEMBERED_MAX: u64 = 65_536;
@@ -85,7 +85,7 @@ impl Refusals {
 }
 
 fn key(client: &Client, name: &LeafName) -> (Charged, LeafName) {
-    (client.charged(), name.clone())
+    (Charged::from(client), name.clone())
 }
 
 /// How much a failure says that the leaf was not wanted.

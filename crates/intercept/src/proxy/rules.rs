@@ -1,8 +1,8 @@
 //! What becomes of a connection, by the name it is for.
 
-pub use super::names::BadRule;
-use super::names::Names;
-use crate::mint::LeafName;
+use crate::http::host::LeafName;
+pub use crate::http::names::BadRule;
+use crate::http::names::Names;
 
 /// What becomes of it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

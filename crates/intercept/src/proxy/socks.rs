@@ -9,12 +9,11 @@ use super::Action;
 use super::access::Denied;
 use super::connection::Proxy;
 use crate::http::client::Client;
+use crate::http::host::LeafName;
+use crate::http::opening::SOCKS_VERSION as VERSION;
 use crate::http::target::Target;
-use crate::mint::LeafName;
 use crate::permission::NotPermitted;
 
-/// How it begins, and what each message of it begins with.
-pub(super) const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
 const USER_AND_PASSWORD: u8 = 2;
 const NO_ACCEPTABLE_METHOD: u8 = 0xff;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::KeyError;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs::{self, Ticketer};
+use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, ServerConfig};
@@ -14,11 +13,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::mirror::Mirrored;
-use super::opening::Hello;
-use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId};
+use crate::certificate_store::{CertificateStore, Charged, FetchError, KeyGoesTo, LeafId};
 use crate::clock::now;
+use crate::http::cipher_suites::provider;
 use crate::http::client::Client;
-use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafName, MintError, Minter};
+use crate::http::host::LeafName;
+use crate::http::opening::Hello;
+use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafKeyKind, MintError, Minter};
 
 /// Octets that one side may leave unread within rustls.
 const BUFFER_MAX: usize = 64 << 10;
@@ -137,7 +138,7 @@ impl Interception {
             // Whose certificate it is like says what it is: all hosts of that certificate have one leaf.
             name: likeness.as_ref().map_or(name, |likeness| likeness.first_name()).clone(),
             authority: self.minter.authority().fingerprint(),
-            kind: hello.kind,
+            kind: if hello.ecdsa { LeafKeyKind::P256 } else { LeafKeyKind::Rsa2048 },
             keys: of_user.as_ref().map_or(self.minter.keys(), |_| KeysOfLeaves::ByUser),
             user: of_user.as_ref().map(|(_, user)| Arc::clone(user)),
             profile: Arc::clone(&self.profile),
@@ -156,22 +157,12 @@ impl Interception {
                 None => minter.mint(&name, kind, now).await,
             }
         };
-        Ok(Arc::clone(&self.store.fetch(&id, client.charged(), now, mint).await?.certified))
+        Ok(Arc::clone(&self.store.fetch(&id, Charged::from(client), now, mint).await?.certified))
     }
 }
 
 fn no_key(error: Arc<KeyError>) -> MintError {
     MintError::NoKey(error.to_string())
-}
-
-/// Both sides of the proxy prefer AES-128-GCM with SHA-256, for which processors have instructions: with SHA-384 a handshake takes a
-/// tenth longer. All suites of rustls are still offered.
-pub(crate) fn provider() -> CryptoProvider {
-    let mut provider = aws_lc_rs::default_provider();
-    provider.cipher_suites.sort_by_key(|suite| {
-        !suite.suite().as_str().is_some_and(|name| name.ends_with("AES_128_GCM_SHA256"))
-    });
-    provider
 }
 
 /// Whether the client came back with a ticket.

@@ -15,6 +15,7 @@ use super::connection::Proxy;
 use super::metrics::End;
 use super::{Action, StartError};
 use crate::doors::Host;
+use crate::http::address::canonical;
 use crate::http::client::Client;
 use crate::http::target::Target;
 
@@ -139,11 +140,6 @@ impl Proxy {
         }
         is_ours
     }
-}
-
-/// An address of IPv4 as such, and of IPv6 without what is of one connection or interface alone (flow label, scope).
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Where a connection went before it was redirected to `at`. An error where it was not.

@@ -11,7 +11,8 @@ use store::proxy_leaves::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
 use x509::Fingerprint;
 
 use crate::certificate_store::{KeyGoesTo, LeafId};
-use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind, LeafName};
+use crate::http::host::LeafName;
+use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind};
 
 /// Octets of a certificate's length.
 const LENGTH: usize = 4;

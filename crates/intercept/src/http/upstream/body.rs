@@ -7,14 +7,16 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 
+use super::super::access_log::Entry;
+use super::super::request_body::RequestBody;
 use super::super::stall::{Answering, Stall, Uploading};
 use super::super::target::Origin;
 use super::shared::Stream;
 use super::{Sender, Upstreams};
-use crate::proxy::requests::{Injected, RequestBody, Sight};
 
 /// How long a connection may take to be ready for the next request after its answer was read.
 const READY_WITHIN: Duration = Duration::from_secs(1);
@@ -43,6 +45,9 @@ impl GiveBack {
     }
 }
 
+/// Changes the trailers of an answer before they are passed on.
+pub(crate) type TrailerFilter = Box<dyn Fn(&mut HeaderMap) + Send + Sync>;
+
 /// Cut off when nothing comes for too long. Its connection waits for the next request once it is read to its end; a body that is
 /// dropped before takes its connection with it.
 pub(crate) struct Relayed {
@@ -53,9 +58,9 @@ pub(crate) struct Relayed {
     /// Told to who waits for the rest of the request.
     answering: Option<Answering>,
     stall: Stall,
-    /// Who sees what goes by.
-    sight: Option<Box<Sight>>,
-    injected: Vec<Injected>,
+    /// The request's entry in the access log.
+    entry: Option<Box<Entry>>,
+    clean_trailers: Option<TrailerFilter>,
 }
 
 impl Relayed {
@@ -67,16 +72,16 @@ impl Relayed {
     ) -> Self {
         let stall = Stall::new(idle);
         let mut relayed =
-            Self { body, back, stream, answering: None, stall, sight: None, injected: Vec::new() };
+            Self { body, back, stream, answering: None, stall, entry: None, clean_trailers: None };
         if relayed.body.is_end_stream() {
             relayed.end();
         }
         relayed
     }
 
-    /// Has `sight` see it; takes what was put into the request out of trailers.
-    pub(crate) fn seen(mut self, sight: Option<Box<Sight>>, injected: Vec<Injected>) -> Self {
-        (self.sight, self.injected) = (sight, injected);
+    /// Has `entry` count it, and `clean_trailers` change its trailers.
+    pub(crate) fn logged(mut self, entry: Option<Box<Entry>>, clean_trailers: Option<TrailerFilter>) -> Self {
+        (self.entry, self.clean_trailers) = (entry, clean_trailers);
         self
     }
 
@@ -107,15 +112,15 @@ impl Body for Relayed {
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         };
         self.stall.over();
-        if let (Some(sight), Some(Ok(frame))) = (&self.sight, &frame)
+        if let (Some(entry), Some(Ok(frame))) = (&self.entry, &frame)
             && let Some(data) = frame.data_ref()
         {
-            sight.passed(data);
+            entry.passed(data);
         }
-        if let Some(Ok(frame)) = &mut frame
+        if let (Some(clean), Some(Ok(frame))) = (&self.clean_trailers, &mut frame)
             && let Some(trailers) = frame.trailers_mut()
         {
-            self.injected.iter().for_each(|one| one.redact(trailers));
+            clean(trailers);
         }
         if frame.is_none() || (self.body.is_end_stream() && matches!(frame, Some(Ok(_)))) {
             self.end();

@@ -30,9 +30,9 @@ use super::placed::Placed;
 use super::policy::{Policies, UpstreamWay};
 use super::shared::Http2;
 use crate::doors::Doors;
-use crate::mint::LeafName;
-use crate::proxy::requests::RequestBody;
-use crate::proxy::transparent::canonical;
+use crate::http::address::canonical;
+use crate::http::host::LeafName;
+use crate::http::request_body::RequestBody;
 
 /// Octets of an upstream's heads.
 const HEAD_OCTETS_MAX: usize = 128 << 10;

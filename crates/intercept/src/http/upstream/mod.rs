@@ -10,7 +10,7 @@ mod shared;
 mod single;
 mod websocket;
 
-pub(crate) use body::Relayed;
+pub(crate) use body::{Relayed, TrailerFilter};
 pub(crate) use connect::NoConnection;
 pub(crate) use parent::NoParent;
 pub use parent::{BadParent, Parent};
@@ -34,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::target::{Origin, Target};
 use crate::doors::Doors;
-use crate::mint::LeafName;
-use crate::proxy::requests::RequestBody;
+use crate::http::host::LeafName;
+use crate::http::request_body::RequestBody;
 use body::GiveBack;
 use connect::{Dialler, Place};
 use idle::Idle;

@@ -11,9 +11,9 @@ use tokio_rustls::TlsConnector;
 
 use super::super::target::Origin;
 use super::parent::Parent;
-use crate::mint::LeafName;
-use crate::proxy::names::{BadRule, Names};
-use crate::proxy::tls::provider;
+use crate::http::cipher_suites::provider;
+use crate::http::host::LeafName;
+use crate::http::names::{BadRule, Names};
 
 /// What differs for certain upstreams.
 #[derive(Clone, Debug)]

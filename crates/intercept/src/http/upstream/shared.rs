@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use hyper::client::conn::http2::SendRequest;
 
-use crate::proxy::requests::RequestBody;
+use crate::http::request_body::RequestBody;
 
 /// Requests under way on one connection, whatever the upstream allows (RFC 9113 section 5.1.2; many say nothing): they share its
 /// window and its losses.

@@ -13,7 +13,7 @@ use outbound::Deadline;
 use super::super::target::Origin;
 use super::super::websocket::accept_of;
 use super::{NoAnswer, NoConnection, Relayed, Upstreams, marked, unsent_or_broken};
-use crate::proxy::requests::RequestBody;
+use crate::http::request_body::RequestBody;
 
 const WEBSOCKET: &str = "websocket";
 /// Servers that are known to speak HTTP/2 alone, and for how long: those are not tried by HTTP/1.1 first.

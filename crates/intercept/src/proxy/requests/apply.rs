@@ -16,9 +16,9 @@ use super::inject::{Injected, Injection, NoSecret, Secrets};
 use super::matcher::{has_dots, hides_dots, is_doubtful, is_like, is_named, plain_path, sent_path};
 use super::rewrite::Rewrite;
 use super::{RequestMetrics, RequestRules};
+use crate::http::host::LeafName;
 use crate::http::target::{Origin, Target};
 use crate::http::upstream::Relayed;
-use crate::mint::LeafName;
 
 /// The rules that a request meets; of those with a type of answer it is not known yet.
 pub(in crate::proxy) struct Judged {

@@ -6,8 +6,8 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use hyper::header::{CONTENT_ENCODING, HeaderMap};
 
 use super::fields;
-use super::har::Kept;
 use super::needles::{Needles, TooLong};
+use crate::http::access_log::CapturedBody;
 
 /// What is written of one.
 pub(super) struct Shown {
@@ -22,7 +22,7 @@ pub(super) struct Shown {
 /// # Errors
 /// Why it is not to be written: what is to be left out might be in there.
 pub(super) fn shown(
-    kept: &Kept,
+    kept: &CapturedBody,
     headers: &HeaderMap,
     kind: &str,
     needles: &mut Needles,
@@ -61,7 +61,7 @@ fn is_text(shown: &Shown) -> bool {
     is_utf8 && !shown.text.contains(&0)
 }
 
-fn decoded(kept: &Kept, headers: &HeaderMap, most: usize) -> Result<Shown, &'static str> {
+fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<Shown, &'static str> {
     let mut codings = headers.get_all(CONTENT_ENCODING).iter();
     let coding = match (codings.next(), codings.next()) {
         (None, _) => "identity".to_owned(),
@@ -115,7 +115,7 @@ mod tests {
         if !coding.is_empty() {
             headers.insert(CONTENT_ENCODING, coding.parse().unwrap());
         }
-        let kept = Kept { octets: octets as u64, text: text.to_vec() };
+        let kept = CapturedBody { octets: octets as u64, text: text.to_vec() };
         let names = ["password".to_owned()];
         let shown = shown(&kept, &headers, kind, &mut needles(), (MOST, &names))?;
         Ok((String::from_utf8_lossy(&shown.text).into_owned(), shown.is_cut))

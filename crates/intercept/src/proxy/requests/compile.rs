@@ -12,7 +12,7 @@ use super::inject::Injection;
 use super::matcher::{Index, is_like, is_named, plain_path};
 use super::rewrite::Rewrite;
 use super::rule::{BadRequestRule, RuleText};
-use crate::mint::LeafName;
+use crate::http::host::LeafName;
 
 /// Rules of one proxy: what is matched linearly stays short, and a slip of a generator is noticed.
 pub const RULES_MAX: usize = 10_000;

@@ -1,9 +1,9 @@
 //! Recordings: HAR 1.2, a file for each hour, whole after each write.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -14,12 +14,13 @@ use hyper::header::HeaderMap;
 use hyper::{StatusCode, Version};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 use zeroize::Zeroizing;
 
 use super::inject::REDACTED;
 use super::needles::{Needles, TooLong};
-use super::spool::Sink;
 use super::{body, fields};
+use crate::http::access_log::{CapturedBody, Sink, private};
 
 /// What a file ends with; the next entry is written over it.
 const TAIL: &str = "\n]}}\n";
@@ -53,13 +54,6 @@ pub struct RecordOptions {
     pub redact_query: Vec<String>,
 }
 
-/// A body as far as it was kept.
-#[derive(Debug, Default)]
-pub(super) struct Kept {
-    pub(super) octets: u64,
-    pub(super) text: Vec<u8>,
-}
-
 /// A message and its answer.
 #[derive(Debug)]
 pub(super) struct Exchange {
@@ -70,13 +64,25 @@ pub(super) struct Exchange {
     pub(super) url: String,
     pub(super) version: Version,
     pub(super) request: HeaderMap,
-    pub(super) asked: Kept,
+    pub(super) asked: CapturedBody,
     pub(super) status: Option<StatusCode>,
     pub(super) response: HeaderMap,
-    pub(super) answered: Kept,
+    pub(super) answered: CapturedBody,
     /// Credentials that were put into the request.
     pub(super) needles: Needles,
     pub(super) rules: Vec<std::sync::Arc<str>>,
+}
+
+/// A recording that is to be written. Its slot is free again once it is.
+pub(super) struct Recorded {
+    exchange: Box<Exchange>,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Recorded {
+    pub(super) fn new(exchange: Exchange, slot: OwnedSemaphorePermit) -> Self {
+        Self { exchange: Box::new(exchange), _slot: slot }
+    }
 }
 
 /// Writes entries.
@@ -93,13 +99,6 @@ struct Current {
     octets: u64,
     is_empty: bool,
     hour: i64,
-}
-
-/// For files and folders that are their owner's alone.
-pub(super) fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600);
-    options
 }
 
 impl HarFolder {
@@ -321,7 +320,7 @@ impl HarFolder {
     }
 
     /// A body's type and text; what was over the limit is said, and why it is not there.
-    fn body(&self, kept: &Kept, headers: &HeaderMap, needles: &mut Needles) -> Value {
+    fn body(&self, kept: &CapturedBody, headers: &HeaderMap, needles: &mut Needles) -> Value {
         let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let shown_kind =
             if self.hides("content-type") { REDACTED.to_owned() } else { searched(kind.as_bytes(), needles) };
@@ -370,7 +369,7 @@ fn take_back(file: &File, at: u64) -> io::Result<()> {
 }
 
 impl Sink for HarFolder {
-    type Item = super::sight::Recorded;
+    type Item = Recorded;
     const TASK: &'static str = "proxy-recorder";
 
     fn write(&mut self, items: &[Self::Item]) -> (usize, io::Result<()>) {
@@ -414,10 +413,10 @@ mod tests {
             url: url.to_owned(),
             version: Version::HTTP_11,
             request: HeaderMap::new(),
-            asked: Kept::default(),
+            asked: CapturedBody::default(),
             status: Some(StatusCode::OK),
             response: HeaderMap::new(),
-            answered: Kept::default(),
+            answered: CapturedBody::default(),
             needles: Needles::default(),
             rules: Vec::new(),
         }
@@ -480,8 +479,8 @@ mod tests {
         hostile.request.insert("cookie", format!("a={secret}").parse().unwrap());
         hostile.response.insert("x-echo", "seen".parse().unwrap());
         let text = format!("{}.{secret}", "a".repeat(56 << 10)).into_bytes();
-        hostile.asked = Kept { octets: text.len() as u64, text: text.clone() };
-        hostile.answered = Kept { octets: text.len() as u64, text };
+        hostile.asked = CapturedBody { octets: text.len() as u64, text: text.clone() };
+        hostile.answered = CapturedBody { octets: text.len() as u64, text };
         let entry = har.entry(&hostile);
         for body in [&entry["request"]["postData"], &entry["response"]["content"]] {
             assert_eq!(body["text"], "");
@@ -526,7 +525,7 @@ mod tests {
             let mut one = exchange("https://a/x");
             one.request.insert(name, value.parse().unwrap());
             let text = format!("it is {said}!").into_bytes();
-            one.answered = Kept { octets: text.len() as u64, text };
+            one.answered = CapturedBody { octets: text.len() as u64, text };
             assert_eq!(
                 har.entry(&one)["response"]["content"]["text"],
                 "it is [redacted]!",

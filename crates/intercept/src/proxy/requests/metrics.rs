@@ -25,7 +25,7 @@ pub struct RequestMetrics {
 
 impl RequestMetrics {
     /// `registry` has the prefix already.
-    pub(in crate::proxy) fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register("rule_reloads", "Rules read again, by outcome", self.reloads.clone());
         registry.register(
             "rules_outdated",
@@ -66,7 +66,7 @@ impl RequestMetrics {
         self.injected.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    pub(in crate::proxy) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         self.answered.inc();
     }
 }

@@ -5,7 +5,7 @@ use hyper::http::uri::Authority;
 
 use super::compile::{Wrong, plain, wrong};
 use super::rule::RewriteText;
-use crate::mint::LeafName;
+use crate::http::host::LeafName;
 
 /// Another place.
 #[derive(Debug)]

@@ -1,30 +1,14 @@
-//! The access log: a line for each request, each tunnel, each CONNECT that was refused.
+//! A line of the access log.
 
-use std::fs::File;
-use std::io::{self, Write};
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use hyper::header::HeaderMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::spool::Sink;
-
-/// Lines that wait to be written: some megabytes, a second of a proxy under load.
-pub(super) const LINES_MAX: usize = 8_192;
-/// Octets of a path in a line.
+/// Bytes of a path in a line.
 const PATH_OCTETS_MAX: usize = 2_048;
-
-/// Where lines go.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum AccessLog {
-    /// Standard output.
-    Output,
-    /// A file that is added to, its owner's alone when it is made.
-    File(PathBuf),
-}
 
 /// A line.
 #[derive(Clone, Debug, Serialize)]
@@ -91,53 +75,4 @@ pub(super) fn path_of(uri: &hyper::Uri, with_query: bool) -> String {
 pub(super) fn trace_of(headers: &HeaderMap) -> Option<String> {
     let id = headers.get("traceparent")?.to_str().ok()?.split('-').nth(1)?;
     (id.len() == 32 && id.bytes().all(|octet| octet.is_ascii_hexdigit())).then(|| id.to_owned())
-}
-
-/// Writes lines as JSON.
-pub(super) struct AccessFile {
-    place: AccessLog,
-    file: Option<File>,
-}
-
-impl AccessFile {
-    /// # Errors
-    /// When the file cannot be written to.
-    pub(super) fn open(place: AccessLog) -> io::Result<Self> {
-        let mut this = Self { place, file: None };
-        this.reopen()?;
-        Ok(this)
-    }
-
-    fn add(&mut self, items: &[Line]) -> io::Result<()> {
-        let mut text = Vec::new();
-        for line in items {
-            serde_json::to_writer(&mut text, line)?;
-            text.push(b'\n');
-        }
-        match &mut self.file {
-            Some(file) => file.write_all(&text),
-            None => {
-                let mut out = io::stdout().lock();
-                out.write_all(&text)?;
-                out.flush()
-            }
-        }
-    }
-}
-
-impl Sink for AccessFile {
-    type Item = Line;
-    const TASK: &'static str = "proxy-access-log";
-
-    fn write(&mut self, items: &[Line]) -> (usize, io::Result<()>) {
-        let done = self.add(items);
-        (if done.is_ok() { items.len() } else { 0 }, done)
-    }
-
-    fn reopen(&mut self) -> io::Result<()> {
-        if let AccessLog::File(path) = &self.place {
-            self.file = Some(super::har::private().append(true).create(true).open(path)?);
-        }
-        Ok(())
-    }
 }

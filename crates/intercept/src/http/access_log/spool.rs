@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc};
 const BATCH: usize = 256;
 
 /// Where items go. Its methods may block.
-pub(super) trait Sink: Send + 'static {
+pub(crate) trait Sink: Send + 'static {
     type Item: Send + 'static;
     /// The name of its task.
     const TASK: &'static str;
@@ -24,14 +24,14 @@ pub(super) trait Sink: Send + 'static {
 
 /// A bounded queue to a sink. What finds no place in it is counted and gone.
 #[derive(Debug)]
-pub(super) struct Spool<T> {
+pub(crate) struct Spool<T> {
     queue: mpsc::Sender<T>,
     dropped: Counter,
 }
 
 impl<T: Send + 'static> Spool<T> {
     /// The queue, and the work of its other end: that ends once the queue is gone and all of it is written.
-    pub(super) fn new<S: Sink<Item = T>>(
+    pub(crate) fn new<S: Sink<Item = T>>(
         sink: S,
         places: usize,
         dropped: Counter,
@@ -42,7 +42,7 @@ impl<T: Send + 'static> Spool<T> {
         (Self { queue, dropped }, work)
     }
 
-    pub(super) fn put(&self, item: T) {
+    pub(crate) fn put(&self, item: T) {
         if self.queue.try_send(item).is_err() {
             self.dropped.inc();
         }

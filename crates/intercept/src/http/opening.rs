@@ -10,14 +10,14 @@ use rustls::server::{Acceptor, ClientHello};
 use rustls::{CipherSuite, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::socks;
-use crate::http::stall::Stall;
-use crate::mint::LeafKeyKind;
+use super::stall::Stall;
 
 /// Octets of a ClientHello, with its record headers: several times what post-quantum shares take.
 const HELLO_OCTETS_MAX: usize = 64 << 10;
 /// TLS's content type of handshakes.
 const HANDSHAKE: u8 = 22;
+/// The first byte of SOCKS5 (RFC 1928 section 3).
+pub(crate) const SOCKS_VERSION: u8 = 5;
 /// How HTTP/2 begins (RFC 9113 section 3.4), and as much of it as nothing else begins with. All of it is waited for here, as the
 /// library waits for it without a limit.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -134,8 +134,8 @@ pub(crate) enum Opening {
 pub(crate) struct Hello {
     /// The server's name, in lower case.
     pub(crate) server_name: Option<String>,
-    /// What key it can be shown.
-    pub(crate) kind: LeafKeyKind,
+    /// Whether it accepts certificates with a P-256 key; otherwise RSA is left.
+    pub(crate) ecdsa: bool,
     /// Whether it offers HTTP/2.
     pub(crate) http2: bool,
     /// Whether it offers HTTP/1.1, as it does that offers nothing.
@@ -173,7 +173,7 @@ pub(crate) async fn read<S: AsyncRead + Unpin>(
                 None if first.len() > HELLO_OCTETS_MAX => return Err(NoOpening::TooLong),
                 None => seen = first.len(),
             }
-        } else if first[0] == socks::VERSION {
+        } else if first[0] == SOCKS_VERSION {
             break Opening::Socks;
         } else if first.starts_with(&PREFACE[..PREFACE_ALONE]) {
             if first.len() >= PREFACE.len() {
@@ -207,11 +207,10 @@ fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, NoOp
         let accepted = acceptor.accept().map_err(|(error, _)| NoOpening::Tls(error))?;
         let Some(accepted) = accepted else { continue };
         let said = accepted.client_hello();
-        let kind = if takes_ecdsa(&said) { LeafKeyKind::P256 } else { LeafKeyKind::Rsa2048 };
         let offers = |protocol: &[u8]| said.alpn().map(|mut all| all.any(|one| one == protocol));
         return Ok(Some(Hello {
             server_name: said.server_name().map(str::to_ascii_lowercase),
-            kind,
+            ecdsa: takes_ecdsa(&said),
             http2: offers(b"h2").unwrap_or(false),
             http1: offers(b"http/1.1").unwrap_or(true),
         }));

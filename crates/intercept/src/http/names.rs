@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use x509::HostName;
 
-use crate::mint::LeafName;
+use super::host::LeafName;
 
 /// Patterns of one table.
 const PATTERNS_MAX: usize = 1_000_000;
