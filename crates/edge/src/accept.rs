@@ -1,0 +1,209 @@
+//! Who listens.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+use http_relay::access_log::AccessLogger;
+use http_relay::doors::{Doors, Host};
+use http_relay::upstream::{PoolOptions, UpstreamPolicies, Upstreams};
+use keyless::client::Client;
+use outbound::http;
+use outbound::resolve::{ResolveError, Resolver};
+use parking_lot::RwLock;
+use rustls::RootCertStore;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::Options;
+use super::connection::Shared;
+use super::hello::{self, Current};
+use super::keeper::{KeepError, Keeper, Loaded};
+use super::metrics::{EdgeMetrics, End};
+use super::requests::Requesting;
+use super::routes::{Live, Routes};
+use super::staples::Staples;
+
+/// Why the terminator did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Somebody else listens there, or it is not permitted.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody would get a connection.
+    #[error("there is no upstream")]
+    NoRoute,
+    /// Certificates or ticket keys.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+    /// The TLS library.
+    #[error("TLS cannot be set up: {0}")]
+    Library(#[from] s2n_tls::error::Error),
+    /// This machine's resolver.
+    #[error("names of upstreams cannot be resolved: {0}")]
+    Resolver(#[from] ResolveError),
+    /// The TLS library that upstreams are not spoken to by.
+    #[error("requests cannot be passed on: {0}")]
+    Requests(#[from] rustls::Error),
+    /// The access log.
+    #[error("the access log cannot be written: {0}")]
+    AccessLog(io::Error),
+    /// The HTTP client.
+    #[error("staples cannot be fetched: {0}")]
+    Http(#[from] http::SetupError),
+}
+
+/// A terminator that runs, until [`Running::stop`].
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    now: Arc<Notify>,
+    routes: Live,
+    upstreams: Upstreams,
+    options: Options,
+    reopen: Arc<Notify>,
+    doors: Doors,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Reads certificates, listens, and has `client` asked for signatures.
+///
+/// # Errors
+/// [`StartError`]
+pub async fn start(
+    options: Options,
+    client: Client,
+    metrics: EdgeMetrics,
+) -> Result<(Running, Loaded), StartError> {
+    if options.routes.is_empty() {
+        return Err(StartError::NoRoute);
+    }
+    let current: Current = Arc::new(RwLock::default());
+    let staples = Staples::new(options.staples.clone());
+    let (keeper, loaded) =
+        Keeper::start(&options, client, metrics.clone(), Arc::clone(&current), staples.clone()).await?;
+    let doors = Doors::default();
+    let routes = Live::new(options.routes.clone());
+    let config = hello::config(current, routes.clone())?;
+    let resolver = Resolver::system()?;
+    let fetching =
+        options.staples.as_ref().map(|staples| http::Client::new(&resolver, &staples.http)).transpose()?;
+    let failed = |source| StartError::Bind { address: options.listen, source };
+    let listener = inbound::listen(options.listen).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let reopen = Arc::default();
+    let requesting = requesting(&options, address, &resolver, &doors, &metrics, &reopen)?;
+    metrics.may_be_open(options.connections_max);
+    let counted = metrics.clone();
+    let shared = Arc::new(Shared {
+        config,
+        routes: routes.clone(),
+        requesting,
+        resolver,
+        metrics,
+        handshake_timeout: options.handshake_timeout,
+        connect_timeout: options.connect_timeout,
+        idle: options.idle,
+    });
+    let upstreams = shared.requesting.upstreams.clone();
+    let connections_max = options.connections_max;
+    let (now, swept) = (Arc::default(), upstreams.clone());
+    let running = Running { address, now, routes, upstreams, options, reopen, doors };
+    running.doors.spawn(keeper.keep(Arc::clone(&running.now), running.doors.stopping()));
+    if let Some(http) = fetching {
+        let (look, stop) = (Arc::clone(&running.now), running.doors.stopping());
+        running.doors.spawn(staples.fetch(http, counted, look, stop));
+    }
+    running.doors.spawn(swept.sweep(running.doors.stopping()));
+    running.doors.open(listener, shared, connections_max);
+    Ok((running, loaded))
+}
+
+/// What requests are answered by.
+fn requesting(
+    options: &Options,
+    own: SocketAddr,
+    resolver: &Resolver,
+    doors: &Doors,
+    metrics: &EdgeMetrics,
+    reopen: &Arc<Notify>,
+) -> Result<Requesting, StartError> {
+    let pool = PoolOptions {
+        policies: UpstreamPolicies::default(),
+        connections_max: options.upstream_connections_max,
+        per_host_max: options.per_upstream(&options.routes),
+        idle_max: options.upstream_idle_max,
+        idle_life: options.upstream_idle,
+        connect_timeout: options.connect_timeout,
+        response_timeout: options.response_timeout,
+        idle: options.idle,
+    };
+    // They are spoken to in the clear: there is nobody to be believed.
+    let roots = RootCertStore::empty();
+    let upstreams =
+        Upstreams::new(&pool, vec![own], resolver.clone(), roots, doors.clone(), metrics.reuse())?;
+    let access_log = AccessLogger::start(
+        options.access_log.as_ref(),
+        options.access_log_query,
+        metrics.access_lines_dropped(),
+        doors,
+        reopen,
+    );
+    let access_log = access_log.map_err(StartError::AccessLog)?;
+    let trusted = options.trusted_clients.clone();
+    Ok(Requesting {
+        upstreams,
+        access_log,
+        doors: doors.clone(),
+        trusted,
+        head_timeout: options.head_timeout,
+    })
+}
+
+impl Running {
+    /// Has the files looked at now, and the access log opened anew.
+    pub fn reload(&self) {
+        self.now.notify_one();
+        self.reopen.notify_one();
+    }
+
+    /// Other routes from the next connection on; those that are there go on. Whether they are others than before.
+    pub fn change_routes(&self, routes: Routes) -> bool {
+        self.upstreams.limit_per_host(self.options.per_upstream(&routes));
+        self.routes.change(routes)
+    }
+
+    /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.
+    pub async fn stop(self, grace: Duration) -> bool {
+        self.doors.close(grace).await
+    }
+}
+
+impl Host for Shared {
+    const TASK: &'static str = "edge-connection";
+
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {
+        let _open = self.metrics.connection();
+        let end = self.connection(stream, client).await;
+        self.metrics.ended(end);
+    }
+
+    fn refused(&self) {
+        self.metrics.refused();
+    }
+
+    fn cut_off(&self) {
+        self.metrics.ended(End::CutOff);
+    }
+}

@@ -1,0 +1,172 @@
+//! One connection, from accepted to closed.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::relay::{Ended, relay};
+use outbound::resolve::Resolver;
+use s2n_tls::config::Config;
+use s2n_tls::connection::{Builder, Connection};
+use s2n_tls::enums::Mode;
+use s2n_tls::error::Error;
+use s2n_tls_tokio::{TlsAcceptor, TlsStream};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::flight::{Chosen, Flight, Greeting, INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
+use super::metrics::{EdgeMetrics, End, Handshake};
+use super::proxy_protocol::{Told, header};
+use super::requests::Requesting;
+use super::routes::{Live, Route};
+use super::upstream;
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) routes: Live,
+    pub(super) requesting: Requesting,
+    pub(super) resolver: Resolver,
+    pub(super) metrics: EdgeMetrics,
+    pub(super) handshake_timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) idle: Duration,
+}
+
+pub(super) type Stream = TlsStream<Flight<TcpStream>, Connection>;
+
+/// A connection that knows what its handshake comes to.
+#[derive(Clone)]
+struct Greeted {
+    config: Config,
+    greeting: Greeting,
+}
+
+impl Builder for Greeted {
+    type Output = Connection;
+
+    fn build_connection(&self, mode: Mode) -> Result<Connection, Error> {
+        let mut connection = self.config.build_connection(mode)?;
+        connection.set_application_context(self.greeting.clone());
+        Ok(connection)
+    }
+}
+
+impl Shared {
+    /// Serves a connection to its end.
+    pub(super) async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
+        let server = stream.local_addr().unwrap_or(client);
+        let Some((tls, chosen)) = self.handshake(stream, client).await else { return End::NoHandshake };
+        let name = tls.as_ref().server_name().map(str::to_owned);
+        let Chosen { route: Some(route), site } = chosen else {
+            close(tls).await;
+            return End::NoRoute;
+        };
+        if route.http.is_some() {
+            return Box::pin(self.serve_requests(tls, client, name, site)).await;
+        }
+        let upstream = match upstream::connect(&self.resolver, &route, self.connect_timeout).await {
+            Ok(upstream) => upstream,
+            Err(error) => {
+                tracing::info!(upstream = route.host, port = route.port, %error, "an upstream cannot be reached");
+                close(tls).await;
+                return End::NoUpstream;
+            }
+        };
+        match self.pass(tls, upstream, &route, &Who { client, server, name }).await {
+            Ended::Closed => End::Closed,
+            Ended::Idle => End::Idle,
+            Ended::Broken(error) => {
+                tracing::debug!(%client, %error, "a connection was cut off");
+                End::Broken
+            }
+        }
+    }
+
+    /// And what it was answered with.
+    async fn handshake(&self, stream: TcpStream, client: SocketAddr) -> Option<(Stream, Chosen)> {
+        let began = Instant::now();
+        let greeting = Greeting::default();
+        let alert = &greeting.alert;
+        let acceptor = TlsAcceptor::new(Greeted { config: self.config.clone(), greeting: greeting.clone() });
+        let accepting = acceptor.accept(Flight::new(stream, alert.clone()));
+        let outcome = match tokio::time::timeout(self.handshake_timeout, accepting).await {
+            Err(_) => Err(Handshake::Late),
+            Ok(Ok(tls)) => Ok(tls),
+            Ok(Err(error)) => {
+                let outcome = match alert.get() {
+                    Some(INTERNAL_ERROR) => Handshake::NotSigned,
+                    Some(UNRECOGNIZED_NAME) => Handshake::UnknownName,
+                    Some(MISSING_EXTENSION) => Handshake::NoName,
+                    _ => Handshake::Failed,
+                };
+                let told = Said(&error);
+                if outcome == Handshake::NotSigned {
+                    tracing::info!(%client, error = %told, "a handshake was not signed");
+                } else {
+                    tracing::debug!(%client, error = %told, "a handshake failed");
+                }
+                Err(outcome)
+            }
+        };
+        match outcome {
+            Ok(mut tls) => {
+                tls.get_mut().open();
+                let resumed = tls.as_ref().resumed();
+                self.metrics
+                    .handshake(if resumed { Handshake::Resumed } else { Handshake::Full }, began.elapsed());
+                // What was held back last: in TLS 1.2 that ends the handshake.
+                tls.flush().await.ok()?;
+                Some((tls, greeting.chosen.get().cloned()?))
+            }
+            Err(outcome) => {
+                self.metrics.handshake(outcome, began.elapsed());
+                None
+            }
+        }
+    }
+
+    async fn pass(&self, tls: Stream, mut upstream: TcpStream, route: &Route, who: &Who) -> Ended {
+        if route.proxy_protocol {
+            let told = Told {
+                client: who.client,
+                server: who.server,
+                alpn: tls.as_ref().application_protocol(),
+                name: who.name.as_deref(),
+            };
+            let told = header(&told);
+            if let Err(error) = upstream.write_all(&told).await {
+                return Ended::Broken(error);
+            }
+        }
+        relay(tls, upstream, self.idle, self.metrics.octets()).await
+    }
+}
+
+/// Who speaks with whom.
+struct Who {
+    client: SocketAddr,
+    server: SocketAddr,
+    name: Option<String>,
+}
+
+/// What the library says, or what a callback of ours said.
+struct Said<'a>(&'a Error);
+
+impl std::fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.application_error() {
+            Some(ours) => ours.fmt(f),
+            None => write!(f, "{}: {}", self.0.name(), self.0.message()),
+        }
+    }
+}
+
+/// For the words of farewell.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+async fn close(mut tls: Stream) {
+    // The client may be gone; nobody waits for it.
+    let _ = tokio::time::timeout(FAREWELL, tls.shutdown()).await;
+}

@@ -1,0 +1,196 @@
+//! The stream below TLS, which holds back the server's first flight until it is whole: it goes out in one piece, and where
+//! there is no signature, the client is told so in place of it by an alert that it can read. The library's own alert would be an
+//! encrypted close_notify, after a ServerHello.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::routes::Route;
+use super::sites::Site;
+
+/// The alert handshake_failure and its like, by their numbers (RFC 8446 section 6).
+pub(super) const INTERNAL_ERROR: u8 = 80;
+/// missing_extension: who names no host, where there is no default.
+pub(super) const MISSING_EXTENSION: u8 = 109;
+/// unrecognized_name (RFC 6066 section 3).
+pub(super) const UNRECOGNIZED_NAME: u8 = 112;
+
+/// Octets of a flight that is held back: the longest chain there may be, and its staple. A longer one goes out as it comes.
+const HELD_MAX: usize = 96 << 10;
+
+/// The alert that a handshake is to end with; 0 for none of ours.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alert(Arc<AtomicU8>);
+
+impl Alert {
+    pub(super) fn set(&self, number: u8) {
+        self.0.store(number, Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Option<u8> {
+        Some(self.0.load(Relaxed)).filter(|number| *number != 0)
+    }
+}
+
+/// What is known of a handshake before it is done, shared by all who take part in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Greeting {
+    pub(super) alert: Alert,
+    pub(super) chosen: Arc<OnceLock<Chosen>>,
+}
+
+/// What a client's hello was answered with, whatever there is by the end.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    /// Who gets the connection, if there is anybody.
+    pub(super) route: Option<Arc<Route>>,
+    pub(super) site: Arc<Site>,
+}
+
+/// A record with a fatal alert, not encrypted (RFC 8446 sections 5.1 and 6).
+fn record(alert: u8) -> [u8; 7] {
+    [21, 3, 3, 0, 2, 2, alert]
+}
+
+/// A stream below a handshake, and below what comes after it.
+#[derive(Debug)]
+pub(super) struct Flight<S> {
+    stream: S,
+    held: Vec<u8>,
+    /// What of `held` is written.
+    written: usize,
+    alert: Alert,
+    /// Whether the client has seen part of the flight that is being held.
+    is_partly_out: bool,
+    /// Whether the handshake is over.
+    is_open: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Flight<S> {
+    pub(super) fn new(stream: S, alert: Alert) -> Self {
+        Self { stream, held: Vec::new(), written: 0, alert, is_partly_out: false, is_open: false }
+    }
+
+    /// The handshake is over: nothing is held back any more.
+    pub(super) fn open(&mut self) {
+        self.is_open = true;
+    }
+
+    fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.held.len() {
+            let written = Pin::new(&mut self.stream).poll_write(context, &self.held[self.written..]);
+            match ready!(written)? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.written += count,
+            }
+        }
+        self.written = 0;
+        if self.is_open {
+            self.held = Vec::new();
+        } else {
+            self.held.clear();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Flight<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // Who reads has said all there is to say.
+        if !self.held.is_empty() {
+            ready!(self.poll_held(context))?;
+            self.is_partly_out = false;
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Flight<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if !self.is_open && self.held.len() + octets.len() <= HELD_MAX {
+            self.held.extend_from_slice(octets);
+            return Poll::Ready(Ok(octets.len()));
+        }
+        if !self.held.is_empty() {
+            ready!(self.poll_held(context))?;
+        }
+        self.is_partly_out = true;
+        Pin::new(&mut self.stream).poll_write(context, octets)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_open {
+            ready!(self.poll_held(context))?;
+        }
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(alert) = self.alert.get()
+            && !self.is_partly_out
+            && !self.is_open
+        {
+            self.held = record(alert).to_vec();
+            self.is_open = true;
+        }
+        ready!(self.poll_held(context))?;
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_flight_goes_out_when_more_is_read_and_an_alert_goes_in_its_place() {
+        let (ours, mut theirs) = duplex(1 << 20);
+        let alert = Alert::default();
+        let mut flight = Flight::new(ours, alert.clone());
+        flight.write_all(b"hello retry").await.unwrap();
+        flight.flush().await.unwrap();
+        theirs.write_all(b"again").await.unwrap();
+        let mut said = [0; 5];
+        flight.read_exact(&mut said).await.unwrap();
+        let mut heard = [0; 11];
+        theirs.read_exact(&mut heard).await.unwrap();
+        assert_eq!((&said, &heard), (b"again", b"hello retry"));
+
+        flight.write_all(b"server hello").await.unwrap();
+        alert.set(INTERNAL_ERROR);
+        flight.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        theirs.read_to_end(&mut rest).await.unwrap();
+        assert_eq!(rest, [21, 3, 3, 0, 2, 2, 80]);
+    }
+
+    #[tokio::test]
+    async fn what_is_longer_goes_out_as_it_comes_and_is_not_taken_back() {
+        let (ours, mut theirs) = duplex(1 << 20);
+        let alert = Alert::default();
+        let mut flight = Flight::new(ours, alert.clone());
+        flight.write_all(&vec![1; HELD_MAX]).await.unwrap();
+        flight.write_all(&[2; 10]).await.unwrap();
+        alert.set(INTERNAL_ERROR);
+        flight.shutdown().await.unwrap();
+        let mut all = Vec::new();
+        theirs.read_to_end(&mut all).await.unwrap();
+        assert_eq!((all.len(), all.last()), (HELD_MAX + 10, Some(&2)));
+    }
+}

@@ -1,0 +1,157 @@
+//! Who asks, as an upstream is told: `Forwarded` (RFC 7239), and the fields that were there before it.
+
+use std::net::IpAddr;
+
+use http_relay::fields;
+use hyper::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Puts in who asks, of whom, and by TLS. What the client says of that goes, whatever the field, unless it is trusted: then it is
+/// who stands before us, and what it says comes first.
+pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderValue, is_trusted: bool) {
+    let untrue: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| (!is_trusted || is_respelled(name)) && tells_who_asks(name))
+        .cloned()
+        .collect();
+    for name in untrue {
+        headers.remove(name);
+    }
+    append(headers, X_FORWARDED_FOR, client.to_string());
+    append(headers, FORWARDED, element(client, authority));
+    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("https"));
+    headers.entry(X_FORWARDED_HOST).or_insert_with(|| authority.clone());
+}
+
+/// What goes on in trailers: who asks is told in heads alone.
+pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
+    fields::clean_trailers(trailers);
+    let told: Vec<HeaderName> = trailers.keys().filter(|name| tells_who_asks(name)).cloned().collect();
+    for name in told {
+        trailers.remove(name);
+    }
+}
+
+/// Whether it is no field of ours, but one that is read for it.
+fn is_respelled(name: &HeaderName) -> bool {
+    name.as_str().bytes().any(|octet| !octet.is_ascii_alphanumeric() && octet != b'-')
+}
+
+/// Whether upstreams read it for who asks. Some take `_`, and some whatever is neither a letter nor a digit, for `-` (CGI's names of
+/// variables, RFC 3875 section 4.1.18).
+fn tells_who_asks(name: &HeaderName) -> bool {
+    let begins = |wanted: &str| {
+        let octets =
+            name.as_str().bytes().map(|octet| if octet.is_ascii_alphanumeric() { octet } else { b'-' });
+        name.as_str().len() >= wanted.len() && octets.zip(wanted.bytes()).all(|(is, wanted)| is == wanted)
+    };
+    *name == FORWARDED || begins("x-forwarded") || begins("x-real-ip")
+}
+
+/// As the last of a list.
+fn append(headers: &mut HeaderMap, name: HeaderName, last: String) {
+    let mut list: Vec<u8> = Vec::new();
+    for before in headers.get_all(&name) {
+        list.extend(before.as_bytes());
+        list.extend(b", ");
+    }
+    list.extend(last.as_bytes());
+    if let Ok(list) = HeaderValue::from_bytes(&list) {
+        headers.insert(name, list);
+    }
+}
+
+/// RFC 7239 sections 4 and 6.
+fn element(client: IpAddr, authority: &HeaderValue) -> String {
+    let client = match client {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    };
+    // What is an authority has neither quotes nor backslashes (RFC 3986 section 3.2).
+    format!("for={client};host=\"{}\";proto=https", authority.to_str().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(sent: &[(&str, &str)], client: &str, is_trusted: bool) -> Vec<(String, String)> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in sent {
+            headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        let authority = HeaderValue::from_static("a.example:8443");
+        tell(&mut headers, client.parse().unwrap(), &authority, is_trusted);
+        let mut told: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+            .collect();
+        told.sort();
+        told
+    }
+
+    const SENT: [(&str, &str); 13] = [
+        ("X-Forwarded-For", "10.0.0.1"),
+        ("X-Forwarded-For", "10.0.0.2"),
+        ("x_forwarded_for", "10.0.0.3"),
+        ("X-Forwarded_Proto", "http"),
+        ("X.Forwarded.For", "10.0.0.6"),
+        ("X-Forwarded.Host", "b.example"),
+        ("X~Real|IP", "10.0.0.7"),
+        ("X!Forwarded-For", "10.0.0.8"),
+        ("X-Forwarded-Proto", "http"),
+        ("X-Forwarded-Prefix", "/admin"),
+        ("X-Real-IP", "10.0.0.4"),
+        ("Forwarded", "for=10.0.0.5"),
+        ("X-Other", "stays"),
+    ];
+
+    fn pairs(wanted: &[(&str, &str)]) -> Vec<(String, String)> {
+        wanted.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn nobody_says_who_he_is() {
+        let wanted = pairs(&[
+            ("forwarded", "for=192.0.2.7;host=\"a.example:8443\";proto=https"),
+            ("x-forwarded-for", "192.0.2.7"),
+            ("x-forwarded-host", "a.example:8443"),
+            ("x-forwarded-proto", "https"),
+            ("x-other", "stays"),
+        ]);
+        assert_eq!(told(&SENT, "192.0.2.7", false), wanted);
+        let six = told(&[], "2001:db8::7", false);
+        assert!(six.contains(&pairs(&[("x-forwarded-for", "2001:db8::7")])[0]), "{six:?}");
+        assert!(six[0].1.starts_with("for=\"[2001:db8::7]\";"), "{six:?}");
+    }
+
+    #[test]
+    fn trailers_do_not_say_who_asks() {
+        let mut trailers: HeaderMap = SENT
+            .iter()
+            .chain(&[("Keep-Alive", "1"), ("Proxy-Authorization", "1"), ("Host", "b"), ("X-Sum", "7")])
+            .map(|(name, value)| (HeaderName::try_from(*name).unwrap(), HeaderValue::from_static(value)))
+            .collect();
+        clean_trailers(&mut trailers);
+        let mut left: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["x-other", "x-sum"]);
+    }
+
+    #[test]
+    fn who_is_trusted_says_who_was_before_him() {
+        let wanted = pairs(&[
+            ("forwarded", "for=10.0.0.5, for=192.0.2.7;host=\"a.example:8443\";proto=https"),
+            ("x-forwarded-for", "10.0.0.1, 10.0.0.2, 192.0.2.7"),
+            ("x-forwarded-host", "a.example:8443"),
+            ("x-forwarded-prefix", "/admin"),
+            ("x-forwarded-proto", "http"),
+            ("x-other", "stays"),
+            ("x-real-ip", "10.0.0.4"),
+        ]);
+        assert_eq!(told(&SENT, "192.0.2.7", true), wanted);
+    }
+}

@@ -1,0 +1,230 @@
+//! Keeps certificates, what is stapled to them and ticket keys as the files say.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_relay::clock::now;
+use keyless::FolderError;
+use keyless::client::Client;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use x509::UnixTime;
+
+use super::Options;
+use super::certificate::{self, BadCertificate, CertificateFile, CertificateFolder};
+use super::hello::Current;
+use super::metrics::EdgeMetrics;
+use super::sites::{Building, Sites};
+use super::staples::Staples;
+use super::tickets::{BadTicketKeys, TicketKeys};
+
+/// Why certificates cannot be presented.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The ticket keys.
+    #[error(transparent)]
+    TicketKeys(#[from] BadTicketKeys),
+    /// The default is not there.
+    #[error("there is no {0}.pem to be presented to who names no host")]
+    NoDefault(String),
+    /// The TLS library.
+    #[error("the TLS library does not take the certificates: {0}")]
+    Library(#[from] s2n_tls::error::Error),
+    /// A look at files was broken off.
+    #[error("the files could not be looked at")]
+    Stopped,
+}
+
+/// What a look at the files found.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Chains that are presented now.
+    pub certificates: Vec<Arc<CertificateFile>>,
+    /// Files that changed and cannot be read; what they held before stays.
+    pub broken: Vec<(PathBuf, BadCertificate)>,
+    /// Chains whose staple is none, by their names, with what is wrong; each told once.
+    pub not_stapled: Vec<(String, String)>,
+}
+
+/// Who looks.
+pub(super) struct Keeper {
+    options: Options,
+    client: Client,
+    metrics: EdgeMetrics,
+    current: Current,
+    folder: CertificateFolder,
+    tickets: TicketKeys,
+    staples: Staples,
+    held: Vec<Arc<CertificateFile>>,
+    /// Whether something is known that is not presented yet.
+    is_stale: bool,
+    /// When what is presented is to be chosen anew, for something of it begins or ends.
+    due: Option<UnixTime>,
+    /// Chains that are to be stapled to and are not, as far as it was told.
+    told_bare: BTreeSet<String>,
+}
+
+impl Keeper {
+    /// Looks for the first time: nothing may be wrong but single files.
+    pub(super) async fn start(
+        options: &Options,
+        client: Client,
+        metrics: EdgeMetrics,
+        current: Current,
+        staples: Staples,
+    ) -> Result<(Self, Loaded), KeepError> {
+        let tickets =
+            TicketKeys::new(options.ticket_keys_file.clone(), options.ticket_key_life, Instant::now())?;
+        let keeper = Self {
+            folder: certificate::folder(&options.certificates),
+            options: options.clone(),
+            client,
+            metrics,
+            current,
+            tickets,
+            staples,
+            held: Vec::new(),
+            is_stale: true,
+            due: None,
+            told_bare: BTreeSet::new(),
+        };
+        let (keeper, loaded) = aside(keeper, |keeper| keeper.look(true)).await?;
+        Ok((keeper, loaded?))
+    }
+
+    /// Looks again and again, and whenever `now` says so, until told to stop.
+    pub(super) async fn keep(mut self, now: Arc<Notify>, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("edge-keeper");
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(self.pause()) => {}
+                () = now.notified() => {}
+            }
+            let Ok((keeper, looked)) = aside(self, |keeper| keeper.look(false)).await else { return };
+            self = keeper;
+            match looked {
+                Ok(loaded) => {
+                    for (path, error) in loaded.broken {
+                        tracing::warn!(path = %path.display(), %error, "no certificate; the one it held before stays");
+                    }
+                    for (name, error) in loaded.not_stapled {
+                        tracing::warn!(name, error, "NAME.ocsp is not stapled");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the certificates stay as they are"),
+            }
+        }
+    }
+
+    /// Until the next look, be it that something of what is presented begins or ends before.
+    fn pause(&self) -> Duration {
+        let due = self.due.map(|due| Duration::from_secs(due.since(now()).max(1) as u64));
+        due.map_or(self.options.reload, |due| due.min(self.options.reload))
+    }
+
+    /// Looks, on this thread.
+    fn look(&mut self, first: bool) -> Result<Loaded, KeepError> {
+        let tickets = self.tickets.look(Instant::now());
+        self.metrics.ticket_keys_are_broken(tickets.is_err());
+        self.is_stale |= tickets.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the ticket keys stay as they are");
+            false
+        });
+        let look = self.folder.look()?;
+        let now = now();
+        let mut not_stapled = Vec::new();
+        if look.changed {
+            not_stapled = self.newly_not_stapled(look.held.iter().map(|(_, file)| &**file));
+            self.held = look.held.into_iter().map(|(_, file)| file.after(&self.held)).collect();
+            self.staples.want(&self.held, now);
+            self.is_stale = true;
+        }
+        self.is_stale |= self.staples.have_news();
+        if self.is_stale || self.due.is_some_and(|due| now >= due) {
+            self.build(now)?;
+            self.is_stale = false;
+            if !first {
+                tracing::info!(
+                    certificates = self.held.len(),
+                    "certificates or ticket keys are presented anew"
+                );
+            }
+        }
+        self.count_staples(now);
+        let expiry = self.held.iter().map(|file| file.not_after.0).min();
+        let broken = look.broken_in_all + self.held.iter().filter(|file| file.not_stapled.is_some()).count();
+        self.metrics.certificates(self.held.len(), broken, expiry);
+        Ok(Loaded { certificates: self.held.clone(), broken: look.broken, not_stapled })
+    }
+
+    /// Counts, and tells of chains that clients refuse for want of a staple (RFC 7633).
+    fn count_staples(&mut self, now: UnixTime) {
+        let has_staple = |file: &&Arc<CertificateFile>| self.staples.of(file, now).is_some();
+        let stapled = self.held.iter().filter(has_staple).count();
+        let bare: BTreeSet<String> = self
+            .held
+            .iter()
+            .filter(|file| file.leaf.must_staple && !has_staple(file))
+            .map(|file| file.name.clone())
+            .collect();
+        self.metrics.staples(stapled, bare.len());
+        for name in bare.difference(&self.told_bare) {
+            tracing::warn!(name, "clients refuse this certificate: it asks for a staple, and there is none");
+        }
+        self.told_bare = bare;
+    }
+
+    fn newly_not_stapled<'a>(
+        &self,
+        files: impl Iterator<Item = &'a CertificateFile>,
+    ) -> Vec<(String, String)> {
+        let told = |file: &CertificateFile| {
+            self.held.iter().any(|before| before.name == file.name && before.not_stapled == file.not_stapled)
+        };
+        files
+            .filter(|file| !told(file))
+            .filter_map(|file| Some((file.name.clone(), file.not_stapled.clone()?)))
+            .collect()
+    }
+
+    fn build(&mut self, now: UnixTime) -> Result<(), KeepError> {
+        let default = self.options.default_certificate.as_deref();
+        if let Some(name) = default.filter(|name| !self.held.iter().any(|file| file.name == *name)) {
+            return Err(KeepError::NoDefault(name.to_owned()));
+        }
+        let with = Building {
+            client: &self.client,
+            tickets: &self.tickets.secrets,
+            staples: &self.staples,
+            sign_timeout: self.options.sign_timeout,
+            metrics: &self.metrics,
+            now,
+        };
+        let sites = Sites::build(&self.held, default, self.options.unknown_names_get_default, &with)?;
+        *self.current.write() = Arc::new(sites);
+        let moments = self.held.iter().flat_map(|file| {
+            let own = file.staple.as_ref().and_then(|staple| staple.until);
+            [Some(file.not_before), Some(file.not_after.plus(1)), own, self.staples.until(file)]
+        });
+        self.due = moments.flatten().filter(|moment| *moment > now).min();
+        Ok(())
+    }
+}
+
+/// Files are read and chains are parsed where nobody else waits.
+async fn aside<T: Send + 'static>(
+    mut keeper: Keeper,
+    work: impl FnOnce(&mut Keeper) -> T + Send + 'static,
+) -> Result<(Keeper, T), KeepError> {
+    let done = tokio::task::spawn_blocking(move || {
+        let done = work(&mut keeper);
+        (keeper, done)
+    });
+    done.await.map_err(|_| KeepError::Stopped)
+}

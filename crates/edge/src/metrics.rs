@@ -1,0 +1,410 @@
+//! What is counted of the terminator.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::page::class_of;
+use http_relay::relay::Octets;
+use http_relay::upstream::Reuse;
+use hyper::StatusCode;
+use keys::SignError;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct EndLabel {
+    end: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct DirectionLabel {
+    direction: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct StatusLabel {
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ErrorLabel {
+    error: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ConnectionLabel {
+    connection: &'static str,
+}
+
+/// How a handshake ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Handshake {
+    /// With a signature.
+    Full,
+    /// By a ticket, without one.
+    Resumed,
+    /// No certificate is for the name asked for.
+    UnknownName,
+    /// No name was asked for.
+    NoName,
+    /// The key service gave no signature.
+    NotSigned,
+    /// Not within its time.
+    Late,
+    /// The client broke it off, or spoke something else.
+    Failed,
+}
+
+impl Handshake {
+    const ALL: [Self; 7] = [
+        Self::Full,
+        Self::Resumed,
+        Self::UnknownName,
+        Self::NoName,
+        Self::NotSigned,
+        Self::Late,
+        Self::Failed,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Resumed => "resumed",
+            Self::UnknownName => "unknown-name",
+            Self::NoName => "no-name",
+            Self::NotSigned => "not-signed",
+            Self::Late => "late",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    /// Both sides have said all.
+    Closed,
+    /// Nothing came for too long.
+    Idle,
+    /// A side was cut off.
+    Broken,
+    /// There was no handshake.
+    NoHandshake,
+    /// No upstream is for the name.
+    NoRoute,
+    /// The upstream cannot be reached.
+    NoUpstream,
+    /// Nothing came that is a request.
+    NoRequest,
+    /// The terminator stopped.
+    CutOff,
+}
+
+impl End {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Idle => "idle",
+            Self::Broken => "broken",
+            Self::NoHandshake => "no-handshake",
+            Self::NoRoute => "no-route",
+            Self::NoUpstream => "no-upstream",
+            Self::NoRequest => "no-request",
+            Self::CutOff => "cut-off",
+        }
+    }
+}
+
+/// The counters. Cheap to clone; the clones share them.
+#[derive(Clone)]
+pub struct EdgeMetrics(Arc<Inner>);
+
+struct Inner {
+    connections: Gauge,
+    connections_max: Gauge,
+    refused: Counter,
+    ends: Family<EndLabel, Counter>,
+    handshakes: Family<OutcomeLabel, Counter>,
+    handshake_durations: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
+    signatures: Family<OutcomeLabel, Counter>,
+    octets_family: Family<DirectionLabel, Counter>,
+    octets: Octets,
+    certificates: Gauge,
+    broken_files: Gauge,
+    broken_ticket_keys: Gauge,
+    broken_routes: Gauge,
+    inventory_away: Gauge,
+    stapled: Gauge,
+    bare: Gauge,
+    staple_fetches: Family<OutcomeLabel, Counter>,
+    first_expiry: Gauge,
+    requests: Family<StatusLabel, Histogram, fn() -> Histogram>,
+    requests_in_flight: Gauge,
+    upstream_requests: Family<ConnectionLabel, Counter>,
+    upstream_errors: Family<ErrorLabel, Counter>,
+    access_lines_dropped: Counter,
+}
+
+/// 128 µs to 16 s, doubling.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_128, 2.0, 18))
+}
+
+impl Default for EdgeMetrics {
+    fn default() -> Self {
+        let octets_family = Family::<DirectionLabel, Counter>::default();
+        let octets = |direction| octets_family.get_or_create(&DirectionLabel { direction }).clone();
+        let octets = Octets { up: octets("to-upstream"), down: octets("to-client") };
+        let handshakes = Family::<OutcomeLabel, Counter>::default();
+        for outcome in Handshake::ALL {
+            // There from the start, so that a rate can be told.
+            drop(handshakes.get_or_create(&OutcomeLabel { outcome: outcome.name() }));
+        }
+        Self(Arc::new(Inner {
+            connections: Gauge::default(),
+            connections_max: Gauge::default(),
+            refused: Counter::default(),
+            ends: Family::default(),
+            handshakes,
+            handshake_durations: Family::new_with_constructor(durations),
+            signatures: Family::default(),
+            octets_family,
+            octets,
+            certificates: Gauge::default(),
+            broken_files: Gauge::default(),
+            broken_ticket_keys: Gauge::default(),
+            broken_routes: Gauge::default(),
+            inventory_away: Gauge::default(),
+            stapled: Gauge::default(),
+            bare: Gauge::default(),
+            staple_fetches: Family::default(),
+            first_expiry: Gauge::default(),
+            requests: Family::new_with_constructor(durations),
+            requests_in_flight: Gauge::default(),
+            upstream_requests: Family::default(),
+            upstream_errors: Family::default(),
+            access_lines_dropped: Counter::default(),
+        }))
+    }
+}
+
+impl EdgeMetrics {
+    /// Adds all of them to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        let inner = &self.0;
+        let gauges = [
+            ("connections", "Connections open", &inner.connections),
+            ("connections_max", "Connections that may be open", &inner.connections_max),
+            ("requests_in_flight", "Requests that are not answered yet", &inner.requests_in_flight),
+            ("certificates", "Chains that can be presented", &inner.certificates),
+            (
+                "broken_certificate_files",
+                "Certificate files that could not be read when they last changed",
+                &inner.broken_files,
+            ),
+            (
+                "broken_ticket_keys",
+                "Whether the file of ticket keys could not be read when it was last looked at",
+                &inner.broken_ticket_keys,
+            ),
+            (
+                "broken_routes",
+                "Whether the routes of the configuration's file could not be read when they were last looked at",
+                &inner.broken_routes,
+            ),
+            (
+                "inventory_away",
+                "Whether the server could not be asked for certificates under management when it was last to be",
+                &inner.inventory_away,
+            ),
+            ("stapled_certificates", "Chains that are presented with an OCSP response", &inner.stapled),
+            (
+                "bare_must_staple_certificates",
+                "Chains that ask for an OCSP response and are presented without one, which clients refuse",
+                &inner.bare,
+            ),
+            (
+                "first_expiry_timestamp_seconds",
+                "When the first of the chains that are presented ends; 0 without one",
+                &inner.first_expiry,
+            ),
+        ];
+        for (name, help, gauge) in gauges {
+            registry.register(format!("bulla_intercept_edge_{name}"), help, gauge.clone());
+        }
+        registry.register(
+            "bulla_intercept_edge_refused_connections",
+            "Connections closed at once because as many as may were open",
+            inner.refused.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_connection_ends",
+            "Connections that ended, and how",
+            inner.ends.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_handshakes",
+            "TLS handshakes by outcome",
+            inner.handshakes.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_handshake_duration_seconds",
+            "TLS handshakes from accepted to their outcome",
+            inner.handshake_durations.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_signatures",
+            "Signatures asked of key services, by outcome",
+            inner.signatures.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_staple_fetches",
+            "OCSP responses asked of responders, by outcome",
+            inner.staple_fetches.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_request_duration_seconds",
+            "From a request's head to that of its answer, by the class of its status",
+            inner.requests.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_upstream_requests",
+            "Requests to upstreams, on a connection that was kept or a new one",
+            inner.upstream_requests.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_upstream_errors",
+            "Requests that no upstream answered, by RFC 9209's name of why",
+            inner.upstream_errors.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_access_lines_dropped",
+            "Lines of the access log for which there was no room, or that could not be written",
+            inner.access_lines_dropped.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_passed_octets",
+            "Octets passed on, by direction",
+            inner.octets_family.clone(),
+        );
+    }
+
+    pub(super) fn may_be_open(&self, max: usize) {
+        self.0.connections_max.set(max as i64);
+    }
+
+    /// Counts a connection until dropped.
+    pub(super) fn connection(&self) -> Open {
+        self.0.connections.inc();
+        Open(self.0.connections.clone())
+    }
+
+    pub(super) fn refused(&self) {
+        self.0.refused.inc();
+    }
+
+    pub(super) fn ended(&self, end: End) {
+        self.0.ends.get_or_create(&EndLabel { end: end.name() }).inc();
+    }
+
+    pub(super) fn handshake(&self, outcome: Handshake, took: Duration) {
+        let label = OutcomeLabel { outcome: outcome.name() };
+        self.0.handshakes.get_or_create(&label).inc();
+        self.0.handshake_durations.get_or_create(&label).observe(took.as_secs_f64());
+    }
+
+    pub(super) fn signed(&self, signed: &Result<Vec<u8>, SignError>) {
+        let outcome = match signed {
+            Ok(_) => "made",
+            Err(SignError::Late) => "late",
+            Err(SignError::Unavailable(_)) => "unavailable",
+            Err(SignError::Failed(_)) => "failed",
+        };
+        self.0.signatures.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Counts a request as under way until dropped.
+    pub(super) fn request(&self) -> Open {
+        self.0.requests_in_flight.inc();
+        Open(self.0.requests_in_flight.clone())
+    }
+
+    pub(super) fn answered(&self, status: StatusCode, took: Duration) {
+        let status = class_of(status);
+        self.0.requests.get_or_create(&StatusLabel { status }).observe(took.as_secs_f64());
+    }
+
+    pub(super) fn upstream_error(&self, error: &'static str) {
+        self.0.upstream_errors.get_or_create(&ErrorLabel { error }).inc();
+    }
+
+    pub(super) fn reuse(&self) -> Reuse {
+        let of = |connection| self.0.upstream_requests.get_or_create(&ConnectionLabel { connection }).clone();
+        Reuse { kept: of("kept"), made: of("new") }
+    }
+
+    pub(super) fn access_lines_dropped(&self) -> &Counter {
+        &self.0.access_lines_dropped
+    }
+
+    pub(super) fn octets(&self) -> &Octets {
+        &self.0.octets
+    }
+
+    /// How many chains there are, how many files hold none, and when the first chain ends (Unix seconds).
+    pub(super) fn certificates(&self, certificates: usize, broken_files: usize, first_expiry: Option<i64>) {
+        self.0.certificates.set(certificates as i64);
+        self.0.broken_files.set(broken_files as i64);
+        self.0.first_expiry.set(first_expiry.unwrap_or(0));
+    }
+
+    /// How many chains are stapled to, and how many are not that should be.
+    pub(super) fn staples(&self, stapled: usize, bare: usize) {
+        self.0.stapled.set(stapled as i64);
+        self.0.bare.set(bare as i64);
+    }
+
+    pub(super) fn staple_fetched(&self, outcome: &'static str) {
+        self.0.staple_fetches.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Whether the server could not be asked for certificates under management.
+    pub fn inventory_is_away(&self, away: bool) {
+        self.0.inventory_away.set(away.into());
+    }
+
+    /// Whether the routes in the configuration's file are such as count.
+    pub fn routes_are_broken(&self, broken: bool) {
+        self.0.broken_routes.set(broken.into());
+    }
+
+    pub(super) fn ticket_keys_are_broken(&self, broken: bool) {
+        self.0.broken_ticket_keys.set(broken.into());
+    }
+}
+
+impl fmt::Debug for EdgeMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EdgeMetrics")
+    }
+}
+
+/// A connection or a request, counted until dropped.
+#[derive(Debug)]
+pub(super) struct Open(Gauge);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,284 @@
+//! A connection whose requests are looked at: each is held against the name the connection was made under, is told who asks, and
+//! asks the upstream of its route on a connection that others have used before.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::Either;
+use http_relay::access_log::{AccessLogger, Entry, counted};
+use http_relay::asked::Asked;
+use http_relay::client::Client;
+use http_relay::doors::Doors;
+use http_relay::fields::{Upgrades, address, authority_of, clean, take_upgrade};
+use http_relay::host::LeafName;
+use http_relay::opening::{self, Opening};
+use http_relay::page::{self, Body, misdirected_page};
+use http_relay::relay::{Counted, Octets, relay_with};
+use http_relay::request_body::RequestBody;
+use http_relay::serve::{Served, Serving};
+use http_relay::stall::Upload;
+use http_relay::unanswered::{reason_of, unread};
+use http_relay::upgrade::{Upgrading, ask_for};
+use http_relay::upstream::{Kept, Relayed, Upstreams};
+use http_relay::websocket::Websocket;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::HeaderValue;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use ipnet::IpNet;
+use tokio_util::task::TaskTracker;
+
+use super::connection::{Shared, Stream};
+use super::forwarded;
+use super::metrics::End;
+use super::routes::HttpRoute;
+use super::sites::Site;
+
+/// What all requests share.
+pub(super) struct Requesting {
+    pub(super) upstreams: Upstreams,
+    pub(super) access_log: AccessLogger,
+    pub(super) doors: Doors,
+    /// Networks of clients who say for whom they ask.
+    pub(super) trusted: Vec<IpNet>,
+    pub(super) head_timeout: Duration,
+}
+
+/// A connection, as its requests know it.
+struct Connection {
+    shared: Arc<Shared>,
+    client: Client,
+    is_trusted: bool,
+    /// That it was made under, as it came.
+    name: Option<String>,
+    /// What it showed.
+    site: Arc<Site>,
+    /// What goes on when its own part has ended: changes of protocol.
+    tunnels: TaskTracker,
+}
+
+/// Where a request goes, and whom it asks for.
+struct Place {
+    route: HttpRoute,
+    authority: HeaderValue,
+}
+
+/// Why a request goes nowhere.
+enum Refused {
+    /// It asks for a tunnel.
+    Connect,
+    /// It names no host, or none that can be read.
+    Host(&'static str),
+    /// It names one that is not this connection's.
+    Misdirected(LeafName),
+}
+
+impl Refused {
+    fn page(&self) -> Response<Body> {
+        let (status, detail) = match self {
+            Self::Connect => (StatusCode::METHOD_NOT_ALLOWED, "CONNECT is for forward proxies"),
+            Self::Host(error) => (StatusCode::BAD_REQUEST, *error),
+            Self::Misdirected(host) => return misdirected_page(host),
+        };
+        page::problem(status, "http_request_error", detail)
+    }
+}
+
+impl Shared {
+    /// Answers requests, until the client has none any more.
+    pub(super) async fn serve_requests(
+        self: &Arc<Self>,
+        tls: Stream,
+        client: SocketAddr,
+        name: Option<String>,
+        site: Arc<Site>,
+    ) -> End {
+        let is_http2 = tls.as_ref().application_protocol() == Some(b"h2");
+        let octets = self.metrics.octets();
+        let tls = Counted::new(tls, Some(octets.up.clone()), Some(octets.down.clone()));
+        let opening = tokio::time::timeout(self.requesting.head_timeout, opening::read(tls, self.idle));
+        let Ok(Ok((opening, stream))) = opening.await else { return End::NoRequest };
+        let client = Client::at(client);
+        let is_trusted = self.requesting.trusted.iter().any(|net| net.contains(&client.ip()));
+        let tunnels = TaskTracker::new();
+        let connection = Arc::new(Connection {
+            shared: Arc::clone(self),
+            client,
+            is_trusted,
+            name,
+            site,
+            tunnels: tunnels.clone(),
+        });
+        let answer = move |request: Request<Incoming>| {
+            let connection = Arc::clone(&connection);
+            // What each request carries is awaited where its size is looked at.
+            async move { connection.answer(request).await }
+        };
+        let serving = Serving {
+            head_timeout: self.requesting.head_timeout,
+            idle: self.idle,
+            stopping: self.requesting.doors.stopping(),
+        };
+        let served = match (opening, is_http2) {
+            (Opening::Http1, false) => serving.http1(stream, answer).await,
+            (Opening::Http2, true) => serving.http2(stream, answer, true).await,
+            _ => return End::NoRequest,
+        };
+        tunnels.close();
+        tunnels.wait().await;
+        match served {
+            Served::Closed => End::Closed,
+            Served::Broken(error) => {
+                tracing::debug!(%error, "a connection with requests broke");
+                End::Broken
+            }
+            Served::CutOff => End::Idle,
+        }
+    }
+}
+
+impl Connection {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let Shared { requesting, metrics, .. } = &*self.shared;
+        let (began, _under_way) = (Instant::now(), metrics.request());
+        let mut request = Asked::of(request, &requesting.doors, requesting.head_timeout);
+        let websocket = Websocket::of(&mut request);
+        let mut entry = requesting.access_log.entry(&request, &self.client);
+        let response = match self.place_of(&request) {
+            Ok(place) => self.ask(request, &place, websocket.as_ref(), &mut entry).await,
+            Err(refused) => refused.page(),
+        };
+        let response = match &websocket {
+            Some(websocket) => websocket.answered(response),
+            None => response,
+        };
+        // What an upstream answers sees its own end.
+        if let Some(mut entry) = entry {
+            entry.answered(response.status(), response.headers());
+            entry.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
+        }
+        metrics.answered(response.status(), began.elapsed());
+        response
+    }
+
+    /// By the routes that count now. A request is for the name that its connection was made under, or for another that its
+    /// certificate is for and its route too (RFC 9113 section 9.1.1); all else belongs on a connection of its own.
+    fn place_of(&self, request: &Request<Asked>) -> Result<Place, Refused> {
+        if request.method() == Method::CONNECT {
+            return Err(Refused::Connect);
+        }
+        let (authority, host) = authority_of(request).map_err(Refused::Host)?;
+        let routes = self.shared.routes.now();
+        let own = routes.find(self.name.as_deref());
+        let asked = routes.find(Some(&host.to_string()));
+        let is_shown = self.is_own(&host) || self.site.is_for(&host);
+        match (own, asked) {
+            (Some(own), Some(asked)) if is_shown && Arc::ptr_eq(own, asked) => match &own.http {
+                Some(route) => Ok(Place { route: route.clone(), authority }),
+                None => Err(Refused::Misdirected(host)),
+            },
+            _ => Err(Refused::Misdirected(host)),
+        }
+    }
+
+    /// Who named nobody may ask for any name that leads where he is.
+    fn is_own(&self, host: &LeafName) -> bool {
+        self.name.as_deref().is_none_or(|own| LeafName::parse(own).as_ref() == Ok(host))
+    }
+
+    async fn ask(
+        &self,
+        mut request: Request<Asked>,
+        place: &Place,
+        websocket: Option<&Websocket>,
+        entry: &mut Option<Box<Entry>>,
+    ) -> Response<Body> {
+        let Place { route, authority } = place;
+        let upgrade = take_upgrade(request.headers(), Upgrades::Websocket);
+        // What belongs to the client's connection stays with us.
+        clean(request.headers_mut());
+        forwarded::tell(request.headers_mut(), self.client.ip(), authority, self.is_trusted);
+        let version = request.version();
+        let client = upgrade.clone().map(|asked| Upgrading {
+            client: hyper::upgrade::on(&mut request),
+            asked,
+            websocket,
+            tunnels: &self.tunnels,
+            version,
+        });
+        if let Some(protocol) = &upgrade {
+            ask_for(protocol, request.headers_mut());
+        }
+        let origin = route.origin(upgrade.is_some());
+        let (upload, uploading) = Upload::within(self.shared.idle);
+        let tee = entry.as_ref().map(|entry| entry.up());
+        let request = request.map(|body| RequestBody::new(body, tee, upload, forwarded::clean_trailers));
+        let prepare =
+            |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
+        match self.shared.requesting.upstreams.send(origin, request, prepare).await {
+            Ok(response) => self.passed_on(response.map(|body| body.beside(&uploading)), client, entry),
+            Err(error) => {
+                if let Some(told) = unread(&uploading, version) {
+                    return told;
+                }
+                let (status, reason) = reason_of(&error);
+                self.shared.metrics.upstream_error(reason);
+                tracing::info!(upstream = %origin.target, %error, "no answer of an upstream");
+                unanswered(status, reason)
+            }
+        }
+    }
+
+    fn passed_on(
+        &self,
+        mut response: Response<Relayed>,
+        client: Option<Upgrading<'_>>,
+        entry: &mut Option<Box<Entry>>,
+    ) -> Response<Body> {
+        if let (Some(entry), Some(Kept(kept))) = (entry.as_mut(), response.extensions().get()) {
+            entry.upstream(*kept);
+        }
+        let websocket = client.as_ref().and_then(|client| client.websocket);
+        if let Some(refusal) = websocket.and_then(|websocket| websocket.refusal(&response)) {
+            return refusal;
+        }
+        let mut entry = entry.take();
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
+                self.shared.metrics.upstream_error("http_protocol_error");
+                return page::changed_unasked();
+            };
+            let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
+            entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
+            self.change(client, hyper::upgrade::on(&mut response), entry);
+            return response.map(Either::Left);
+        }
+        clean(response.headers_mut());
+        entry.iter_mut().for_each(|entry| entry.answered(response.status(), response.headers()));
+        response.map(|body| Either::Left(body.logged(entry, None)))
+    }
+
+    /// What is said after a change of protocol is passed on as it is.
+    fn change(&self, client: Upgrading<'_>, upstream: hyper::upgrade::OnUpgrade, entry: Option<Box<Entry>>) {
+        let shared = Arc::clone(&self.shared);
+        // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
+        let is_http2 = client.version == Version::HTTP_2;
+        let half = if is_http2 { shared.requesting.head_timeout } else { shared.idle };
+        client.spawn(upstream, &self.shared.requesting.doors, move |client, upstream| async move {
+            let client = counted(client, entry.as_deref());
+            // They are counted where they leave TLS.
+            relay_with(client, upstream, shared.idle, half, &Octets::default()).await;
+        });
+    }
+}
+
+/// Strangers are told as much as they need: the log has the rest.
+fn unanswered(status: StatusCode, reason: &str) -> Response<Body> {
+    let detail = match status {
+        StatusCode::SERVICE_UNAVAILABLE => "there are as many connections to upstreams as there may be",
+        StatusCode::GATEWAY_TIMEOUT => "the upstream did not answer in its time",
+        StatusCode::LOOP_DETECTED => "the request came back to where it had been",
+        _ => "the upstream is not reached, or broke off",
+    };
+    page::problem(status, reason, detail)
+}

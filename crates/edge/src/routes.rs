@@ -1,0 +1,325 @@
+//! Who gets a connection, by the name asked for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http_relay::host::LeafName;
+use http_relay::target::{Origin, Target};
+use parking_lot::RwLock;
+use x509::HostName;
+
+/// Names of all routes.
+const NAMES_MAX: usize = 100_000;
+/// Protocols of a route, and octets of each (RFC 7301 section 3.1).
+const ALPN_MAX: usize = 8;
+const ALPN_OCTETS_MAX: usize = 255;
+
+/// What clients of a route of HTTP are offered, and what such upstreams may speak.
+const HTTP_2: &str = "h2";
+const HTTP_1: &str = "http/1.1";
+
+/// What is passed on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// Connections, as they are.
+    #[default]
+    Tcp,
+    /// Requests, one by one.
+    Http,
+}
+
+/// An upstream, and how it is spoken to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Route {
+    /// A name or an address.
+    pub host: String,
+    /// TCP
+    pub port: u16,
+    /// Protocols that it speaks (RFC 7301), the one liked best first. None are agreed upon when empty.
+    pub alpn: Vec<String>,
+    /// Whether it is told the client's address by a header of the PROXY protocol, version 2.
+    pub proxy_protocol: bool,
+    /// Where requests are passed on one by one.
+    pub(super) http: Option<HttpRoute>,
+}
+
+/// How an upstream is asked.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct HttpRoute {
+    origin: Arc<Origin>,
+    /// The same by HTTP/1.1, for changes of protocol: where it speaks both, and HTTP/2 rather.
+    by_http1: Option<Arc<Origin>>,
+}
+
+impl HttpRoute {
+    pub(super) fn origin(&self, is_upgrade: bool) -> &Arc<Origin> {
+        self.by_http1.as_ref().filter(|_| is_upgrade).unwrap_or(&self.origin)
+    }
+}
+
+/// Why there is no such route.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadRoute {
+    /// Not HOST:PORT.
+    #[error("{0:?} is no upstream: write HOST:PORT")]
+    Upstream(String),
+    /// Neither a host name nor one with a star before it.
+    #[error("{0:?} is no host name; *.HOST stands for all right below HOST")]
+    Name(String),
+    /// A name twice.
+    #[error("the name {0:?} has two routes")]
+    Twice(String),
+    /// A protocol of an upstream that is asked by requests.
+    #[error("mode = \"http\" asks an upstream by \"{HTTP_1}\" or \"{HTTP_2}\": {0:?} is no alpn for it")]
+    Http(Vec<String>),
+    /// Its connections are of many clients.
+    #[error("mode = \"http\" goes without proxy_protocol: the fields of each request say who asks")]
+    ProxyProtocol,
+    /// Neither a name nor an address.
+    #[error("{0:?} is no host name or address")]
+    Host(String),
+    /// More than are held.
+    #[error("there are more than {NAMES_MAX} names")]
+    TooMany,
+    /// No protocol's name, or too many.
+    #[error("alpn is at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} octets")]
+    Alpn,
+}
+
+impl Route {
+    /// # Errors
+    /// [`BadRoute`]
+    pub fn new(upstream: &str, alpn: &[String], proxy_protocol: bool) -> Result<Self, BadRoute> {
+        let wrong = || BadRoute::Upstream(upstream.to_owned());
+        let (host, port) = upstream.rsplit_once(':').ok_or_else(wrong)?;
+        let host = match host.strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']').ok_or_else(wrong)?,
+            None if host.contains(':') => return Err(wrong()),
+            None => host,
+        };
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        if host.is_empty() || port == 0 {
+            return Err(wrong());
+        }
+        let fits = |name: &String| (1..=ALPN_OCTETS_MAX).contains(&name.len());
+        if alpn.len() > ALPN_MAX || !alpn.iter().all(fits) {
+            return Err(BadRoute::Alpn);
+        }
+        Ok(Self { host: host.to_owned(), port, alpn: alpn.to_vec(), proxy_protocol, http: None })
+    }
+
+    /// As it is, or asked by requests: then by the first of its protocols.
+    ///
+    /// # Errors
+    /// [`BadRoute`]
+    pub fn with_mode(self, mode: Mode) -> Result<Self, BadRoute> {
+        if mode == Mode::Tcp {
+            return Ok(self);
+        }
+        if self.proxy_protocol {
+            return Err(BadRoute::ProxyProtocol);
+        }
+        let speaks = |protocol: &str| self.alpn.iter().any(|one| one == protocol);
+        if self.alpn.is_empty() || self.alpn.iter().any(|one| one != HTTP_1 && one != HTTP_2) {
+            return Err(BadRoute::Http(self.alpn));
+        }
+        let name = LeafName::parse(&self.host).map_err(|_| BadRoute::Host(self.host.clone()))?;
+        let origin = |http2| {
+            let target = Target { name: name.clone(), port: self.port, redirected: false };
+            // Who runs the terminator says where it leads, be it to this machine.
+            Arc::new(Origin { target, server: None, http2, in_full: false, may_be_here: true })
+        };
+        let is_http2 = self.alpn.first().is_some_and(|first| first == HTTP_2);
+        let by_http1 = (is_http2 && speaks(HTTP_1)).then(|| origin(false));
+        let http = Some(HttpRoute { origin: origin(is_http2), by_http1 });
+        Ok(Self { http, ..self })
+    }
+
+    /// What its clients may agree upon.
+    pub(super) fn offered(&self) -> Vec<&str> {
+        match self.http {
+            Some(_) => vec![HTTP_2, HTTP_1],
+            None => self.alpn.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+/// All routes.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Routes {
+    exact: HashMap<String, Arc<Route>>,
+    /// By what stands after the star and its dot.
+    wildcard: HashMap<String, Arc<Route>>,
+    default: Option<Arc<Route>>,
+}
+
+impl Routes {
+    /// `default` gets what no other route is for; without one such connections are closed.
+    #[must_use]
+    pub fn new(default: Option<Route>) -> Self {
+        Self { default: default.map(Arc::new), ..Self::default() }
+    }
+
+    /// Has connections for these names go there.
+    ///
+    /// # Errors
+    /// [`BadRoute`]
+    pub fn add(&mut self, names: &[String], route: Route) -> Result<(), BadRoute> {
+        let route = Arc::new(route);
+        for name in names {
+            if self.exact.len() + self.wildcard.len() >= NAMES_MAX {
+                return Err(BadRoute::TooMany);
+            }
+            let (routes, rest) = match name.strip_prefix("*.") {
+                Some(rest) => (&mut self.wildcard, rest),
+                None => (&mut self.exact, name.as_str()),
+            };
+            let rest = HostName::parse(rest).map_err(|_| BadRoute::Name(name.clone()))?;
+            if routes.insert(rest.as_str().to_owned(), Arc::clone(&route)).is_some() {
+                return Err(BadRoute::Twice(name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is none at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.wildcard.is_empty() && self.default.is_none()
+    }
+
+    /// Whether requests go to more than one upstream.
+    pub(super) fn asks_several(&self) -> bool {
+        let all = self.exact.values().chain(self.wildcard.values()).chain(&self.default);
+        let mut asked = all.filter(|route| route.http.is_some()).map(|route| (&route.host, route.port));
+        let Some(first) = asked.next() else { return false };
+        asked.any(|other| other != first)
+    }
+
+    /// The one for a name as it was asked for: an exact one, a wildcard's, the default.
+    #[must_use]
+    pub fn find(&self, name: Option<&str>) -> Option<&Arc<Route>> {
+        let named = name.and_then(|name| {
+            let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+            let below = || self.wildcard.get(name.split_once('.')?.1);
+            self.exact.get(&name).or_else(below)
+        });
+        named.or(self.default.as_ref())
+    }
+}
+
+/// The routes that count now. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Live(Arc<RwLock<Arc<Routes>>>);
+
+impl Live {
+    pub(super) fn new(routes: Routes) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(routes))))
+    }
+
+    pub(super) fn now(&self) -> Arc<Routes> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Whether they are others than before.
+    pub(super) fn change(&self, routes: Routes) -> bool {
+        if *self.now() == routes {
+            return false;
+        }
+        let old = std::mem::replace(&mut *self.0.write(), Arc::new(routes));
+        // Taken apart outside of the lock.
+        drop(old);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Options;
+    use super::*;
+
+    fn route(upstream: &str) -> Route {
+        Route::new(upstream, &[], false).unwrap()
+    }
+
+    #[test]
+    fn an_upstream_is_a_host_and_a_port() {
+        for (text, wanted) in [
+            ("127.0.0.1:80", Some(("127.0.0.1", 80))),
+            ("[::1]:80", Some(("::1", 80))),
+            ("app.internal:8080", Some(("app.internal", 8080))),
+            ("::1:80", None),
+            ("app", None),
+            ("app:0", None),
+            ("app:70000", None),
+            (":80", None),
+            ("[]:80", None),
+        ] {
+            let read = Route::new(text, &[], false).ok();
+            assert_eq!(read.as_ref().map(|route| (route.host.as_str(), route.port)), wanted, "{text}");
+        }
+        assert_eq!(Route::new("a:1", &[String::new()], false), Err(BadRoute::Alpn));
+    }
+
+    #[test]
+    fn what_is_asked_by_requests_speaks_http() {
+        let by = |alpn: &[&str], told| {
+            let alpn: Vec<String> = alpn.iter().map(ToString::to_string).collect();
+            Route::new("app:1", &alpn, told).unwrap().with_mode(Mode::Http)
+        };
+        for (alpn, http2, upgrades_by_http2) in [
+            (&["http/1.1"][..], false, false),
+            (&["h2"], true, true),
+            (&["h2", "http/1.1"], true, false),
+            (&["http/1.1", "h2"], false, false),
+        ] {
+            let route = by(alpn, false).unwrap();
+            assert_eq!(route.offered(), ["h2", "http/1.1"], "whatever the upstream speaks");
+            let http = route.http.unwrap();
+            assert_eq!((http.origin(false).http2, http.origin(true).http2), (http2, upgrades_by_http2));
+        }
+        assert_eq!(by(&[], false), Err(BadRoute::Http(Vec::new())));
+        assert_eq!(by(&["h2", "h3"], false), Err(BadRoute::Http(vec!["h2".into(), "h3".into()])));
+        assert_eq!(by(&["h2"], true), Err(BadRoute::ProxyProtocol));
+        let nobody = Route::new("a b:1", &["h2".into()], false).unwrap();
+        assert_eq!(nobody.with_mode(Mode::Http), Err(BadRoute::Host("a b".into())));
+    }
+
+    #[test]
+    fn one_upstream_of_several_has_half_of_the_places() {
+        let asked = |upstream: &str| {
+            Route::new(upstream, &["h2".into()], false).unwrap().with_mode(Mode::Http).unwrap()
+        };
+        let options =
+            |own| Options { upstream_connections_max: 9, upstream_per_host_max: own, ..Options::default() };
+        let mut routes = Routes::new(Some(asked("one:1")));
+        routes.add(&["a.example".into()], asked("one:1")).unwrap();
+        routes.add(&["b.example".into()], route("two:1")).unwrap();
+        assert_eq!(options(None).per_upstream(&routes), 9, "all requests go to one");
+        routes.add(&["*.c.example".into()], asked("one:2")).unwrap();
+        assert_eq!(options(None).per_upstream(&routes), 4);
+        assert_eq!(options(Some(7)).per_upstream(&routes), 7);
+        let few = Options { upstream_connections_max: 1, ..Options::default() };
+        assert_eq!(few.per_upstream(&routes), 1);
+    }
+
+    #[test]
+    fn exact_names_come_first_then_wildcards_then_the_default() {
+        let mut routes = Routes::new(Some(route("default:1")));
+        routes.add(&["a.example".into(), "*.example".into()], route("one:1")).unwrap();
+        routes.add(&["b.example".into()], route("two:1")).unwrap();
+        for (name, wanted) in [
+            (Some("a.example"), "one"),
+            (Some("B.Example."), "two"),
+            (Some("c.example"), "one"),
+            (Some("d.c.example"), "default"),
+            (Some("example"), "default"),
+            (None, "default"),
+        ] {
+            assert_eq!(routes.find(name).map(|route| route.host.as_str()), Some(wanted), "{name:?}");
+        }
+        assert!(Routes::default().find(Some("a")).is_none());
+        assert_eq!(routes.add(&["b.example".into()], route("x:1")), Err(BadRoute::Twice("b.example".into())));
+        assert_eq!(routes.add(&["a_b c".into()], route("x:1")), Err(BadRoute::Name("a_b c".into())));
+    }
+}

@@ -1,0 +1,208 @@
+//! Which certificate is presented for which name: exact names first, then wildcards, then the default.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http_relay::host::LeafName;
+use keyless::client::Client;
+use keys::KeyRef;
+use s2n_tls::cert_chain::{self, CertificateChain};
+use s2n_tls::config::{Builder, Config};
+use s2n_tls::error::Error;
+use s2n_tls::security::Policy;
+use x509::UnixTime;
+
+use super::certificate::CertificateFile;
+use super::metrics::EdgeMetrics;
+use super::signing::{HeldElsewhere, RemoteSigning};
+use super::staples::Staples;
+use super::tickets::TicketSecrets;
+
+/// TLS 1.2 and 1.3, forward secrecy and authenticated encryption only, X25519MLKEM768 for who has it.
+const POLICY: &str = "20251014";
+
+/// What the library may wait before it closes on a peer that broke the protocol. Its purpose, to hide how long a decryption took,
+/// is that of cipher suites that are not spoken here; connections are held for it.
+const BLINDING_MAX_S: u32 = 3;
+
+/// A set of chains for the same names, at most one for each kind of signature, ready to be used.
+pub(super) struct Site {
+    pub(super) config: Config,
+    /// Files, for who looks.
+    pub(super) files: Vec<String>,
+    /// Hosts that a certificate of it is for, `*.` before those that stand for all below.
+    names: BTreeSet<String>,
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+/// Why no certificate is presented.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum NoSite {
+    /// No certificate is for the name.
+    UnknownName,
+    /// No name was asked for, and there is no default.
+    NoName,
+}
+
+/// What sites are built with.
+pub(super) struct Building<'a> {
+    pub(super) client: &'a Client,
+    pub(super) tickets: &'a TicketSecrets,
+    pub(super) staples: &'a Staples,
+    pub(super) sign_timeout: Duration,
+    pub(super) metrics: &'a EdgeMetrics,
+    pub(super) now: UnixTime,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Sites {
+    exact: HashMap<String, Arc<Site>>,
+    /// By what stands after the star and its dot.
+    wildcard: HashMap<String, Arc<Site>>,
+    default: Option<Arc<Site>>,
+    unknown_names_get_default: bool,
+}
+
+impl fmt::Debug for Sites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sites")
+            .field("exact", &self.exact.len())
+            .field("wildcard", &self.wildcard.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One chain of each kind of signature; places in a list of files.
+#[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
+struct Pair {
+    rsa: Option<usize>,
+    ecdsa: Option<usize>,
+}
+
+impl Sites {
+    /// Of these files. Of two for one name and kind of signature, a valid one counts before one that is not, then the newer.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(super) fn build(
+        files: &[Arc<CertificateFile>],
+        default: Option<&str>,
+        unknown_names_get_default: bool,
+        with: &Building<'_>,
+    ) -> Result<Self, Error> {
+        let mut order: Vec<&Arc<CertificateFile>> = files.iter().collect();
+        // The best last, so that it is what stays; the name makes it the same for everybody.
+        order.sort_by_key(|file| (file.is_valid(with.now), file.not_before, file.not_after, &file.name));
+        let mut by_name: HashMap<&str, Pair> = HashMap::new();
+        for (at, file) in order.iter().enumerate() {
+            for name in &file.names {
+                by_name.entry(name).or_default().put(at, file);
+            }
+        }
+        let mut built: HashMap<Pair, Arc<Site>> = HashMap::new();
+        let mut site = |pair: Pair| {
+            if let Some(site) = built.get(&pair) {
+                return Ok::<_, Error>(Arc::clone(site));
+            }
+            let files: Vec<&CertificateFile> = pair.places().map(|at| order[at].as_ref()).collect();
+            let site = Arc::new(Site::build(&files, with)?);
+            built.insert(pair, Arc::clone(&site));
+            Ok(site)
+        };
+        let mut sites = Self { unknown_names_get_default, ..Self::default() };
+        for (name, pair) in by_name {
+            match name.strip_prefix("*.") {
+                Some(parent) => sites.wildcard.insert(parent.to_owned(), site(pair)?),
+                None => sites.exact.insert(name.to_owned(), site(pair)?),
+            };
+        }
+        if let Some(at) = order.iter().position(|file| Some(file.name.as_str()) == default) {
+            let mut pair = Pair::default();
+            pair.put(at, order[at]);
+            sites.default = Some(site(pair)?);
+        }
+        Ok(sites)
+    }
+
+    /// The one for a name as it was asked for.
+    pub(super) fn choose(&self, name: Option<&str>) -> Result<&Arc<Site>, NoSite> {
+        let Some(name) = name else { return self.default.as_ref().ok_or(NoSite::NoName) };
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        let below = || self.wildcard.get(name.split_once('.')?.1);
+        let found = self.exact.get(&name).or_else(below);
+        let default = || self.default.as_ref().filter(|_| self.unknown_names_get_default);
+        found.or_else(default).ok_or(NoSite::UnknownName)
+    }
+}
+
+impl Pair {
+    fn put(&mut self, at: usize, file: &CertificateFile) {
+        match file.kind.rsa_bits() {
+            Some(_) => self.rsa = Some(at),
+            None => self.ecdsa = Some(at),
+        }
+    }
+
+    fn places(self) -> impl Iterator<Item = usize> {
+        // ECDSA first: it costs a twentieth.
+        [self.ecdsa, self.rsa].into_iter().flatten()
+    }
+}
+
+impl Site {
+    fn build(files: &[&CertificateFile], with: &Building<'_>) -> Result<Self, Error> {
+        let mut builder = Builder::new();
+        builder.with_system_certs(false)?;
+        builder.set_security_policy(&policy()?)?;
+        builder.set_max_blinding_delay(BLINDING_MAX_S)?;
+        let chains = files.iter().map(|file| chain(file, with)).collect::<Result<Vec<_>, Error>>()?;
+        builder.set_default_chains(chains)?;
+        builder.set_private_key_callback(RemoteSigning::new(with.sign_timeout, with.metrics.clone()))?;
+        // A ticket opens only for the names it was given for.
+        let names: BTreeSet<&str> = files.iter().flat_map(|file| &file.names).map(String::as_str).collect();
+        with.tickets.add_to(&mut builder, &names, SystemTime::now())?;
+        let names = common_names(files);
+        let files = files.iter().map(|file| file.name.clone()).collect();
+        Ok(Self { config: builder.build()?, files, names })
+    }
+
+    /// Whether whichever certificate of it a client was shown is for `host` too.
+    pub(super) fn is_for(&self, host: &LeafName) -> bool {
+        let Some(host) = host.dns() else { return false };
+        let is_below = |parent: &str| self.names.iter().any(|name| name.strip_prefix("*.") == Some(parent));
+        self.names.contains(host) || host.split_once('.').is_some_and(|(_, parent)| is_below(parent))
+    }
+}
+
+/// What a connection begins with, before it is known which certificate is wanted.
+pub(super) fn policy() -> Result<Policy, Error> {
+    Policy::from_version(POLICY)
+}
+
+/// Those of all, as it is not known which of them a client was shown.
+fn common_names(files: &[&CertificateFile]) -> BTreeSet<String> {
+    let Some((first, others)) = files.split_first() else { return BTreeSet::new() };
+    let is_common = |name: &&String| others.iter().all(|file| file.names.contains(name));
+    first.names.iter().filter(is_common).cloned().collect()
+}
+
+/// A chain that knows who signs for it.
+fn chain(file: &CertificateFile, with: &Building<'_>) -> Result<CertificateChain<'static>, Error> {
+    let mut builder = cert_chain::Builder::new()?;
+    builder.load_public_pem(&file.pem)?;
+    if let Some(staple) = with.staples.of(file, with.now) {
+        builder.set_ocsp_data(&staple)?;
+    }
+    let key = with.client.key(&file.spki);
+    let key = key.ok_or_else(|| Error::application("the key service signs with no such key".into()))?;
+    builder.set_application_context(HeldElsewhere(Arc::new(key) as KeyRef))?;
+    builder.build()
+}

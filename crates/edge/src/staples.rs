@@ -1,0 +1,407 @@
+//! OCSP responses for the chains that are presented, asked of the responders that certificates name (RFC 6960), off every
+//! handshake's way: checked, kept in a folder from one run to the next, and asked for anew at half of their time.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use http_relay::clock::now;
+use outbound::{Deadline, http};
+use parking_lot::RwLock;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use x509::ocsp::{CertificateId, OcspHash, Request, Status, checked};
+use x509::{Fingerprint, UnixTime};
+
+use super::certificate::{CertificateFile, STAPLE_MAX, Staple, read_at_most};
+use super::metrics::EdgeMetrics;
+
+/// Responders asked at once: 16 KB of an answer each.
+const IN_FLIGHT: usize = 16;
+/// Asked before what was found is presented.
+const PIECE: usize = 256;
+/// For an answer, connecting included.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Responders of one certificate that are asked, one after the other.
+const RESPONDERS_MAX: usize = 2;
+/// A response of the file beside a chain is followed by one of the responder's so long before its end.
+const OWN_ENDS_S: i64 = 3_600;
+/// As far as clocks may differ, seconds.
+const SKEW_S: i64 = 300;
+/// After a failure, doubling.
+const AGAIN_MIN_S: i64 = 60;
+const AGAIN_MAX_S: i64 = 3_600;
+/// Between two looks at what is due, where nothing is: a clock may be set.
+const PAUSE_MAX_S: i64 = 3_600;
+/// The ending of what is kept.
+const ENDING: &str = "ocsp";
+
+/// How staples are fetched.
+#[derive(Clone, Debug)]
+pub struct StapleOptions {
+    /// Where they are kept, a file for each certificate; made where there is none. Where it cannot be written, they are kept
+    /// in memory alone.
+    pub folder: PathBuf,
+    /// How responders are connected to.
+    pub http: http::Options,
+}
+
+/// What was fetched for each chain. Clones share it.
+#[derive(Clone)]
+pub(super) struct Staples(Arc<Shared>);
+
+struct Shared {
+    options: Option<StapleOptions>,
+    /// By the leaf: no more than there are chains.
+    fetched: RwLock<HashMap<Fingerprint, Fetched>>,
+    has_news: AtomicBool,
+    /// Chains whose responders can be asked.
+    wanted: watch::Sender<Vec<Arc<CertificateFile>>>,
+}
+
+#[derive(Clone)]
+struct Fetched {
+    staple: Staple,
+    /// When the next one is asked for.
+    refresh_at: UnixTime,
+}
+
+/// Why a response is not stapled.
+#[derive(Debug, thiserror::Error)]
+enum NotStapled {
+    /// The responder gives none.
+    #[error("{0}")]
+    Unanswered(String),
+    /// It is none that counts.
+    #[error("{0}")]
+    Unusable(String),
+    /// What was said before counts no more.
+    #[error("the certificate is revoked")]
+    Revoked,
+}
+
+impl NotStapled {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Unanswered(_) => "unanswered",
+            Self::Unusable(_) => "unusable",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+/// Of one certificate, since the last answer.
+#[derive(Clone, Copy)]
+struct Failures {
+    count: u32,
+    again_at: UnixTime,
+}
+
+impl Staples {
+    pub(super) fn new(options: Option<StapleOptions>) -> Self {
+        Self(Arc::new(Shared {
+            options,
+            fetched: RwLock::default(),
+            has_news: AtomicBool::new(false),
+            wanted: watch::Sender::default(),
+        }))
+    }
+
+    /// What is stapled to a chain at `now`: the response of the file beside it, or else what was fetched.
+    pub(super) fn of(&self, file: &CertificateFile, now: UnixTime) -> Option<Arc<[u8]>> {
+        if let Some(own) = file.staple.as_ref().filter(|own| own.counts(now)) {
+            return Some(Arc::clone(&own.der));
+        }
+        let fetched = self.0.fetched.read();
+        let staple = &fetched.get(&file.leaf.fingerprint)?.staple;
+        staple.counts(now).then(|| Arc::clone(&staple.der))
+    }
+
+    /// When what was fetched for a chain counts no more.
+    pub(super) fn until(&self, file: &CertificateFile) -> Option<UnixTime> {
+        self.0.fetched.read().get(&file.leaf.fingerprint)?.staple.until
+    }
+
+    /// Whether something else is to be stapled than when this was asked last.
+    pub(super) fn have_news(&self) -> bool {
+        self.0.has_news.swap(false, Relaxed)
+    }
+
+    /// These are presented from now on. What is kept of them is read, on this thread, and the rest is forgotten.
+    pub(super) fn want(&self, files: &[Arc<CertificateFile>], now: UnixTime) {
+        let Some(options) = &self.0.options else { return };
+        let wanted: Vec<_> =
+            files.iter().filter(|file| file.issuer.is_some() && file.not_after > now).cloned().collect();
+        let leaves: HashSet<Fingerprint> = wanted.iter().map(|file| file.leaf.fingerprint).collect();
+        let known: HashSet<Fingerprint> = self.0.fetched.read().keys().copied().collect();
+        let mut read = Vec::new();
+        for file in &wanted {
+            let leaf = file.leaf.fingerprint;
+            if !known.contains(&leaf)
+                && let Ok(der) = read_at_most(&kept_at(&options.folder, leaf), STAPLE_MAX)
+                && let Ok(fetched) = Fetched::read(&der, file, now)
+            {
+                read.push((leaf, fetched));
+            }
+        }
+        // What came meanwhile is newer than what was read.
+        let mut fetched = self.0.fetched.write();
+        fetched.retain(|leaf, _| leaves.contains(leaf));
+        for (leaf, kept) in read {
+            fetched.entry(leaf).or_insert(kept);
+        }
+        drop(fetched);
+        forget_others(&options.folder, &leaves);
+        self.0.wanted.send_replace(wanted);
+    }
+
+    /// Asks for what is due, again and again, until told to stop; `look` is told of what is new.
+    pub(super) async fn fetch(
+        self,
+        http: http::Client,
+        metrics: EdgeMetrics,
+        look: Arc<Notify>,
+        stop: CancellationToken,
+    ) {
+        let _live = telemetry::tasks::guard("edge-staples");
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.fetch_forever(&http, &metrics, &look) => {}
+        }
+    }
+
+    async fn fetch_forever(&self, http: &http::Client, metrics: &EdgeMetrics, look: &Notify) {
+        let mut wanted = self.0.wanted.subscribe();
+        let mut failures = HashMap::new();
+        loop {
+            let files = wanted.borrow_and_update().clone();
+            let leaves: HashSet<Fingerprint> = files.iter().map(|file| file.leaf.fingerprint).collect();
+            failures.retain(|leaf, _| leaves.contains(leaf));
+            let now_is = now();
+            let mut due: Vec<_> =
+                files.iter().map(|file| (self.due_at(file, &failures, now_is), file)).collect();
+            due.sort_by_key(|(at, _)| *at);
+            let next_s = due.first().map_or(PAUSE_MAX_S, |(at, _)| at.since(now_is).min(PAUSE_MAX_S));
+            if let Ok(pause_s @ 1..) = u64::try_from(next_s) {
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_secs(pause_s)) => {}
+                    // The other half is in this.
+                    _ = wanted.changed() => {}
+                }
+                continue;
+            }
+            let due = due.into_iter().filter(|(at, _)| *at <= now_is).take(PIECE);
+            let due: Vec<_> = due.map(|(_, file)| Arc::clone(file)).collect();
+            let asking = stream::iter(due).map(|file| async move {
+                let answer = ask(http, &file).await;
+                (file, answer)
+            });
+            let mut answers = pin!(asking.buffer_unordered(IN_FLIGHT).ready_chunks(IN_FLIGHT));
+            // As they come: a responder that does not answer holds up nobody else's.
+            while let Some(some) = answers.next().await {
+                let mut kept = Vec::new();
+                for (file, answer) in some {
+                    metrics.staple_fetched(answer.as_ref().map_or_else(NotStapled::name, |_| "read"));
+                    kept.extend(self.take(&file, answer, &mut failures));
+                }
+                if !kept.is_empty() {
+                    self.0.has_news.store(true, Relaxed);
+                    look.notify_one();
+                    self.keep(kept).await;
+                }
+            }
+        }
+    }
+
+    /// When the responder is asked next: once a response of the file beside it is over, where there is one.
+    fn due_at(
+        &self,
+        file: &CertificateFile,
+        failures: &HashMap<Fingerprint, Failures>,
+        now: UnixTime,
+    ) -> UnixTime {
+        if let Some(own) = file.staple.as_ref().filter(|own| own.counts(now)) {
+            let before_its_end = own.until.unwrap_or(file.not_after).plus(-OWN_ENDS_S);
+            if before_its_end > now {
+                return before_its_end;
+            }
+        }
+        let leaf = file.leaf.fingerprint;
+        let failed = failures.get(&leaf).map(|failures| failures.again_at);
+        let refresh = || self.0.fetched.read().get(&leaf).map(|fetched| fetched.refresh_at);
+        failed.or_else(refresh).unwrap_or(now)
+    }
+
+    /// Takes what a responder said; what is to be kept of it, or kept no more.
+    fn take(
+        &self,
+        file: &CertificateFile,
+        answer: Result<Fetched, NotStapled>,
+        failures: &mut HashMap<Fingerprint, Failures>,
+    ) -> Option<(Fingerprint, Option<Arc<[u8]>>)> {
+        let leaf = file.leaf.fingerprint;
+        let error = match answer {
+            Ok(fetched) => {
+                failures.remove(&leaf);
+                let der = Arc::clone(&fetched.staple.der);
+                self.0.fetched.write().insert(leaf, fetched);
+                return Some((leaf, Some(der)));
+            }
+            Err(error) => error,
+        };
+        let count = failures.get(&leaf).map_or(0, |failures| failures.count);
+        if count == 0 {
+            tracing::warn!(name = file.name, %error, "no staple of the responder; it is asked again");
+        } else {
+            tracing::debug!(name = file.name, %error, "no staple of the responder again");
+        }
+        let again_at = now().plus(again_after_s(count));
+        failures.insert(leaf, Failures { count: count.saturating_add(1), again_at });
+        let is_revoked = matches!(error, NotStapled::Revoked);
+        let had = is_revoked && self.0.fetched.write().remove(&leaf).is_some();
+        had.then_some((leaf, None))
+    }
+
+    /// Keeps responses for the next run.
+    async fn keep(&self, all: Vec<(Fingerprint, Option<Arc<[u8]>>)>) {
+        let Some(folder) = self.0.options.as_ref().map(|options| options.folder.clone()) else { return };
+        let kept = tokio::task::spawn_blocking(move || {
+            std::fs::create_dir_all(&folder)?;
+            // All of them, whatever becomes of one.
+            let written: Vec<_> =
+                all.into_iter().map(|(leaf, der)| write(&kept_at(&folder, leaf), der.as_deref())).collect();
+            written.into_iter().collect::<io::Result<()>>()
+        });
+        if let Ok(Err(error)) = kept.await {
+            tracing::warn!(%error, "staples are not kept for the next start");
+        }
+    }
+}
+
+impl Fetched {
+    /// Reads a response about the chain's leaf, and holds it to all that makes it count (RFC 6960 section 3.2).
+    fn read(der: &[u8], file: &CertificateFile, now: UnixTime) -> Result<Self, NotStapled> {
+        let unusable = |why: &str| NotStapled::Unusable(why.to_owned());
+        let issuer = file.issuer.as_ref().ok_or_else(|| unusable("there is no issuer in the chain"))?;
+        let answer =
+            checked(der, &file.leaf, issuer, now).map_err(|error| NotStapled::Unusable(error.to_string()))?;
+        match answer.status {
+            Status::Good => {}
+            Status::Revoked { .. } => return Err(NotStapled::Revoked),
+            Status::Unknown => return Err(unusable("the responder does not know the certificate")),
+        }
+        let from = answer.this_update;
+        if from > now.plus(SKEW_S) {
+            return Err(unusable("it is from the future"));
+        }
+        let until = answer.next_update.ok_or_else(|| unusable("it has no end (nextUpdate)"))?;
+        if until <= now {
+            return Err(unusable("it is over"));
+        }
+        let staple = Staple { der: der.into(), serial: file.leaf.serial.clone(), until: Some(until) };
+        Ok(Self { staple, refresh_at: refresh_at(from, until, now, chance()) })
+    }
+}
+
+/// At half of its time, and up to a tenth of that later, so that what was fetched together is not fetched together again. One
+/// that comes late (from a cache) is left half of the time that it has.
+fn refresh_at(from: UnixTime, until: UnixTime, now: UnixTime, chance: f64) -> UnixTime {
+    let half = from.plus(until.since(from) / 2);
+    let from = if half > now { half } else { now.plus(until.since(now) / 2) };
+    let spread = (until.since(from) as f64 / 5.0 * chance) as i64;
+    from.plus(spread).max(now.plus(AGAIN_MIN_S))
+}
+
+const fn again_after_s(failures: u32) -> i64 {
+    let shift = if failures > 6 { 6 } else { failures };
+    let after = AGAIN_MIN_S << shift;
+    if after > AGAIN_MAX_S { AGAIN_MAX_S } else { after }
+}
+
+/// From 0 to 1.
+fn chance() -> f64 {
+    (RandomState::new().build_hasher().finish() % 1_000) as f64 / 1_000.0
+}
+
+/// Asks the responders that the certificate names, by GET and without a nonce, so that caches can answer.
+async fn ask(http: &http::Client, file: &CertificateFile) -> Result<Fetched, NotStapled> {
+    let mut last = NotStapled::Unusable("the chain names no issuer".to_owned());
+    let Some(issuer) = &file.issuer else { return Err(last) };
+    // SHA-1 names the issuer here and protects nothing; it is what all responders know (RFC 9654 section 2.1).
+    let id = CertificateId::of(issuer, file.leaf.serial.clone(), OcspHash::Sha1);
+    let request = Request { certificates: vec![id], nonce: None };
+    for url in file.leaf.ocsp_urls.iter().take(RESPONDERS_MAX) {
+        let got = http.get(&request.get_url(url), &[], STAPLE_MAX as usize, Deadline::within(WITHIN)).await;
+        last = match got {
+            Ok(reply) if reply.status == 200 => match Fetched::read(&reply.body, file, now()) {
+                Err(NotStapled::Unusable(why)) => NotStapled::Unusable(why),
+                said => return said,
+            },
+            Ok(reply) => NotStapled::Unanswered(format!("the responder answers {}", reply.status)),
+            Err(error) => NotStapled::Unanswered(error.to_string()),
+        };
+    }
+    Err(last)
+}
+
+fn kept_at(folder: &Path, leaf: Fingerprint) -> PathBuf {
+    folder.join(format!("{leaf}.{ENDING}"))
+}
+
+/// Beside and renamed, so that no half of it is ever read.
+fn write(path: &Path, der: Option<&[u8]>) -> io::Result<()> {
+    let Some(der) = der else {
+        return match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+    };
+    let new = path.with_extension("new");
+    std::fs::write(&new, der)?;
+    std::fs::rename(new, path)
+}
+
+/// Removes what is kept of certificates that are presented no more. What fails is left to the next time.
+fn forget_others(folder: &Path, leaves: &HashSet<Fingerprint>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let of = path.file_stem().and_then(|stem| stem.to_str()?.parse::<Fingerprint>().ok());
+        let is_ours = path.extension().is_some_and(|ending| ending == ENDING);
+        if is_ours && of.is_some_and(|leaf| !leaves.contains(&leaf)) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_S: i64 = 86_400;
+
+    #[test]
+    fn the_next_is_asked_for_at_half_of_the_time() {
+        let (from, until) = (UnixTime(1_000_000), UnixTime(1_000_000 + 4 * DAY_S));
+        let at = |now: i64, chance| refresh_at(from, until, UnixTime(now), chance).since(from);
+        assert_eq!(at(1_000_000, 0.0), 2 * DAY_S);
+        assert_eq!(at(1_000_000, 1.0), 2 * DAY_S + 2 * DAY_S / 5);
+        // From a cache, when half of it is over.
+        assert_eq!(at(1_000_000 + 3 * DAY_S, 0.0), 3 * DAY_S + DAY_S / 2);
+        assert!(refresh_at(from, until, until.plus(-1), 1.0) >= until.plus(AGAIN_MIN_S - 1), "no hurry");
+    }
+
+    #[test]
+    fn failures_are_waited_after() {
+        let waits: Vec<i64> = (0..8).map(again_after_s).collect();
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1_920, 3_600, 3_600]);
+        assert_eq!(again_after_s(u32::MAX), AGAIN_MAX_S);
+    }
+}

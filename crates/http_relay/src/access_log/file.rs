@@ -1,0 +1,74 @@
+//! Where lines of the access log go.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use super::line::Line;
+use super::spool::Sink;
+
+/// Where lines go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AccessLog {
+    /// Standard output.
+    Output,
+    /// A file that is added to, its owner's alone when it is made.
+    File(PathBuf),
+}
+
+/// Options for opening files that their owner alone may read and write.
+pub fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+/// Writes lines as JSON.
+pub(super) struct AccessFile {
+    place: AccessLog,
+    file: Option<File>,
+}
+
+impl AccessFile {
+    /// # Errors
+    /// When the file cannot be written to.
+    pub(super) fn open(place: AccessLog) -> io::Result<Self> {
+        let mut this = Self { place, file: None };
+        this.reopen()?;
+        Ok(this)
+    }
+
+    fn add(&mut self, items: &[Line]) -> io::Result<()> {
+        let mut text = Vec::new();
+        for line in items {
+            serde_json::to_writer(&mut text, line)?;
+            text.push(b'\n');
+        }
+        match &mut self.file {
+            Some(file) => file.write_all(&text),
+            None => {
+                let mut out = io::stdout().lock();
+                out.write_all(&text)?;
+                out.flush()
+            }
+        }
+    }
+}
+
+impl Sink for AccessFile {
+    type Item = Line;
+    const TASK: &'static str = "proxy-access-log";
+
+    fn write(&mut self, items: &[Line]) -> (usize, io::Result<()>) {
+        let done = self.add(items);
+        (if done.is_ok() { items.len() } else { 0 }, done)
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        if let AccessLog::File(path) = &self.place {
+            self.file = Some(private().append(true).create(true).open(path)?);
+        }
+        Ok(())
+    }
+}

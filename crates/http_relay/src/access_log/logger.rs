@@ -1,0 +1,70 @@
+//! Where entries of requests become lines.
+
+use std::io;
+use std::sync::Arc;
+
+use hyper::Request;
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::Notify;
+
+use super::super::client::Client;
+use super::entry::Entry;
+use super::file::{AccessFile, AccessLog};
+use super::log::Log;
+use super::spool::Spool;
+use crate::doors::Doors;
+
+/// Lines that wait to be written: some megabytes, a second of a proxy under load.
+const LINES_MAX: usize = 8_192;
+
+/// Makes entries of the access log. Clones share the log.
+#[derive(Clone)]
+pub struct AccessLogger {
+    log: Arc<Log>,
+    with_query: bool,
+}
+
+impl AccessLogger {
+    /// Opens the log, if there is a destination, and starts its task, which ends with the last clone. `dropped` counts lines for which there
+    /// was no room, or that could not be written; `reopen` has the file opened again.
+    ///
+    /// # Errors
+    /// When the file cannot be opened for writing.
+    pub fn start(
+        destination: Option<&AccessLog>,
+        with_query: bool,
+        dropped: &Counter,
+        doors: &Doors,
+        reopen: &Arc<Notify>,
+    ) -> io::Result<Self> {
+        let mut lines = None;
+        if let Some(destination) = destination {
+            let file = AccessFile::open(destination.clone())?;
+            let (spool, work) = Spool::new(file, LINES_MAX, dropped.clone(), Arc::clone(reopen));
+            doors.spawn(work);
+            lines = Some(spool);
+        }
+        Ok(Self { log: Arc::new(Log { lines }), with_query })
+    }
+
+    /// Returns whether requests are logged: to a destination of their own, or to the process's log (`--log access=info`).
+    pub fn is_enabled(&self) -> bool {
+        self.log.lines.is_some() || tracing::enabled!(target: "access", tracing::Level::INFO)
+    }
+
+    /// The entry of `request`, whether or not requests are logged: a recording needs it too.
+    pub fn entry_of<B>(&self, request: &Request<B>, client: &Client) -> Box<Entry> {
+        Box::new(Entry::of(Arc::clone(&self.log), request, client, self.with_query))
+    }
+
+    /// The entry of `request`, if requests are logged.
+    pub fn entry<B>(&self, request: &Request<B>, client: &Client) -> Option<Box<Entry>> {
+        self.is_enabled().then(|| self.entry_of(request, client))
+    }
+
+    /// The entry of a tunnel to `host`, if requests are logged.
+    pub fn tunnel(&self, client: &Client, host: String) -> Option<Box<Entry>> {
+        self.is_enabled()
+            .then(|| Box::new(Entry::new(Arc::clone(&self.log), client, "CONNECT".to_owned(), host)))
+    }
+}

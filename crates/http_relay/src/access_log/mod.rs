@@ -1,0 +1,17 @@
+//! The access log: one line for each request, each tunnel, and each CONNECT request that was rejected.
+//!
+//! An [`Entry`] collects a request's figures while the request is under way, and writes its line when it is dropped. Lines go through a
+//! bounded [`Spool`] to one task, so that no request waits for a disk.
+
+mod entry;
+mod file;
+mod line;
+mod log;
+mod logger;
+mod spool;
+
+pub use entry::{CapturedBody, Entry, Recording, Tee, Timings, counted};
+pub use file::AccessLog;
+pub use file::private;
+pub use logger::AccessLogger;
+pub use spool::{Sink, Spool};

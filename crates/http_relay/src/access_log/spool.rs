@@ -1,0 +1,91 @@
+//! What requests leave behind, written by one task each: a request hands it over and goes on.
+
+use std::io;
+use std::sync::Arc;
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::{Notify, mpsc};
+
+/// Items of one write.
+const BATCH: usize = 256;
+
+/// Where items go. Its methods may block.
+pub trait Sink: Send + 'static {
+    type Item: Send + 'static;
+    /// The name of its task.
+    const TASK: &'static str;
+
+    /// Writes them in their order, up to the first that cannot be: how many were, and why not the others.
+    fn write(&mut self, items: &[Self::Item]) -> (usize, io::Result<()>);
+
+    /// Somebody has moved the file away.
+    fn reopen(&mut self) -> io::Result<()>;
+}
+
+/// A bounded queue to a sink. What finds no place in it is counted and gone.
+#[derive(Debug)]
+pub struct Spool<T> {
+    queue: mpsc::Sender<T>,
+    dropped: Counter,
+}
+
+impl<T: Send + 'static> Spool<T> {
+    /// The queue, and the work of its other end: that ends once the queue is gone and all of it is written.
+    pub fn new<S: Sink<Item = T>>(
+        sink: S,
+        places: usize,
+        dropped: Counter,
+        reopen: Arc<Notify>,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (queue, items) = mpsc::channel(places);
+        let work = keep(sink, items, dropped.clone(), reopen);
+        (Self { queue, dropped }, work)
+    }
+
+    pub fn put(&self, item: T) {
+        if self.queue.try_send(item).is_err() {
+            self.dropped.inc();
+        }
+    }
+}
+
+async fn keep<S: Sink>(
+    mut sink: S,
+    mut queue: mpsc::Receiver<S::Item>,
+    dropped: Counter,
+    reopen: Arc<Notify>,
+) {
+    let _live = telemetry::tasks::guard(S::TASK);
+    let mut is_failing = false;
+    loop {
+        let mut items = Vec::new();
+        let moved = tokio::select! {
+            count = queue.recv_many(&mut items, BATCH) => {
+                if count == 0 {
+                    return;
+                }
+                false
+            }
+            () = reopen.notified() => true,
+        };
+        let count = items.len();
+        let work = tokio::task::spawn_blocking(move || {
+            let (written, done) = if moved { (0, sink.reopen()) } else { sink.write(&items) };
+            (sink, written, done)
+        });
+        let Ok((back, written, done)) = work.await else {
+            return tracing::error!(task = S::TASK, "ended: what requests leave behind is lost from now on");
+        };
+        sink = back;
+        match done {
+            Ok(()) => is_failing = false,
+            Err(error) => {
+                dropped.inc_by(count.saturating_sub(written) as u64);
+                if !is_failing {
+                    tracing::warn!(task = S::TASK, %error, "cannot be written: see what is dropped among the metrics");
+                }
+                is_failing = true;
+            }
+        }
+    }
+}

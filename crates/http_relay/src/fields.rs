@@ -1,0 +1,293 @@
+//! The fields of a request and its answer: what a proxy takes out of both (RFC 9110 section 7.6.1), and what it must not; the form
+//! that either version has.
+
+use hyper::body::Body as _;
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+    UPGRADE,
+};
+use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme, Uri};
+use hyper::{Request, Version};
+
+use super::target::Origin;
+use crate::host::LeafName;
+use crate::request_body::RequestBody;
+
+const WEBSOCKET: &str = "websocket";
+
+/// Those of a connection alone, beside what `Connection` names.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    HeaderName::from_static("http2-settings"),
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("proxy-authenticate"),
+    HeaderName::from_static("proxy-authorization"),
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The host a request names: HTTP/2's `:authority`, or `Host`. One of the two, and one only (RFC 9112 section 3.2); one that
+/// cannot be read is none, as nobody could say whether it is refused.
+pub fn authority_of<B>(request: &Request<B>) -> Result<(HeaderValue, LeafName), &'static str> {
+    const UNREADABLE: &str = "the host is no name or address";
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, another) = (hosts.next(), hosts.next());
+    if another.is_some() {
+        return Err("a request names one host");
+    }
+    let authority = match request.uri().authority() {
+        // Host is what a request in full says, whatever else it carries.
+        Some(authority) => authority.clone(),
+        None => {
+            let host = host.ok_or("the request names no host")?;
+            Authority::try_from(host.as_bytes()).map_err(|_| UNREADABLE)?
+        }
+    };
+    if authority.as_str().contains('@') {
+        return Err("a host is named without a user");
+    }
+    let host = authority.host();
+    let name = LeafName::parse(host).map_err(|_| UNREADABLE)?;
+    let value = match port_of(&authority)? {
+        Some(port) => HeaderValue::try_from(format!("{host}:{port}")),
+        None => HeaderValue::try_from(host),
+    };
+    Ok((value.map_err(|_| UNREADABLE)?, name))
+}
+
+/// What stands behind the host, which the library takes as it comes: nothing, or a colon and a port (RFC 3986 section 3.2.3, but
+/// that no port is empty).
+fn port_of(authority: &Authority) -> Result<Option<u16>, &'static str> {
+    let behind = authority.as_str().strip_prefix(authority.host()).unwrap_or(authority.as_str());
+    if behind.is_empty() {
+        return Ok(None);
+    }
+    let port = behind.strip_prefix(':').filter(|port| port.bytes().all(|octet| octet.is_ascii_digit()));
+    port.and_then(|port| port.parse().ok()).map(Some).ok_or("behind the host is no port")
+}
+
+/// Puts the request into the form that the origin's protocol has.
+pub fn address(request: &mut Request<RequestBody>, origin: &Origin, authority: &HeaderValue, http2: bool) {
+    let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let mut parts = Parts::default();
+    parts.path_and_query = Some(path);
+    if http2 {
+        parts.scheme = Some(if origin.server.is_some() { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.authority = authority.to_str().ok().and_then(|authority| authority.parse().ok());
+        request.headers_mut().remove(HOST);
+        *request.version_mut() = Version::HTTP_2;
+    } else {
+        request.headers_mut().insert(HOST, authority.clone());
+        join_cookies(request.headers_mut());
+        // Else a body of unknown length would be none, with methods that seldom have one.
+        if !request.body().is_end_stream() && request.body().size_hint().exact().is_none() {
+            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        *request.version_mut() = Version::HTTP_11;
+    }
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+}
+
+/// One line of cookies, as HTTP/1.1 has it (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() > 1
+        && let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, whole);
+    }
+}
+
+/// Which protocols a client may change to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Upgrades {
+    /// WebSockets alone.
+    Websocket,
+    /// Whatever does not hide requests from who looks at them.
+    NotHttp,
+}
+
+impl Upgrades {
+    /// Whether a protocol, which may be said with a version (RFC 9110 section 7.8), is one.
+    fn has(self, protocol: &str) -> bool {
+        let is_one_of = |names: &[&str]| {
+            let name = protocol.split('/').next().unwrap_or_default().trim();
+            names.iter().any(|one| one.eq_ignore_ascii_case(name))
+        };
+        match self {
+            Self::Websocket => protocol.eq_ignore_ascii_case(WEBSOCKET),
+            Self::NotHttp => !is_one_of(&["h2c", "h2", "http", "tls"]),
+        }
+    }
+}
+
+/// The protocols a client wants to change to (RFC 9110 section 7.8), of those it may.
+pub fn take_upgrade(headers: &HeaderMap, may: Upgrades) -> Option<HeaderValue> {
+    if !named_by_connection(headers).any(|name| name.eq_ignore_ascii_case("upgrade")) {
+        return None;
+    }
+    let mut wanted: Vec<&str> = listed(headers, &UPGRADE).filter(|one| may.has(one)).collect();
+    if may == Upgrades::Websocket {
+        wanted.truncate(1);
+    }
+    if wanted.is_empty() { None } else { HeaderValue::try_from(wanted.join(", ")).ok() }
+}
+
+/// Whether who answers changes to nothing but what was `asked` for.
+pub(crate) fn changes_as_asked(answer: &HeaderMap, asked: &HeaderValue) -> bool {
+    let asked = asked.to_str().unwrap_or_default();
+    let is_asked = |one: &str| asked.split(',').any(|asked| asked.trim().eq_ignore_ascii_case(one));
+    listed(answer, &UPGRADE).next().is_some() && listed(answer, &UPGRADE).all(is_asked)
+}
+
+fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    listed(headers, &CONNECTION)
+}
+
+/// What all lines of a field list (RFC 9110 section 5.6.1), empty elements aside.
+fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let all = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(',').map(str::trim)).filter(|one| !one.is_empty())
+}
+
+/// Takes out of trailers what is not passed on in a head either, and what would say there whom a message is for or where it ends
+/// (RFC 9110 section 6.5.1).
+pub fn clean_trailers(trailers: &mut HeaderMap) {
+    for name in HOP_BY_HOP.iter().chain(&[CONTENT_LENGTH, HOST, TE]) {
+        trailers.remove(name);
+    }
+}
+
+/// Takes out what is of one connection alone. `TE: trailers` stays, as both sides pass trailers on.
+pub fn clean(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> =
+            named_by_connection(headers).filter_map(|name| name.parse().ok()).collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    // Where both are, the chunks count (RFC 9112 section 6.3).
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    if let Some(te) = headers.get(TE) {
+        let trailers =
+            te.to_str().is_ok_and(|te| te.split(',').any(|one| one.trim().eq_ignore_ascii_case("trailers")));
+        headers.remove(TE);
+        if trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(uri: &str, host: Option<&str>) -> Result<(String, String), &'static str> {
+        let mut request = Request::get(uri);
+        if let Some(host) = host {
+            request = request.header(HOST, host);
+        }
+        let (value, name) = authority_of(&request.body(()).unwrap())?;
+        Ok((value.to_str().unwrap().to_owned(), name.to_string()))
+    }
+
+    #[test]
+    fn what_is_passed_on_for_a_host_is_a_name_and_a_port() {
+        for (said, value, name) in [
+            ("a.example", "a.example", "a.example"),
+            ("A.Example.:8443", "A.Example.:8443", "a.example"),
+            ("a.example:080", "a.example:80", "a.example"),
+            ("a.example:65535", "a.example:65535", "a.example"),
+            ("[::1]", "[::1]", "::1"),
+            ("[::1]:443", "[::1]:443", "::1"),
+            ("127.0.0.1:443", "127.0.0.1:443", "127.0.0.1"),
+        ] {
+            let wanted = Ok((value.to_owned(), name.to_owned()));
+            assert_eq!(asked("/", Some(said)), wanted, "{said}");
+            assert_eq!(asked(&format!("https://{said}/"), Some("other")), wanted, "{said}");
+        }
+    }
+
+    fn upgrades(lines: &[&'static str]) -> HeaderMap {
+        let lines = lines.iter().map(|line| (UPGRADE, HeaderValue::from_static(line)));
+        lines.chain([(CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"))]).collect()
+    }
+
+    #[test]
+    fn nobody_changes_to_http_whose_requests_are_not_seen() {
+        for (lines, websocket, any) in [
+            (&["websocket"][..], Some("websocket"), Some("websocket")),
+            (&["WebSocket"], Some("WebSocket"), Some("WebSocket")),
+            (&["websocket, h2c"], Some("websocket"), Some("websocket")),
+            (&["h2c,websocket"], Some("websocket"), Some("websocket")),
+            (&["websocket", "h2c"], Some("websocket"), Some("websocket")),
+            (&["websocket, websocket"], Some("websocket"), Some("websocket, websocket")),
+            (&["h2c"], None, None),
+            (&["H2C,"], None, None),
+            (&[",h2c"], None, None),
+            (&["h2c", "h2c"], None, None),
+            (&["h2c, h2"], None, None),
+            (&["TLS/1.0, HTTP/2.0"], None, None),
+            (&["tls/1.2 , http/1.1"], None, None),
+            (&["IRC/6.9, tcp"], None, Some("IRC/6.9, tcp")),
+            (&["websocket/13"], None, Some("websocket/13")),
+            (&[""], None, None),
+            (&[], None, None),
+        ] {
+            let headers = upgrades(lines);
+            let of = |may| take_upgrade(&headers, may).map(|value| value.to_str().unwrap().to_owned());
+            assert_eq!(of(Upgrades::Websocket).as_deref(), websocket, "{lines:?}");
+            assert_eq!(of(Upgrades::NotHttp).as_deref(), any, "{lines:?}");
+        }
+        let mut unnamed = upgrades(&["websocket"]);
+        unnamed.remove(CONNECTION);
+        assert_eq!(take_upgrade(&unnamed, Upgrades::Websocket), None, "Connection names it");
+    }
+
+    #[test]
+    fn an_upstream_changes_to_what_it_was_asked_for() {
+        let asked = HeaderValue::from_static("websocket, tcp");
+        for (lines, is_asked) in [
+            (&["WebSocket"][..], true),
+            (&["tcp"], true),
+            (&["h2c"], false),
+            (&["websocket, h2c"], false),
+            (&["websocket", "h2c"], false),
+            (&[""], false),
+            (&[], false),
+        ] {
+            assert_eq!(changes_as_asked(&upgrades(lines), &asked), is_asked, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_neither_is_not_passed_on() {
+        for said in [
+            "a.example:x,b.example",
+            "a.example:",
+            "a.example:99999",
+            "a.example:+80",
+            "a.example:80:80",
+            "a.example:80,b.example",
+            "[::1]b",
+            "[::1]b:80",
+            "[::1]:",
+            "a@b.example",
+            "",
+        ] {
+            assert!(asked("/", Some(said)).is_err(), "{said}");
+            let Ok(uri) = format!("https://{said}/").parse::<Uri>() else { continue };
+            assert!(asked(&uri.to_string(), None).is_err(), "{said}");
+        }
+        assert!(asked("/", None).is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! What stands for a name: its own entry first, then that of the nearest name above it.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use x509::HostName;
+
+use super::host::LeafName;
+
+/// Patterns of one table.
+const PATTERNS_MAX: usize = 1_000_000;
+
+/// A pattern that cannot be one.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadRule {
+    /// Neither a name, nor `*.` and one, nor an address.
+    #[error("{0:?} is no host name or address; *.NAME stands for all below NAME")]
+    Pattern(String),
+    /// Twice.
+    #[error("{0:?} stands in two rules")]
+    Twice(String),
+    /// More than are held.
+    #[error("there are more than {PATTERNS_MAX} patterns")]
+    TooMany,
+}
+
+/// Values by `NAME`, `*.NAME` and address.
+#[derive(Clone, Debug)]
+pub struct Names<T> {
+    exact: HashMap<String, T>,
+    below: HashMap<String, T>,
+    addresses: HashMap<IpAddr, T>,
+}
+
+impl<T> Default for Names<T> {
+    fn default() -> Self {
+        Self { exact: HashMap::new(), below: HashMap::new(), addresses: HashMap::new() }
+    }
+}
+
+impl<T> Names<T> {
+    pub fn add(&mut self, pattern: &str, value: T) -> Result<(), BadRule> {
+        if self.exact.len() + self.below.len() + self.addresses.len() >= PATTERNS_MAX {
+            return Err(BadRule::TooMany);
+        }
+        let before = match pattern.strip_prefix("*.") {
+            Some(rest) => {
+                let name = HostName::parse(rest).map_err(|_| BadRule::Pattern(pattern.to_owned()))?;
+                self.below.insert(name.as_str().to_owned(), value)
+            }
+            None => match LeafName::parse(pattern).map_err(|_| BadRule::Pattern(pattern.to_owned()))? {
+                LeafName::Dns(name) => self.exact.insert(name.as_str().to_owned(), value),
+                LeafName::Ip(address) => self.addresses.insert(address, value),
+            },
+        };
+        if before.is_some() { Err(BadRule::Twice(pattern.to_owned())) } else { Ok(()) }
+    }
+
+    pub fn get(&self, name: &LeafName) -> Option<&T> {
+        match name {
+            LeafName::Ip(address) => self.addresses.get(address),
+            LeafName::Dns(name) => self.exact.get(name.as_str()).or_else(|| self.above(name.as_str())),
+        }
+    }
+
+    /// Whether it has an entry of its own.
+    pub fn has(&self, name: &LeafName) -> bool {
+        match name {
+            LeafName::Ip(address) => self.addresses.contains_key(address),
+            LeafName::Dns(name) => self.exact.contains_key(name.as_str()),
+        }
+    }
+
+    fn above(&self, name: &str) -> Option<&T> {
+        if self.below.is_empty() {
+            return None;
+        }
+        name.match_indices('.').find_map(|(dot, _)| self.below.get(&name[dot + 1..]))
+    }
+}

@@ -1,0 +1,62 @@
+//! What is said to a client where no upstream says anything.
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+
+use super::upstream::Relayed;
+use crate::host::LeafName;
+
+/// A body to a client: an upstream's, or our own.
+pub type Body = Either<Relayed, Full<Bytes>>;
+
+/// Why it is not the upstream that answers (RFC 9209).
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+
+/// A page; `reason` is one of RFC 9209's error types.
+pub fn problem(status: StatusCode, reason: &str, detail: &str) -> Response<Body> {
+    let mut response = text(status, "text/plain; charset=utf-8", format!("bulla proxy: {detail}\n").into());
+    if let Ok(value) = HeaderValue::try_from(format!("bulla; error={reason}")) {
+        response.headers_mut().insert(PROXY_STATUS, value);
+    }
+    response
+}
+
+/// Something to read.
+pub fn text(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Either::Right(Full::new(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Nothing.
+pub fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Either::Right(Full::default()));
+    *response.status_mut() = status;
+    response
+}
+
+/// What a request for `host` is told on a connection that is for another (RFC 9110 section 15.5.20).
+pub fn misdirected_page(host: &LeafName) -> Response<Body> {
+    let detail = format!("{host} is asked on a connection of its own");
+    problem(StatusCode::MISDIRECTED_REQUEST, "http_request_error", &detail)
+}
+
+/// Of an upstream that speaks another protocol than it was asked for.
+pub fn changed_unasked() -> Response<Body> {
+    problem(StatusCode::BAD_GATEWAY, "http_protocol_error", "the upstream changed protocols unasked")
+}
+
+/// As figures have it.
+pub fn class_of(status: StatusCode) -> &'static str {
+    match status.as_u16() / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        _ => "5xx",
+    }
+}

@@ -1,0 +1,254 @@
+//! Bytes in both directions, each ending by itself.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Octets of a buffer, one for each direction: a TLS record.
+const BUFFER: usize = 16 << 10;
+
+/// How a relay ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// Both sides have said all.
+    Closed,
+    /// Nothing came for too long.
+    Idle,
+    /// A side was cut off.
+    Broken(io::Error),
+}
+
+/// Counts what goes through.
+#[derive(Clone, Debug)]
+pub struct Octets {
+    pub up: Counter,
+    pub down: Counter,
+}
+
+impl Default for Octets {
+    /// Counted nowhere.
+    fn default() -> Self {
+        Self { up: Counter::default(), down: Counter::default() }
+    }
+}
+
+/// What octets are counted by.
+pub trait Count {
+    /// So many more.
+    fn count(&self, octets: usize);
+}
+
+impl Count for Counter {
+    fn count(&self, octets: usize) {
+        self.inc_by(octets as u64);
+    }
+}
+
+/// A client's side of a connection, counted.
+pub struct Counted<S, C> {
+    stream: S,
+    up: Option<C>,
+    down: Option<C>,
+}
+
+impl<S, C> Counted<S, C> {
+    /// `up`: what it says; `down`: what it is told.
+    pub fn new(stream: S, up: Option<C>, down: Option<C>) -> Self {
+        Self { stream, up, down }
+    }
+}
+
+impl<S: AsyncRead + Unpin, C: Count + Unpin> AsyncRead for Counted<S, C> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let Some(up) = &self.up {
+            up.count(buffer.filled().len().saturating_sub(before));
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin, C: Count + Unpin> AsyncWrite for Counted<S, C> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, octets);
+        if let (Some(down), Poll::Ready(Ok(count))) = (&self.down, &polled) {
+            down.count(*count);
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// When something last came, in milliseconds since the beginning.
+struct Activity {
+    began: Instant,
+    at_ms: AtomicU64,
+}
+
+impl Activity {
+    fn now(&self) {
+        self.at_ms.store(self.began.elapsed().as_millis() as u64, Relaxed);
+    }
+
+    /// Until nothing came for so long.
+    async fn idle(&self, limit: Duration) {
+        loop {
+            let last = self.began + Duration::from_millis(self.at_ms.load(Relaxed));
+            if last.elapsed() >= limit {
+                return;
+            }
+            tokio::time::sleep_until(last + limit).await;
+        }
+    }
+}
+
+/// Passes on what `client` and `upstream` say, until both have ended, or one was cut off, or nothing came for `idle`. What ends on
+/// one side is ended on the other (a half-closed connection).
+pub async fn relay(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    upstream: impl AsyncRead + AsyncWrite + Unpin,
+    idle: Duration,
+    octets: &Octets,
+) -> Ended {
+    relay_with(client, upstream, idle, idle, octets).await
+}
+
+/// As [`relay`]; once one side has ended, the other is silent for `half` at most.
+pub async fn relay_with(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    upstream: impl AsyncRead + AsyncWrite + Unpin,
+    idle: Duration,
+    half: Duration,
+    octets: &Octets,
+) -> Ended {
+    let activity = Activity { began: Instant::now(), at_ms: AtomicU64::new(0) };
+    let (from_client, to_client) = tokio::io::split(client);
+    let (from_upstream, to_upstream) = tokio::io::split(upstream);
+    // Whether a side has said all. Who has, may hang up without waiting for what the other still says.
+    let ended = CancellationToken::new();
+    let both = async {
+        tokio::try_join!(
+            pass(from_client, to_upstream, &activity, &octets.up, &ended),
+            pass(from_upstream, to_client, &activity, &octets.down, &ended),
+        )
+    };
+    tokio::select! {
+        both = both => match both {
+            Err(error) if !ended.is_cancelled() => Ended::Broken(error),
+            _ => Ended::Closed,
+        },
+        () = activity.idle(idle) => Ended::Idle,
+        () = async {
+            ended.cancelled().await;
+            activity.idle(half).await;
+        } => Ended::Idle,
+    }
+}
+
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    activity: &Activity,
+    octets: &Counter,
+    ended: &CancellationToken,
+) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        if count == 0 {
+            activity.now();
+            ended.cancel();
+            return to.shutdown().await;
+        }
+        activity.now();
+        to.write_all(&buffer[..count]).await?;
+        to.flush().await?;
+        activity.now();
+        octets.inc_by(count as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    fn octets() -> Octets {
+        Octets::default()
+    }
+
+    #[tokio::test]
+    async fn a_side_that_has_said_all_still_hears() {
+        let ((mut client, near), (far, mut upstream)) = (duplex(64), duplex(64));
+        let counts = octets();
+        let relaying = relay(near, far, Duration::from_secs(60), &counts);
+        let talking = async {
+            client.write_all(b"question").await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut asked = String::new();
+            upstream.read_to_string(&mut asked).await.unwrap();
+            upstream.write_all(b"the answer").await.unwrap();
+            upstream.shutdown().await.unwrap();
+            let mut answered = String::new();
+            client.read_to_string(&mut answered).await.unwrap();
+            (asked, answered)
+        };
+        let (ended, said) = tokio::join!(relaying, talking);
+        assert!(matches!(ended, Ended::Closed), "{ended:?}");
+        assert_eq!(said, ("question".into(), "the answer".into()));
+        assert_eq!((counts.up.get(), counts.down.get()), (8, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_left_alone_has_its_own_time() {
+        let ((mut client, near), (far, mut upstream)) = (duplex(64), duplex(64));
+        let began = Instant::now();
+        let talking = async {
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            client.shutdown().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            upstream.write_all(b"still here").await.unwrap();
+        };
+        let (idle, half, counts) = (Duration::from_secs(60), Duration::from_secs(10), octets());
+        let (ended, ()) = tokio::join!(relay_with(near, far, idle, half, &counts), talking);
+        assert!(matches!(ended, Ended::Idle), "{ended:?}");
+        assert_eq!((began.elapsed().as_secs(), counts.down.get()), (55, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_it_and_a_word_now_and_then_does_not() {
+        let ((mut client, near), (far, _upstream)) = (duplex(64), duplex(64));
+        let began = Instant::now();
+        let speaking = async {
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_secs(40)).await;
+                client.write_all(b".").await.unwrap();
+            }
+        };
+        let counts = octets();
+        let (ended, ()) = tokio::join!(relay(near, far, Duration::from_secs(60), &counts), speaking);
+        assert!(matches!(ended, Ended::Idle), "{ended:?}");
+        assert_eq!(began.elapsed().as_secs(), 260);
+    }
+}

@@ -1,0 +1,78 @@
+//! A request's body on its way to the upstream.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::HeaderMap;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::access_log::Tee;
+use super::asked::Asked;
+use super::stall::{Awaited, Upload};
+
+/// A request's body on its way to the upstream; cut off when nothing comes for too long.
+pub struct RequestBody {
+    body: Asked,
+    tee: Option<Arc<Tee>>,
+    upload: Upload,
+    /// Takes out of trailers what is not passed on.
+    clean_trailers: fn(&mut HeaderMap),
+}
+
+impl RequestBody {
+    pub fn new(
+        body: Asked,
+        tee: Option<Arc<Tee>>,
+        upload: Upload,
+        clean_trailers: fn(&mut HeaderMap),
+    ) -> Self {
+        Self { body, tee, upload, clean_trailers }
+    }
+
+    /// The wait for the answer, from now on.
+    pub fn awaited(&self) -> Awaited {
+        self.upload.awaited()
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let Poll::Ready(mut frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            ready!(self.upload.poll(cx));
+            self.body.give_up();
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        };
+        match &frame {
+            Some(Err(_)) => self.upload.broke(),
+            _ => self.upload.over(),
+        }
+        if let (Some(tee), Some(Ok(frame))) = (&self.tee, &frame)
+            && let Some(data) = frame.data_ref()
+        {
+            tee.pass(data);
+        }
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            (self.clean_trailers)(trailers);
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

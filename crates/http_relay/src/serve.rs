@@ -1,0 +1,129 @@
+//! Clients' connections that requests come on.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use super::page::Body;
+use super::streams::{Noted, Streams};
+
+/// Octets of a request's head.
+const HEAD_OCTETS_MAX: usize = 64 << 10;
+/// Requests of one connection under way (HTTP/2).
+const STREAMS_MAX: u32 = 256;
+/// Octets of an answer that wait for a client to read, of each request (HTTP/2).
+const SEND_OCTETS_MAX: usize = 64 << 10;
+/// Octets of a request's body, or of what is said on a WebSocket, that may wait for an upstream to read (HTTP/2).
+const STREAM_WINDOW: u32 = 256 << 10;
+/// Those of all requests of a connection: of one whose upstream does not read, the others have to be left some.
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Streams that a client reset before they were looked at (CVE-2023-44487, "rapid reset").
+const RESETS_MAX: usize = 64;
+
+/// How they are served.
+pub struct Serving {
+    /// For a request's head, from its first octet or from the end of the one before.
+    pub head_timeout: Duration,
+    /// An HTTP/2 connection without requests is closed after so long, and an answer by it cut off that nobody reads.
+    pub idle: Duration,
+    /// No more requests are taken after that.
+    pub stopping: CancellationToken,
+}
+
+/// How serving ended.
+#[derive(Debug)]
+pub enum Served {
+    /// With the last answer.
+    Closed,
+    /// With an error of the client's.
+    Broken(hyper::Error),
+    /// It was asked to end, and did not.
+    CutOff,
+}
+
+impl Served {
+    fn of(ended: Result<(), hyper::Error>) -> Self {
+        ended.map_or_else(Self::Broken, |()| Self::Closed)
+    }
+}
+
+impl Serving {
+    /// HTTP/1 to a client, until it has nothing to ask any more.
+    pub async fn http1<S, A, F>(&self, stream: S, answer: A) -> Served
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<Body>>,
+    {
+        let serving = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.head_timeout)
+            .max_buf_size(HEAD_OCTETS_MAX)
+            .serve_connection(
+                TokioIo::new(stream),
+                service_fn(|request| answer(request).map(Ok::<_, Infallible>)),
+            )
+            .with_upgrades();
+        let mut serving = std::pin::pin!(serving);
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = self.stopping.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        Served::of(ended)
+    }
+
+    /// HTTP/2 to a client, who may ask for WebSockets by it where there are `websockets`.
+    pub async fn http2<S, A, F>(&self, stream: S, answer: A, websockets: bool) -> Served
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let streams = Streams::new(self.idle);
+        let mut http = hyper::server::conn::http2::Builder::new(streams.clone());
+        if websockets {
+            http.enable_connect_protocol();
+        }
+        let serving = http
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_OCTETS_MAX as u32)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_send_buf_size(SEND_OCTETS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(self.head_timeout)
+            .serve_connection(TokioIo::new(stream), service_fn(|request| answer(request).map(noted)));
+        let mut serving = std::pin::pin!(serving);
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = self.stopping.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+            // Pings keep it alive, not open for ever.
+            () = streams.idle() => {
+                serving.as_mut().graceful_shutdown();
+                match tokio::time::timeout(self.idle, serving).await {
+                    Ok(ended) => ended,
+                    Err(_) => return Served::CutOff,
+                }
+            }
+        };
+        Served::of(ended)
+    }
+}
+
+fn noted(answer: Response<Body>) -> Result<Response<Noted>, Infallible> {
+    Ok(answer.map(Noted))
+}

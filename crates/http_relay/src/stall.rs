@@ -1,0 +1,257 @@
+//! Waiting for a peer that does nothing, and its end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep};
+
+/// How long something is waited for, each time anew.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    limit: Duration,
+    /// Made when something is first waited for.
+    sleep: Option<Pin<Box<Sleep>>>,
+    waits: bool,
+}
+
+impl Stall {
+    pub fn new(limit: Duration) -> Self {
+        Self { limit, sleep: None, waits: false }
+    }
+
+    /// What was waited for is there.
+    pub fn over(&mut self) {
+        self.waits = false;
+    }
+
+    /// Ready once it was waited for too long.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let until = Instant::now() + self.limit;
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        if !self.waits {
+            self.waits = true;
+            sleep.as_mut().reset(until);
+        }
+        sleep.as_mut().poll(cx)
+    }
+}
+
+/// What both ends of an exchange know of the request's body.
+#[derive(Debug)]
+struct Known {
+    stalled: AtomicBool,
+    broken: AtomicBool,
+    is_answered: AtomicBool,
+    turn: Mutex<Turn>,
+}
+
+/// Who is waited for, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    is_clients: bool,
+    since: Instant,
+}
+
+impl Known {
+    /// From now on it is the upstream that is waited for.
+    fn turn_to_upstream(&self) {
+        *self.turn.lock() = Turn { is_clients: false, since: Instant::now() };
+    }
+
+    fn turn_to_client(&self) {
+        let mut turn = self.turn.lock();
+        if !turn.is_clients {
+            *turn = Turn { is_clients: true, since: Instant::now() };
+        }
+    }
+}
+
+/// The wait for a request's body. While the answer is under way the client may be silent, as in a stream that only the upstream
+/// still speaks on; whether that one does is the answer's concern.
+#[derive(Debug)]
+pub struct Upload {
+    stall: Stall,
+    known: Arc<Known>,
+}
+
+/// How an [`Upload`] came to its end.
+#[derive(Debug)]
+pub struct Uploading(Arc<Known>);
+
+/// An answer that is under way, until it is dropped.
+#[derive(Debug)]
+pub struct Answering(Arc<Known>);
+
+/// The wait for the head of an answer.
+#[derive(Debug)]
+pub struct Awaited {
+    known: Arc<Known>,
+    /// How long a client is waited for, who is cut off before that as long as its body is read.
+    client: Duration,
+}
+
+impl Upload {
+    pub fn within(limit: Duration) -> (Self, Uploading) {
+        let known = Arc::new(Known {
+            stalled: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            is_answered: AtomicBool::new(false),
+            turn: Mutex::new(Turn { is_clients: false, since: Instant::now() }),
+        });
+        (Self { stall: Stall::new(limit), known: Arc::clone(&known) }, Uploading(known))
+    }
+
+    /// Something came, or its end.
+    pub fn over(&mut self) {
+        self.stall.over();
+        self.known.turn_to_upstream();
+    }
+
+    /// What came is no body, or the client took it back.
+    pub fn broke(&mut self) {
+        self.known.broken.store(true, Relaxed);
+    }
+
+    /// Ready once nothing came for too long.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.known.turn_to_client();
+        loop {
+            ready!(self.stall.poll(cx));
+            if !self.known.is_answered.load(Relaxed) {
+                self.known.stalled.store(true, Relaxed);
+                return Poll::Ready(());
+            }
+            self.stall.over();
+        }
+    }
+
+    /// The wait for the answer to what is sent now.
+    pub fn awaited(&self) -> Awaited {
+        self.known.turn_to_upstream();
+        Awaited { known: Arc::clone(&self.known), client: 2 * self.stall.limit }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // Nothing more of it is wanted.
+        self.known.turn_to_upstream();
+    }
+}
+
+impl Awaited {
+    /// Ready once the upstream was waited for too long: since the body's end, or since it took the last of what is there. The time
+    /// that a client takes over its body is not the upstream's.
+    pub async fn late(self, limit: Duration) {
+        loop {
+            let Turn { is_clients, since } = *self.known.turn.lock();
+            let until = since + if is_clients { self.client } else { limit };
+            let now = Instant::now();
+            if until <= now {
+                return;
+            }
+            // Looked at again before a turn that begins meanwhile can have ended.
+            tokio::time::sleep_until(until.min(now + limit)).await;
+        }
+    }
+}
+
+impl Uploading {
+    pub(crate) fn has_stalled(&self) -> bool {
+        self.0.stalled.load(Relaxed)
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.0.broken.load(Relaxed)
+    }
+
+    pub fn answering(&self) -> Answering {
+        self.0.is_answered.store(true, Relaxed);
+        Answering(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.is_answered.store(false, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn each_wait_counts_anew() {
+        let mut stall = Stall::new(LIMIT);
+        for _ in 0..3 {
+            let waited = tokio::time::timeout(LIMIT / 2, poll_fn(|cx| stall.poll(cx))).await;
+            assert!(waited.is_err());
+            stall.over();
+        }
+        let began = Instant::now();
+        poll_fn(|cx| stall.poll(cx)).await;
+        assert_eq!(began.elapsed().as_secs(), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_be_silent_while_it_is_answered() {
+        let (mut upload, uploading) = Upload::within(LIMIT);
+        let answering = uploading.answering();
+        let waited = tokio::time::timeout(10 * LIMIT + LIMIT / 2, poll_fn(|cx| upload.poll(cx))).await;
+        assert!(waited.is_err() && !uploading.has_stalled());
+        drop(answering);
+        let began = Instant::now();
+        poll_fn(|cx| upload.poll(cx)).await;
+        assert!(uploading.has_stalled() && began.elapsed() <= LIMIT, "{:?}", began.elapsed());
+    }
+    #[tokio::test(start_paused = true)]
+    async fn the_time_a_client_takes_is_not_its_upstreams() {
+        const ANSWER: Duration = Duration::from_secs(10);
+        let (mut upload, _uploading) = Upload::within(LIMIT);
+        let mut late = pin!(upload.awaited().late(ANSWER));
+        for _ in 0..20 {
+            let client = async {
+                // Nothing is there yet, and something then.
+                let waited = tokio::time::timeout(LIMIT / 2, poll_fn(|cx| upload.poll(cx))).await;
+                assert!(waited.is_err());
+                upload.over();
+            };
+            tokio::select! {
+                () = &mut late => panic!("it is the client that is waited for"),
+                () = client => {}
+            }
+            // The upstream takes it as slowly as it may.
+            assert!(tokio::time::timeout(ANSWER * 9 / 10, &mut late).await.is_err());
+        }
+        upload.over();
+        let ended = Instant::now();
+        late.await;
+        assert_eq!(ended.elapsed(), ANSWER);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_nothing_is_late_whatever_is_still_to_come() {
+        let (mut upload, _uploading) = Upload::within(LIMIT);
+        let late = upload.awaited().late(LIMIT / 6);
+        let began = Instant::now();
+        late.await;
+        assert_eq!(began.elapsed(), LIMIT / 6, "nothing was asked of the client");
+        // Nor is a client waited for without end by nobody.
+        let late = upload.awaited().late(LIMIT / 6);
+        assert!(poll_fn(|cx| Poll::Ready(upload.poll(cx))).await.is_pending());
+        let began = Instant::now();
+        late.await;
+        assert_eq!(began.elapsed(), 2 * LIMIT);
+    }
+}

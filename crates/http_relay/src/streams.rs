@@ -1,0 +1,196 @@
+//! What is under way on a client's HTTP/2 connection: when nothing is, and what the client does not read.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use hyper::rt::Executor;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::page::Body;
+
+tokio::task_local! {
+    /// Since when the stream that a task serves has something that its client does not take.
+    static UNREAD: Arc<Since>;
+}
+
+/// Since when something is so, if it is.
+#[derive(Debug)]
+struct Since(Mutex<Option<Instant>>);
+
+impl Since {
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock() = since;
+    }
+
+    /// Until it has been so for `limit`, without a break.
+    async fn lasted(&self, limit: Duration) {
+        loop {
+            let since = *self.0.lock();
+            match since {
+                Some(since) if since.elapsed() >= limit => return,
+                Some(since) => tokio::time::sleep_until(since + limit).await,
+                // It cannot have lasted before.
+                None => tokio::time::sleep(limit).await,
+            }
+        }
+    }
+}
+
+/// The streams of a connection; has their tasks done. Clones are of the same connection.
+#[derive(Clone)]
+pub struct Streams(Arc<Inner>);
+
+struct Inner {
+    limit: Duration,
+    under_way: Mutex<usize>,
+    idle: Since,
+}
+
+impl Streams {
+    /// Who does not read for `limit` is cut off.
+    pub fn new(limit: Duration) -> Self {
+        let idle = Since(Mutex::new(Some(Instant::now())));
+        Self(Arc::new(Inner { limit, under_way: Mutex::new(0), idle }))
+    }
+
+    /// Until none was under way for the limit.
+    pub async fn idle(&self) {
+        self.0.idle.lasted(self.0.limit).await;
+    }
+
+    fn begin(&self) -> UnderWay {
+        let mut under_way = self.0.under_way.lock();
+        *under_way += 1;
+        self.0.idle.set(None);
+        UnderWay(self.clone())
+    }
+}
+
+struct UnderWay(Streams);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let Streams(inner) = &self.0;
+        let mut under_way = inner.under_way.lock();
+        *under_way -= 1;
+        if *under_way == 0 {
+            inner.idle.set(Some(Instant::now()));
+        }
+    }
+}
+
+/// A stream's task ends with it, and that with its connection; one that is not read is reset.
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, work: F) {
+        let (under_way, limit) = (self.begin(), self.0.limit);
+        // What a stream is spoken on after its answer is of the stream still.
+        let unread = UNREAD.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Since(Mutex::new(None))));
+        tokio::spawn(async move {
+            let _under_way = under_way;
+            tokio::select! {
+                biased;
+                () = UNREAD.scope(Arc::clone(&unread), work) => {}
+                () = unread.lasted(limit) => tracing::debug!("a client does not read an answer: its stream is reset"),
+            }
+        });
+    }
+}
+
+/// Who goes on speaking on the stream whose task asks, after its answer (CONNECT, a WebSocket). Once that is dropped, its client has
+/// the limit's time to take what is left.
+pub struct Spoken(Option<Arc<Since>>);
+
+impl Spoken {
+    /// On the stream whose task asks; on none by HTTP/1.
+    pub fn on() -> Self {
+        Self(UNREAD.try_with(Arc::clone).ok())
+    }
+}
+
+impl Drop for Spoken {
+    fn drop(&mut self) {
+        if let Some(unread) = &self.0 {
+            unread.set(Some(Instant::now()));
+        }
+    }
+}
+
+/// An answer by HTTP/2, which notes when its client has to take something before it goes on.
+pub(crate) struct Noted(pub(crate) Body);
+
+impl hyper::body::Body for Noted {
+    type Data = Bytes;
+    type Error = <Body as hyper::body::Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let polled = Pin::new(&mut self.0).poll_frame(cx);
+        // Who asks again has taken what was there before.
+        let since = matches!(polled, Poll::Ready(Some(Ok(_)))).then(Instant::now);
+        let _ = UNREAD.try_with(|unread| unread.set(since));
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_from_the_end_of_its_last_stream() {
+        let streams = Streams::new(LIMIT);
+        let (end, ended) = oneshot::channel::<()>();
+        streams.execute(async move {
+            let _ = ended.await;
+        });
+        assert!(tokio::time::timeout(10 * LIMIT + LIMIT / 2, streams.idle()).await.is_err());
+        end.send(()).unwrap();
+        tokio::task::yield_now().await;
+        let began = Instant::now();
+        streams.idle().await;
+        assert_eq!(began.elapsed().as_secs(), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_read_is_given_up_and_what_is_waited_for_is_not() {
+        let streams = Streams::new(LIMIT);
+        let began = Instant::now();
+        streams.execute(async {
+            UNREAD.with(|unread| unread.set(Some(Instant::now())));
+            std::future::pending::<()>().await;
+        });
+        streams.idle().await;
+        assert_eq!(began.elapsed().as_secs(), 120, "cut off, and idle after that");
+        // What is spoken on a stream is done, and not read.
+        let again = streams.clone();
+        streams.execute(async move {
+            let spoken = Spoken::on();
+            again.execute(std::future::pending());
+            drop(spoken);
+        });
+        let began = Instant::now();
+        streams.idle().await;
+        assert_eq!(began.elapsed().as_secs(), 120, "cut off, and idle after that");
+        streams.execute(std::future::pending());
+        assert!(tokio::time::timeout(100 * LIMIT, streams.idle()).await.is_err());
+    }
+}

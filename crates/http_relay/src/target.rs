@@ -1,0 +1,88 @@
+//! Whom a request is for.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use hyper::http::uri::{Authority, Scheme, Uri};
+
+use crate::host::LeafName;
+
+/// A host and a port, as a client named them.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Target {
+    pub name: LeafName,
+    pub port: u16,
+    /// Whether the client named nobody: it is where it connected to, before it was redirected here.
+    pub redirected: bool,
+}
+
+/// Where requests go: a target, spoken to in the clear or under a server's name, by HTTP/2 where it can be.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Origin {
+    pub target: Target,
+    /// The server's name in TLS; none in the clear.
+    pub server: Option<LeafName>,
+    /// Whether HTTP/2 is offered to it; in the clear, whether it is spoken without asking (RFC 9113 section 3.3).
+    pub http2: bool,
+    /// Whether it is asked for by requests with a whole URL rather than behind CONNECT or SOCKS5.
+    pub in_full: bool,
+    /// Whether those who ask may reach what is of this machine alone. Part of what tells connections apart, so that one that was
+    /// made for such a client never serves another.
+    pub may_be_here: bool,
+}
+
+impl Target {
+    /// Of `host:port`; a port is needed (RFC 9110 section 9.3.6).
+    pub fn of_connect(uri: &Uri) -> Result<Self, String> {
+        let authority = uri.authority().ok_or("CONNECT names a host and a port")?;
+        let port = authority
+            .port_u16()
+            .filter(|port| *port > 0)
+            .ok_or("CONNECT names a port, like a.example:443")?;
+        Self::of(authority, port)
+    }
+
+    /// Of an absolute URI with the scheme http.
+    pub fn of_absolute(uri: &Uri) -> Result<Self, String> {
+        if uri.scheme() != Some(&Scheme::HTTP) {
+            return Err("only http:// is asked for in full; https:// begins with CONNECT".to_owned());
+        }
+        let authority = uri.authority().ok_or("the request names no host")?;
+        Self::of(authority, authority.port_u16().unwrap_or(80))
+    }
+
+    fn of(authority: &Authority, port: u16) -> Result<Self, String> {
+        if authority.as_str().contains('@') {
+            return Err("a host is named without a user".to_owned());
+        }
+        let name = LeafName::parse(authority.host()).map_err(|error| error.to_string())?;
+        Ok(Self { name, port, redirected: false })
+    }
+
+    /// Where a client connected to that was redirected here.
+    pub fn redirected(destination: SocketAddr) -> Self {
+        Self { name: LeafName::Ip(destination.ip()), port: destination.port(), redirected: true }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            LeafName::Ip(std::net::IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
+            name => write!(f, "{name}:{}", self.port),
+        }
+    }
+}
+
+impl Origin {
+    /// Returns whether this is the address of a redirected connection, spoken to in the clear: nothing there proves a host's name, so that a
+    /// client may name any host.
+    pub fn is_unproven(&self) -> bool {
+        self.target.redirected && self.server.is_none()
+    }
+
+    /// Whether nobody asks what it speaks, and that is HTTP/2.
+    pub(crate) fn is_http2_alone(&self) -> bool {
+        self.http2 && self.server.is_none()
+    }
+}

@@ -1,0 +1,84 @@
+//! What a client is told where its upstream did not answer.
+
+use std::error::Error as _;
+
+use h2::Reason;
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::{Response, StatusCode, Version};
+use outbound::dial::DialError;
+use outbound::resolve::ResolveError;
+
+use super::page::{self, Body};
+use super::stall::Uploading;
+use super::upstream::{NoAnswer, NoConnection, NoParent};
+
+/// Where it is the client's own fault: nothing more came of its body, or what is none.
+pub fn unread(body: &Uploading, version: Version) -> Option<Response<Body>> {
+    let (status, detail) = match (body.has_stalled(), body.is_broken()) {
+        (true, _) => (StatusCode::REQUEST_TIMEOUT, "nothing more came of the request's body"),
+        (false, true) => (StatusCode::BAD_REQUEST, "the request's body cannot be read, or broke off"),
+        (false, false) => return None,
+    };
+    let mut response = page::problem(status, "http_request_error", detail);
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Some(response)
+}
+
+/// What its client is told.
+pub fn unanswered(error: &NoAnswer) -> Response<Body> {
+    let (status, reason) = reason_of(error);
+    page::problem(status, reason, &error.to_string())
+}
+
+/// A status, and RFC 9209's name for what went wrong.
+pub fn reason_of(error: &NoAnswer) -> (StatusCode, &'static str) {
+    match error {
+        NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
+        NoAnswer::Broken(error) if is_of_protocol(error) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+        NoAnswer::Broken(_) => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
+        NoAnswer::Connection(error) => unconnected(error),
+    }
+}
+
+fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
+    use NoConnection as C;
+    match error {
+        C::Name(ResolveError::TimedOut) => (StatusCode::GATEWAY_TIMEOUT, "dns_timeout"),
+        C::Name(_) => (StatusCode::BAD_GATEWAY, "dns_error"),
+        C::Dial(DialError::TimedOut) | C::Late => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+        C::Dial(DialError::Refused) => (StatusCode::BAD_GATEWAY, "connection_refused"),
+        C::Dial(_) => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
+        C::NotAllowed => (StatusCode::FORBIDDEN, "destination_ip_prohibited"),
+        C::Loop => (StatusCode::LOOP_DETECTED, "proxy_loop_detected"),
+        C::Tls(error) if is_of_certificate(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
+        C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
+        C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+        C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
+        C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+        C::NoWebsockets => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),
+        C::Parent { why: NoParent::Connection(error), .. } => unconnected(error),
+        C::Parent { why: NoParent::Late, .. } => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+        C::Parent { why: NoParent::Refused(StatusCode::GATEWAY_TIMEOUT), .. } => {
+            (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable")
+        }
+        C::Parent { .. } => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
+    }
+}
+
+/// Whether what came was not HTTP of the version it was asked by, rather than less of it than there should be.
+fn is_of_protocol(error: &hyper::Error) -> bool {
+    let of_http2 =
+        error.source().and_then(|source| source.downcast_ref::<h2::Error>()).and_then(h2::Error::reason);
+    let is_of_http2 = matches!(
+        of_http2,
+        Some(Reason::PROTOCOL_ERROR | Reason::FRAME_SIZE_ERROR | Reason::HTTP_1_1_REQUIRED)
+    );
+    is_of_http2 || error.is_parse() && !error.is_parse_too_large()
+}
+
+fn is_of_certificate(error: &std::io::Error) -> bool {
+    let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(of_tls, Some(rustls::Error::InvalidCertificate(_)))
+}

@@ -1,0 +1,57 @@
+//! Connections that change protocols: what both sides say afterwards is passed on as it is.
+
+use hyper::Version;
+use hyper::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio_util::task::TaskTracker;
+
+use super::fields::changes_as_asked;
+use super::streams::Spoken;
+use super::websocket::Websocket;
+use crate::doors::Doors;
+
+/// A client that waits for another protocol.
+pub struct Upgrading<'a> {
+    pub client: OnUpgrade,
+    /// What the upstream was asked for.
+    pub asked: HeaderValue,
+    pub websocket: Option<&'a Websocket>,
+    /// What goes on when the client's connection has ended.
+    pub tunnels: &'a TaskTracker,
+    pub version: Version,
+}
+
+/// Asks the upstream for what the client wants to change to.
+pub fn ask_for(protocol: &HeaderValue, headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol.clone());
+}
+
+impl Upgrading<'_> {
+    /// Whether who answers changes to what it was asked for.
+    pub fn is_met_by(&self, answer: &HeaderMap) -> bool {
+        changes_as_asked(answer, &self.asked)
+    }
+
+    /// Has `relay` pass on what is said once both sides have changed, as a task of `doors`; to be called while the client is
+    /// answered.
+    pub fn spawn<F>(
+        self,
+        upstream: OnUpgrade,
+        doors: &Doors,
+        relay: impl FnOnce(TokioIo<Upgraded>, TokioIo<Upgraded>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send,
+    {
+        let (tunnel, stream, client) = (self.tunnels.token(), Spoken::on(), self.client);
+        doors.spawn_bounded(async move {
+            let _live = telemetry::tasks::guard("proxy-upgraded");
+            let _tunnel = tunnel;
+            let _stream = stream;
+            if let Ok((client, upstream)) = futures_util::future::try_join(client, upstream).await {
+                relay(TokioIo::new(client), TokioIo::new(upstream)).await;
+            }
+        });
+    }
+}

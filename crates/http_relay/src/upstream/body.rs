@@ -1,0 +1,138 @@
+//! An upstream's body, as it goes to the client.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::HeaderMap;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1::SendRequest;
+
+use super::super::access_log::Entry;
+use super::super::request_body::RequestBody;
+use super::super::stall::{Answering, Stall, Uploading};
+use super::super::target::Origin;
+use super::shared::Stream;
+use super::{Sender, Upstreams};
+
+/// How long a connection may take to be ready for the next request after its answer was read.
+const READY_WITHIN: Duration = Duration::from_secs(1);
+
+/// A connection to be kept once the body is read.
+pub(super) struct GiveBack {
+    pub(super) pool: Upstreams,
+    pub(super) origin: Arc<Origin>,
+    pub(super) sender: SendRequest<RequestBody>,
+}
+
+impl GiveBack {
+    /// At once when it can be used at once; else as soon as it can, as when an answer came before the whole request was sent.
+    fn give(mut self) {
+        if self.sender.is_ready() {
+            return self.pool.keep(&self.origin, Sender::Http1(self.sender));
+        }
+        let doors = self.pool.doors().clone();
+        doors.spawn_bounded(async move {
+            let _live = telemetry::tasks::guard("proxy-upstream-return");
+            let ready = tokio::time::timeout(READY_WITHIN, self.sender.ready()).await;
+            if matches!(ready, Ok(Ok(()))) {
+                self.pool.keep(&self.origin, Sender::Http1(self.sender));
+            }
+        });
+    }
+}
+
+/// Changes the trailers of an answer before they are passed on.
+pub type TrailerFilter = Box<dyn Fn(&mut HeaderMap) + Send + Sync>;
+
+/// Cut off when nothing comes for too long. Its connection waits for the next request once it is read to its end; a body that is
+/// dropped before takes its connection with it.
+pub struct Relayed {
+    body: Incoming,
+    back: Option<GiveBack>,
+    /// Its place among those of a connection that many share, until it has ended.
+    stream: Option<Stream>,
+    /// Told to who waits for the rest of the request.
+    answering: Option<Answering>,
+    stall: Stall,
+    /// The request's entry in the access log.
+    entry: Option<Box<Entry>>,
+    clean_trailers: Option<TrailerFilter>,
+}
+
+impl Relayed {
+    pub(super) fn new(
+        body: Incoming,
+        back: Option<GiveBack>,
+        stream: Option<Stream>,
+        idle: Duration,
+    ) -> Self {
+        let stall = Stall::new(idle);
+        let mut relayed =
+            Self { body, back, stream, answering: None, stall, entry: None, clean_trailers: None };
+        if relayed.body.is_end_stream() {
+            relayed.end();
+        }
+        relayed
+    }
+
+    /// Has `entry` count it, and `clean_trailers` change its trailers.
+    pub fn logged(mut self, entry: Option<Box<Entry>>, clean_trailers: Option<TrailerFilter>) -> Self {
+        (self.entry, self.clean_trailers) = (entry, clean_trailers);
+        self
+    }
+
+    /// Lets `upload` know, as long as it is under way.
+    pub fn beside(mut self, upload: &Uploading) -> Self {
+        self.answering = (!self.body.is_end_stream()).then(|| upload.answering());
+        self
+    }
+
+    fn end(&mut self) {
+        (self.stream, self.answering) = (None, None);
+        if let Some(back) = self.back.take() {
+            back.give();
+        }
+    }
+}
+
+impl Body for Relayed {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let Poll::Ready(mut frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            ready!(self.stall.poll(cx));
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        };
+        self.stall.over();
+        if let (Some(entry), Some(Ok(frame))) = (&self.entry, &frame)
+            && let Some(data) = frame.data_ref()
+        {
+            entry.passed(data);
+        }
+        if let (Some(clean), Some(Ok(frame))) = (&self.clean_trailers, &mut frame)
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            clean(trailers);
+        }
+        if frame.is_none() || (self.body.is_end_stream() && matches!(frame, Some(Ok(_)))) {
+            self.end();
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,576 @@
+//! Making connections to upstreams.
+
+use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use outbound::Deadline;
+use outbound::dial::{DialError, happy_eyeballs};
+use outbound::resolve::{Families, ResolveError, Resolver};
+use parking_lot::Mutex;
+use rustls::AlertDescription;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::super::target::{Origin, Target};
+use super::Sender;
+use super::parent::{Link, NoParent, Parent};
+use super::placed::Placed;
+use super::policy::{Policies, UpstreamWay};
+use super::shared::Http2;
+use crate::address::canonical;
+use crate::doors::Doors;
+use crate::host::LeafName;
+use crate::request_body::RequestBody;
+
+/// Octets of an upstream's heads.
+const HEAD_OCTETS_MAX: usize = 128 << 10;
+
+/// For a place where all are taken, after the connection that waited the longest was closed for it.
+const PLACE_WITHIN: Duration = Duration::from_millis(500);
+
+/// Requests at once, as long as an upstream has not said how many: a number that none can say (RFC 9113 section 6.5.2).
+const NOT_SAID: usize = usize::MAX - 1;
+
+/// How soon it is asked again whether one has said, at first and in the end; between, each time after twice as long. The library tells
+/// nobody.
+const SAID_FIRST: Duration = Duration::from_millis(1);
+const SAID_LAST: Duration = Duration::from_millis(50);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum NoConnection {
+    #[error("its name is not resolved: {0}")]
+    Name(#[from] ResolveError),
+    #[error("it is not reached: {0}")]
+    Dial(DialError),
+    #[error("that is this proxy itself")]
+    Loop,
+    #[error("its address is one that only the proxy's own machine reaches, for clients of that machine")]
+    NotAllowed,
+    #[error("its TLS is refused: {0}")]
+    Tls(std::io::Error),
+    #[error("its TLS was not done in its time")]
+    Late,
+    #[error("the parent proxy {parent}: {why}")]
+    Parent { parent: String, why: NoParent },
+    #[error("there are as many connections as there may be")]
+    Full,
+    #[error("it closed the connection at once")]
+    ClosedAtOnce,
+    #[error("it does not speak HTTP: {0}")]
+    Http(hyper::Error),
+    #[error("it speaks HTTP/2 alone, and allows no WebSockets by it (RFC 8441)")]
+    NoWebsockets,
+}
+
+impl NoConnection {
+    pub(super) fn by(parent: &Parent, why: NoParent) -> Self {
+        Self::Parent { parent: parent.to_string(), why }
+    }
+
+    /// Whether it speaks none of the protocols that it was offered (RFC 7301 section 3.2).
+    pub(super) fn wants_another_protocol(&self) -> bool {
+        let Self::Tls(error) = self else { return false };
+        let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+        matches!(of_tls, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
+    }
+}
+
+/// TLS with `server`.
+async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
+    connector: &TlsConnector,
+    server: &LeafName,
+    stream: S,
+    deadline: Deadline,
+) -> Result<TlsStream<S>, NoConnection> {
+    let name = match server {
+        LeafName::Ip(address) => ServerName::from(*address),
+        LeafName::Dns(name) => ServerName::try_from(name.as_str().to_owned())
+            .map_err(|error| NoConnection::Tls(std::io::Error::other(error)))?,
+    };
+    let done = tokio::time::timeout(deadline.remaining(), connector.connect(name, stream)).await;
+    done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
+}
+
+/// Of the addresses of `target`, those that who asks may reach: all of them where `may_be_here`, or where the configuration names
+/// the target or the address. Whatever the name was, it is the address that is judged.
+fn reachable(
+    mut found: Vec<IpAddr>,
+    target: &Target,
+    may_be_here: bool,
+    policies: &Policies,
+) -> Result<Vec<IpAddr>, NoConnection> {
+    if may_be_here || found.is_empty() || policies.name(&target.name) {
+        return Ok(found);
+    }
+    found.retain(|address| {
+        let address = address.to_canonical();
+        !is_of_this_place(address) || policies.name(&LeafName::Ip(address))
+    });
+    if found.is_empty() { Err(NoConnection::NotAllowed) } else { Ok(found) }
+}
+
+/// Whether it is another machine's, or none's, where somebody else says it: loopback, unspecified, of the link.
+fn is_of_this_place(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.octets()[0] == 0 || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
+    }
+}
+
+type Http2Connection<S> = http2::Connection<TokioIo<S>, RequestBody, Owned>;
+
+/// A name and a port, whoever named them.
+type Host = (LeafName, u16);
+
+/// From which address to which: no two connections that are open have both.
+type Ends = (SocketAddr, SocketAddr);
+
+/// A place among all connections and among those of a host, until it is dropped.
+pub struct Place {
+    _whole: OwnedSemaphorePermit,
+    host: Host,
+    hosts: Arc<Mutex<HashMap<Host, usize>>>,
+    /// Of the connection that has it, once that is made.
+    ends: Option<Ends>,
+    open: Arc<Mutex<HashSet<Ends>>>,
+}
+
+impl Place {
+    /// Whose it is from now on.
+    fn taken_by(&mut self, stream: &TcpStream) {
+        let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
+        let ends = (canonical(from), canonical(to));
+        self.ends = Some(ends);
+        self.open.lock().insert(ends);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(ends) = &self.ends {
+            self.open.lock().remove(ends);
+        }
+        let mut hosts = self.hosts.lock();
+        if let Some(open) = hosts.get_mut(&self.host) {
+            *open -= 1;
+            if *open == 0 {
+                hosts.remove(&self.host);
+            }
+        }
+    }
+}
+
+/// Whose tasks, the connection itself among them, end with the service and hold its place.
+#[derive(Clone)]
+struct Owned {
+    doors: Doors,
+    place: Arc<Place>,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Owned {
+    fn execute(&self, work: F) {
+        let place = Arc::clone(&self.place);
+        self.doors.spawn_bounded(async move {
+            let _place = place;
+            work.await;
+        });
+    }
+}
+
+/// Makes them.
+pub(super) struct Dialler {
+    resolver: Resolver,
+    policies: Policies,
+    own: Vec<SocketAddr>,
+    places: Arc<Semaphore>,
+    per_host_max: AtomicUsize,
+    hosts: Arc<Mutex<HashMap<Host, usize>>>,
+    /// Connections that are open: as many as there are places at most.
+    open: Arc<Mutex<HashSet<Ends>>>,
+    doors: Doors,
+}
+
+impl Dialler {
+    pub(super) fn new(
+        resolver: Resolver,
+        policies: Policies,
+        own: Vec<SocketAddr>,
+        places: Arc<Semaphore>,
+        per_host_max: usize,
+        doors: Doors,
+    ) -> Self {
+        let (hosts, open) = (Arc::default(), Arc::default());
+        let per_host_max = AtomicUsize::new(per_host_max);
+        Self { resolver, policies, own, places, per_host_max, hosts, open, doors }
+    }
+
+    /// Whether who answers is held against roots.
+    pub(super) fn verifies(&self, origin: &Origin) -> bool {
+        self.policies.of_origin(origin).verifies
+    }
+
+    /// Whether the proxy itself made the connection between these, or makes it still: nothing was sent on it before it is known here.
+    pub(super) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        self.open.lock().contains(&(canonical(from), canonical(to)))
+    }
+
+    /// As many to a host from now on; those that are more stay.
+    pub(super) fn limit_per_host(&self, most: usize) {
+        self.per_host_max.store(most, Relaxed);
+    }
+
+    /// Who owns the tasks of connections.
+    pub(super) fn doors(&self) -> &Doors {
+        &self.doors
+    }
+
+    /// Whether another connection may be made.
+    pub(super) fn has_place(&self) -> bool {
+        self.places.available_permits() > 0
+    }
+
+    /// The parent that is asked by whole requests for `origin` rather than to connect to it: as it was asked itself.
+    pub(super) fn asked_by_request(&self, origin: &Origin) -> Option<&Parent> {
+        match &self.policies.of_origin(origin).way {
+            UpstreamWay::Parent(parent) if origin.in_full && origin.server.is_none() => Some(parent),
+            _ => None,
+        }
+    }
+
+    /// A connection that requests can be sent on.
+    pub(super) async fn connect(&self, origin: &Origin, deadline: Deadline) -> Result<Sender, NoConnection> {
+        if let Some(parent) = self.asked_by_request(origin) {
+            self.judge_named(&origin.target, origin.may_be_here)?;
+            let mut place = self.place(&origin.target, deadline).await?;
+            return self.http1(self.to_parent(parent, &mut place, deadline).await?, place).await;
+        }
+        let Some(server) = &origin.server else {
+            let (link, place) =
+                self.link(&origin.target, &origin.target.name, origin.may_be_here, deadline).await?;
+            return match origin.http2 {
+                true => self.http2(link, place).await,
+                false => self.http1(link, place).await,
+            };
+        };
+        Ok(self.connect_by_tls(origin, server, deadline).await?.0)
+    }
+
+    /// One to `origin` as `server`, and the certificate that it showed.
+    pub(super) async fn connect_by_tls(
+        &self,
+        origin: &Origin,
+        server: &LeafName,
+        deadline: Deadline,
+    ) -> Result<(Sender, Option<CertificateDer<'static>>), NoConnection> {
+        let (stream, place) = self.tls(origin, server, origin.http2, deadline).await?;
+        let (shown, speaks_http2) = {
+            let tls = &stream.get_ref().1;
+            let own = tls.peer_certificates().and_then(|chain| chain.first()).cloned();
+            (own, tls.alpn_protocol() == Some(b"h2"))
+        };
+        let sender = match speaks_http2 {
+            true => self.http2(stream, place).await?,
+            false => self.http1(stream, place).await?,
+        };
+        Ok((sender, shown))
+    }
+
+    async fn tls(
+        &self,
+        origin: &Origin,
+        server: &LeafName,
+        http2: bool,
+        deadline: Deadline,
+    ) -> Result<(TlsStream<Link>, Place), NoConnection> {
+        let (link, place) = self.link(&origin.target, server, origin.may_be_here, deadline).await?;
+        let policy = self.policies.of(server);
+        let connector = if http2 { &policy.http2 } else { &policy.http1 };
+        Ok((handshake(connector, server, link, deadline).await?, place))
+    }
+
+    /// One by HTTP/2 to `origin` on which a WebSocket may be asked for, of whom it says so (RFC 8441 section 3).
+    pub(super) async fn connect_for_websocket(
+        &self,
+        origin: &Origin,
+        deadline: Deadline,
+    ) -> Result<http2::SendRequest<RequestBody>, NoConnection> {
+        let Some(server) = &origin.server else {
+            let (link, place) =
+                self.link(&origin.target, &origin.target.name, origin.may_be_here, deadline).await?;
+            return self.websockets_on(link, place, deadline).await;
+        };
+        let (stream, place) = self.tls(origin, server, true, deadline).await?;
+        if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            return Err(NoConnection::Tls(std::io::Error::other("it speaks HTTP/2 no more")));
+        }
+        self.websockets_on(stream, place, deadline).await
+    }
+
+    async fn websockets_on<S>(
+        &self,
+        stream: S,
+        place: Place,
+        deadline: Deadline,
+    ) -> Result<http2::SendRequest<RequestBody>, NoConnection>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let mut builder = self.http2_builder(place);
+        builder.initial_max_send_streams(NOT_SAID);
+        let made = builder.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = made.map_err(NoConnection::Http)?;
+        let connection = self.driven(connection);
+        let mut pause = SAID_FIRST;
+        loop {
+            let connection = connection.upgrade().ok_or(NoConnection::ClosedAtOnce)?;
+            let said = {
+                let connection = connection.lock();
+                let has_said = connection.current_max_send_streams() != NOT_SAID;
+                has_said.then(|| connection.is_extended_connect_protocol_enabled())
+            };
+            drop(connection);
+            match said {
+                Some(true) => return Ok(sender),
+                Some(false) => return Err(NoConnection::NoWebsockets),
+                None if deadline.remaining().is_zero() => return Err(NoConnection::Late),
+                None => tokio::time::sleep(pause).await,
+            }
+            pause = (2 * pause).min(SAID_LAST);
+        }
+    }
+
+    /// Has a connection served to its end. Its task alone keeps it; others may ask it what the upstream says, behind a lock.
+    fn driven<S>(&self, connection: Http2Connection<S>) -> Weak<Mutex<Http2Connection<S>>>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let connection = Arc::new(Mutex::new(connection));
+        let asked = Arc::downgrade(&connection);
+        self.doors.spawn_bounded(async move {
+            let _live = telemetry::tasks::guard("proxy-upstream");
+            let served = poll_fn(move |cx| Pin::new(&mut *connection.lock()).poll(cx));
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "a connection to an upstream broke");
+            }
+        });
+        asked
+    }
+
+    fn http2_builder(&self, place: Place) -> http2::Builder<Owned> {
+        let mut builder = http2::Builder::new(Owned { doors: self.doors.clone(), place: Arc::new(place) });
+        builder
+            .timer(TokioTimer::new())
+            .max_header_list_size(HEAD_OCTETS_MAX as u32)
+            .keep_alive_interval(Duration::from_secs(20));
+        builder
+    }
+
+    /// Whether both names are believed and reached alike.
+    pub(super) fn treats_alike(&self, one: &LeafName, other: &LeafName) -> bool {
+        std::ptr::eq(self.policies.of(one), self.policies.of(other))
+    }
+
+    /// Octets to a target and back, by the way that `name` has.
+    pub(super) async fn link(
+        &self,
+        target: &Target,
+        name: &LeafName,
+        may_be_here: bool,
+        deadline: Deadline,
+    ) -> Result<(Link, Place), NoConnection> {
+        let mut place = self.place(target, deadline).await?;
+        let UpstreamWay::Parent(parent) = &self.policies.of(name).way else {
+            let stream = self.dial(target, may_be_here, &mut place, deadline).await?;
+            return Ok((Link::Direct(stream), place));
+        };
+        self.judge_named(target, may_be_here)?;
+        let link = self.to_parent(parent, &mut place, deadline).await?;
+        let asked =
+            tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.doors)).await;
+        let link = asked.unwrap_or(Err(NoParent::Late)).map_err(|why| NoConnection::by(parent, why))?;
+        Ok((link, place))
+    }
+
+    async fn to_parent(
+        &self,
+        parent: &Parent,
+        place: &mut Place,
+        deadline: Deadline,
+    ) -> Result<Link, NoConnection> {
+        let reached = async {
+            let stream = self.dial(&parent.target, true, place, deadline).await?;
+            if !parent.tls {
+                return Ok(Link::Direct(stream));
+            }
+            let connector = &self.policies.usual().http1;
+            Ok(Link::Tls(Box::new(handshake(connector, &parent.target.name, stream, deadline).await?)))
+        };
+        reached.await.map_err(|error| NoConnection::by(parent, NoParent::Connection(Box::new(error))))
+    }
+
+    /// What an address says before a parent is asked for it, who may be on this machine; names are the parent's to resolve.
+    fn judge_named(&self, target: &Target, may_be_here: bool) -> Result<(), NoConnection> {
+        match &target.name {
+            LeafName::Ip(address) => reachable(vec![*address], target, may_be_here, &self.policies).map(drop),
+            LeafName::Dns(_) => Ok(()),
+        }
+    }
+
+    async fn dial(
+        &self,
+        target: &Target,
+        may_be_here: bool,
+        place: &mut Place,
+        deadline: Deadline,
+    ) -> Result<TcpStream, NoConnection> {
+        let found = match &target.name {
+            LeafName::Ip(address) => vec![*address],
+            LeafName::Dns(name) => {
+                let limit = deadline.remaining();
+                self.resolver.resolve(name.as_str(), Families::Both, limit).await?.addresses
+            }
+        };
+        let found = reachable(found, target, may_be_here, &self.policies)?;
+        let dialled = happy_eyeballs(&found, target.port, deadline.remaining()).await;
+        let (stream, _) = dialled.map_err(|(_, error)| NoConnection::Dial(error))?;
+        if self.is_own(&stream) {
+            return Err(NoConnection::Loop);
+        }
+        place.taken_by(&stream);
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+
+    /// Whether it leads back to where this process listens: what is told apart there by who connects, would take us for all clients.
+    fn is_own(&self, stream: &TcpStream) -> bool {
+        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return false };
+        let peer_ip = peer.ip().to_canonical();
+        let is_here = peer_ip.is_loopback() || peer_ip == local.ip().to_canonical();
+        self.own.iter().any(|own| {
+            let own_ip = own.ip().to_canonical();
+            peer.port() == own.port() && (peer_ip == own_ip || own_ip.is_unspecified() && is_here)
+        })
+    }
+
+    /// One that is free, or that one which was just given up is about to leave.
+    async fn place(&self, target: &Target, deadline: Deadline) -> Result<Place, NoConnection> {
+        let waiting = Arc::clone(&self.places).acquire_owned();
+        let whole = tokio::time::timeout(deadline.remaining().min(PLACE_WITHIN), waiting).await;
+        let Ok(Ok(whole)) = whole else { return Err(NoConnection::Full) };
+        let mut hosts = self.hosts.lock();
+        let host = (target.name.clone(), target.port);
+        let open = hosts.entry(host.clone()).or_default();
+        if *open >= self.per_host_max.load(Relaxed) {
+            return Err(NoConnection::Full);
+        }
+        *open += 1;
+        drop(hosts);
+        let (hosts, open) = (Arc::clone(&self.hosts), Arc::clone(&self.open));
+        Ok(Place { _whole: whole, host, hosts, ends: None, open })
+    }
+
+    async fn http1<S>(&self, stream: S, place: Place) -> Result<Sender, NoConnection>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(HEAD_OCTETS_MAX)
+            .handshake(TokioIo::new(Placed::new(stream, place)))
+            .await
+            .map_err(NoConnection::Http)?;
+        self.doors.spawn_bounded(async move {
+            let _live = telemetry::tasks::guard("proxy-upstream");
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "a connection to an upstream broke");
+            }
+        });
+        Ok(Sender::Http1(sender))
+    }
+
+    async fn http2<S>(&self, stream: S, place: Place) -> Result<Sender, NoConnection>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let made = self.http2_builder(place).handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = made.map_err(NoConnection::Http)?;
+        let asked = self.driven(connection);
+        let allowed = move || asked.upgrade().map_or(0, |asked| asked.lock().current_max_send_streams());
+        Ok(Sender::Http2(Http2::new(sender, allowed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::RootCertStore;
+
+    use super::super::policy::{UpstreamPolicies, UpstreamPolicy};
+    use super::*;
+
+    fn policies(named: &[&str]) -> Policies {
+        let mut options = UpstreamPolicies::default();
+        let named: Vec<String> = named.iter().map(ToString::to_string).collect();
+        options.add(&named, UpstreamPolicy::default()).unwrap();
+        Policies::new(&options, RootCertStore::empty()).unwrap()
+    }
+
+    fn target(name: &str) -> Target {
+        Target { name: LeafName::parse(name).unwrap(), port: 2410, redirected: false }
+    }
+
+    const OF_THIS_PLACE: [&str; 10] = [
+        "127.0.0.1",
+        "127.255.0.9",
+        "0.0.0.0",
+        "0.1.2.3",
+        "169.254.169.254",
+        "::1",
+        "::",
+        "fe80::1",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.1.1",
+    ];
+
+    #[test]
+    fn who_is_elsewhere_does_not_reach_what_is_of_this_machine_by_whatever_name() {
+        let policies = policies(&["*.example"]);
+        for text in OF_THIS_PLACE {
+            let address: IpAddr = text.parse().unwrap();
+            for name in ["a.example", "localhost", text] {
+                let judged = reachable(vec![address], &target(name), false, &policies);
+                assert!(matches!(judged, Err(NoConnection::NotAllowed)), "{name} at {text}");
+                assert!(reachable(vec![address], &target(name), true, &policies).is_ok(), "{name} at {text}");
+            }
+        }
+        for text in ["10.0.0.1", "192.0.2.1", "2001:db8::1", "fd00::1", "::ffff:10.0.0.1"] {
+            assert!(reachable(vec![text.parse().unwrap()], &target("a.example"), false, &policies).is_ok());
+        }
+        let both = vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap()];
+        let left = reachable(both, &target("a.example"), false, &policies).unwrap();
+        assert_eq!(left, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn what_the_configuration_names_is_reached() {
+        let policies = policies(&["here.example", "127.0.0.2"]);
+        let reached = |name: &str, address: &str| {
+            reachable(vec![address.parse().unwrap()], &target(name), false, &policies).is_ok()
+        };
+        assert!(reached("here.example", "127.0.0.1"));
+        assert!(reached("127.0.0.2", "127.0.0.2") && reached("a.example", "::ffff:127.0.0.2"));
+        assert!(!reached("a.here.example", "127.0.0.1") && !reached("127.0.0.1", "127.0.0.1"));
+    }
+}

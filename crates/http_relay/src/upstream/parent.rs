@@ -1,0 +1,235 @@
+//! Other proxies that upstreams are reached by.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::{fmt, io};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderValue, PROXY_AUTHORIZATION};
+use hyper::http::uri::{Authority, PathAndQuery, Scheme, Uri};
+use hyper::upgrade::Upgraded;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use zeroize::Zeroizing;
+
+use super::super::target::Target;
+use super::connect::NoConnection;
+use crate::doors::Doors;
+
+/// Octets of a parent's answer to CONNECT.
+const HEAD_OCTETS_MAX: usize = 16 << 10;
+
+/// A proxy to be asked.
+#[derive(Clone)]
+pub struct Parent {
+    pub(super) target: Target,
+    /// Whether it is spoken to by TLS.
+    pub(super) tls: bool,
+    authorization: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Parent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parent").field("target", &self.target).field("tls", &self.tls).finish_non_exhaustive()
+    }
+}
+
+/// What is no parent.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadParent {
+    /// Another form.
+    #[error("{0:?} is not http://HOST:PORT or https://HOST:PORT")]
+    Url(String),
+    /// A name or password of another form.
+    #[error("its credentials are not USER:PASSWORD in one line")]
+    Credentials,
+}
+
+impl Parent {
+    /// `url`: `http://HOST:PORT` or `https://HOST:PORT`, with what it is to be told, `USER:PASSWORD`.
+    ///
+    /// # Errors
+    /// [`BadParent`]
+    pub fn new(url: &str, credentials: Option<&str>) -> Result<Self, BadParent> {
+        let wrong = || BadParent::Url(without_user(url).to_owned());
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(wrong()),
+        };
+        if uri.path() != "/" || uri.query().is_some() {
+            return Err(wrong());
+        }
+        let target = Target::of_connect(&uri).map_err(|_| wrong())?;
+        let authorization = credentials.map(basic).transpose()?;
+        Ok(Self { target, tls, authorization })
+    }
+
+    /// Puts a request for `target` in the clear into the form that a proxy is asked in.
+    pub(super) fn address<B>(&self, request: &mut Request<B>, target: &Target) {
+        let path = request.uri().path_and_query().cloned();
+        let whole = Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(target.to_string())
+            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
+            .build();
+        if let Ok(whole) = whole {
+            *request.uri_mut() = whole;
+        }
+        self.authorize(request);
+    }
+
+    fn authorize<B>(&self, request: &mut Request<B>) {
+        if let Some(value) = &self.authorization {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, value.clone());
+        }
+    }
+
+    /// Has it connect to `target`; who calls sets the time.
+    pub(super) async fn connect(&self, link: Link, target: &Target, doors: &Doors) -> Result<Link, NoParent> {
+        let (mut sender, connection) =
+            http1::Builder::new().max_buf_size(HEAD_OCTETS_MAX).handshake(TokioIo::new(link)).await?;
+        doors.spawn_bounded(async move {
+            let _live = telemetry::tasks::guard("proxy-parent");
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "a connection to a parent proxy broke");
+            }
+        });
+        let (authority, host) =
+            (target.to_string().parse::<Authority>(), HeaderValue::try_from(target.to_string()));
+        let (Ok(authority), Ok(host)) = (authority, host) else { return Err(NoParent::Name) };
+        let mut request =
+            Request::connect(Uri::from(authority)).body(Empty::<Bytes>::new()).unwrap_or_default();
+        request.headers_mut().insert(HOST, host);
+        self.authorize(&mut request);
+        let response = sender.send_request(request).await?;
+        if !response.status().is_success() {
+            return Err(NoParent::Refused(response.status()));
+        }
+        Ok(Link::Tunnel(TokioIo::new(hyper::upgrade::on(response).await?)))
+    }
+}
+
+impl fmt::Display for Parent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.target)
+    }
+}
+
+/// What may be shown of a URL that is wrong.
+fn without_user(url: &str) -> &str {
+    url.rsplit_once('@').map_or(url, |(_, rest)| rest)
+}
+
+fn basic(credentials: &str) -> Result<HeaderValue, BadParent> {
+    if !credentials.contains(':') || credentials.chars().any(char::is_control) {
+        return Err(BadParent::Credentials);
+    }
+    // Long enough at once, so that no copy is left behind.
+    let mut text = Zeroizing::new(String::with_capacity("Basic ".len() + credentials.len().div_ceil(3) * 4));
+    text.push_str("Basic ");
+    STANDARD.encode_string(credentials, &mut text);
+    let mut value = HeaderValue::from_str(&text).map_err(|_| BadParent::Credentials)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Why a parent is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum NoParent {
+    #[error("{0}")]
+    Connection(Box<NoConnection>),
+    #[error("it did not connect in its time")]
+    Late,
+    #[error("it answered {0}")]
+    Refused(StatusCode),
+    #[error("it does not speak HTTP: {0}")]
+    Http(#[from] hyper::Error),
+    #[error("the name cannot be asked for")]
+    Name,
+}
+
+/// A way to an upstream.
+pub enum Link {
+    /// To itself, or to a parent that is asked in the clear.
+    Direct(TcpStream),
+    /// To a parent by TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+    /// Through a parent.
+    Tunnel(TokioIo<Upgraded>),
+}
+
+macro_rules! with {
+    ($link:expr, $stream:ident => $done:expr) => {
+        match $link.get_mut() {
+            Link::Direct($stream) => $done,
+            Link::Tls($stream) => $done,
+            Link::Tunnel($stream) => $done,
+        }
+    };
+}
+
+impl AsyncRead for Link {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        with!(self, stream => Pin::new(stream).poll_read(cx, into))
+    }
+}
+
+impl AsyncWrite for Link {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        with!(self, stream => Pin::new(stream).poll_write(cx, octets))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        with!(self, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Direct(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+            Self::Tunnel(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with!(self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parent_is_a_url_without_a_path_or_a_user() {
+        for url in ["http://p.example:3128", "https://[2001:db8::1]:8443/", "http://10.0.0.1:1"] {
+            assert!(Parent::new(url, Some("a:b:c")).is_ok(), "{url}");
+        }
+        for url in
+            ["p.example:3128", "http://p.example", "socks5://p:1", "http://p:1/x", "http://a:secret@p:1", ""]
+        {
+            let refused = Parent::new(url, None).unwrap_err();
+            assert!(!refused.to_string().contains("secret"), "{refused}");
+        }
+        for credentials in ["alice", "a:b\nX: y"] {
+            assert_eq!(Parent::new("http://p:1", Some(credentials)).unwrap_err(), BadParent::Credentials);
+        }
+    }
+}

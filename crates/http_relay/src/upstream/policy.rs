@@ -1,0 +1,185 @@
+//! How upstreams are reached and believed, by name.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_rustls::TlsConnector;
+
+use super::super::target::Origin;
+use super::parent::Parent;
+use crate::cipher_suites::provider;
+use crate::host::LeafName;
+use crate::names::{BadRule, Names};
+
+/// What differs for certain upstreams.
+#[derive(Clone, Debug)]
+pub struct UpstreamPolicy {
+    /// Roots in DER they may stand below, beside the usual ones.
+    pub roots: Vec<Vec<u8>>,
+    /// Whether they are held against roots at all. Who stands between is not noticed when they are not.
+    pub verify: bool,
+    /// What they are shown when they ask for a certificate.
+    pub certificate: Option<Arc<CertifiedKey>>,
+    /// By which way, when it is another than for all others.
+    pub way: Option<UpstreamWay>,
+}
+
+impl Default for UpstreamPolicy {
+    fn default() -> Self {
+        Self { roots: Vec::new(), verify: true, certificate: None, way: None }
+    }
+}
+
+/// How one is reached.
+#[derive(Clone, Debug, Default)]
+pub enum UpstreamWay {
+    /// By itself.
+    #[default]
+    Direct,
+    /// Another proxy is asked.
+    Parent(Arc<Parent>),
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamPolicies {
+    /// That of those no policy says another for.
+    pub way: UpstreamWay,
+    policies: Vec<UpstreamPolicy>,
+    names: Names<usize>,
+}
+
+impl UpstreamPolicies {
+    /// For names, `NAME` or `*.NAME`, and addresses.
+    ///
+    /// # Errors
+    /// [`BadRule`]
+    pub fn add(&mut self, names: &[String], policy: UpstreamPolicy) -> Result<(), BadRule> {
+        // 0 is the usual one.
+        let number = self.policies.len() + 1;
+        for name in names {
+            self.names.add(name, number)?;
+        }
+        self.policies.push(policy);
+        Ok(())
+    }
+}
+
+/// TLS and the way, of one policy. They offer HTTP/1.1, and HTTP/2 before it, and share sessions among themselves alone.
+pub(super) struct Compiled {
+    pub(super) http1: TlsConnector,
+    pub(super) http2: TlsConnector,
+    pub(super) way: UpstreamWay,
+    /// Whether upstreams are held against roots.
+    pub(super) verifies: bool,
+}
+
+/// Policies by name, ready to be used. A connection is one origin's, and what an origin's policy is never changes.
+pub(super) struct Policies {
+    all: Vec<Compiled>,
+    names: Names<usize>,
+}
+
+impl Policies {
+    pub(super) fn new(options: &UpstreamPolicies, roots: RootCertStore) -> Result<Self, rustls::Error> {
+        let usual = Arc::new(roots);
+        let mut all = vec![compiled(&UpstreamPolicy::default(), &usual, &options.way)?];
+        for policy in &options.policies {
+            all.push(compiled(policy, &usual, &options.way)?);
+        }
+        Ok(Self { all, names: options.names.clone() })
+    }
+
+    /// That of a name.
+    pub(super) fn of(&self, name: &LeafName) -> &Compiled {
+        &self.all[self.names.get(name).copied().unwrap_or(0)]
+    }
+
+    /// Whether they name it itself, rather than what is above it.
+    pub(super) fn name(&self, name: &LeafName) -> bool {
+        self.names.has(name)
+    }
+
+    /// That of the name an origin is spoken to as.
+    pub(super) fn of_origin(&self, origin: &Origin) -> &Compiled {
+        self.of(origin.server.as_ref().unwrap_or(&origin.target.name))
+    }
+
+    /// The usual one, which other proxies are spoken to by.
+    pub(super) fn usual(&self) -> &Compiled {
+        &self.all[0]
+    }
+}
+
+fn compiled(
+    policy: &UpstreamPolicy,
+    usual: &Arc<RootCertStore>,
+    way: &UpstreamWay,
+) -> Result<Compiled, rustls::Error> {
+    let provider = Arc::new(provider());
+    let builder =
+        ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = if policy.verify {
+        let mut roots = Arc::clone(usual);
+        for root in &policy.roots {
+            Arc::make_mut(&mut roots).add(CertificateDer::from(root.as_slice()))?;
+        }
+        // Without any, nobody is believed.
+        builder.with_root_certificates(roots)
+    } else {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+    };
+    let mut config = match &policy.certificate {
+        None => builder.with_no_client_auth(),
+        Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from((**own).clone()))),
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let http1 = TlsConnector::from(Arc::new(config.clone()));
+    config.alpn_protocols.insert(0, b"h2".to_vec());
+    let http2 = TlsConnector::from(Arc::new(config));
+    let way = policy.way.as_ref().unwrap_or(way).clone();
+    Ok(Compiled { http1, http2, way, verifies: policy.verify })
+}
+
+/// Takes whatever certificate there is, as long as who shows it has its key.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,92 @@
+//! WebSockets of servers that speak HTTP/2 alone: asked for by extended CONNECT (RFC 8441), and told as HTTP/1.1 has it (RFC 6455).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Body as _;
+use hyper::ext::Protocol;
+use hyper::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use hyper::{Method, Request, Response, StatusCode, Version};
+use moka::sync::Cache;
+use outbound::Deadline;
+
+use super::super::target::Origin;
+use super::super::websocket::accept_of;
+use super::{NoAnswer, NoConnection, Relayed, Upstreams, marked, unsent_or_broken};
+use crate::request_body::RequestBody;
+
+const WEBSOCKET: &str = "websocket";
+/// Servers that are known to speak HTTP/2 alone, and for how long: those are not tried by HTTP/1.1 first.
+const HTTP2_ALONE_MAX: u64 = 4_096;
+const HTTP2_ALONE_LIFE: Duration = Duration::from_secs(60);
+
+/// Servers that speak HTTP/2 alone.
+pub(super) type Http2Alone = Cache<Arc<Origin>, ()>;
+
+pub(super) fn http2_alone() -> Http2Alone {
+    Cache::builder().max_capacity(HTTP2_ALONE_MAX).time_to_live(HTTP2_ALONE_LIFE).build()
+}
+
+/// Whether it asks for a WebSocket, in a way that can be said by HTTP/2 too.
+pub(super) fn is_websocket(request: &Request<RequestBody>) -> bool {
+    let headers = request.headers();
+    let upgrade = headers.get(UPGRADE);
+    request.method() == Method::GET
+        && upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
+        && headers.contains_key(SEC_WEBSOCKET_KEY)
+        && request.body().is_end_stream()
+}
+
+impl Upstreams {
+    /// Asks `origin`, which speaks HTTP/2 alone, on a connection of the WebSocket's own. What is answered says what a server by
+    /// HTTP/1.1 would have said.
+    pub(super) async fn send_by_connect(
+        &self,
+        origin: &Arc<Origin>,
+        mut request: Request<RequestBody>,
+        prepare: impl Fn(&mut Request<RequestBody>, bool),
+    ) -> Result<Response<Relayed>, NoAnswer> {
+        let inner = &self.0;
+        let deadline = Deadline::within(inner.connect_timeout);
+        self.make_room();
+        let mut sender = match inner.dialler.connect_for_websocket(origin, deadline).await {
+            Ok(sender) => sender,
+            Err(error) => {
+                // It may speak HTTP/1.1 by now.
+                if matches!(error, NoConnection::Tls(_)) {
+                    inner.http2_alone.invalidate(origin);
+                }
+                return Err(Arc::new(error).into());
+            }
+        };
+        inner.reuse.request(false);
+        prepare(&mut request, true);
+        *request.method_mut() = Method::CONNECT;
+        request.extensions_mut().insert(Protocol::from_static(WEBSOCKET));
+        let headers = request.headers_mut();
+        // What stands for these is HTTP/2's (RFC 8441 section 5).
+        let key = headers.remove(SEC_WEBSOCKET_KEY);
+        headers.remove(CONNECTION);
+        headers.remove(UPGRADE);
+        let sent = self.in_time(request, |request| sender.try_send_request(request)).await;
+        let mut response = match sent? {
+            Ok(response) => response,
+            Err(error) => {
+                unsent_or_broken(error)?;
+                return Err(Arc::new(NoConnection::ClosedAtOnce).into());
+            }
+        };
+        *response.version_mut() = Version::HTTP_11;
+        if response.status() == StatusCode::OK {
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            let accept = accept_of(key.as_ref().map_or(&[], HeaderValue::as_bytes));
+            let headers = response.headers_mut();
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
+            if let Ok(accept) = HeaderValue::try_from(accept) {
+                headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+            }
+        }
+        Ok(marked(response.map(|body| Relayed::new(body, None, None, inner.idle_body)), false))
+    }
+}

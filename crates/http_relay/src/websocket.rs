@@ -1,0 +1,141 @@
+//! WebSockets over HTTP/2 (RFC 8441): what a client asks by extended CONNECT is asked of the server by HTTP/1.1 (RFC 6455), and its
+//! answer told as HTTP/2 has it. Servers that speak HTTP/2 alone: `upstream::websocket`.
+
+use aws_lc_rs::{digest, rand};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::ext::Protocol;
+use hyper::header::{
+    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::page::{self, Body};
+
+/// What stands behind a key before its digest is made (RFC 6455 section 1.3).
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// Octets of a key before it is written in base64 (RFC 6455 section 4.1).
+const KEY: usize = 16;
+
+/// One that was asked for by HTTP/2.
+pub struct Websocket {
+    /// What the server says that has understood.
+    accept: String,
+}
+
+impl Websocket {
+    /// That which `request` asks for, which then asks as HTTP/1.1 does; none where it asks for nothing of the kind.
+    pub fn of<B>(request: &mut Request<B>) -> Option<Self> {
+        let protocol = request.extensions().get::<Protocol>()?;
+        if request.method() != Method::CONNECT || protocol.as_str() != "websocket" {
+            return None;
+        }
+        let mut key = [0; KEY];
+        rand::fill(&mut key).ok()?;
+        let key = STANDARD.encode(key);
+        let accept = accept_of(key.as_bytes());
+        let key = HeaderValue::try_from(key).ok()?;
+        request.extensions_mut().remove::<Protocol>();
+        *request.method_mut() = Method::GET;
+        let headers = request.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(SEC_WEBSOCKET_KEY, key);
+        headers.entry(SEC_WEBSOCKET_VERSION).or_insert(HeaderValue::from_static("13"));
+        Some(Self { accept })
+    }
+
+    /// What its client is told: 200 once the server has changed protocols, as octets follow then (RFC 8441 section 5).
+    pub fn answered(&self, mut response: Response<Body>) -> Response<Body> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS && self.is_accepted(&response) {
+            *response.status_mut() = StatusCode::OK;
+            for header in [CONNECTION, UPGRADE, SEC_WEBSOCKET_ACCEPT] {
+                response.headers_mut().remove(header);
+            }
+            return response;
+        }
+        self.refusal(&response).unwrap_or(response)
+    }
+
+    /// What its client is told instead where it would take `response` for the beginning of one that it is not.
+    pub fn refusal<B>(&self, response: &Response<B>) -> Option<Response<Body>> {
+        let status = response.status();
+        let is_refused = match status {
+            StatusCode::SWITCHING_PROTOCOLS => !self.is_accepted(response),
+            _ => status.is_success(),
+        };
+        let detail = "the upstream did not change to a WebSocket";
+        is_refused.then(|| page::problem(StatusCode::BAD_GATEWAY, "http_upgrade_failed", detail))
+    }
+
+    fn is_accepted<B>(&self, response: &Response<B>) -> bool {
+        let is = |header, wanted: &str| {
+            response
+                .headers()
+                .get(header)
+                .is_some_and(|said| said.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()))
+        };
+        let accept = response.headers().get(SEC_WEBSOCKET_ACCEPT);
+        is(UPGRADE, "websocket") && accept.is_some_and(|accept| accept == self.accept.as_str())
+    }
+}
+
+/// What a server says that has understood `key`.
+pub(crate) fn accept_of(key: &[u8]) -> String {
+    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(key);
+    context.update(GUID);
+    STANDARD.encode(context.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: Method, protocol: &'static str) -> Request<()> {
+        let mut request = Request::builder().method(method).uri("https://a.example/chat").body(()).unwrap();
+        request.extensions_mut().insert(Protocol::from_static(protocol));
+        request
+    }
+
+    /// The key that a request has, and what is to be said to it.
+    fn accepted(request: &Request<()>) -> String {
+        let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+        context.update(request.headers()[SEC_WEBSOCKET_KEY].as_bytes());
+        context.update(GUID);
+        STANDARD.encode(context.finish())
+    }
+
+    fn answer(status: u16, accept: &str) -> Response<Body> {
+        let mut response = page::empty(StatusCode::from_u16(status).unwrap());
+        response.headers_mut().insert(UPGRADE, HeaderValue::from_static("WebSocket"));
+        response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::try_from(accept).unwrap());
+        response
+    }
+
+    #[test]
+    fn what_asks_for_something_else_is_left_as_it_is() {
+        for (method, protocol) in [(Method::CONNECT, "connect-udp"), (Method::GET, "websocket")] {
+            let mut request = asked(method.clone(), protocol);
+            assert!(Websocket::of(&mut request).is_none() && request.method() == method);
+        }
+    }
+
+    #[test]
+    fn a_server_has_to_have_understood() {
+        for (status, is_right, told) in
+            [(101, true, 200), (101, false, 502), (200, true, 502), (403, true, 403), (302, true, 302)]
+        {
+            let mut request = asked(Method::CONNECT, "websocket");
+            let websocket = Websocket::of(&mut request).unwrap();
+            assert_eq!(
+                (request.method(), request.headers()[SEC_WEBSOCKET_VERSION].as_bytes()),
+                (&Method::GET, &b"13"[..])
+            );
+            let accept = if is_right { accepted(&request) } else { STANDARD.encode([0; 20]) };
+            let response = websocket.answered(answer(status, &accept));
+            assert_eq!(response.status(), told, "{status}, {is_right}");
+            assert_eq!(response.headers().contains_key(SEC_WEBSOCKET_ACCEPT), told >= 300 && told != 502);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The bare limit: what any proxy has to do that looks into TLS with these libraries, and nothing else. CONNECT, a handshake with one
+//! certificate for all, a request and its answer as octets over a connection to the upstream, kept where it stays open. No rules, no
+//! bounds, no HTTP but heads and lengths.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use rustls::pki_types::ServerName;
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client};
+
+use http_relay::host::LeafName;
+use proxy::mint::{LeafKeyKind, LeafKeys, Minter};
+
+type Upstream = client::TlsStream<TcpStream>;
+
+struct Bare {
+    acceptor: TlsAcceptor,
+    connector: TlsConnector,
+    kept: Mutex<Vec<Upstream>>,
+}
+
+/// Until it is killed; says its address.
+pub(crate) async fn serve(upstream_root: &[u8], authority: proxy::mint::Authority) {
+    let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), crate::DAY);
+    let name = LeafName::parse("localhost").unwrap();
+    let leaf = minter.mint(&name, LeafKeyKind::P256, crate::world::now()).await.unwrap();
+    let mut server = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from((*leaf.certified).clone())));
+    server.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(upstream_root.to_vec().into()).unwrap();
+    let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let bare = Arc::new(Bare {
+        acceptor: Arc::new(server).into(),
+        connector: Arc::new(client).into(),
+        kept: Mutex::default(),
+    });
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let bare = Arc::clone(&bare);
+        tokio::spawn(async move { bare.connection(stream).await });
+    }
+}
+
+impl Bare {
+    async fn connection(&self, mut stream: TcpStream) -> Option<()> {
+        stream.set_nodelay(true).ok()?;
+        let mut octets = Vec::with_capacity(4_096);
+        let connect = read_head(&mut stream, &mut octets).await?;
+        let port = connect.split(' ').nth(1)?.rsplit_once(':')?.1.parse().ok()?;
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
+        let mut stream = self.acceptor.accept(stream).await.ok()?;
+        loop {
+            read_head(&mut stream, &mut octets).await?;
+            let kept = self.kept.lock().unwrap().pop();
+            let mut upstream = match kept {
+                Some(upstream) => upstream,
+                None => self.connect(port).await?,
+            };
+            upstream.write_all(&octets).await.ok()?;
+            let head = read_head(&mut upstream, &mut octets).await?.to_ascii_lowercase();
+            let begun = octets.len();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+            let length: usize = length.parse().ok()?;
+            let whole = head.len() + length;
+            octets.resize(whole, 0);
+            upstream.read_exact(&mut octets[begun..]).await.ok()?;
+            if !head.contains("connection: close") {
+                self.kept.lock().unwrap().push(upstream);
+            }
+            stream.write_all(&octets).await.ok()?;
+        }
+    }
+
+    async fn connect(&self, port: u16) -> Option<Upstream> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+        stream.set_nodelay(true).ok()?;
+        self.connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.ok()
+    }
+}
+
+/// A head, and whatever came with it, left in `octets`.
+async fn read_head(stream: &mut (impl AsyncRead + Unpin), octets: &mut Vec<u8>) -> Option<String> {
+    octets.clear();
+    loop {
+        if stream.read_buf(octets).await.ok()? == 0 {
+            return None;
+        }
+        if let Some(end) = octets.windows(4).position(|four| four == b"\r\n\r\n") {
+            return String::from_utf8(octets[..end + 4].to_vec()).ok();
+        }
+    }
+}

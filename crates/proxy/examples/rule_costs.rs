@@ -1,0 +1,50 @@
+//! What a look for rules costs: `cargo run --release -p proxy --example rule_costs`.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use proxy::requests::{RequestRules, RuleText};
+
+/// Looks of one measurement.
+const LOOKS: u32 = 200_000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    for rules in [1, 10, 100, 1_000, 10_000] {
+        let by_host = |number: u32| RuleText {
+            host: vec![format!("h{number}.example"), format!("*.b{number}.example")],
+            path: vec![format!("/v{number}/*"), "/static/*.js".to_owned()],
+            record: true,
+            ..RuleText::default()
+        };
+        let compiled = RequestRules::compile(&(0..rules).map(by_host).collect::<Vec<_>>())?;
+        for (what, host, path) in [
+            ("none met", "www.other.example", "/a/b/c"),
+            ("one met, by name", "h0.example", "/v0/users/7"),
+            ("one met, below a name", "x.y.b0.example", "/static/a.js"),
+        ] {
+            measure(&compiled, LOOKS, what, host, path);
+        }
+        // The dearest: each is tried by each request, the one with the long path by its end and between its stars too.
+        let long = format!("/{}", "a/".repeat(4_095));
+        let looks = LOOKS / 100 / rules.min(100);
+        for (what, pattern) in [("of any host, by end", "*.x"), ("of any host, two stars", "*/b*/")] {
+            let by_end = |number: u32| RuleText {
+                path: vec![pattern.replace(['x', 'b'], &format!("x{number}"))],
+                record: true,
+                ..RuleText::default()
+            };
+            let compiled = RequestRules::compile(&(0..rules).map(by_end).collect::<Vec<_>>())?;
+            measure(&compiled, looks, what, "www.other.example", &long);
+        }
+    }
+    Ok(())
+}
+
+fn measure(rules: &RequestRules, looks: u32, what: &str, host: &str, path: &str) {
+    let began = Instant::now();
+    for _ in 0..looks {
+        black_box(rules.met(black_box(host), black_box(path)));
+    }
+    let each = began.elapsed().as_nanos() / u128::from(looks);
+    println!("{:>6} rules, {what:<22} {:>4} octets of path {each:>9} ns", rules.len(), path.len());
+}

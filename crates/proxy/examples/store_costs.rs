@@ -1,0 +1,171 @@
+//! What a name costs that is not in memory, with each thing that may keep leaves behind it: one after the other, and many at once.
+//! "cold": nobody has it; "found": another proxy has put it.
+//!
+//! `cargo run --release -p proxy --example store_costs -- [NAMES] [POSTGRESQL'S ADDRESS]`; without an address a server is made in
+//! a temporary folder, which does not wait for its disk (`fsync=off`). `… -- memory NAMES` says what they take in memory, all kept
+//! and within the usual bound.
+
+#![allow(clippy::unwrap_used, reason = "an example")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::StreamExt;
+use http_relay::host::LeafName;
+use keys::{KeyType, Keyring, PrivateKey};
+use proxy::certificate_store::{
+    CertificateStore, KeyGoesTo, LeafId, Newcomers, OCTETS_MAX, SecondLevel, SecondLevelOptions,
+};
+use proxy::mint::{Authority, KeysOfLeaves, LeafKeyKind, LeafKeys, Minter, new_root};
+use store::testing::Cluster;
+use store::{Store, StoreOptions, StoreUrl};
+use x509::UnixTime;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Names under way, where they are many.
+const AT_ONCE: usize = 64;
+
+fn now() -> UnixTime {
+    UnixTime(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64)
+}
+
+fn level(store: &Store, ring: &Arc<Keyring>) -> SecondLevel {
+    let trip_timeout = Duration::from_secs(60);
+    SecondLevel::new(
+        store.clone(),
+        Arc::clone(ring),
+        SecondLevelOptions { trip_timeout, ..Default::default() },
+    )
+}
+
+async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Duration {
+    let id = LeafId {
+        name: LeafName::parse(&name).unwrap(),
+        authority: minter.authority().fingerprint(),
+        kind: LeafKeyKind::P256,
+        keys: KeysOfLeaves::Shared,
+        user: None,
+        profile: "default".into(),
+        mirrored: None,
+        key_goes_to: KeyGoesTo::Nobody,
+    };
+    let (minter, host) = (minter.clone(), id.name.clone());
+    let mint = move || async move { minter.mint(&host, LeafKeyKind::P256, now()).await };
+    let began = Instant::now();
+    store.fetch(&id, IpAddr::V4(Ipv4Addr::LOCALHOST), now(), mint).await.unwrap();
+    began.elapsed()
+}
+
+/// All names of one kind, `at_once` of them; a line.
+async fn row(
+    what: &str,
+    level: Option<SecondLevel>,
+    minter: &Minter,
+    names: usize,
+    at_once: usize,
+    prefix: &str,
+) {
+    let newcomers = Newcomers::new(1_000_000, 1_000_000);
+    let store = CertificateStore::with_second_level(1 << 30, newcomers, level);
+    let began = Instant::now();
+    let asked = futures_util::stream::iter(0..names)
+        .map(|number| fetch(&store, minter, format!("{prefix}{number}.example")))
+        .buffer_unordered(at_once);
+    let mut took: Vec<Duration> = asked.collect().await;
+    let whole = began.elapsed();
+    took.sort();
+    let micros = |part: usize| took[(names * part / 100).min(names - 1)].as_micros();
+    let counts = store.counts();
+    println!(
+        "{what:<22} {at_once:>8} {:>10.0} {:>10} {:>10} {:>8} {:>8}",
+        names as f64 / whole.as_secs_f64(),
+        micros(50),
+        micros(99),
+        counts.minted,
+        counts.second.found
+    );
+}
+
+async fn both(what: &str, store: &Store, minter: &Minter, names: usize) {
+    let ring = Arc::new(Keyring::ephemeral());
+    for at_once in [1, AT_ONCE] {
+        let prefix = format!("{at_once}-");
+        let before = store.statements_sent();
+        row(&format!("{what}, cold"), Some(level(store, &ring)), minter, names, at_once, &prefix).await;
+        let cold = store.statements_sent() - before;
+        row(&format!("{what}, found"), Some(level(store, &ring)), minter, names, at_once, &prefix).await;
+        let found = store.statements_sent() - before - cold;
+        println!("  statements a name: {:.2} cold, {:.2} found", per(cold, names), per(found, names));
+    }
+}
+
+/// Octets of this process that are in memory.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1_024
+}
+
+/// Names that nobody asked for before, in a store of so many octets.
+async fn memory(minter: &Minter, names: usize, octets: u64) {
+    let store = CertificateStore::new(octets, Newcomers::new(1_000_000_000, 1_000_000_000));
+    let before = resident();
+    let began = Instant::now();
+    let asked = futures_util::stream::iter(0..names)
+        .map(|number| fetch(&store, minter, format!("host-{number}.memory.example")))
+        .buffer_unordered(AT_ONCE);
+    asked.for_each(|_| std::future::ready(())).await;
+    let (took, grown) = (began.elapsed().as_secs_f64(), resident() - before);
+    println!(
+        "{names:>9} names, {:>5} MiB allowed: {:>6.1} MiB more, {:>8.2} KiB a name, {:>7.0}/s",
+        octets >> 20,
+        grown as f64 / 1_048_576.0,
+        grown as f64 / 1_024.0 / names as f64,
+        names as f64 / took
+    );
+}
+
+fn per(statements: u64, names: usize) -> f64 {
+    statements as f64 / names as f64
+}
+
+#[tokio::main]
+async fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let first = arguments.next();
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let root = new_root(&key, now()).unwrap();
+    let authority = Authority::new(&[root], Arc::new(key), Vec::new()).unwrap();
+    let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(7 * 86_400));
+    if first.as_deref() == Some("memory") {
+        let names = arguments.next().map_or(1_000_000, |text| text.parse().unwrap());
+        for octets in [1 << 32, OCTETS_MAX] {
+            memory(&minter, names, octets).await;
+        }
+        return;
+    }
+    let names: usize = first.map_or(2_000, |text| text.parse().unwrap());
+    println!("{names} names a row, P-256");
+    println!(
+        "{:<22} {:>8} {:>10} {:>10} {:>10} {:>8} {:>8}",
+        "kept", "at once", "names/s", "p50 us", "p99 us", "minted", "found"
+    );
+    for at_once in [1, AT_ONCE] {
+        row("memory, cold", None, &minter, names, at_once, &format!("{at_once}-")).await;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = StoreUrl::sqlite(folder.path().join("proxy-leaves.db"));
+    let disk = Store::open_with(&file, &StoreOptions { lossy: true, ..Default::default() }).await.unwrap();
+    both("disk", &disk, &minter, names).await;
+    let (url, _cluster): (StoreUrl, Option<Cluster>) = match arguments.next() {
+        Some(text) => (text.parse().unwrap(), None),
+        None => {
+            let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
+            (cluster.database(), Some(cluster))
+        }
+    };
+    both("PostgreSQL", &Store::open(&url).await.unwrap(), &minter, names).await;
+}

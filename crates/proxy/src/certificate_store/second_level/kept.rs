@@ -1,0 +1,149 @@
+//! What a leaf is kept as: its chain and its key, each sealed under the master key for its row.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http_relay::host::LeafName;
+use keys::{Context, KeyError, Keyring, OpenError, PrivateKey};
+use moka::sync::Cache;
+use rustls::pki_types::CertificateDer;
+use store::SealedColumn;
+use store::proxy_leaves::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
+use x509::Fingerprint;
+
+use crate::certificate_store::{KeyGoesTo, LeafId};
+use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind};
+
+/// Octets of a certificate's length.
+const LENGTH: usize = 4;
+
+/// Why a kept leaf is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum Unopened {
+    /// Its key's row is not there.
+    #[error("its key is gone")]
+    NoKey,
+    /// The seal of one of them.
+    #[error(transparent)]
+    Seal(#[from] OpenError),
+    /// What was sealed is no chain.
+    #[error("it is cut off")]
+    CutOff,
+    /// What was sealed is no key for leaves.
+    #[error("its key: {0}")]
+    Key(#[from] KeyError),
+    /// The chain is not one's that stands over the key.
+    #[error(transparent)]
+    Leaf(#[from] BadLeaf),
+}
+
+/// Seals and opens.
+pub(super) struct Seals(Arc<Keyring>);
+
+impl Seals {
+    pub(super) fn new(ring: Arc<Keyring>) -> Self {
+        Self(ring)
+    }
+
+    pub(super) fn seal_leaf(&self, id: &str, leaf: &Leaf) -> Vec<u8> {
+        let mut chain = Vec::new();
+        for der in &leaf.certified.cert {
+            // A certificate has far less than 4 GiB.
+            chain.extend_from_slice(&u32::try_from(der.len()).unwrap_or(u32::MAX).to_be_bytes());
+            chain.extend_from_slice(der);
+        }
+        self.0.seal(&place(&SEALED_LEAVES, id), &chain)
+    }
+
+    pub(super) fn seal_key(&self, id: &str, key: &LeafKey) -> Vec<u8> {
+        self.0.seal(&place(&SEALED_LEAF_KEYS, id), &key.private().to_pkcs8_der())
+    }
+
+    /// The leaf `id`; its key is opened once, and held in `open`.
+    pub(super) fn open(
+        &self,
+        id: &str,
+        held: &HeldLeaf,
+        open: &Cache<String, LeafKey>,
+    ) -> Result<Leaf, Unopened> {
+        let chain = chain_of(&self.0.open_sealed(&place(&SEALED_LEAVES, id), &held.sealed)?)?;
+        let key = match open.get(&held.key_id) {
+            Some(key) => key,
+            None => {
+                let key = self.open_key(held)?;
+                open.insert(held.key_id.clone(), key.clone());
+                key
+            }
+        };
+        Ok(Leaf::of_chain(chain, key)?)
+    }
+
+    fn open_key(&self, held: &HeldLeaf) -> Result<LeafKey, Unopened> {
+        let sealed = held.key.as_ref().ok_or(Unopened::NoKey)?;
+        let der = self.0.open_sealed(&place(&SEALED_LEAF_KEYS, &held.key_id), sealed)?;
+        Ok(LeafKey::read(PrivateKey::from_pkcs8_der(&der)?)?)
+    }
+}
+
+fn place<'a>(column: &'static SealedColumn, row: &'a str) -> Context<'a> {
+    Context { table: column.table, row: row.as_bytes(), column: column.column }
+}
+
+fn chain_of(mut octets: &[u8]) -> Result<Vec<CertificateDer<'static>>, Unopened> {
+    let mut chain = Vec::new();
+    while let Some((length, rest)) = octets.split_first_chunk::<LENGTH>() {
+        let length = u32::from_be_bytes(*length) as usize;
+        let (der, rest) = rest.split_at_checked(length).ok_or(Unopened::CutOff)?;
+        chain.push(CertificateDer::from(der.to_vec()));
+        octets = rest;
+    }
+    if chain.is_empty() || !octets.is_empty() {
+        return Err(Unopened::CutOff);
+    }
+    Ok(chain)
+}
+
+/// By which a leaf is kept: SHA-256 of all that it depends on, each part with its length before it, in hexadecimal.
+pub(super) fn digest_of(id: &LeafId) -> String {
+    let mut text = Vec::with_capacity(192);
+    let mut part = |octets: &[u8]| {
+        text.extend_from_slice(&(octets.len() as u64).to_be_bytes());
+        text.extend_from_slice(octets);
+    };
+    part(b"bulla leaf 1");
+    match &id.name {
+        LeafName::Dns(host) => part(format!("dns:{}", host.as_str()).as_bytes()),
+        LeafName::Ip(address) => part(format!("ip:{address}").as_bytes()),
+    }
+    part(id.authority.as_bytes());
+    part(match id.kind {
+        LeafKeyKind::P256 => b"p256",
+        LeafKeyKind::Rsa2048 => b"rsa2048",
+    });
+    part(id.profile.as_bytes());
+    // Those over shared keys are kept as they were before there were others.
+    if id.keys == KeysOfLeaves::ByHost {
+        part(b"by-host");
+    }
+    if let Some(user) = &id.user {
+        part(b"by-user");
+        part(user.as_bytes());
+    }
+    if id.key_goes_to != KeyGoesTo::Nobody {
+        part(b"handed-out");
+    }
+    part(id.mirrored.as_ref().map_or(&[], |mirrored| mirrored.as_bytes().as_slice()));
+    hex(Fingerprint::of(&text).as_bytes())
+}
+
+/// By which a leaf's key is kept.
+pub(super) fn key_id_of(key: &LeafKey) -> String {
+    hex(key.fingerprint().as_bytes())
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
+        let _ = write!(text, "{octet:02x}");
+        text
+    })
+}

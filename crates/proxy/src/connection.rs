@@ -1,0 +1,285 @@
+//! A client's connection to the proxy: CONNECT, requests in full, and what the proxy itself has to say.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http_relay::asked::Asked;
+use http_relay::client::Client;
+use http_relay::doors::Host;
+use http_relay::opening::{self, Opening, Rewound};
+use http_relay::page::{self, Body};
+use http_relay::serve::Serving;
+use http_relay::streams::Spoken;
+use http_relay::target::{Origin, Target};
+use hyper::body::Incoming;
+use hyper::http::uri::Scheme;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_util::task::TaskTracker;
+
+use super::connect::ended;
+use super::metrics::End;
+use super::page::{OWN_NAME, Reached, about, pac, rejected_page};
+use super::permitted;
+use super::proxy::Proxy;
+use super::rules::Action;
+use super::way::Way;
+
+impl Host for Proxy {
+    const TASK: &'static str = "proxy-connection";
+
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {
+        let _open = self.metrics.connection();
+        let end = self.connection(stream, client).await;
+        self.metrics.ended(end);
+    }
+
+    fn refused(&self) {
+        self.metrics.ended(End::Full);
+    }
+
+    fn cut_off(&self) {
+        self.metrics.ended(End::CutOff);
+    }
+}
+
+impl Proxy {
+    async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
+        let client = Client::at(client);
+        if !self.lets_in(&client) {
+            return End::Refused;
+        }
+        let Ok(at) = stream.local_addr() else { return End::NoRequest };
+        let Some((opening, stream)) = self.opening(stream, &client).await else { return End::NoRequest };
+        match (&opening, self.access.door()) {
+            (Opening::Tls(_), Some(door)) => {
+                let accepted =
+                    tokio::time::timeout(self.options.handshake_timeout, door.accept(stream)).await;
+                let (stream, user, shown) = match accepted {
+                    Ok(Ok(accepted)) => accepted,
+                    Ok(Err(error)) => {
+                        tracing::info!(%client, %error, "a client's TLS to the proxy itself failed");
+                        return End::NoRequest;
+                    }
+                    Err(_) => return End::NoRequest,
+                };
+                let client = client.known_as(user);
+                match self.opening(stream, &client).await {
+                    Some((opening, stream)) => {
+                        let reached = Reached { at, by_tls: true };
+                        tokio::select! {
+                            // First: what the handshake let in is not served before it was looked up.
+                            biased;
+                            () = door.guarded().revoked(shown) => End::CutOff,
+                            end = Box::pin(self.spoken_to(opening, stream, client, reached)) => end,
+                        }
+                    }
+                    None => End::NoRequest,
+                }
+            }
+            (_, Some(door)) if door.only => End::Refused,
+            _ => self.spoken_to(opening, stream, client, Reached { at, by_tls: false }).await,
+        }
+    }
+
+    /// Whether it may use the proxy, by where it is.
+    pub(super) fn lets_in(&self, client: &Client) -> bool {
+        let nets = &self.options.clients;
+        nets.is_empty() || nets.iter().any(|net| net.contains(&client.ip()))
+    }
+
+    /// What a client begins with, if it is in time.
+    async fn opening<S>(&self, stream: S, client: &Client) -> Option<(Opening, Rewound<S>)>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let read = opening::read(stream, self.options.idle);
+        let read = tokio::time::timeout(self.options.head_timeout, read).await.ok()?;
+        read.inspect_err(|error| tracing::debug!(%client, %error, "a connection that says nothing of use"))
+            .ok()
+    }
+
+    async fn spoken_to<S>(
+        self: &Arc<Self>,
+        opening: Opening,
+        stream: S,
+        client: Client,
+        reached: Reached,
+    ) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        if opening == Opening::Socks {
+            return self.by_socks(stream, client).await;
+        }
+        // What becomes of CONNECT and of changes of protocol goes on after its connection's own part has ended.
+        let tunnels = TaskTracker::new();
+        let (proxy, spawn) = (Arc::clone(self), tunnels.clone());
+        let answer = move |request: Request<Incoming>| {
+            let (proxy, spawn, client) = (Arc::clone(&proxy), spawn.clone(), client.clone());
+            async move { proxy.answer(request, &client, reached, &spawn).await }
+        };
+        let end = match opening {
+            Opening::Http1 => self.http1(stream, answer).await,
+            Opening::Http2 => self.http2(stream, answer, false).await,
+            Opening::Tls(_) | Opening::Socks | Opening::Other => End::NoRequest,
+        };
+        ended(&tunnels).await;
+        end
+    }
+
+    async fn by_socks<S>(self: &Arc<Self>, mut stream: S, client: Client) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let asked = tokio::time::timeout(self.options.head_timeout, self.socks(&mut stream, &client)).await;
+        let (target, client) = match asked {
+            Ok(Ok(asked)) => asked,
+            Ok(Err(error)) => {
+                tracing::info!(%client, %error, "nothing comes of a request by SOCKS5");
+                return End::NoRequest;
+            }
+            Err(_) => return End::NoRequest,
+        };
+        Box::pin(Arc::clone(self).after_connect(stream, target, client)).await;
+        End::Closed
+    }
+
+    /// A request to the proxy, not through a tunnel.
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        client: &Client,
+        reached: Reached,
+        tunnels: &TaskTracker,
+    ) -> Response<Body> {
+        let request = self.asked(request);
+        let is_connect = request.method() == Method::CONNECT;
+        // What is there to be trusted, and how to be found, is for everybody.
+        if !is_connect && self.is_for_itself(&request, reached) {
+            return self.own_page(&request, reached);
+        }
+        let client = match self.access.of_request(request.headers(), client).await {
+            Ok(client) => client,
+            Err(denied) => {
+                self.metrics.denied(denied);
+                tracing::info!(%client, %denied, "a client was not let in");
+                return self.access.refusal(denied);
+            }
+        };
+        if is_connect {
+            return self.connect(request, client, tunnels).await;
+        }
+        let target = match Target::of_absolute(request.uri()) {
+            Ok(target) => target,
+            Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
+        };
+        let origin =
+            Origin { target, server: None, http2: false, in_full: true, may_be_here: client.is_here() };
+        let way = Way { origin: Arc::new(origin), client, is_mirrored: false, tunnels: tunnels.clone() };
+        self.exchange(request, &way).await
+    }
+
+    async fn connect(
+        self: Arc<Self>,
+        request: Request<Asked>,
+        client: Client,
+        tunnels: &TaskTracker,
+    ) -> Response<Body> {
+        let target = match Target::of_connect(request.uri()) {
+            Ok(target) => target,
+            Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
+        };
+        if self.rules.now().names.decide(&target.name) == Action::Reject {
+            self.metrics.rejected();
+            self.requests.refused(&client, &target);
+            return rejected_page(&target);
+        }
+        if let Err(refused) = self.permits_target(&target, &client).await {
+            return permitted::page(&target.name, &refused);
+        }
+        let doors = self.doors.clone();
+        let (tunnel, stream) = (tunnels.token(), Spoken::on());
+        doors.spawn_bounded(async move {
+            let _tunnel = tunnel;
+            let _stream = stream;
+            match hyper::upgrade::on(request).await {
+                Ok(upgraded) => self.after_connect(TokioIo::new(upgraded), target, client).await,
+                Err(error) => tracing::debug!(%client, %error, "CONNECT was not followed by anything"),
+            }
+        });
+        page::empty(StatusCode::OK)
+    }
+
+    /// HTTP/1 to a client, until it has nothing to ask any more.
+    pub(super) async fn http1<S, A, F>(&self, stream: S, answer: A) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<Body>>,
+    {
+        End::of(self.serving().http1(stream, answer).await)
+    }
+
+    /// HTTP/2 to a client, who may ask for WebSockets by it where there are `websockets`.
+    pub(super) async fn http2<S, A, F>(&self, stream: S, answer: A, websockets: bool) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<Body>> + Send + 'static,
+    {
+        End::of(self.serving().http2(stream, answer, websockets).await)
+    }
+
+    fn serving(&self) -> Serving {
+        Serving {
+            head_timeout: self.options.head_timeout,
+            idle: self.options.idle,
+            stopping: self.doors.stopping(),
+        }
+    }
+
+    /// Whether it is asked for by its own address: a browser's way to its pages when it is set up as a proxy.
+    fn is_for_itself(&self, request: &Request<Asked>, reached: Reached) -> bool {
+        let Some(authority) = request.uri().authority() else { return true };
+        // HTTP/2 names a host always. By TLS to the proxy, that is the proxy, whatever its name: nobody is asked for https:// so.
+        let is_its_own_tls = reached.by_tls
+            && request.version() == Version::HTTP_2
+            && request.uri().scheme() == Some(&Scheme::HTTPS);
+        is_its_own_tls
+            || authority.host() == OWN_NAME
+            || authority.port_u16() == Some(self.address.port())
+                && authority.host().parse() == Ok(self.address.ip())
+    }
+
+    fn own_page(&self, request: &Request<Asked>, reached: Reached) -> Response<Body> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return page::empty(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        let root = self.tls.trusted().certificate();
+        match request.uri().path() {
+            "/ca.crt" | "/ca.cer" => {
+                page::text(StatusCode::OK, "application/x-x509-ca-cert", root.der.to_vec().into())
+            }
+            "/ca.pem" => {
+                let pem = x509::pem::encode("CERTIFICATE", &root.der);
+                page::text(StatusCode::OK, "application/x-pem-file", pem.into())
+            }
+            "/proxy.pac" => {
+                let script = pac(reached, request.uri(), request.headers());
+                page::text(StatusCode::OK, "application/x-ns-proxy-autoconfig", script.into())
+            }
+            "/" => {
+                let text = about(&root.subject.text, &root.fingerprint.to_string());
+                page::text(StatusCode::OK, "text/html; charset=utf-8", text.into())
+            }
+            _ => page::problem(
+                StatusCode::NOT_FOUND,
+                "http_request_error",
+                "there is /, /ca.pem, /ca.crt and /proxy.pac",
+            ),
+        }
+    }
+}

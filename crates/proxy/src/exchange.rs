@@ -1,0 +1,263 @@
+//! One request and its answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http_body_util::Either;
+use http_relay::access_log::{Entry, counted};
+use http_relay::asked::Asked;
+use http_relay::fields::{Upgrades, address, authority_of, clean, clean_trailers, take_upgrade};
+use http_relay::host::LeafName;
+use http_relay::page::{self, Body, misdirected_page};
+use http_relay::request_body::RequestBody;
+use http_relay::stall::Upload;
+use http_relay::target::Origin;
+use http_relay::unanswered::{unanswered, unread};
+use http_relay::upgrade::{Upgrading, ask_for};
+use http_relay::upstream::{Kept, Relayed, TrailerFilter};
+use http_relay::websocket::Websocket;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::HeaderValue;
+use hyper::http::uri::PathAndQuery;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use tokio_util::task::TaskTracker;
+
+use super::page::rejected_page;
+use super::proxy::Proxy;
+use super::requests::{Injected, Judged, Place, RuleSet, redact, was_taken};
+use super::rules::Action;
+use super::way::Way;
+
+impl Proxy {
+    /// As [`Self::exchange`], for services that own what they use.
+    pub(super) async fn exchanged(self: Arc<Self>, request: Request<Incoming>, way: Way) -> Response<Body> {
+        let request = self.asked(request);
+        self.exchange(request, &way).await
+    }
+
+    /// What is not wanted of its body is read away, as a request's head may take.
+    pub(super) fn asked(&self, request: Request<Incoming>) -> Request<Asked> {
+        Asked::of(request, &self.doors, self.options.head_timeout)
+    }
+
+    /// Asks the origin, and gives its answer or says why there is none.
+    pub(super) async fn exchange(self: &Arc<Self>, mut request: Request<Asked>, way: &Way) -> Response<Body> {
+        let websocket = Websocket::of(&mut request);
+        if request.method() == Method::CONNECT {
+            let detail = "CONNECT is for the proxy itself, not for what is behind it";
+            return page::problem(StatusCode::METHOD_NOT_ALLOWED, "http_request_error", detail);
+        }
+        let began = Instant::now();
+        let rules = self.rules.now();
+        let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
+        let is_rejected = |name: &LeafName| rules.names.decide(name) == Action::Reject;
+        let is_target_rejected = rules.names.of_target(&way.origin.target) == Some(Action::Reject);
+        let server = way.origin.server.as_ref();
+        let mut judged = None;
+        let response = match authority_of(&request) {
+            // Whatever name the connection was made under, and whatever it names.
+            _ if is_target_rejected || server.is_some_and(is_rejected) => self.rejected(way),
+            // In the clear nobody shows that it is the name that was asked for: what the rules say of its address counts too.
+            Ok(_) if way.origin.is_unproven() && is_rejected(&way.origin.target.name) => self.rejected(way),
+            Ok((_, host)) if is_rejected(&host) => self.rejected(way),
+            Ok((_, host)) if self.is_misdirected(way, &host, &rules) => misdirected_page(&host),
+            Ok((_, host)) if !self.permits_beside(way, &host).await => misdirected_page(&host),
+            Ok((authority, host)) => {
+                let upgrade = take_upgrade(request.headers(), Upgrades::NotHttp);
+                // Before the request is judged and sent: what belongs to the client's connection stays with us.
+                clean(request.headers_mut());
+                match rules.requests.judge(&mut request, way, &host) {
+                    Ok(met) => {
+                        let judged = judged.insert(met).as_ref();
+                        let place = Place { origin: origin_of(way, websocket.as_ref()), authority };
+                        let (tunnels, websocket) = (&way.tunnels, websocket.as_ref());
+                        let asking =
+                            Asking { rules: &rules, judged, entry: &mut entry, upgrade, websocket, tunnels };
+                        self.ask(request, place, asking).await
+                    }
+                    Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
+                }
+            }
+            Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
+        };
+        let response = match &websocket {
+            Some(websocket) => websocket.answered(response),
+            None => response,
+        };
+        if let Some(mut entry) = entry {
+            if let Some(judged) = judged.flatten() {
+                entry.decide(judged.records_answer(response.headers()));
+            }
+            entry.answered(response.status(), response.headers());
+            entry.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
+        }
+        self.metrics.request(response.status(), began.elapsed());
+        response
+    }
+
+    /// Whether a request is for a name that is passed on unseen, or believed or reached otherwise, than that of its connection.
+    /// Clients may use a connection for all names of its certificate (RFC 9113 section 9.1.1), and ask on another when told so.
+    pub(super) fn is_misdirected(&self, way: &Way, host: &LeafName, rules: &RuleSet) -> bool {
+        let Some(server) = way.origin.server.as_ref().filter(|server| way.is_mirrored && *server != host)
+        else {
+            return false;
+        };
+        rules.names.decide(host) == Action::Tunnel || !self.upstreams.treats_alike(server, host)
+    }
+
+    fn rejected(&self, way: &Way) -> Response<Body> {
+        self.metrics.rejected();
+        rejected_page(&way.origin.target)
+    }
+
+    async fn ask(
+        self: &Arc<Self>,
+        mut request: Request<Asked>,
+        mut place: Place,
+        asking: Asking<'_>,
+    ) -> Response<Body> {
+        let Asking { rules, judged, entry, upgrade, websocket, tunnels } = asking;
+        if let Some(judged) = judged {
+            if let Some(delay) = judged.delay() {
+                tokio::time::sleep(delay).await;
+            }
+            if let Some(entry) = entry {
+                entry.rules(judged.names());
+                if judged.records() {
+                    self.requests.record(entry, &request, url_of(&request, &place));
+                }
+            }
+            if let Some(answer) = judged.own_answer() {
+                self.requests.metrics().answered();
+                return answer;
+            }
+        }
+        let client = upgrade.clone().map(|asked| Upgrading {
+            client: hyper::upgrade::on(&mut request),
+            asked,
+            websocket,
+            tunnels,
+            version: request.version(),
+        });
+        if let Some(protocol) = &upgrade {
+            ask_for(protocol, request.headers_mut());
+        }
+        let tee = entry.as_ref().map(|entry| entry.up());
+        let version = request.version();
+        let (upload, uploading) = Upload::within(self.options.idle);
+        let mut request = request.map(|body| RequestBody::new(body, tee, upload, clean_trailers));
+        let secrets = rules.secrets.as_deref();
+        let mut injected = Vec::new();
+        if let Some(judged) = judged {
+            judged.change(&mut request, &mut place);
+            if rules.names.of_target(&place.origin.target) == Some(Action::Reject) {
+                self.metrics.rejected();
+                return rejected_page(&place.origin.target);
+            }
+            let verified = self.upstreams.verifies(&place.origin);
+            injected = match judged.inject(&mut request, verified, secrets, self.requests.metrics()).await {
+                Ok(injected) => injected,
+                Err(answer) => return answer,
+            };
+            if let Some(entry) = entry {
+                injected.iter().for_each(|one| entry.hide(one.header(), one.needles()));
+            }
+        }
+        let Place { origin, authority } = &place;
+        let prepare =
+            |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
+        match self.upstreams.send(origin, request, prepare).await {
+            Ok(response) => {
+                let mut response = response.map(|body| body.beside(&uploading));
+                was_taken(response.status(), &injected, secrets);
+                redact(&mut response, &injected);
+                self.passed_on(response, client, judged, entry, injected)
+            }
+            Err(error) => {
+                if let Some(told) = unread(&uploading, version) {
+                    return told;
+                }
+                tracing::debug!(target = %origin.target, %error, "no answer of an upstream");
+                unanswered(&error)
+            }
+        }
+    }
+
+    fn passed_on(
+        self: &Arc<Self>,
+        mut response: Response<Relayed>,
+        client: Option<Upgrading<'_>>,
+        judged: Option<&Judged>,
+        entry: &mut Option<Box<Entry>>,
+        injected: Vec<Injected>,
+    ) -> Response<Body> {
+        if let (Some(entry), Some(Kept(kept))) = (entry.as_mut(), response.extensions().get()) {
+            entry.upstream(*kept);
+        }
+        let websocket = client.as_ref().and_then(|client| client.websocket);
+        if let Some(refusal) = websocket.and_then(|websocket| websocket.refusal(&response)) {
+            return refusal;
+        }
+        if let (Some(entry), Some(judged)) = (entry.as_mut(), judged) {
+            entry.more_rules(judged.names_of_answer(response.headers()));
+            entry.decide(judged.records_answer(response.headers()));
+        }
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
+                return page::changed_unasked();
+            };
+            let upstream = hyper::upgrade::on(&mut response);
+            let proxy = Arc::clone(self);
+            let mut entry = entry.take();
+            let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
+            entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
+            // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
+            let is_http2 = client.version == Version::HTTP_2;
+            let half = if is_http2 { self.options.head_timeout } else { self.options.idle };
+            client.spawn(upstream, &self.doors, move |client, upstream| async move {
+                let client = counted(client, entry.as_deref());
+                proxy.relay_upgraded(client, upstream, half).await;
+            });
+            return response.map(Either::Left);
+        }
+        clean(response.headers_mut());
+        if let Some(answer) = judged.and_then(|judged| judged.answered(&mut response)) {
+            self.requests.metrics().answered();
+            return answer;
+        }
+        let mut entry = entry.take();
+        entry.iter_mut().for_each(|entry| entry.answered(response.status(), response.headers()));
+        let clean = (!injected.is_empty()).then(|| -> TrailerFilter {
+            Box::new(move |trailers| injected.iter().for_each(|one| one.redact(trailers)))
+        });
+        response.map(|body| Either::Left(body.logged(entry, clean)))
+    }
+}
+
+/// What goes with a request on its way.
+struct Asking<'a> {
+    rules: &'a RuleSet,
+    judged: Option<&'a Judged>,
+    entry: &'a mut Option<Box<Entry>>,
+    /// The protocol that the client wants to change to.
+    upgrade: Option<HeaderValue>,
+    /// What was asked for by HTTP/2.
+    websocket: Option<&'a Websocket>,
+    /// What goes on when the client's connection has ended.
+    tunnels: &'a TaskTracker,
+}
+
+/// Where requests of `way` go: by HTTP/1.1 for what only that changes to.
+fn origin_of(way: &Way, websocket: Option<&Websocket>) -> Arc<Origin> {
+    match websocket {
+        Some(_) if way.origin.http2 => Arc::new(Origin { http2: false, ..(*way.origin).clone() }),
+        _ => Arc::clone(&way.origin),
+    }
+}
+
+/// As the client would write it.
+fn url_of(request: &Request<Asked>, place: &Place) -> String {
+    let scheme = if place.origin.server.is_some() { "https" } else { "http" };
+    let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+    format!("{scheme}://{}{path}", place.authority.to_str().unwrap_or_default())
+}

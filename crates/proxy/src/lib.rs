@@ -1,0 +1,47 @@
+//! TLS-intercepting forward proxy. Mints one leaf certificate per host, shared by all clients and by every proxy of a cluster.
+//!
+//! A connection passes through these modules:
+//!
+//! 1. `connection`: HTTP to the proxy itself, or `socks`, or `transparent` for connections that a firewall redirects.
+//! 2. `access`: authentication of clients.
+//! 3. `connect`: what the client sends after CONNECT: TLS, whose ClientHello contains the host's name, or plain HTTP.
+//! 4. `rules`: whether the connection is intercepted, mirrored (`mirror`), tunneled or rejected.
+//! 5. [`permission`]: asks an external service whether there may be a leaf certificate for the host.
+//! 6. [`certificate_store`] and [`mint`]: cached leaf certificates, and new ones.
+//! 7. `exchange`: one request and its answer; [`requests`]: the rules on requests.
+//!
+//! [`minting`] hands leaf certificates out of the same store to other TLS servers. [`revocation`] checks client certificates against CRLs.
+
+mod access;
+pub mod certificate_store;
+mod connect;
+mod connection;
+mod exchange;
+mod metrics;
+pub mod mint;
+pub mod minting;
+mod mirror;
+mod options;
+mod page;
+pub mod permission;
+mod permitted;
+mod proxy;
+mod redirect;
+mod refusals;
+pub mod requests;
+pub mod revocation;
+mod rules;
+mod running;
+mod socks;
+mod start_error;
+mod tls;
+mod transparent;
+mod way;
+
+pub use access::{AccessOptions, BadOwnTls, BadUsers, OwnTls, Token, Users};
+pub use metrics::ProxyMetrics;
+pub use options::Options;
+pub use redirect::TransparentOptions;
+pub use rules::{Action, Rules};
+pub use running::{Running, USERS_MAX, start};
+pub use start_error::StartError;

@@ -1,0 +1,346 @@
+//! What is counted of the proxy.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use http_relay::page::class_of;
+use http_relay::relay::Octets;
+use http_relay::serve::Served;
+use http_relay::upstream::Reuse;
+use hyper::StatusCode;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::access::Denied;
+use super::requests::RequestMetrics;
+use crate::certificate_store::CertificateStore;
+use crate::minting::MintingMetrics;
+use crate::permission::PermissionMetrics;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct EndLabel {
+    end: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ClassLabel {
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ConnectionLabel {
+    connection: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct WhyLabel {
+    why: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct DirectionLabel {
+    direction: &'static str,
+}
+
+/// How a handshake with a client ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Handshake {
+    Full,
+    Resumed,
+    NoLeaf,
+    Late,
+    Failed,
+}
+
+impl Handshake {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Resumed => "resumed",
+            Self::NoLeaf => "no-leaf",
+            Self::Late => "late",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// How a client's connection ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    Closed,
+    Broken,
+    NoRequest,
+    Refused,
+    Full,
+    CutOff,
+    /// It led back here.
+    Loop,
+}
+
+impl End {
+    pub(super) fn of(served: Served) -> Self {
+        match served {
+            Served::Closed => Self::Closed,
+            Served::Broken(_) => Self::Broken,
+            Served::CutOff => Self::CutOff,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Broken => "broken",
+            Self::NoRequest => "no-request",
+            Self::Refused => "refused",
+            Self::Full => "full",
+            Self::CutOff => "cut-off",
+            Self::Loop => "loop",
+        }
+    }
+}
+
+/// The proxy's figures. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct ProxyMetrics(Arc<Inner>);
+
+impl fmt::Debug for ProxyMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProxyMetrics").finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    connections: Gauge,
+    ends: Family<EndLabel, Counter>,
+    handshakes: Family<OutcomeLabel, Counter>,
+    requests: Family<ClassLabel, Histogram>,
+    rejected: Counter,
+    denied: Family<WhyLabel, Counter>,
+    auto_tunnels: Counter,
+    mirrored: Family<OutcomeLabel, Counter>,
+    upstream_requests: Family<ConnectionLabel, Counter>,
+    redirected: Counter,
+    tunnels: Counter,
+    octets: Family<DirectionLabel, Counter>,
+    rules: RequestMetrics,
+    store: Arc<OnceLock<CertificateStore>>,
+    minting: MintingMetrics,
+    permission: PermissionMetrics,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        // 100 µs to some 100 s
+        let durations: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0001, 2.0, 21));
+        Self {
+            connections: Gauge::default(),
+            ends: Family::default(),
+            handshakes: Family::default(),
+            requests: Family::new_with_constructor(durations),
+            rejected: Counter::default(),
+            denied: Family::default(),
+            auto_tunnels: Counter::default(),
+            mirrored: Family::default(),
+            upstream_requests: Family::default(),
+            redirected: Counter::default(),
+            tunnels: Counter::default(),
+            octets: Family::default(),
+            rules: RequestMetrics::default(),
+            store: Arc::default(),
+            minting: MintingMetrics::default(),
+            permission: PermissionMetrics::default(),
+        }
+    }
+}
+
+/// Counted while it is held.
+pub(super) struct Open(Gauge);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl ProxyMetrics {
+    /// Makes them part of what is served.
+    pub fn register(&self, registry: &mut Registry) {
+        let inner = &self.0;
+        registry.register_collector(Box::new(StoreFigures(Arc::clone(&inner.store))));
+        inner.minting.register(registry);
+        inner.permission.register(registry);
+        let registry = registry.sub_registry_with_prefix("bulla_intercept_proxy");
+        inner.rules.register(registry);
+        registry.register("connections", "Connections of clients", inner.connections.clone());
+        registry.register("connection_ends", "Connections of clients that ended", inner.ends.clone());
+        registry.register("handshakes", "Handshakes with clients", inner.handshakes.clone());
+        registry.register(
+            "request_duration_seconds",
+            "From a request's head to that of its answer",
+            inner.requests.clone(),
+        );
+        registry.register("rejected", "Refused by a rule", inner.rejected.clone());
+        registry.register(
+            "denied",
+            "Not let in: who asked did not say, or not rightly, who they are",
+            inner.denied.clone(),
+        );
+        registry.register(
+            "upstream_requests",
+            "Requests to upstreams, on a connection that was kept or a new one",
+            inner.upstream_requests.clone(),
+        );
+        registry.register(
+            "auto_tunnels",
+            "Connections passed on because their client had refused a leaf of that name",
+            inner.auto_tunnels.clone(),
+        );
+        registry.register(
+            "mirror_looks",
+            "Connections made to see a server's certificate before its client is shown one like it",
+            inner.mirrored.clone(),
+        );
+        registry.register(
+            "redirected",
+            "Connections that the host's firewall redirected here",
+            inner.redirected.clone(),
+        );
+        registry.register("tunnels", "Connections passed on as they are", inner.tunnels.clone());
+        registry.register(
+            "tunnel_octets",
+            "Octets of tunnels and upgraded connections",
+            inner.octets.clone(),
+        );
+    }
+
+    /// Figures of requests' rules.
+    #[must_use]
+    pub fn requests(&self) -> &RequestMetrics {
+        &self.0.rules
+    }
+
+    /// Has the store's figures among the others.
+    pub(super) fn watch(&self, store: &CertificateStore) {
+        let _ = self.0.store.set(store.clone());
+    }
+
+    /// Those of leaves for others.
+    pub(super) fn minting(&self) -> MintingMetrics {
+        self.0.minting.clone()
+    }
+
+    /// Those of questions for permission.
+    pub(super) fn permission(&self) -> PermissionMetrics {
+        self.0.permission.clone()
+    }
+
+    pub(super) fn connection(&self) -> Open {
+        self.0.connections.inc();
+        Open(self.0.connections.clone())
+    }
+
+    pub(super) fn ended(&self, end: End) {
+        self.0.ends.get_or_create(&EndLabel { end: end.name() }).inc();
+    }
+
+    pub(super) fn handshake(&self, handshake: Handshake) {
+        self.0.handshakes.get_or_create(&OutcomeLabel { outcome: handshake.name() }).inc();
+    }
+
+    pub(super) fn request(&self, status: StatusCode, took: Duration) {
+        let status = class_of(status);
+        self.0.requests.get_or_create(&ClassLabel { status }).observe(took.as_secs_f64());
+    }
+
+    pub(super) fn rejected(&self) {
+        self.0.rejected.inc();
+    }
+
+    pub(super) fn redirected(&self) {
+        self.0.redirected.inc();
+    }
+
+    pub(super) fn auto_tunnel(&self) {
+        self.0.auto_tunnels.inc();
+    }
+
+    pub(super) fn mirror_look(&self, outcome: &'static str) {
+        self.0.mirrored.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    pub(super) fn denied(&self, denied: Denied) {
+        self.0.denied.get_or_create(&WhyLabel { why: denied.name() }).inc();
+    }
+
+    /// Of requests to upstreams.
+    pub(super) fn reuse(&self) -> Reuse {
+        let of = |connection| self.0.upstream_requests.get_or_create(&ConnectionLabel { connection }).clone();
+        Reuse { kept: of("kept"), made: of("new") }
+    }
+
+    pub(super) fn tunnel(&self) -> Octets {
+        self.0.tunnels.inc();
+        self.upgraded()
+    }
+
+    pub(super) fn upgraded(&self) -> Octets {
+        let of = |direction| self.0.octets.get_or_create(&DirectionLabel { direction }).clone();
+        Octets { up: of("up"), down: of("down") }
+    }
+}
+
+/// What the certificate store counts by itself.
+#[derive(Debug)]
+struct StoreFigures(Arc<OnceLock<CertificateStore>>);
+
+impl Collector for StoreFigures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(store) = self.0.get() else { return Ok(()) };
+        let counts = store.counts();
+        let held = ConstGauge::new(i64::try_from(store.len()).unwrap_or(i64::MAX));
+        let figures = [
+            ("leaves_minted", "Leaves minted", counts.minted),
+            ("leaves_failed", "Leaves that were not minted", counts.failed),
+            ("leaf_hits", "Leaves answered from memory", counts.hits),
+            ("leaf_joins", "Callers that waited for another's minting", counts.joined),
+            ("leaf_refusals", "Refused: too many new names of a client", counts.refused),
+        ];
+        let second = counts.second;
+        let figures = figures.into_iter().chain([
+            ("store_found", "Leaves that the second level had", second.found),
+            ("store_awaited", "Leaves that another proxy was minting", second.awaited),
+            ("store_unopened", "Kept leaves that did not open, and were minted anew", second.unopened),
+            ("store_failures", "Trips to the second level that failed or took too long", second.failures),
+            ("store_without", "Leaves minted or refused without the second level", second.without),
+        ]);
+        for (name, help, count) in figures {
+            let name = format!("bulla_intercept_{name}");
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_descriptor(&name, help, None, counter.metric_type())?)?;
+        }
+        let away = ConstGauge::new(i64::from(second.away));
+        away.encode(encoder.encode_descriptor(
+            "bulla_intercept_store_away",
+            "Whether the second level of the certificate store is away",
+            None,
+            away.metric_type(),
+        )?)?;
+        held.encode(encoder.encode_descriptor(
+            "bulla_intercept_leaves",
+            "Leaves held",
+            None,
+            held.metric_type(),
+        )?)
+    }
+}

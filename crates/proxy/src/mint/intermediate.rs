@@ -1,0 +1,134 @@
+//! An authority of this process alone, below the operator's: its key is in memory and nowhere else, its certificate ends soon,
+//! and the operator's key, wherever it is, signs once in a while instead of once a leaf.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::clock::now;
+use keys::{KeyType, PrivateKey, SignError, Signer};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use x509::build::{self, Attribute, CertificateSpec, Extension};
+use x509::{BasicConstraints, KeyUsage, UnixTime};
+
+use super::{Authority, CLOCK_SKEW_S, MintError, Minter, SIGN_TIMEOUT, VALIDITY_MIN, new_serial};
+
+/// One is replaced when less than one part in so many of its life is left.
+const RENEW_PARTS: i64 = 3;
+/// Between two looks at the clock, which goes on while the machine sleeps; and between two tries.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Makes them below an authority.
+#[derive(Clone, Debug)]
+pub struct Intermediates {
+    above: Authority,
+    life: Duration,
+}
+
+impl Intermediates {
+    /// Of which each holds for `life`, and never longer than `above`.
+    #[must_use]
+    pub fn new(above: Authority, life: Duration) -> Self {
+        Self { above, life: life.max(VALIDITY_MIN) }
+    }
+
+    /// A new one, in force at `now`, over a key made for it.
+    ///
+    /// # Errors
+    /// [`MintError`]
+    pub async fn make(&self, now: UnixTime) -> Result<Authority, MintError> {
+        let above = &self.above;
+        if !above.permits_below() {
+            return Err(MintError::NoneBelow);
+        }
+        let not_after = now.plus(self.life.as_secs() as i64).min(above.not_after());
+        if not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
+            return Err(MintError::AuthorityEnds);
+        }
+        let key = PrivateKey::generate(KeyType::P256)
+            .map_err(|error| SignError::Failed(format!("no key for an intermediate: {error}")))?;
+        let id = build::key_id(key.spki());
+        let tag: String = id[..4].iter().map(|octet| format!("{octet:02x}")).collect();
+        let name =
+            build::distinguished_name(&[(Attribute::CommonName, format!("Bulla proxy intermediate {tag}"))]);
+        let mut extensions = vec![
+            Extension::basic_constraints(BasicConstraints { ca: true, path_len: Some(0) }),
+            Extension::key_usage(KeyUsage(KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN)),
+            Extension::subject_key_id(&id),
+            Extension::authority_key_id(above.key_id()),
+        ];
+        if !above.crl_urls().is_empty() {
+            extensions.push(Extension::crl_distribution_points(above.crl_urls()));
+        }
+        let spec = CertificateSpec {
+            serial: &new_serial()?,
+            signature: above.signer().algorithm(),
+            issuer: above.subject(),
+            subject: &name.der,
+            not_before: now.plus(-CLOCK_SKEW_S).max(above.not_before()),
+            not_after,
+            spki: key.spki(),
+            extensions: &extensions,
+        };
+        let tbs = build::tbs_certificate(&spec);
+        let signature = above.signer().sign(&tbs, (Instant::now() + SIGN_TIMEOUT).into_std()).await?;
+        let mut chain = vec![build::signed(&tbs, &spec.signature, &signature)];
+        chain.extend(above.chain().map(|der| der.to_vec()));
+        Ok(Authority::new(&chain, Arc::new(key), above.crl_urls().to_vec())?)
+    }
+
+    /// Has `minter` sign by a new one before the one it has ends, until `stop`.
+    pub async fn keep(&self, minter: Minter, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("proxy-intermediate");
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK.min(self.life / 10)) => {}
+            }
+            let now = now();
+            if !self.is_due(&minter.authority(), now) {
+                continue;
+            }
+            match self.make(now).await {
+                Ok(next) => minter.change_authority(next),
+                Err(error) => {
+                    tracing::warn!(%error, "the intermediate authority ends soon and is not replaced")
+                }
+            }
+        }
+    }
+
+    /// Whether it is time, and the next one would hold longer: below an authority that ends soon it would not.
+    fn is_due(&self, current: &Authority, now: UnixTime) -> bool {
+        let life = self.life.as_secs() as i64;
+        let next = now.plus(life).min(self.above.not_after());
+        current.not_after().since(now) * RENEW_PARTS <= life && next > current.not_after()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mint::new_root;
+
+    #[test]
+    fn it_is_replaced_in_time_and_never_for_one_that_ends_no_later() {
+        const LIFE: i64 = 9 * 3_600;
+        let ending = |at| {
+            let key = PrivateKey::generate(KeyType::P256).unwrap();
+            Authority::new(&[new_root(&key, at).unwrap()], Arc::new(key), Vec::new()).unwrap()
+        };
+        let began = now();
+        let all = Intermediates::new(ending(began), Duration::from_secs(LIFE as u64));
+        // Times before its end.
+        let due = |current: &Authority, before: i64| all.is_due(current, current.not_after().plus(-before));
+        let early = ending(began.plus(-86_400));
+        for (before, is) in [(LIFE, false), (LIFE / 3 + 60, false), (LIFE / 3 - 60, true), (0, true)] {
+            assert_eq!(due(&early, before), is, "{before} s before it ends");
+        }
+        // The next would end with the authority above, as this one does.
+        for before in [LIFE, LIFE / 3 - 60, 0] {
+            assert!(!due(&ending(began), before), "{before} s before both end");
+        }
+    }
+}

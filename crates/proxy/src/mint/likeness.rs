@@ -1,0 +1,119 @@
+//! What a leaf takes over from a server's own certificate.
+
+use http_relay::host::LeafName;
+use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime, name};
+
+use super::VALIDITY_MIN;
+
+/// Octets of a certificate's subject and names, each name with its header: some 500 names. Every handshake carries them.
+const LIKENESS_OCTETS_MAX: usize = 16 << 10;
+/// Octets of a name's header in DER.
+const NAME_HEADER: usize = 2;
+
+/// The subject, the names and the validity of a certificate. What is said of its key is not taken over, as the key is another.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Likeness {
+    certificate: Fingerprint,
+    first: LeafName,
+    pub(super) subject: DistinguishedName,
+    pub(super) names: Vec<GeneralName>,
+    pub(super) not_before: UnixTime,
+    pub(super) not_after: UnixTime,
+}
+
+/// Why nothing is like a certificate.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NoLikeness {
+    /// It is no certificate.
+    #[error("its certificate cannot be read: {0}")]
+    Unreadable(#[from] x509::ParseError),
+    /// Clients would refuse a leaf like it.
+    #[error("its certificate is for others")]
+    OtherName,
+    /// It would burden every handshake.
+    #[error(
+        "its certificate's subject and names take {0} octets, and leaves have at most {LIKENESS_OCTETS_MAX}"
+    )]
+    TooLong(usize),
+    /// Within a minute, or it has ended, or has not begun.
+    #[error("its certificate ends within a minute, or is not in force")]
+    Ends,
+}
+
+impl Likeness {
+    /// Of a certificate in DER that `name` is spoken to by, at `now`. Nothing is verified: whoever calls has.
+    ///
+    /// # Errors
+    /// [`NoLikeness`]
+    pub fn of(der: &[u8], name: &LeafName, now: UnixTime) -> Result<Self, NoLikeness> {
+        let certificate = Certificate::parse(der)?;
+        let is_of_host = |name: &&GeneralName| {
+            matches!(name, GeneralName::Dns(_) | GeneralName::Ip(_)) && name.is_writable()
+        };
+        let names: Vec<GeneralName> =
+            certificate.subject_alt_names.iter().filter(is_of_host).cloned().collect();
+        if !names.iter().any(|one| is_for(one, name)) {
+            return Err(NoLikeness::OtherName);
+        }
+        let subject = certificate.subject;
+        let octets = names.iter().fold(subject.der.len(), |sum, name| sum + octets_of(name) + NAME_HEADER);
+        if octets > LIKENESS_OCTETS_MAX {
+            return Err(NoLikeness::TooLong(octets));
+        }
+        let (not_before, not_after) = (certificate.not_before, certificate.not_after);
+        if now < not_before || not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
+            return Err(NoLikeness::Ends);
+        }
+        let first = names.iter().find_map(bare).unwrap_or_else(|| name.clone());
+        Ok(Self { certificate: certificate.fingerprint, first, subject, names, not_before, not_after })
+    }
+
+    /// The certificate whose like it is.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.certificate
+    }
+
+    /// The first name of the certificate, without `*.`: the same for all hosts that it is for, so that they share a leaf.
+    #[must_use]
+    pub fn first_name(&self) -> &LeafName {
+        &self.first
+    }
+
+    /// The certificate's last second.
+    #[must_use]
+    pub fn not_after(&self) -> UnixTime {
+        self.not_after
+    }
+
+    /// Octets it takes in memory.
+    #[must_use]
+    pub fn octets(&self) -> usize {
+        let names = self.names.iter().map(|name| size_of::<GeneralName>() + octets_of(name)).sum::<usize>();
+        // The subject is held as DER, as text, and by its parts.
+        size_of::<Self>() + names + 3 * self.subject.der.len()
+    }
+}
+
+fn is_for(presented: &GeneralName, name: &LeafName) -> bool {
+    match (presented, name) {
+        (GeneralName::Dns(pattern), LeafName::Dns(host)) => name::pattern_matches(pattern, host),
+        (GeneralName::Ip(address), LeafName::Ip(asked)) => address == asked,
+        _ => false,
+    }
+}
+
+fn octets_of(name: &GeneralName) -> usize {
+    match name {
+        GeneralName::Dns(text) => text.len(),
+        _ => 16,
+    }
+}
+
+fn bare(name: &GeneralName) -> Option<LeafName> {
+    match name {
+        GeneralName::Dns(pattern) => LeafName::parse(pattern.strip_prefix("*.").unwrap_or(pattern)).ok(),
+        GeneralName::Ip(address) => Some(LeafName::Ip(*address)),
+        _ => None,
+    }
+}

@@ -1,0 +1,130 @@
+//! Whether there is a leaf for a consumer, and which.
+
+use std::collections::HashSet;
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::clock::now;
+use http_relay::host::LeafName;
+use keys::KeyError;
+
+use super::Leaves;
+use super::consumer::{CONSUMERS_MAX, Consumer};
+use super::metrics::{Door, MintingMetrics, Outcome};
+use crate::certificate_store::{FetchError, KeyGoesTo, LeafId};
+use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind};
+use crate::permission::{Asker, NotPermitted};
+use crate::{Action, Rules};
+
+/// Why there is none.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum NoLeaf {
+    /// Not one of the names that leaves are handed out for.
+    #[error("there are no leaves for that name here")]
+    NotAllowed,
+    /// Who is asked says that there may not be one, now.
+    #[error("the name is not permitted")]
+    NotPermitted,
+    /// There is nobody who says that there may be.
+    #[error("nobody says now whether it is permitted")]
+    Unknown(#[source] NotPermitted),
+    #[error(transparent)]
+    NotFetched(#[from] FetchError),
+    #[error("no key for a consumer: {0}")]
+    Key(#[from] Arc<KeyError>),
+}
+
+impl NoLeaf {
+    fn of(refused: NotPermitted) -> Self {
+        match refused {
+            NotPermitted::No => Self::NotPermitted,
+            NotPermitted::TooMany(names) => Self::NotFetched(names.into()),
+            NotPermitted::Unknown(_) | NotPermitted::Busy => Self::Unknown(refused),
+        }
+    }
+}
+
+pub(super) struct Desk {
+    leaves: Leaves,
+    names: Rules,
+    keys: KeysByOwner,
+    /// Who has leaves over RSA.
+    rsa: HashSet<String>,
+    metrics: MintingMetrics,
+}
+
+impl Desk {
+    /// Keys of consumers are changed after their life; those in the set have RSA keys.
+    pub(super) fn new(
+        leaves: Leaves,
+        names: Rules,
+        (key_life, rsa): (Duration, HashSet<String>),
+        metrics: MintingMetrics,
+    ) -> Self {
+        let keys = KeysByOwner::of_consumers(CONSUMERS_MAX, key_life, leaves.stock.clone());
+        Self { leaves, names, keys, rsa, metrics }
+    }
+
+    /// What its leaves stand over where nobody says what their clients verify.
+    pub(super) fn kind_of(&self, consumer: &Consumer) -> LeafKeyKind {
+        let identity = &consumer.identity;
+        match std::iter::once(&identity.subject).chain(&identity.names).any(|name| self.rsa.contains(name)) {
+            true => LeafKeyKind::Rsa2048,
+            false => LeafKeyKind::P256,
+        }
+    }
+
+    /// The leaf for `name`: minted once, however many ask. Whether there may be one is asked before anything is looked up.
+    pub(super) async fn leaf(
+        &self,
+        consumer: &Consumer,
+        name: &str,
+        kind: LeafKeyKind,
+        door: Door,
+    ) -> Result<Arc<Leaf>, NoLeaf> {
+        let fetched = self.fetch(consumer, name, kind).await;
+        self.metrics.answered(
+            door,
+            match &fetched {
+                Ok(_) => Outcome::Leaf,
+                Err(NoLeaf::NotAllowed) => Outcome::NotAllowed,
+                Err(NoLeaf::NotPermitted) => Outcome::NotPermitted,
+                Err(NoLeaf::NotFetched(FetchError::TooManyNames(_))) => Outcome::TooManyNames,
+                Err(_) => Outcome::Failed,
+            },
+        );
+        if let Err(error) = &fetched {
+            let name = LeafName::parse(name).ok();
+            let why = error.source().map(ToString::to_string);
+            tracing::info!(consumer = &*consumer.profile, ?name, %error, why, "a consumer gets no leaf");
+        }
+        fetched
+    }
+
+    /// Whether `name` is one that there are leaves for.
+    pub(super) fn allows(&self, name: &str) -> Option<LeafName> {
+        LeafName::parse(name).ok().filter(|name| self.names.decide(name) == Action::Intercept)
+    }
+
+    async fn fetch(&self, consumer: &Consumer, name: &str, kind: LeafKeyKind) -> Result<Arc<Leaf>, NoLeaf> {
+        let name = self.allows(name).ok_or(NoLeaf::NotAllowed)?;
+        let address = consumer.address;
+        let asker = Asker { address, user: None, consumer: Some(&consumer.identity) };
+        self.leaves.permission.ask(asker, &name).await.map_err(NoLeaf::of)?;
+        let minter = self.leaves.minter.over(self.keys.of(&consumer.profile)?);
+        let id = LeafId {
+            name: name.clone(),
+            authority: minter.authority().fingerprint(),
+            kind,
+            keys: KeysOfLeaves::ByUser,
+            user: Some(Arc::clone(&consumer.profile)),
+            profile: Arc::clone(&self.leaves.profile),
+            mirrored: None,
+            key_goes_to: if consumer.is_local() { KeyGoesTo::ThisMachine } else { KeyGoesTo::Consumer },
+        };
+        let now = now();
+        let mint = move || async move { minter.mint(&name, kind, now).await };
+        Ok(self.leaves.store.fetch(&id, consumer.address, now, mint).await?)
+    }
+}

@@ -1,0 +1,154 @@
+//! Connections of consumers, to their ends.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::clock::now;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+
+use super::consumer::Consumer;
+use super::{Listener, Shared, Tls, http};
+
+/// After an error of `accept` (no descriptors left), before the next try.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For a handshake.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// For a request's head.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// Octets of a request's head.
+const HEAD_OCTETS_MAX: usize = 16 << 10;
+/// Requests of one connection under way: Envoy has a stream for each name.
+const REQUESTS_MAX: u32 = 4_096;
+/// Requests that were reset before they were looked at (rapid reset, CVE-2023-44487).
+const RESETS_MAX: usize = 64;
+/// Between two signs of life that are asked for while nothing is said.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// Lets in who comes, until the stop.
+pub(super) async fn accept(shared: Arc<Shared>, listener: Listener, places: Arc<Semaphore>) {
+    let stopping = shared.doors.stopping();
+    loop {
+        let accepted = tokio::select! {
+            () = stopping.cancelled() => break,
+            accepted = next(&shared, &listener, &places) => accepted,
+        };
+        if let Err(error) = accepted {
+            tracing::warn!(%error, "a consumer's connection could not be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+    }
+    if let Listener::Unix(_, bound) = listener {
+        bound.remove();
+    }
+}
+
+async fn next(shared: &Arc<Shared>, listener: &Listener, places: &Arc<Semaphore>) -> std::io::Result<()> {
+    match listener {
+        Listener::Unix(listener, _) => {
+            let (stream, _) = listener.accept().await?;
+            if let Some(place) = place(shared, places) {
+                shared.doors.spawn_bounded(serve(Arc::clone(shared), stream, Consumer::local(), place));
+            }
+        }
+        Listener::Tcp(listener, tls) => {
+            let (stream, from) = listener.accept().await?;
+            let _ = stream.set_nodelay(true);
+            let Some(place) = place(shared, places) else { return Ok(()) };
+            match tls {
+                None => {
+                    shared.doors.spawn_bounded(serve(Arc::clone(shared), stream, Consumer::local(), place));
+                }
+                Some(tls) => {
+                    let tls = tls.clone();
+                    shared.doors.spawn_bounded(over_tls(Arc::clone(shared), stream, from, tls, place));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn place(shared: &Shared, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    let place = Arc::clone(places).try_acquire_owned().ok();
+    if place.is_none() {
+        shared.metrics.refused();
+    }
+    place
+}
+
+async fn over_tls(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    from: SocketAddr,
+    Tls { guarded: tls, roots }: Tls,
+    place: OwnedSemaphorePermit,
+) {
+    let shaking = TlsAcceptor::from(tls.tls()).accept(stream);
+    let stream = match tokio::time::timeout(HANDSHAKE_WITHIN, shaking).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            shared.metrics.refused();
+            return tracing::info!(%from, %error, "a consumer was refused");
+        }
+        Err(_) => return shared.metrics.refused(),
+    };
+    let Some(consumer) = Consumer::of_chain(stream.get_ref().1.peer_certificates(), &roots, from) else {
+        return shared.metrics.refused();
+    };
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
+    tokio::select! {
+        // First: what the handshake let in is not served before it was looked up.
+        biased;
+        () = tls.revoked(shown.map(CertificateDer::into_owned)) => {}
+        () = serve(shared, stream, consumer, place) => {}
+    }
+}
+
+async fn serve<S>(shared: Arc<Shared>, stream: S, consumer: Consumer, _place: OwnedSemaphorePermit)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let _live = telemetry::tasks::guard("minting-connection");
+    let stopping = shared.doors.stopping();
+    let ends = match consumer.until {
+        Some(until) => Duration::from_secs(until.since(now()).max(0) as u64 + 1),
+        None => Duration::MAX,
+    };
+    let answering = Arc::new(http::Answering::new(shared, consumer));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let answering = Arc::clone(&answering);
+        async move { Ok::<_, Infallible>(answering.answer(request).await) }
+    });
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_OCTETS_MAX);
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(REQUESTS_MAX)
+        .max_header_list_size(HEAD_OCTETS_MAX as u32)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .keep_alive_interval(PING_EVERY);
+    let serving = http.serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = tokio::time::sleep(ends) => return tracing::info!("a consumer's certificate has ended, and its connection"),
+        () = stopping.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a consumer's connection broke");
+    }
+}

@@ -1,0 +1,299 @@
+//! The names of one stream, and what changes of them: a leaf that is there, one that was made anew, one that there is not.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{AbortHandle, Abortable, BoxFuture};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use http_relay::clock::now;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Shared;
+use super::consumer::Consumer;
+use super::desk::NoLeaf;
+use super::metrics::Door;
+use crate::mint::Leaf;
+
+/// Before a leaf that could not be had is asked for again at first; after each failure twice as long, up to the last.
+const RETRY: Duration = Duration::from_secs(10);
+const RETRY_LAST: Duration = Duration::from_secs(160);
+/// Octets of a name: a host has 253 at most.
+pub(super) const NAME_MAX: usize = 255;
+/// A leaf is asked for again when three parts in four of what it still held are over: by then the store makes it anew.
+const RENEW_PARTS: u32 = 4;
+
+/// What a consumer is to be told.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// There is this leaf now, of this version.
+    Leaf(String, Arc<Leaf>, String),
+    /// There is none.
+    Gone(String),
+}
+
+struct Held {
+    /// What the consumer has; empty when it has nothing.
+    version: String,
+    /// Whether it was told that there is none.
+    told_none: bool,
+    asking: AbortHandle,
+    /// How often in a row it could not be had.
+    failures: u32,
+    _place: OwnedSemaphorePermit,
+}
+
+type Asked = (String, Result<Arc<Leaf>, NoLeaf>);
+
+pub(super) struct Subscriptions {
+    shared: Arc<Shared>,
+    consumer: Consumer,
+    names: HashMap<String, Held>,
+    asking: FuturesUnordered<Abortable<BoxFuture<'static, Asked>>>,
+}
+
+/// Why a name is not told of.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// The stream, or all streams together, have as many as they may.
+    TooMany,
+    /// It is no name of a host.
+    TooLong,
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        self.names.values().for_each(|held| held.asking.abort());
+    }
+}
+
+impl Subscriptions {
+    pub(super) fn new(shared: Arc<Shared>, consumer: Consumer) -> Self {
+        Self { shared, consumer, names: HashMap::new(), asking: FuturesUnordered::new() }
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.names.keys()
+    }
+
+    /// Has `name` told of from now on, at once if the consumer has not `version` already.
+    pub(super) fn add(&mut self, name: &str, version: &str) -> Result<(), Refused> {
+        if name.len() > NAME_MAX {
+            return Err(Refused::TooLong);
+        }
+        self.remove(name);
+        if self.names.len() >= self.shared.names_per_stream_max {
+            return Err(Refused::TooMany);
+        }
+        let place = Arc::clone(&self.shared.names).try_acquire_owned();
+        let _place = place.map_err(|_| Refused::TooMany)?;
+        let asking = self.ask(name, Duration::ZERO);
+        let held = Held { version: version.to_owned(), told_none: false, asking, failures: 0, _place };
+        self.names.insert(name.to_owned(), held);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        if let Some(held) = self.names.remove(name) {
+            held.asking.abort();
+        }
+    }
+
+    /// The next change. Waits for ever where there is no name.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
+    pub(super) async fn changed(&mut self) -> Change {
+        loop {
+            let Some(asked) = self.asking.next().await else {
+                return std::future::pending().await;
+            };
+            // Else somebody who asks for the name no more.
+            if let Ok((name, asked)) = asked
+                && let Some(change) = self.take(name, asked)
+            {
+                return change;
+            }
+        }
+    }
+
+    fn take(&mut self, name: String, asked: Result<Arc<Leaf>, NoLeaf>) -> Option<Change> {
+        let again = match &asked {
+            // Names are allowed from the start on, or never.
+            Err(NoLeaf::NotAllowed) => None,
+            Err(_) => {
+                let held = self.names.get_mut(&name)?;
+                held.failures = held.failures.saturating_add(1);
+                Some(retry_after(held.failures, &name))
+            }
+            Ok(leaf) => Some(asked_again_after(leaf)),
+        };
+        let version = asked.as_ref().ok().map(|leaf| version_of(leaf));
+        let unchanged = version.as_ref() == Some(&self.names.get(&name)?.version);
+        let asking = again.map(|after| self.ask(&name, after));
+        let held = self.names.get_mut(&name)?;
+        if let Some(asking) = asking {
+            held.asking = asking;
+        }
+        match (asked, version) {
+            (Ok(leaf), Some(version)) if !unchanged => {
+                held.version.clone_from(&version);
+                held.told_none = false;
+                held.failures = 0;
+                Some(Change::Leaf(name, leaf, version))
+            }
+            (Err(NoLeaf::NotAllowed), _) => {
+                self.names.remove(&name);
+                Some(Change::Gone(name))
+            }
+            // One that it has is taken back.
+            (Err(NoLeaf::NotPermitted), _) if !held.told_none => {
+                held.version.clear();
+                held.told_none = true;
+                Some(Change::Gone(name))
+            }
+            // One that it has still holds.
+            (Err(_), _) if held.version.is_empty() && !held.told_none => {
+                held.told_none = true;
+                Some(Change::Gone(name))
+            }
+            _ => None,
+        }
+    }
+
+    fn ask(&self, name: &str, after: Duration) -> AbortHandle {
+        let (shared, consumer, name) = (Arc::clone(&self.shared), self.consumer.clone(), name.to_owned());
+        let work: BoxFuture<'static, Asked> = Box::pin(async move {
+            tokio::time::sleep(after).await;
+            let kind = shared.desk.kind_of(&consumer);
+            let asked = shared.desk.leaf(&consumer, &name, kind, Door::Sds).await;
+            (name, asked)
+        });
+        let (work, handle) = futures_util::future::abortable(work);
+        self.asking.push(work);
+        handle
+    }
+}
+
+/// Names that failed together are not asked for together again: each within the second half of its pause.
+fn retry_after(failures: u32, name: &str) -> Duration {
+    let pause = RETRY.saturating_mul(1 << (failures.clamp(1, 8) - 1)).min(RETRY_LAST);
+    let mut hasher = DefaultHasher::new();
+    (name, failures).hash(&mut hasher);
+    pause / 2 + pause.mul_f64((hasher.finish() % 1_000) as f64 / 2_000.0)
+}
+
+/// Soon, where it is being made anew right now.
+fn asked_again_after(leaf: &Leaf) -> Duration {
+    let seconds = |from| Duration::from_secs(leaf.not_after.since(from).max(0) as u64);
+    let (left, whole) = (seconds(now()), seconds(leaf.not_before));
+    match left < whole / RENEW_PARTS {
+        true => RETRY,
+        false => left / RENEW_PARTS * (RENEW_PARTS - 1),
+    }
+}
+
+/// As long as it is the same leaf.
+pub(super) fn version_of(leaf: &Leaf) -> String {
+    leaf.certified.cert.first().map(|der| version_of_certificate(der)).unwrap_or_default()
+}
+
+/// 64 bits of its digest: clients say it with each name when they come back.
+fn version_of_certificate(der: &[u8]) -> String {
+    x509::Fingerprint::of(der).to_string().chars().filter(char::is_ascii_hexdigit).take(16).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificate_store::{CertificateStore, Newcomers};
+    use http_relay::doors::Doors;
+    use std::collections::HashSet;
+
+    use crate::mint::{Authority, LeafKeys, Minter, RsaStock, new_root};
+    use crate::minting::desk::Desk;
+    use crate::minting::{Leaves, MintingMetrics};
+    use crate::permission::Permission;
+    use crate::{Action, Rules};
+    use keys::{KeyType, PrivateKey};
+    use tokio::sync::Semaphore;
+
+    fn subscriptions(names_per_stream_max: usize) -> Subscriptions {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let root = new_root(&key, now()).unwrap();
+        let authority = Authority::new(&[root], Arc::new(key), Vec::new()).unwrap();
+        let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
+        let store = CertificateStore::new(1 << 20, Newcomers::new(1_000, 1_000));
+        let mut names = Rules::new(Action::Reject);
+        names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
+        let metrics = MintingMetrics::default();
+        let (permission, stock) = (Permission::default(), RsaStock::default());
+        let profile = minter.profile().into();
+        let leaves = Leaves { minter, profile, store, permission, stock };
+        let keys = (Duration::from_secs(3_600), HashSet::new());
+        let desk = Desk::new(leaves, names, keys, metrics.clone());
+        let streams = Arc::new(Semaphore::new(1));
+        let doors = Doors::default();
+        let names = Arc::new(Semaphore::new(3));
+        let shared = Shared { desk, streams, names, names_per_stream_max, doors, metrics };
+        Subscriptions::new(Arc::new(shared), Consumer::local())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leaf_that_ends_soon_is_followed_by_another_unasked() {
+        let mut names = subscriptions(10);
+        names.add("a.example", "").unwrap();
+        let Change::Leaf(_, _, first) = names.changed().await else { panic!("no leaf") };
+        let Change::Leaf(name, _, second) = names.changed().await else { panic!("no other leaf") };
+        assert_eq!(name, "a.example");
+        assert_ne!(first, second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_asked_for_no_more_leaves_nothing_behind() {
+        let mut names = subscriptions(2);
+        for _ in 0..1_000 {
+            names.add("a.example", "").unwrap();
+            names.remove("a.example");
+        }
+        names.add("b.other", "").unwrap();
+        assert!(matches!(names.changed().await, Change::Gone(name) if name == "b.other"));
+        assert!(names.asking.is_empty(), "{}", names.asking.len());
+        // One that there is none of takes no place.
+        names.add("c.example", "").unwrap();
+        names.add("d.example", "").unwrap();
+        assert!(matches!(names.add("e.example", ""), Err(Refused::TooMany)), "more than it may have");
+        assert!(matches!(names.add(&"x".repeat(300), ""), Err(Refused::TooLong)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_streams_have_so_many_names_together() {
+        let mut one = subscriptions(10);
+        let mut other = Subscriptions::new(Arc::clone(&one.shared), Consumer::local());
+        for name in ["a.example", "b.example"] {
+            one.add(name, "").unwrap();
+        }
+        other.add("c.example", "").unwrap();
+        assert!(matches!(other.add("d.example", ""), Err(Refused::TooMany)));
+        one.remove("a.example");
+        other.add("d.example", "").unwrap();
+        drop(one);
+        other.add("e.example", "").unwrap();
+    }
+
+    #[test]
+    fn failures_are_tried_less_and_less_often() {
+        for (failures, least, most) in
+            [(1, 5, 10), (2, 10, 20), (5, 80, 160), (9, 80, 160), (u32::MAX, 80, 160)]
+        {
+            let pause = retry_after(failures, "a.example");
+            assert!(pause >= Duration::from_secs(least) && pause <= Duration::from_secs(most), "{pause:?}");
+        }
+        assert_ne!(retry_after(1, "a.example"), retry_after(1, "b.example"));
+    }
+}

@@ -1,0 +1,85 @@
+//! What the proxy itself says.
+
+use std::net::SocketAddr;
+
+use http_relay::page::{Body, problem};
+use http_relay::target::Target;
+use hyper::header::{HOST, HeaderMap};
+use hyper::http::uri::{Authority, Uri};
+use hyper::{Response, StatusCode};
+
+/// How a client came to the proxy itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reached {
+    /// Our address in its connection.
+    pub(super) at: SocketAddr,
+    pub(super) by_tls: bool,
+}
+
+/// By which a client that uses the proxy reaches its pages, whatever its address.
+pub(super) const OWN_NAME: &str = "bulla.proxy";
+
+/// Tells a client that the rules reject its target.
+pub(super) fn rejected_page(target: &Target) -> Response<Body> {
+    let detail = format!("connections to {} are not allowed here", target.name);
+    problem(StatusCode::FORBIDDEN, "http_request_denied", &detail)
+}
+
+/// A proxy auto-configuration file that names the address it was asked at.
+pub(super) fn pac(reached: Reached, uri: &Uri, headers: &HeaderMap) -> String {
+    let of_header = || headers.get(HOST).and_then(|host| host.to_str().ok());
+    let named = uri.authority().map(Authority::as_str).or_else(of_header);
+    // What a client sends goes into a script: nothing but a name and a port.
+    let is_plain = |host: &&str| {
+        host.bytes()
+            .all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'.' | b'-' | b':' | b'[' | b']'))
+    };
+    // A name that only the proxy knows leads nobody to it.
+    let leads_here = |host: &&str| {
+        let name = host.rsplit_once(':').map_or(*host, |(name, _)| name);
+        !name.eq_ignore_ascii_case(OWN_NAME) && !name.is_empty()
+    };
+    let own = SocketAddr::new(reached.at.ip().to_canonical(), reached.at.port()).to_string();
+    let place = named.filter(is_plain).filter(leads_here).unwrap_or(&own);
+    let way = if reached.by_tls { "HTTPS" } else { "PROXY" };
+    format!("function FindProxyForURL(url, host) {{\n  return \"{way} {place}\";\n}}\n")
+}
+
+/// How to trust the authority.
+pub(super) fn about(subject: &str, fingerprint: &str) -> String {
+    include_str!("about.html").replace("{subject}", &escaped(subject)).replace("{fingerprint}", fingerprint)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_configuration_names_what_the_client_reached() {
+        let reached = |by_tls| Reached { at: "[::ffff:10.0.0.7]:3128".parse().unwrap(), by_tls };
+        let said = |by_tls: bool, uri: &str, host: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.extend(host.map(|host| (HOST, HeaderValue::from_static(host))));
+            let pac = pac(reached(by_tls), &uri.parse().unwrap(), &headers);
+            pac.split('"').nth(1).unwrap().to_owned()
+        };
+        for (by_tls, uri, host, wanted) in [
+            (false, "/proxy.pac", Some("p.example:3128"), "PROXY p.example:3128"),
+            (true, "/proxy.pac", Some("p.example:3128"), "HTTPS p.example:3128"),
+            // HTTP/2, and requests with a whole URL.
+            (true, "https://p.example:3128/proxy.pac", None, "HTTPS p.example:3128"),
+            (false, "http://bulla.proxy/proxy.pac", Some("bulla.proxy"), "PROXY 10.0.0.7:3128"),
+            (false, "http://Bulla.Proxy:80/proxy.pac", None, "PROXY 10.0.0.7:3128"),
+            (false, "/proxy.pac", None, "PROXY 10.0.0.7:3128"),
+            (false, "/proxy.pac", Some("x\"; alert(1)"), "PROXY 10.0.0.7:3128"),
+        ] {
+            assert_eq!(said(by_tls, uri, host), wanted, "{uri} {host:?}");
+        }
+    }
+}

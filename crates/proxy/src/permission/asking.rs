@@ -1,0 +1,212 @@
+//! One question, and what is taken for an answer.
+
+use std::time::Duration;
+
+use outbound::Deadline;
+use outbound::guard::Guard;
+use outbound::http::{Client, HttpError};
+use outbound::resolve::Resolver;
+use zeroize::Zeroizing;
+
+use super::{BadPermission, Options, Question};
+
+/// Octets of an answer's body, of which nothing is read but that it ends.
+const BODY_OCTETS_MAX: usize = 16 << 10;
+
+/// Octets of a user's name, a consumer's subject, or one of its names, in a question.
+const WHO_OCTETS_MAX: usize = 1_024;
+/// Names of a consumer in a question.
+const NAMES_MAX: usize = 16;
+
+/// Why there is none.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum NoAnswer {
+    /// It did not come, or says neither.
+    Silent(String),
+    /// The question cannot be put: that is no silence of who is asked.
+    NotPut(String),
+}
+
+/// Asks by HTTP: one client, whose connections are kept.
+pub(super) struct Asking {
+    http: Client,
+    url: String,
+    authorization: Option<Zeroizing<String>>,
+    timeout: Duration,
+}
+
+impl Asking {
+    pub(super) fn new(options: &Options, resolver: &Resolver) -> Result<Self, BadPermission> {
+        let url = Guard::default().url(&options.url)?;
+        let host = url.host_str().unwrap_or_default();
+        if url.scheme() != "https" && !is_of_this_machine(host) {
+            return Err(BadPermission::InTheClear(host.to_owned()));
+        }
+        let is_token = |token: &super::Token| {
+            !token.0.is_empty() && token.0.bytes().all(|octet| octet.is_ascii_graphic())
+        };
+        if !options.token.as_ref().is_none_or(is_token) {
+            return Err(BadPermission::Token);
+        }
+        let how = outbound::http::Options { roots: options.roots.clone(), ..Default::default() };
+        let http = Client::new(resolver, &how)?;
+        let bearer = |token: &super::Token| Zeroizing::new(format!("Bearer {}", *token.0));
+        Ok(Self {
+            http,
+            url: options.url.clone(),
+            authorization: options.token.as_ref().map(bearer),
+            timeout: options.timeout,
+        })
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// # Cancellation
+    /// Dropping the future gives up the question; by HTTP/1.1 its connection too.
+    pub(super) async fn put(&self, question: &Question) -> Result<bool, NoAnswer> {
+        let url = self.url_of(question).map_err(|error| NoAnswer::NotPut(error.to_string()))?;
+        let header = self.authorization.as_ref().map(|value| ("authorization", value.as_str()));
+        let deadline = Deadline::within(self.timeout);
+        let answer = self.http.get(&url, header.as_slice(), BODY_OCTETS_MAX, deadline).await;
+        match answer {
+            Ok(reply) => meaning(reply.status.as_u16()),
+            Err(HttpError::TimedOut { host }) => {
+                let limit = self.timeout.as_millis();
+                Err(NoAnswer::Silent(format!("{host} did not answer within {limit} ms")))
+            }
+            Err(error @ (HttpError::Refused(_) | HttpError::Header(_))) => {
+                Err(NoAnswer::NotPut(error.to_string()))
+            }
+            Err(error) => Err(NoAnswer::Silent(error.to_string())),
+        }
+    }
+
+    /// As Caddy asks (`on_demand_tls`, `ask`): the name, an address too, is `domain`. Who asks stands beside it, cut where it is
+    /// long; that is never taken for another all the same, as an answer counts for the whole [`Question`].
+    fn url_of(&self, question: &Question) -> Result<String, HttpError> {
+        let mut url = Guard::default().url(&self.url)?;
+        let client = question.client.map(|client| client.to_string());
+        {
+            let mut query = url.query_pairs_mut();
+            query.append_pair("domain", &question.name.to_string());
+            for (key, value) in [("client", client.as_deref()), ("user", question.user.as_deref())] {
+                if let Some(value) = value {
+                    query.append_pair(key, cut(value));
+                }
+            }
+            if let Some(consumer) = &question.consumer {
+                query.append_pair("consumer", cut(&consumer.subject));
+                for name in consumer.names.iter().take(NAMES_MAX) {
+                    query.append_pair("consumer_name", cut(name));
+                }
+            }
+        }
+        Ok(url.into())
+    }
+}
+
+/// Where a letter ends.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(WHO_OCTETS_MAX)]
+}
+
+fn is_of_this_machine(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || host.parse().is_ok_and(|address: std::net::IpAddr| address.to_canonical().is_loopback())
+}
+
+/// A yes, a no, or neither: what says that the question was not let in, came too often or too late says nothing of the name.
+fn meaning(status: u16) -> Result<bool, NoAnswer> {
+    match status {
+        200 | 204 => Ok(true),
+        400..=499 if ![401, 407, 408, 425, 429].contains(&status) => Ok(false),
+        _ => Err(NoAnswer::Silent(format!("the question was answered by {status}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_yes_no_or_none() {
+        for (status, wanted) in [
+            (200, Some(true)),
+            (204, Some(true)),
+            (400, Some(false)),
+            (403, Some(false)),
+            (404, Some(false)),
+            (410, Some(false)),
+            // A page behind a login, a redirect to one, a service in trouble.
+            (201, None),
+            (302, None),
+            (401, None),
+            (429, None),
+            (500, None),
+            (503, None),
+        ] {
+            assert_eq!(meaning(status).ok(), wanted, "{status}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_asked_in_the_clear_over_a_network() {
+        let refused =
+            |url: &str| Asking::new(&Options::new(url.to_owned()), &Resolver::system().unwrap()).err();
+        for url in
+            ["https://ask.example/x", "http://127.0.0.1:1/x?a=b", "http://[::1]/", "http://localhost:80"]
+        {
+            assert!(refused(url).is_none(), "{url}");
+        }
+        for url in ["http://ask.example/", "http://10.0.0.1/", "http://localhost.example/"] {
+            assert!(matches!(refused(url), Some(BadPermission::InTheClear(_))), "{url}");
+        }
+        for url in ["", "ftp://127.0.0.1/", "https://u:p@ask.example/", "https://169.254.169.254/"] {
+            assert!(matches!(refused(url), Some(BadPermission::Url(_))), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_sent_is_refused_at_the_start() {
+        let asking = |token: &str| {
+            let options = Options {
+                token: Some(super::super::Token::new(token.to_owned())),
+                ..Options::new("http://127.0.0.1:1/".to_owned())
+            };
+            Asking::new(&options, &Resolver::system().unwrap()).err()
+        };
+        assert!(asking("a-b.c~d+e/f=").is_none());
+        for token in ["", "one\ntwo", "sés", "two words", "\u{7f}"] {
+            assert!(matches!(asking(token), Some(BadPermission::Token)), "{token:?}");
+        }
+    }
+
+    #[test]
+    fn a_question_names_whom_it_is_for_and_nothing_else_comes_in() {
+        let mut options = Options::new("http://127.0.0.1:1/ask?for=proxy".to_owned());
+        options.token = Some(super::super::Token::new("t".into()));
+        let asking = Asking::new(&options, &Resolver::system().unwrap()).unwrap();
+        let question = Question {
+            name: http_relay::host::LeafName::parse("a.example").unwrap(),
+            client: Some("2001:db8::1".parse().unwrap()),
+            user: Some("al&domain=evil.example".into()),
+            consumer: Some(std::sync::Arc::new(crate::permission::Identity {
+                whole: "".into(),
+                subject: "CN=a b".to_owned(),
+                names: vec!["spiffe://x.example/a&b".to_owned(), "b.example".to_owned()],
+            })),
+        };
+        assert_eq!(
+            asking.url_of(&question).unwrap(),
+            "http://127.0.0.1:1/ask?for=proxy&domain=a.example&client=2001%3Adb8%3A%3A1\
+             &user=al%26domain%3Devil.example&consumer=CN%3Da+b\
+             &consumer_name=spiffe%3A%2F%2Fx.example%2Fa%26b&consumer_name=b.example"
+        );
+        let long = Question { user: Some("é".repeat(WHO_OCTETS_MAX).into()), consumer: None, ..question };
+        assert!(asking.url_of(&long).unwrap().ends_with(&"%C3%A9".repeat(WHO_OCTETS_MAX / 2)));
+        assert_eq!(asking.authorization.unwrap().as_str(), "Bearer t");
+    }
+}

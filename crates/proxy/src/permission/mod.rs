@@ -1,0 +1,415 @@
+//! Whether there may be a leaf at all, asked of a service of the operator's before anything is looked up or minted.
+//!
+//! Whose names are refused never reach the store behind memory: the permission protects it too. An answer counts for the same
+//! question and for its time; one question is asked for all who wait for the same. Questions are bounded at once,
+//! and by client in a time; silence is no answer, and [`WhenAway`] says what becomes of it.
+
+mod asking;
+mod metrics;
+mod places;
+mod silence;
+
+pub(crate) use metrics::PermissionMetrics;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use flight::{Cache, Failed, Fresh};
+use http_relay::host::LeafName;
+use outbound::http::SetupError;
+use outbound::resolve::Resolver;
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames};
+use asking::{Asking, NoAnswer};
+use places::Places;
+use silence::Silence;
+
+/// For a question, unless said otherwise: a fifth of a handshake's usual time, so that what is left does for a trip to the store
+/// and the authority's signature.
+pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a yes counts, unless said otherwise: so late a name that is taken back is noticed.
+pub const YES_FOR: Duration = Duration::from_secs(300);
+/// How long a no counts: shorter, as somebody may be waiting for it to become a yes.
+pub const NO_FOR: Duration = Duration::from_secs(30);
+/// Answers remembered, some 300 octets each; those that were asked for the longest ago go first.
+pub const ANSWERS_MAX: u64 = 65_536;
+/// Questions at once: at 10 ms each, 25,000 a second.
+pub const QUESTIONS_MAX: usize = 256;
+/// How long it stands for the same question that there was no answer.
+const FAILURE_LIFE: Duration = Duration::from_secs(1);
+/// What becomes of a name of which nobody says whether it may be.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum WhenAway {
+    /// There is no leaf.
+    #[default]
+    Refuse,
+    /// There is one.
+    Allow,
+}
+
+/// What is shown to who is asked (`Authorization: Bearer`). Its text is in no log.
+#[derive(Clone)]
+pub struct Token(Zeroizing<String>);
+
+impl Token {
+    /// With this text.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Who is asked, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where: https, or http of this machine. What is asked is added to its query.
+    pub url: String,
+    /// What is shown there.
+    pub token: Option<Token>,
+    /// The only roots (DER) it may stand below; `None`: this system's.
+    pub roots: Option<Vec<Vec<u8>>>,
+    /// For a question.
+    pub timeout: Duration,
+    /// What becomes of a name when there is no answer.
+    pub when_away: WhenAway,
+    /// How long a yes counts.
+    pub yes_for: Duration,
+    /// How long a no counts.
+    pub no_for: Duration,
+    /// Answers remembered.
+    pub answers_max: u64,
+    /// Questions at once; of one client, a quarter of these.
+    pub questions_max: usize,
+    /// Whether the question says which client asks, and its answer counts for that one alone; else it counts for all.
+    pub names_clients: bool,
+}
+
+impl Options {
+    /// To ask at `url`, as usual.
+    #[must_use]
+    pub fn new(url: String) -> Self {
+        Self {
+            url,
+            token: None,
+            roots: None,
+            timeout: TIMEOUT,
+            when_away: WhenAway::Refuse,
+            yes_for: YES_FOR,
+            no_for: NO_FOR,
+            answers_max: ANSWERS_MAX,
+            questions_max: QUESTIONS_MAX,
+            names_clients: true,
+        }
+    }
+}
+
+/// Why nobody can be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum BadPermission {
+    /// It is no URL, has a user or password, or an address that is not connected to.
+    #[error("who is to be asked for permission: {0}")]
+    Url(#[from] outbound::guard::Refused),
+    /// Anybody on the way could answer.
+    #[error(
+        "who is to be asked for permission at {0} has to be spoken to by https, unless it is of this machine"
+    )]
+    InTheClear(String),
+    /// What is shown there can stand in no header. It is not said.
+    #[error("what is shown to who is asked for permission is empty, or has more than visible ASCII")]
+    Token,
+    /// The roots, or the library.
+    #[error("who is to be asked for permission: {0}")]
+    Setup(#[from] SetupError),
+}
+
+/// Why there may be no leaf.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum NotPermitted {
+    /// The answer is no.
+    #[error("it is not permitted here")]
+    No,
+    /// There is no answer, and by [`WhenAway::Refuse`] no leaf.
+    #[error("nobody says whether it is permitted: {0}")]
+    Unknown(Arc<str>),
+    /// The client has had too many names asked for.
+    #[error(transparent)]
+    TooMany(#[from] TooManyNames),
+    /// Too many questions are under way.
+    #[error("too many questions for permission are under way")]
+    Busy,
+}
+
+impl NotPermitted {
+    /// As figures and the access log call it.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::No => "not-permitted",
+            Self::Unknown(_) => "permission-unknown",
+            Self::TooMany(_) => "too-many-names",
+            Self::Busy => "permission-busy",
+        }
+    }
+}
+
+/// For whom a leaf is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    /// Where it is.
+    pub(crate) address: IpAddr,
+    /// Who it is, where it had to say.
+    pub(crate) user: Option<&'a str>,
+    /// A consumer of leaves and their keys, if it is one.
+    pub(crate) consumer: Option<&'a Arc<Identity>>,
+}
+
+/// A consumer, by its certificate.
+#[derive(Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Identity {
+    /// All that tells it from others.
+    pub(crate) whole: Arc<str>,
+    /// The subject; empty where the certificate has none.
+    pub(crate) subject: String,
+    /// The subject alternative names, in the certificate's order.
+    pub(crate) names: Vec<String>,
+}
+
+impl Asker<'_> {
+    /// Who is charged for the question.
+    fn charged(&self) -> Charged {
+        self.user.map_or_else(|| self.address.into(), |user| Charged::User(user.into()))
+    }
+}
+
+/// All that is asked. An answer counts for the same question.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Question {
+    name: LeafName,
+    client: Option<IpAddr>,
+    user: Option<Arc<str>>,
+    consumer: Option<Arc<Identity>>,
+}
+
+impl Question {
+    fn new(name: &LeafName, asker: Asker<'_>, names_clients: bool) -> Self {
+        Self {
+            name: name.clone(),
+            client: names_clients.then_some(asker.address),
+            user: asker.user.filter(|_| names_clients).map(Arc::from),
+            consumer: asker.consumer.map(Arc::clone),
+        }
+    }
+}
+
+/// Why a question has no answer.
+#[derive(Clone, Debug)]
+enum Unanswered {
+    NoAnswer(Arc<str>),
+    /// Whatever [`WhenAway`] says: it is not away.
+    NotPut(Arc<str>),
+    TooMany(TooManyNames),
+    /// Of this client.
+    Busy(Charged),
+}
+
+/// Tells whether there may be a leaf. Cheap to clone; clones share what is remembered.
+#[derive(Clone, Default)]
+pub(crate) struct Permission(Option<Arc<Inner>>);
+
+struct Inner {
+    asking: Asking,
+    answers: Cache<Question, bool, Unanswered>,
+    /// Who has questions asked: names come from clients.
+    newcomers: Newcomers,
+    places: Places,
+    silence: Silence,
+    yes_for: Duration,
+    no_for: Duration,
+    when_away: WhenAway,
+    names_clients: bool,
+    /// Whether the last question was answered.
+    answers_now: AtomicBool,
+    metrics: PermissionMetrics,
+}
+
+impl Permission {
+    /// By `options`; everything is permitted without. Of each client, ten times as many names are asked for as it may have
+    /// minted anew (`per_minute`, `burst`).
+    pub(crate) fn new(
+        options: Option<&Options>,
+        resolver: &Resolver,
+        per_minute: u32,
+        burst: u32,
+        metrics: &PermissionMetrics,
+    ) -> Result<Self, BadPermission> {
+        let Some(options) = options else { return Ok(Self::default()) };
+        let looks = |names: u32| names.saturating_mul(LOOKS_PER_NAME);
+        let answers = Cache::with_entries(options.answers_max);
+        metrics.watch(answers.clone());
+        Ok(Self(Some(Arc::new(Inner {
+            asking: Asking::new(options, resolver)?,
+            answers,
+            newcomers: Newcomers::new(looks(per_minute), looks(burst)),
+            places: Places::new(options.questions_max),
+            silence: Silence::default(),
+            yes_for: options.yes_for,
+            no_for: options.no_for,
+            when_away: options.when_away,
+            names_clients: options.names_clients,
+            answers_now: AtomicBool::new(true),
+            metrics: metrics.clone(),
+        }))))
+    }
+
+    /// Whether `asker` may have a leaf for `name`. Takes the question's time four times at most, and none where the answer
+    /// is known: a place of its own client's, and the answer; once more where others who asked the same had no place.
+    ///
+    /// # Cancellation
+    /// Dropping the future cancels nothing for others; with the last of them the question is given up.
+    pub(crate) async fn ask(&self, asker: Asker<'_>, name: &LeafName) -> Result<(), NotPermitted> {
+        let Some(inner) = &self.0 else { return Ok(()) };
+        let charged = asker.charged();
+        let question = Question::new(name, asker, inner.names_clients);
+        let (began, patience) = (Instant::now(), 2 * inner.asking.timeout());
+        let answer = loop {
+            let (this, asked, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
+            let making = move || async move { this.put(&asked, charged_for_it).await };
+            match inner.answers.fetch(&question, making).await {
+                // Of another client who asks the same: this one begins anew.
+                Err(Unanswered::TooMany(TooManyNames { client, .. }) | Unanswered::Busy(client))
+                    if client != charged =>
+                {
+                    if began.elapsed() >= patience {
+                        break Err(Unanswered::Busy(charged));
+                    }
+                }
+                answer => break answer,
+            }
+        };
+        let refused = match answer {
+            Ok(true) => return Ok(()),
+            Ok(false) => NotPermitted::No,
+            Err(Unanswered::NoAnswer(_)) if inner.when_away == WhenAway::Allow => {
+                inner.metrics.allowed_unanswered();
+                return Ok(());
+            }
+            Err(Unanswered::NoAnswer(why) | Unanswered::NotPut(why)) => NotPermitted::Unknown(why),
+            Err(Unanswered::TooMany(refused)) => NotPermitted::TooMany(refused),
+            Err(Unanswered::Busy(_)) => NotPermitted::Busy,
+        };
+        inner.metrics.refused(refused.name());
+        Err(refused)
+    }
+}
+
+impl Inner {
+    /// Puts the question, once for all who wait for it.
+    async fn put(&self, question: &Question, charged: Charged) -> Result<Fresh<bool>, Failed<Unanswered>> {
+        // Not remembered: it says nothing of the name, and the next client may.
+        let ours = |error| Failed { error, lifetime: Duration::ZERO };
+        let admitted = self.newcomers.admit(&charged, &question.name);
+        admitted.map_err(|refused| ours(Unanswered::TooMany(refused)))?;
+        // Who waits for nobody takes no place and no time.
+        if !self.silence.lets_through() {
+            let why = "who is asked has not answered the last questions; one a second is put".into();
+            return Err(Failed { error: Unanswered::NoAnswer(why), lifetime: FAILURE_LIFE });
+        }
+        let place = self.places.enter(&charged, self.asking.timeout()).await;
+        let _place = place.ok_or_else(|| ours(Unanswered::Busy(charged)))?;
+        let began = Instant::now();
+        let answer = self.asking.put(question).await;
+        self.metrics.asked(answer.as_ref().ok().copied(), began.elapsed());
+        self.note(&answer);
+        match answer {
+            Ok(true) => Ok(Fresh { value: true, lifetime: self.yes_for }),
+            Ok(false) => {
+                tracing::debug!(name = %question.name, "a name is not permitted");
+                Ok(Fresh { value: false, lifetime: self.no_for })
+            }
+            Err(NoAnswer::Silent(why)) => {
+                Err(Failed { error: Unanswered::NoAnswer(why.into()), lifetime: FAILURE_LIFE })
+            }
+            Err(NoAnswer::NotPut(why)) => {
+                Err(Failed { error: Unanswered::NotPut(why.into()), lifetime: FAILURE_LIFE })
+            }
+        }
+    }
+
+    /// Once, until there is an answer again: while it is away it is every question.
+    fn note(&self, answer: &Result<bool, NoAnswer>) {
+        match answer {
+            Ok(_) => {
+                self.silence.over();
+                if !self.answers_now.swap(true, Relaxed) {
+                    tracing::warn!("who is asked for permission answers again");
+                }
+            }
+            Err(NoAnswer::Silent(why)) => {
+                self.silence.goes_on();
+                let when_away = self.when_away;
+                match self.answers_now.swap(false, Relaxed) {
+                    true => tracing::error!(why, ?when_away, "who is asked for permission does not answer"),
+                    false => tracing::debug!(why, "who is asked for permission does not answer"),
+                }
+            }
+            Err(NoAnswer::NotPut(why)) => tracing::error!(why, "a question for permission cannot be put"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_for_what_was_asked_and_for_nobody_else() {
+        let name = LeafName::parse("a.example").unwrap();
+        let asker = |address: &str, user| Asker { address: address.parse().unwrap(), user, consumer: None };
+        let one = asker("192.0.2.1", Some("alice"));
+        let long = "é".repeat(1_024);
+        let (longer, other_longer) = (format!("{long}a"), format!("{long}b"));
+        let others = [
+            asker("192.0.2.2", Some("alice")),
+            asker("192.0.2.1", Some("bob")),
+            asker("192.0.2.1", Some(&longer)),
+            asker("192.0.2.1", None),
+        ];
+        for other in others {
+            assert_ne!(Question::new(&name, one, true), Question::new(&name, other, true));
+            assert_eq!(Question::new(&name, one, false), Question::new(&name, other, false));
+        }
+        // A consumer gets keys: it is always told apart.
+        let identity = |whole: &str| {
+            Arc::new(Identity { whole: whole.into(), subject: "CN=envoy".to_owned(), names: Vec::new() })
+        };
+        let (envoy, another) = (identity("CN=envoy a"), identity("CN=envoy b"));
+        let consumer = |of| Asker { consumer: Some(of), ..one };
+        assert_ne!(Question::new(&name, one, false), Question::new(&name, consumer(&envoy), false));
+        assert_ne!(
+            Question::new(&name, consumer(&envoy), false),
+            Question::new(&name, consumer(&another), false)
+        );
+        // However much of it they have in common, and whatever of it is told.
+        let user = |user| Asker { user: Some(user), ..one };
+        assert_ne!(
+            Question::new(&name, user(&longer), true),
+            Question::new(&name, user(&other_longer), true)
+        );
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        assert!(!format!("{:?}", Token::new("hunter2".into())).contains("hunter2"));
+    }
+}

@@ -1,0 +1,31 @@
+//! What all connections of the proxy share.
+
+use std::net::SocketAddr;
+
+use http_relay::doors::Doors;
+use http_relay::upstream::Upstreams;
+
+use crate::access::Access;
+use crate::metrics::ProxyMetrics;
+use crate::mirror::Mirrors;
+use crate::options::Options;
+use crate::permission::Permission;
+use crate::refusals::Refusals;
+use crate::requests::{Live, RequestLog};
+use crate::tls::Interception;
+
+/// What all connections share.
+pub(super) struct Proxy {
+    pub(super) options: Options,
+    pub(super) address: SocketAddr,
+    pub(super) access: Access,
+    pub(super) refusals: Refusals,
+    pub(super) permission: Permission,
+    pub(super) mirrors: Mirrors,
+    pub(super) tls: Interception,
+    pub(super) upstreams: Upstreams,
+    pub(super) metrics: ProxyMetrics,
+    pub(super) doors: Doors,
+    pub(super) rules: Live,
+    pub(super) requests: RequestLog,
+}

@@ -1,0 +1,152 @@
+//! Clients that refuse leaves, as those do which pin certificates: what they refused is passed on to them the next time.
+//!
+//! Whoever wants to get past the proxy unseen only needs to refuse, so this is done where it is asked for alone.
+
+use std::time::Duration;
+
+use http_relay::client::Client;
+use http_relay::host::LeafName;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use rustls::AlertDescription;
+use tokio::time::Instant;
+
+use super::tls::NotIntercepted;
+use crate::certificate_store::Charged;
+
+/// Names of clients that are remembered; those refused the longest ago are forgotten.
+const REMEMBERED_MAX: u64 = 65_536;
+/// Handshakes that end without a word, before that is a refusal: a client may have other reasons to go.
+const BROKEN_OFF: u8 = 3;
+/// And within so long of the first of them.
+const BROKEN_OFF_WITHIN: Duration = Duration::from_secs(60);
+
+/// How often, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    times: u8,
+    first: Instant,
+}
+
+impl Refused {
+    fn is_enough(self) -> bool {
+        self.times >= BROKEN_OFF
+    }
+
+    /// With another one, of `weight`.
+    fn and(before: Option<Self>, weight: u8) -> Self {
+        match before {
+            Some(before) if before.is_enough() || before.first.elapsed() <= BROKEN_OFF_WITHIN => {
+                Self { times: before.times.saturating_add(weight), ..before }
+            }
+            _ => Self { times: weight, first: Instant::now() },
+        }
+    }
+}
+
+/// Who refused what.
+pub(super) struct Refusals(Option<Cache<(Charged, LeafName), Refused>>);
+
+impl Refusals {
+    /// Remembered for `life`; nothing is when there is none.
+    pub(super) fn new(life: Option<Duration>) -> Self {
+        let remembering = |life| {
+            let cache = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(life);
+            cache.eviction_policy(EvictionPolicy::lru()).build()
+        };
+        Self(life.map(remembering))
+    }
+
+    /// Whether `client` is passed on to `name`.
+    pub(super) fn has(&self, client: &Client, name: &LeafName) -> bool {
+        let Some(remembered) = &self.0 else { return false };
+        remembered.get(&key(client, name)).is_some_and(Refused::is_enough)
+    }
+
+    /// A handshake failed. True when the next connection is passed on.
+    pub(super) fn note(&self, client: &Client, name: &LeafName, error: &NotIntercepted) -> bool {
+        let Some(remembered) = &self.0 else { return false };
+        let NotIntercepted::Handshake(error) = error else { return false };
+        let Some(weight) = weight(error) else { return false };
+        let counted = remembered
+            .entry(key(client, name))
+            .and_upsert_with(|before| Refused::and(before.map(|entry| entry.into_value()), weight));
+        counted.into_value().is_enough()
+    }
+
+    /// A handshake was done: those that were broken off before had other reasons.
+    pub(super) fn accepted(&self, client: &Client, name: &LeafName) {
+        let Some(remembered) = &self.0 else { return };
+        let key = key(client, name);
+        if remembered.get(&key).is_some_and(|refused| !refused.is_enough()) {
+            remembered.invalidate(&key);
+        }
+    }
+}
+
+fn key(client: &Client, name: &LeafName) -> (Charged, LeafName) {
+    (Charged::from(client), name.clone())
+}
+
+/// How much a failure says that the leaf was not wanted.
+fn weight(error: &std::io::Error) -> Option<u8> {
+    use AlertDescription as Alert;
+    match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(
+            Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::UnsupportedCertificate,
+        )) => Some(BROKEN_OFF),
+        Some(_) => None,
+        None => {
+            use std::io::ErrorKind as Kind;
+            matches!(error.kind(), Kind::UnexpectedEof | Kind::ConnectionReset | Kind::BrokenPipe)
+                .then_some(1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    fn broken_off() -> NotIntercepted {
+        NotIntercepted::Handshake(Error::from(ErrorKind::UnexpectedEof))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handshakes_broken_off_count_one_after_another_and_within_a_minute() {
+        let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
+        let client = Client::at("192.0.2.1:1".parse().unwrap());
+        let name = LeafName::parse("a.example").unwrap();
+        let note = || refusals.note(&client, &name, &broken_off());
+        assert!(!note() && !note());
+        refusals.accepted(&client, &name);
+        assert!(!note() && !note(), "the one that was done stands between");
+        tokio::time::advance(BROKEN_OFF_WITHIN + Duration::from_secs(1)).await;
+        assert!(!note() && !note(), "those before are long ago");
+        assert!(!refusals.has(&client, &name));
+        assert!(note() && refusals.has(&client, &name));
+        // One that began before and ends now changes nothing, nor does time.
+        refusals.accepted(&client, &name);
+        tokio::time::advance(BROKEN_OFF_WITHIN + Duration::from_secs(1)).await;
+        assert!(note() && refusals.has(&client, &name));
+    }
+
+    #[test]
+    fn one_alert_that_says_so_is_enough_and_others_are_none() {
+        let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
+        let client = Client::at("192.0.2.1:1".parse().unwrap());
+        let alert = |alert| NotIntercepted::Handshake(Error::other(rustls::Error::AlertReceived(alert)));
+        let name = LeafName::parse("a.example").unwrap();
+        for _ in 0..10 {
+            assert!(!refusals.note(&client, &name, &alert(AlertDescription::HandshakeFailure)));
+            assert!(!refusals.note(&client, &name, &NotIntercepted::Late));
+        }
+        assert!(refusals.note(&client, &name, &alert(AlertDescription::UnknownCA)));
+        assert!(!Refusals::new(None).note(&client, &name, &alert(AlertDescription::UnknownCA)));
+    }
+}

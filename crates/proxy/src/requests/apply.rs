@@ -1,0 +1,382 @@
+//! What the rules that a request meets do with it. All of them count, in their order: headers are changed by each, of
+//! everything else the first counts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Either;
+use http_relay::host::LeafName;
+use http_relay::page::{self, Body};
+use http_relay::target::{Origin, Target};
+use http_relay::upstream::Relayed;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use hyper::http::uri::{PathAndQuery, Uri};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::compile::{Answer, Compiled, Headers, Rule};
+use super::inject::{Injected, Injection, NoSecret, Secrets};
+use super::matcher::{has_dots, hides_dots, is_doubtful, is_like, is_named, plain_path, sent_path};
+use super::rewrite::Rewrite;
+use super::{RequestMetrics, RequestRules};
+use crate::way::Way;
+
+/// The rules that a request meets; of those with a type of answer it is not known yet.
+pub(crate) struct Judged {
+    compiled: Arc<Compiled>,
+    met: Vec<u32>,
+    host: LeafName,
+    /// Whom the connection was asked for, whatever rules make of it.
+    target: Target,
+    /// What the connection is for, in TLS.
+    server: Option<LeafName>,
+}
+
+/// Whom a request goes to.
+pub(crate) struct Place {
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) authority: HeaderValue,
+}
+
+impl RequestRules {
+    /// Those that `request` meets, `host` being whom it names; none where there are none. Dot segments are taken out of its path, as no
+    /// server is to see another one than rules do.
+    ///
+    /// # Errors
+    /// What a request is refused for that could be read in two ways, in what rules go by.
+    pub(crate) fn judge<B>(
+        &self,
+        request: &mut Request<B>,
+        way: &Way,
+        host: &LeafName,
+    ) -> Result<Option<Judged>, &'static str> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let plain = plain_path(request.uri().path()).into_owned();
+        if self.0.by_path && hides_dots(&plain) {
+            return Err("its path has dot segments that some servers find and some do not");
+        }
+        if self.0.by_path && has_dots(request.uri().path()) {
+            settle_path(request);
+        }
+        if self.0.by_request_type && request.headers().get_all(CONTENT_TYPE).iter().nth(1).is_some() {
+            return Err("a request has one content-type");
+        }
+        let mut met = self.0.met(&host.to_string(), &plain);
+        if met.is_empty() {
+            return Ok(None);
+        }
+        let server = way.origin.server.clone();
+        let server_name = server.as_ref().map(LeafName::to_string);
+        let kind = Kind::of(request.headers());
+        let client = way.client.ip().to_canonical();
+        met.retain(|at| {
+            let Some(rule) = self.0.rules.get(*at as usize) else { return false };
+            let is_named =
+                |pattern: &String| server_name.as_ref().is_some_and(|name| is_named(pattern, name));
+            (rule.methods.is_empty() || rule.methods.contains(request.method()))
+                && (rule.clients.is_empty() || rule.clients.iter().any(|net| net.contains(&client)))
+                && (rule.server_names.is_empty() || rule.server_names.iter().any(is_named))
+                && kind.is_one_of(&rule.request_types, rule)
+        });
+        let (compiled, target) = (Arc::clone(&self.0), way.origin.target.clone());
+        Ok((!met.is_empty()).then(|| Judged { compiled, met, host: host.clone(), target, server }))
+    }
+}
+
+/// A message's media type.
+enum Kind {
+    Missing,
+    /// Without its parameters, in lower case.
+    Of(String),
+    /// There are two, or it is no text: who gets it may take it for any.
+    Unreadable,
+}
+
+impl Kind {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut all = headers.get_all(CONTENT_TYPE).iter();
+        let kind = match (all.next(), all.next()) {
+            (None, _) => return Self::Missing,
+            (Some(kind), None) => kind.to_str().ok(),
+            _ => None,
+        };
+        match kind.and_then(|kind| kind.split(';').next()) {
+            Some(kind) if !kind.contains(',') => Self::Of(kind.trim().to_ascii_lowercase()),
+            _ => Self::Unreadable,
+        }
+    }
+
+    /// Whether it is one of a rule's, or none is asked for; one that cannot be read is what is blocked.
+    fn is_one_of(&self, patterns: &[String], rule: &Rule) -> bool {
+        patterns.is_empty()
+            || match self {
+                Self::Missing => false,
+                Self::Of(kind) => patterns.iter().any(|pattern| is_like(pattern, kind)),
+                Self::Unreadable => matches!(rule.answer, Some(Answer::Block(..))),
+            }
+    }
+}
+
+impl Judged {
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.met.iter().filter_map(|at| self.compiled.rules.get(*at as usize))
+    }
+
+    /// Those that count before there is an answer.
+    fn of_requests(&self) -> impl Iterator<Item = &Rule> {
+        self.rules().filter(|rule| rule.response_types.is_empty())
+    }
+
+    pub(crate) fn names(&self) -> Vec<Arc<str>> {
+        self.of_requests().map(|rule| Arc::clone(&rule.name)).collect()
+    }
+
+    pub(crate) fn delay(&self) -> Option<Duration> {
+        self.of_requests().find_map(|rule| rule.delay)
+    }
+
+    /// What the proxy says itself.
+    pub(crate) fn own_answer(&self) -> Option<Response<Body>> {
+        self.of_requests().find_map(|rule| rule.answer.as_ref().map(|answer| said(rule, answer)))
+    }
+
+    /// Whether it may have to be recorded.
+    pub(crate) fn records(&self) -> bool {
+        self.rules().any(|rule| rule.record)
+    }
+
+    /// Whether it has to be, its answer being known.
+    pub(crate) fn records_answer(&self, headers: &HeaderMap) -> bool {
+        self.of_answers(&Kind::of(headers)).any(|rule| rule.record)
+    }
+
+    /// Those that are met by the answer's type.
+    pub(crate) fn names_of_answer(&self, headers: &HeaderMap) -> Vec<Arc<str>> {
+        let kind = Kind::of(headers);
+        let by_type = self.of_answers(&kind).filter(|rule| !rule.response_types.is_empty());
+        by_type.map(|rule| Arc::clone(&rule.name)).collect()
+    }
+
+    fn of_answers(&self, kind: &Kind) -> impl Iterator<Item = &Rule> {
+        self.rules().filter(move |rule| kind.is_one_of(&rule.response_types, rule))
+    }
+
+    /// Headers, path and place.
+    pub(crate) fn change<B>(&self, request: &mut Request<B>, place: &mut Place) {
+        self.of_requests().for_each(|rule| change(request.headers_mut(), &rule.request));
+        let Some(rewrite) = self.of_requests().find_map(|rule| rule.rewrite.as_ref()) else { return };
+        if let Some((from, to)) = &rewrite.path
+            && let Some(uri) = rewritten(request.uri(), from, to)
+        {
+            *request.uri_mut() = uri;
+        }
+        if let Some(moved) = moved(rewrite, place) {
+            *place = moved;
+        }
+    }
+
+    /// Puts credentials in; says why a request cannot be sent without one that it is to have. `is_verified`: whether whom it
+    /// goes to is held against roots.
+    pub(crate) async fn inject<B>(
+        &self,
+        request: &mut Request<B>,
+        is_verified: bool,
+        secrets: Option<&dyn Secrets>,
+        metrics: &RequestMetrics,
+    ) -> Result<Vec<Injected>, Response<Body>> {
+        let mut all: Vec<Injected> = Vec::new();
+        for (rule, injection) in
+            self.of_requests().filter_map(|rule| rule.inject.as_ref().map(|one| (rule, one)))
+        {
+            if all.iter().any(|done| *done.header() == injection.header) {
+                continue;
+            }
+            if let Err((status, why)) = self.may_have(request.method(), is_verified, injection) {
+                metrics.injected("refused");
+                return Err(page::problem(status, "http_request_denied", why));
+            }
+            if self.compiled.by_path {
+                if is_doubtful(&plain_path(request.uri().path())) {
+                    metrics.injected("refused");
+                    let why = "its path has escapes that servers read in several ways, and its credential is not for all paths";
+                    return Err(page::problem(StatusCode::BAD_REQUEST, "http_request_error", why));
+                }
+                settle_path(request);
+            }
+            match injection.put(request.headers_mut(), secrets).await {
+                Ok(injected) => {
+                    injection.is_news(false);
+                    metrics.injected("done");
+                    all.push(injected);
+                }
+                Err(error) => {
+                    metrics.injected("failed");
+                    let (rule, credential) = (&rule.name, injection.called());
+                    if injection.is_news(true) {
+                        tracing::warn!(%rule, credential, %error, "requests are not sent, as their credential is not there");
+                    } else {
+                        tracing::debug!(%rule, credential, %error, "a request was not sent, as its credential is not there");
+                    }
+                    return Err(no_credential(&error));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// A credential goes to whom its rule names and nobody else: the connection was asked for that host and a port that it is for, and
+    /// the certificate that was asked for is that host's.
+    fn may_have(
+        &self,
+        method: &Method,
+        is_verified: bool,
+        injection: &Injection,
+    ) -> Result<(), (StatusCode, &'static str)> {
+        let refuse = |status, why| Err((status, why));
+        let in_tls = self.server.is_some();
+        if method == Method::TRACE {
+            let why = "TRACE shows the client what the server is sent, a credential among it";
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, why);
+        }
+        // The address is the client's to choose who was redirected: who is there has to show that it is the host.
+        if self.target.redirected && !is_verified {
+            let why = "its credential goes from where clients are redirected to servers that are verified alone: ask by https://";
+            return refuse(StatusCode::FORBIDDEN, why);
+        }
+        let is_its_address = self.target.redirected || self.target.name == self.host;
+        if !is_its_address || self.server.as_ref().is_some_and(|server| *server != self.host) {
+            let why = "the request names another host than its connection was made for, and its credential is that host's";
+            return refuse(StatusCode::MISDIRECTED_REQUEST, why);
+        }
+        if !injection.is_for_port(self.target.port, in_tls) {
+            let why = "its credential does not go to this port of its host, unless the rule names it: inject = { port = [...] }";
+            return refuse(StatusCode::MISDIRECTED_REQUEST, why);
+        }
+        match (in_tls, is_verified) {
+            _ if injection.insecure => Ok(()),
+            (true, true) => Ok(()),
+            (true, false) => {
+                let why = "its credential does not go to a server that is not verified (verify = false in proxy.upstreams)";
+                refuse(StatusCode::FORBIDDEN, why)
+            }
+            (false, _) => {
+                let why = "its credential does not go over plain HTTP: ask by https://";
+                refuse(StatusCode::FORBIDDEN, why)
+            }
+        }
+    }
+
+    /// Headers of the answer; a page in its place where a rule says so.
+    pub(crate) fn answered(&self, response: &mut Response<Relayed>) -> Option<Response<Body>> {
+        let as_it_came = Kind::of(response.headers());
+        for rule in self.of_answers(&as_it_came) {
+            change(response.headers_mut(), &rule.response);
+            if let Some(answer) = &rule.answer {
+                return Some(said(rule, answer));
+            }
+        }
+        None
+    }
+}
+
+fn change(headers: &mut HeaderMap, change: &Headers) {
+    for name in &change.remove {
+        headers.remove(name);
+    }
+    for (name, value) in &change.set {
+        headers.insert(name.clone(), value.clone());
+    }
+}
+
+fn said(rule: &Rule, answer: &Answer) -> Response<Body> {
+    match answer {
+        Answer::Redirect(status, to) => {
+            let mut response = page::empty(*status);
+            response.headers_mut().insert(LOCATION, to.clone());
+            response
+        }
+        Answer::Block(status, None) => {
+            let detail = format!("a rule ({}) does not allow this request", rule.name);
+            page::problem(*status, "http_request_denied", &detail)
+        }
+        Answer::Block(status, Some(text)) => {
+            let mut response = page::problem(*status, "http_request_denied", "");
+            let html = text.trim_start().starts_with('<');
+            let kind = if html { "text/html; charset=utf-8" } else { "text/plain; charset=utf-8" };
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            response.map(|_| Either::Right(text.clone().into()))
+        }
+    }
+}
+
+/// RFC 9209's name for it, and what the client may know: not where the credential stands.
+fn no_credential(error: &NoSecret) -> Response<Body> {
+    let (status, detail) = match error {
+        NoSecret::Away(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the store of the credential for this host does not answer")
+        }
+        NoSecret::Unusable(_) => (StatusCode::BAD_GATEWAY, "the credential for this host cannot be had"),
+    };
+    page::problem(status, "proxy_internal_error", detail)
+}
+
+fn rewritten(uri: &Uri, from: &str, to: &str) -> Option<Uri> {
+    let path = plain_path(uri.path());
+    let rest = path.strip_prefix(from)?;
+    with_path(uri, &format!("{to}{rest}"))
+}
+
+fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(format!("{path}{query}")).ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// Has the server asked for the path that rules have seen.
+fn settle_path<B>(request: &mut Request<B>) {
+    let path = sent_path(request.uri().path());
+    if path != request.uri().path()
+        && let Some(uri) = with_path(request.uri(), &path)
+    {
+        *request.uri_mut() = uri;
+    }
+}
+
+fn moved(rewrite: &Rewrite, place: &Place) -> Option<Place> {
+    let (name, port) = rewrite.host.as_ref()?;
+    let mut origin = (*place.origin).clone();
+    // It is the rule's author who names it, not the client.
+    origin.may_be_here = true;
+    origin.target.name = name.clone();
+    origin.target.redirected = false;
+    origin.target.port = port.unwrap_or(origin.target.port);
+    if origin.server.is_some() {
+        origin.server = Some(name.clone());
+    }
+    let usual = if origin.server.is_some() { 443 } else { 80 };
+    let whole = origin.target.to_string();
+    let named = match origin.target.port == usual {
+        true => whole.rsplit_once(':').map_or(whole.as_str(), |(host, _)| host),
+        false => &whole,
+    };
+    let authority = HeaderValue::try_from(named).ok()?;
+    Some(Place { origin: Arc::new(origin), authority })
+}
+
+/// What an upstream said beside its headers goes no further where a credential was sent to it.
+pub(crate) fn redact(response: &mut Response<Relayed>, injected: &[Injected]) {
+    if injected.is_empty() {
+        return;
+    }
+    response.extensions_mut().remove::<hyper::ext::ReasonPhrase>();
+    injected.iter().for_each(|one| one.redact(response.headers_mut()));
+}
+
+/// Has a credential asked for anew when the server did not take it.
+pub(crate) fn was_taken(status: StatusCode, injected: &[Injected], secrets: Option<&dyn Secrets>) {
+    if status == StatusCode::UNAUTHORIZED {
+        injected.iter().for_each(|one| one.refused(secrets));
+    }
+}

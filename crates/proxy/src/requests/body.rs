@@ -1,0 +1,168 @@
+//! A body as it is recorded: out of its content coding, without what is to be left out.
+
+use std::io::Read;
+
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use http_relay::access_log::CapturedBody;
+use hyper::header::{CONTENT_ENCODING, HeaderMap};
+
+use super::fields;
+use super::needles::{Needles, TooLong};
+
+/// What is written of one.
+pub(super) struct Shown {
+    pub(super) text: Vec<u8>,
+    /// Whether there was more of it.
+    pub(super) is_cut: bool,
+}
+
+/// Of `kept`, as its `headers` say that it is; `limits`: how many octets a content coding may hide, and the names of fields whose values
+/// are left out.
+///
+/// # Errors
+/// Why it is not to be written: what is to be left out might be in there.
+pub(super) fn shown(
+    kept: &CapturedBody,
+    headers: &HeaderMap,
+    kind: &str,
+    needles: &mut Needles,
+    (most, names): (usize, &[String]),
+) -> Result<Shown, &'static str> {
+    if needles.too_many {
+        return Err("there is too much to be left out");
+    }
+    let mut shown = decoded(kept, headers, most)?;
+    if needles.has_injected && !is_text(&shown) {
+        return Err("it is no text, and a credential was put into the request");
+    }
+    if !needles.is_empty() {
+        let without = needles.taken_out(&shown.text, shown.is_cut);
+        shown.text = without.map_err(|TooLong| "looking for what is to be left out takes too long")?;
+    }
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_form = kind == "application/x-www-form-urlencoded";
+    let is_json = kind.ends_with("/json") || kind.ends_with("+json") || kind.ends_with("/x-ndjson");
+    if (is_form || is_json) && !names.is_empty() {
+        let text = String::from_utf8_lossy(&shown.text);
+        let without = match is_form {
+            true => fields::joined(&fields::pairs(&text, names)),
+            false => fields::json(&text, names),
+        };
+        shown.text = without.into_bytes();
+    }
+    Ok(shown)
+}
+
+/// Text in which what is looked for is found: UTF-8, up to a character that is cut off. That of UTF-16 has octets of 0.
+fn is_text(shown: &Shown) -> bool {
+    let is_utf8 = std::str::from_utf8(&shown.text)
+        .err()
+        .is_none_or(|error| shown.is_cut && error.error_len().is_none());
+    is_utf8 && !shown.text.contains(&0)
+}
+
+fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<Shown, &'static str> {
+    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+    let coding = match (codings.next(), codings.next()) {
+        (None, _) => "identity".to_owned(),
+        (Some(coding), None) => String::from_utf8_lossy(coding.as_bytes()).trim().to_ascii_lowercase(),
+        _ => return Err("it has two content codings"),
+    };
+    let is_cut = (kept.text.len() as u64) < kept.octets;
+    let text = kept.text.as_slice();
+    match coding.as_str() {
+        "identity" | "" => Ok(Shown { text: text.to_vec(), is_cut }),
+        "gzip" | "x-gzip" => Ok(read(MultiGzDecoder::new(text), most, is_cut)),
+        "deflate" => Ok(read(ZlibDecoder::new(text), most, is_cut)),
+        _ => Err("its content coding is none that is read here"),
+    }
+}
+
+/// As far as it goes.
+fn read(decoder: impl Read, most: usize, is_cut: bool) -> Shown {
+    let mut text = Vec::new();
+    let mut limited = decoder.take(most as u64 + 1);
+    let is_whole = limited.read_to_end(&mut text).is_ok() && text.len() <= most;
+    text.truncate(most);
+    Shown { text, is_cut: is_cut || !is_whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+
+    use super::*;
+
+    const MOST: usize = 1_024;
+
+    fn needles() -> Needles {
+        let mut needles = Needles::default();
+        needles.inject(b"hunter2-hunter3");
+        needles
+    }
+
+    fn gzipped(text: &[u8]) -> Vec<u8> {
+        let mut into = GzEncoder::new(Vec::new(), Compression::best());
+        into.write_all(text).unwrap();
+        into.finish().unwrap()
+    }
+
+    fn of(text: &[u8], octets: usize, coding: &str, kind: &str) -> Result<(String, bool), &'static str> {
+        let mut headers = HeaderMap::new();
+        if !coding.is_empty() {
+            headers.insert(CONTENT_ENCODING, coding.parse().unwrap());
+        }
+        let kept = CapturedBody { octets: octets as u64, text: text.to_vec() };
+        let names = ["password".to_owned()];
+        let shown = shown(&kept, &headers, kind, &mut needles(), (MOST, &names))?;
+        Ok((String::from_utf8_lossy(&shown.text).into_owned(), shown.is_cut))
+    }
+
+    #[test]
+    fn what_is_compressed_is_read_before_it_is_written_or_not_written() {
+        let text = b"it is hunter2-hunter3, as said";
+        let wanted = Ok(("it is [redacted], as said".to_owned(), false));
+        let gzip = gzipped(text);
+        assert_eq!(of(&gzip, gzip.len(), "gzip", ""), wanted);
+        assert_eq!(of(&gzip, gzip.len(), "X-GZIP", ""), wanted);
+        let mut into = ZlibEncoder::new(Vec::new(), Compression::best());
+        into.write_all(text).unwrap();
+        let deflated = into.finish().unwrap();
+        assert_eq!(of(&deflated, deflated.len(), "deflate", ""), wanted);
+        for coding in ["br", "zstd", "gzip, br", "compress"] {
+            assert!(of(&gzip, gzip.len(), coding, "").is_err(), "{coding}");
+        }
+        // Cut off in the middle of it, and far more than was sent.
+        let (cut, is_cut) = of(&gzip[..gzip.len() - 12], gzip.len(), "gzip", "").unwrap();
+        assert!(is_cut && !cut.contains("hunter2"), "{cut}");
+        let (long, is_cut) = of(&gzipped(&vec![b'.'; 1 << 20]), 2_000, "gzip", "").unwrap();
+        assert!(is_cut && long.len() == MOST);
+        // Compressed, and said to be nothing of the kind; and in octets two by two.
+        assert!(of(&gzip, gzip.len(), "", "").is_err());
+        let wide: Vec<u8> = text.iter().flat_map(|octet| [*octet, 0]).collect();
+        assert!(of(&wide, wide.len(), "", "").is_err());
+    }
+
+    #[test]
+    fn fields_are_left_out_by_name_in_forms_and_json() {
+        for (kind, text, wanted) in [
+            (
+                "application/json; charset=utf-8",
+                r#"{"Password":"a","b":"hunter2-hunter3"}"#,
+                r#"{"Password":"[redacted]","b":"[redacted]"}"#,
+            ),
+            ("application/problem+json", r#"{"password":"a"#, r#"{"password":"[redacted]""#),
+            (
+                "application/x-www-form-urlencoded",
+                "password=a&b=hunter2%2Dhunter3",
+                "password=[redacted]&b=[redacted]",
+            ),
+            ("text/plain", "password=a", "password=a"),
+        ] {
+            assert_eq!(of(text.as_bytes(), text.len(), "", kind), Ok((wanted.to_owned(), false)));
+        }
+    }
+}

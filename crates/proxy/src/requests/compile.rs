@@ -1,0 +1,454 @@
+//! Rules as they are applied: read once, wrong ones refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::host::LeafName;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{Method, StatusCode, Uri};
+use ipnet::IpNet;
+use x509::HostName;
+
+use super::inject::Injection;
+use super::matcher::{Index, is_like, is_named, plain_path};
+use super::rewrite::Rewrite;
+use super::rule::{BadRequestRule, RuleText};
+
+/// Rules of one proxy: what is matched linearly stays short, and a slip of a generator is noticed.
+pub const RULES_MAX: usize = 10_000;
+/// Octets of a pattern, a value, a page.
+const TEXT_MAX: usize = 64 << 10;
+/// How long a request is held back at most: it has a place of its client's connection meanwhile.
+const DELAY_MAX: Duration = Duration::from_secs(60);
+
+/// What frames a message, is of one connection, or says whom it is for: no rule writes it, as two servers could read the same
+/// octets differently then (request smuggling).
+const NOT_OURS: [&str; 14] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-status",
+    "te",
+    "trailer",
+    "upgrade",
+    "http2-settings",
+    "expect",
+];
+
+/// A rule that is applied.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) name: Arc<str>,
+    pub(super) hosts: Vec<String>,
+    pub(super) server_names: Vec<String>,
+    pub(super) methods: Vec<Method>,
+    pub(super) paths: Vec<String>,
+    pub(super) clients: Vec<IpNet>,
+    pub(super) request_types: Vec<String>,
+    pub(super) response_types: Vec<String>,
+    pub(super) request: Headers,
+    pub(super) response: Headers,
+    pub(super) answer: Option<Answer>,
+    pub(super) rewrite: Option<Rewrite>,
+    pub(super) delay: Option<Duration>,
+    pub(super) record: bool,
+    pub(super) inject: Option<Arc<Injection>>,
+}
+
+/// What becomes of headers: those of `remove` go, then those of `set` are put in their place.
+#[derive(Debug, Default)]
+pub(super) struct Headers {
+    pub(super) remove: Vec<HeaderName>,
+    pub(super) set: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// What the proxy says itself.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Redirect(StatusCode, HeaderValue),
+    Block(StatusCode, Option<String>),
+}
+
+/// All rules, compiled. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct RequestRules(pub(super) Arc<Compiled>);
+
+#[derive(Debug, Default)]
+pub(super) struct Compiled {
+    pub(super) rules: Vec<Rule>,
+    pub(super) index: Index,
+    /// Whether any records.
+    records: bool,
+    /// Whether any is for some paths alone: how a path is spelled counts then.
+    pub(super) by_path: bool,
+    /// Whether any is for some types of requests.
+    pub(super) by_request_type: bool,
+}
+
+impl RequestRules {
+    /// Reads rules.
+    ///
+    /// # Errors
+    /// [`BadRequestRule`]: the first that cannot be.
+    pub fn compile(texts: &[RuleText]) -> Result<Self, BadRequestRule> {
+        let mut compiled = Compiled::default();
+        for (place, text) in texts.iter().enumerate() {
+            let named = |wrong: Wrong| BadRequestRule {
+                number: place + 1,
+                name: text.name.chars().take(100).collect(),
+                key: wrong.key,
+                why: wrong.why,
+                hint: wrong.hint,
+            };
+            if place >= RULES_MAX {
+                let why = format!("there are more than {RULES_MAX} rules");
+                return Err(named(Wrong {
+                    key: "rules",
+                    why,
+                    hint: "one rule may have many hosts and paths",
+                }));
+            }
+            let rule = Rule::read(text, place).map_err(named)?;
+            compiled.index.add(&rule.hosts, &rule.paths, place as u32);
+            compiled.records |= rule.record;
+            compiled.by_path |= !rule.paths.is_empty();
+            compiled.by_request_type |= !rule.request_types.is_empty();
+            compiled.rules.push(rule);
+        }
+        Ok(Self(Arc::new(compiled)))
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.rules.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.rules.is_empty()
+    }
+
+    /// Whether any needs the credential store.
+    #[must_use]
+    pub fn need_store(&self) -> bool {
+        self.0.rules.iter().any(|rule| rule.inject.as_ref().is_some_and(|inject| inject.is_of_store()))
+    }
+
+    /// Whether any records.
+    #[must_use]
+    pub fn record(&self) -> bool {
+        self.0.records
+    }
+
+    /// How many rules a request meets by its host and its path as it was sent, all else aside: what a look costs.
+    #[must_use]
+    pub fn met(&self, host: &str, path: &str) -> usize {
+        self.0.met(host, &plain_path(path)).len()
+    }
+}
+
+impl Compiled {
+    /// Those that are for a host and a [`plain_path`], in their order.
+    pub(super) fn met(&self, host: &str, path: &str) -> Vec<u32> {
+        let mut met = self.index.find(host, path);
+        met.retain(|at| self.rules.get(*at as usize).is_some_and(|rule| rule.is_for(host, path)));
+        met
+    }
+}
+
+/// A key, what is wrong with it, what would be right.
+pub(super) struct Wrong {
+    pub(super) key: &'static str,
+    pub(super) why: String,
+    pub(super) hint: &'static str,
+}
+
+pub(super) fn wrong(key: &'static str, why: impl Into<String>, hint: &'static str) -> Wrong {
+    Wrong { key, why: why.into(), hint }
+}
+
+impl Rule {
+    fn is_for(&self, host: &str, path: &str) -> bool {
+        (self.hosts.is_empty() || self.hosts.iter().any(|pattern| is_named(pattern, host)))
+            && (self.paths.is_empty() || self.paths.iter().any(|pattern| is_like(pattern, path)))
+    }
+
+    fn read(text: &RuleText, place: usize) -> Result<Self, Wrong> {
+        let name: Arc<str> = match text.name.as_str() {
+            "" => format!("#{}", place + 1).into(),
+            name if name.len() > 100 || name.contains(|c: char| c.is_control() || c == ',') => {
+                return Err(wrong("name", "is too long, or has a comma in it", "a few words: api-token"));
+            }
+            name => name.into(),
+        };
+        let rule = Self {
+            name,
+            hosts: hosts("host", &text.host)?,
+            server_names: hosts("server_name", &text.server_name)?,
+            methods: methods(&text.method)?,
+            paths: paths(&text.path)?,
+            clients: text.client.clone(),
+            request_types: types("request_type", &text.request_type)?,
+            response_types: types("response_type", &text.response_type)?,
+            request: Headers {
+                remove: names("remove_request_headers", &text.remove_request_headers)?,
+                set: values("set_request_headers", &text.set_request_headers)?,
+            },
+            response: Headers {
+                remove: names("remove_response_headers", &text.remove_response_headers)?,
+                set: values("set_response_headers", &text.set_response_headers)?,
+            },
+            answer: answer(text)?,
+            rewrite: text.rewrite.as_ref().map(Rewrite::read).transpose()?,
+            delay: delay(text.delay_ms)?,
+            record: text.record,
+            inject: text.inject.as_ref().map(Injection::read).transpose()?.map(Arc::new),
+        };
+        rule.check()?;
+        Ok(rule)
+    }
+
+    /// What does not go together.
+    fn check(&self) -> Result<(), Wrong> {
+        if self.inject.is_some() && self.hosts.is_empty() {
+            let hint = "name those that are to have it: host = [\"api.example\"]";
+            return Err(wrong("inject", "without `host` every server would be given the credential", hint));
+        }
+        let on_requests = !self.request.is_empty()
+            || self.rewrite.is_some()
+            || self.delay.is_some()
+            || self.inject.is_some()
+            || matches!(self.answer, Some(Answer::Redirect(..)));
+        if !self.response_types.is_empty() && on_requests {
+            let hint = "a rule with response_type changes answers' headers, blocks or records; use another rule beside it";
+            return Err(wrong("response_type", "is known when the request has been sent", hint));
+        }
+        let acts = on_requests || !self.response.is_empty() || self.answer.is_some() || self.record;
+        if !acts {
+            let hint =
+                "give it one of: block, redirect, rewrite, delay_ms, record, inject, set_request_headers, …";
+            return Err(wrong("name", "it does nothing", hint));
+        }
+        Ok(())
+    }
+}
+
+impl Headers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty()
+    }
+}
+
+fn short(key: &'static str, text: &str) -> Result<(), Wrong> {
+    if text.len() > TEXT_MAX {
+        return Err(wrong(key, format!("has {} octets", text.len()), "64 KiB at most"));
+    }
+    Ok(())
+}
+
+fn hosts(key: &'static str, patterns: &[String]) -> Result<Vec<String>, Wrong> {
+    let read = |pattern: &String| {
+        let name = match pattern.strip_prefix("*.") {
+            Some(rest) => HostName::parse(rest).ok().map(|name| format!("*.{}", name.as_str())),
+            None => LeafName::parse(pattern).ok().map(|name| name.to_string()),
+        };
+        let hint = "give a name, *.NAME for all below it, or an address; no port, no scheme";
+        name.ok_or_else(|| wrong(key, format!("{pattern:?} is no host name or address"), hint))
+    };
+    patterns.iter().map(read).collect()
+}
+
+fn methods(methods: &[String]) -> Result<Vec<Method>, Wrong> {
+    let read = |method: &String| {
+        let known =
+            Method::from_bytes(method.as_bytes()).ok().filter(|_| !method.contains(char::is_lowercase));
+        known.ok_or_else(|| {
+            wrong("method", format!("{method:?} is no method"), "for example GET, in upper case")
+        })
+    };
+    methods.iter().map(read).collect()
+}
+
+fn paths(paths: &[String]) -> Result<Vec<String>, Wrong> {
+    for path in paths {
+        short("path", path)?;
+        if !path.starts_with(['/', '*']) || path.contains(['?', '#', ' ']) || !path.is_ascii() {
+            let hint = "it begins with / or *, is escaped as in URLs, and has no query: /v1/*";
+            return Err(wrong("path", format!("{path:?} is no path"), hint));
+        }
+        plain("path", path)?;
+    }
+    Ok(paths.to_vec())
+}
+
+/// Paths are compared in one spelling: another is never met.
+pub(super) fn plain(key: &'static str, path: &str) -> Result<(), Wrong> {
+    // What stands before a first star is no segment of its own.
+    let whole = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    if plain_path(&whole) != whole {
+        let hint = "write it plain: no %41 for A, %C3%A9 for \u{e9}, no dot segments, no // in it";
+        return Err(wrong(key, format!("{path:?} would never be met"), hint));
+    }
+    Ok(())
+}
+
+fn types(key: &'static str, types: &[String]) -> Result<Vec<String>, Wrong> {
+    let read = |text: &String| {
+        let plain = text.split_once('/').filter(|(main, sub)| !main.is_empty() && !sub.is_empty());
+        let hint = "for example application/json, or image/*; no parameters";
+        let ok = plain.is_some() && text.is_ascii() && !text.contains([';', ' ', ',']);
+        if ok {
+            Ok(text.to_ascii_lowercase())
+        } else {
+            Err(wrong(key, format!("{text:?} is no media type"), hint))
+        }
+    };
+    types.iter().map(read).collect()
+}
+
+/// A header's name that a rule may write.
+pub(super) fn header(key: &'static str, text: &str) -> Result<HeaderName, Wrong> {
+    let hint = "a name as in HTTP: X-Team";
+    let name: HeaderName = text.parse().map_err(|_| wrong(key, format!("{text:?} is no header"), hint))?;
+    if NOT_OURS.contains(&name.as_str()) {
+        let hint =
+            "it is the connection's, or says how long a message is or whom it is for (rewrite.host does)";
+        return Err(wrong(key, format!("{name} is not a rule's to change"), hint));
+    }
+    Ok(name)
+}
+
+fn names(key: &'static str, texts: &[String]) -> Result<Vec<HeaderName>, Wrong> {
+    texts.iter().map(|text| header(key, text)).collect()
+}
+
+fn values(
+    key: &'static str,
+    texts: &std::collections::BTreeMap<String, String>,
+) -> Result<Vec<(HeaderName, HeaderValue)>, Wrong> {
+    let read = |(name, text): (&String, &String)| {
+        short(key, text)?;
+        let hint = "a header is one line of visible characters";
+        let value = HeaderValue::from_str(text).map_err(|_| {
+            wrong(key, format!("the value of {name} has a line break or a control character"), hint)
+        })?;
+        Ok((header(key, name)?, value))
+    };
+    texts.iter().map(read).collect()
+}
+
+fn delay(ms: Option<u64>) -> Result<Option<Duration>, Wrong> {
+    match ms.map(Duration::from_millis) {
+        Some(delay) if delay > DELAY_MAX => Err(wrong("delay_ms", "is more than a minute", "60000 at most")),
+        delay => Ok(delay),
+    }
+}
+
+fn answer(text: &RuleText) -> Result<Option<Answer>, Wrong> {
+    let known = |key, code: u16| {
+        StatusCode::from_u16(code).map_err(|_| wrong(key, format!("{code} is no status"), "for example 403"))
+    };
+    let stray = |key, of| wrong(key, format!("goes with `{of}` alone"), "take it out, or give both");
+    if text.page.is_some() && text.block.is_none() {
+        return Err(stray("page", "block"));
+    }
+    if text.redirect_status.is_some() && text.redirect.is_none() {
+        return Err(stray("redirect_status", "redirect"));
+    }
+    match (text.block, &text.redirect) {
+        (Some(_), Some(_)) => {
+            Err(wrong("block", "stands beside redirect", "one of them answers: take one out"))
+        }
+        (Some(code), None) if !(400..600).contains(&code) => {
+            Err(wrong("block", format!("{code} refuses nothing"), "400 to 599, for example 403"))
+        }
+        (Some(code), None) => {
+            short("page", text.page.as_deref().unwrap_or_default())?;
+            Ok(Some(Answer::Block(known("block", code)?, text.page.clone())))
+        }
+        (None, Some(to)) => {
+            let code = text.redirect_status.unwrap_or(302);
+            if ![301, 302, 303, 307, 308].contains(&code) {
+                return Err(wrong(
+                    "redirect_status",
+                    format!("{code} sends nobody anywhere"),
+                    "301, 302, 303, 307 or 308",
+                ));
+            }
+            let uri = to.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
+            let value = uri.and_then(|_| HeaderValue::from_str(to).ok());
+            let value =
+                value.ok_or_else(|| wrong("redirect", format!("{to:?} is no URL"), "https://HOST/PATH"))?;
+            Ok(Some(Answer::Redirect(known("redirect_status", code)?, value)))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RewriteText;
+    use super::*;
+
+    fn refused(text: RuleText) -> String {
+        RequestRules::compile(&[RuleText { block: Some(403), ..RuleText::default() }, text])
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_says_which_and_why() {
+        let set = |name: &str, value: &str| RuleText {
+            set_request_headers: [(name.to_owned(), value.to_owned())].into(),
+            ..RuleText::default()
+        };
+        for value in ["a\r\nHost: evil", "a\nb", "a\0"] {
+            assert!(
+                refused(set("X-A", value)).contains("rule 2: set_request_headers: the value of X-A"),
+                "{value:?}"
+            );
+        }
+        for name in ["Content-Length", "transfer-encoding", "Host", "Connection", "Upgrade"] {
+            assert!(refused(set(name, "1")).contains("not a rule's to change"), "{name}");
+        }
+        assert!(refused(set("X A", "1")).contains("is no header"));
+        let rewrite = |from: &str| {
+            let rewrite = RewriteText { path: Some(from.into()), to: Some("/new/".into()), host: None };
+            RuleText { rewrite: Some(rewrite), ..RuleText::default() }
+        };
+        let inject =
+            || Some(super::super::InjectText { credential: Some("/a".into()), ..Default::default() });
+        let table = [
+            (RuleText { block: Some(200), ..RuleText::default() }, "block: 200"),
+            (RuleText { page: Some("x".into()), ..RuleText::default() }, "page: goes with `block`"),
+            (RuleText { inject: inject(), ..RuleText::default() }, "inject: without `host`"),
+            (
+                RuleText { host: vec!["https://a".into()], record: true, ..RuleText::default() },
+                "host: \"https://a\"",
+            ),
+            (RuleText { path: vec!["v1".into()], record: true, ..RuleText::default() }, "path: \"v1\""),
+            (RuleText { path: vec!["/%61".into()], record: true, ..RuleText::default() }, "path: \"/%61\""),
+            (RuleText { path: vec!["//a".into()], record: true, ..RuleText::default() }, "path: \"//a\""),
+            (rewrite("/%6Fld/"), "rewrite: \"/%6Fld/\" would never"),
+            (rewrite("/a/../"), "rewrite: \"/a/../\" would never"),
+            (RuleText { redirect: Some("/x".into()), ..RuleText::default() }, "redirect: \"/x\""),
+            (RuleText { delay_ms: Some(60_001), ..RuleText::default() }, "delay_ms: "),
+            (RuleText { name: "mine".into(), ..RuleText::default() }, "rule 2 (mine): name: it does nothing"),
+            (
+                RuleText { response_type: vec!["a/b".into()], delay_ms: Some(1), ..RuleText::default() },
+                "response_type: is known when",
+            ),
+        ];
+        for (text, wanted) in table {
+            let said = refused(text);
+            assert!(said.contains(wanted), "{wanted}: {said}");
+        }
+    }
+}

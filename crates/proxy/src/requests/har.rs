@@ -1,0 +1,552 @@
+//! Recordings: HAR 1.2, a file for each hour, whole after each write.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
+use http_relay::access_log::{CapturedBody, Sink, private};
+use hyper::header::HeaderMap;
+use hyper::{StatusCode, Version};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
+use zeroize::Zeroizing;
+
+use super::inject::REDACTED;
+use super::needles::{Needles, TooLong};
+use super::{body, fields};
+
+/// What a file ends with; the next entry is written over it.
+const TAIL: &str = "\n]}}\n";
+/// Begins the names of all files: those alone are ever removed.
+const NAMED: &str = "bulla-proxy-";
+/// Files have so many parts of all octets at most, so that removing the oldest leaves something.
+const PARTS: u64 = 8;
+/// Files of an hour, so that their names stand in their order.
+const NUMBERS_MAX: u32 = 100_000;
+/// Headers that are never recorded, beside those that are configured and those that a rule puts in.
+const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];
+
+/// As clients write it who know no better.
+const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// How recordings are kept.
+#[derive(Clone, Debug)]
+pub struct RecordOptions {
+    /// Where; made when it is missing.
+    pub folder: PathBuf,
+    /// Octets of a body, each way; what is over is left out.
+    pub body_octets_max: usize,
+    /// Octets of all files; the oldest are removed.
+    pub octets_max: u64,
+    /// Names of headers whose values are left out, beside those that always are.
+    pub redact_headers: Vec<String>,
+    /// The same of the query.
+    pub redact_query: Vec<String>,
+}
+
+/// A message and its answer.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) began: Timestamp,
+    pub(super) wait_ms: f64,
+    pub(super) receive_ms: f64,
+    pub(super) method: String,
+    pub(super) url: String,
+    pub(super) version: Version,
+    pub(super) request: HeaderMap,
+    pub(super) asked: CapturedBody,
+    pub(super) status: Option<StatusCode>,
+    pub(super) response: HeaderMap,
+    pub(super) answered: CapturedBody,
+    /// Credentials that were put into the request.
+    pub(super) needles: Needles,
+    pub(super) rules: Vec<std::sync::Arc<str>>,
+}
+
+/// A recording that is to be written. Its slot is free again once it is.
+pub(super) struct Recorded {
+    exchange: Box<Exchange>,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Recorded {
+    pub(super) fn new(exchange: Exchange, slot: OwnedSemaphorePermit) -> Self {
+        Self { exchange: Box::new(exchange), _slot: slot }
+    }
+}
+
+/// Writes entries.
+pub(super) struct HarFolder {
+    options: RecordOptions,
+    current: Option<Current>,
+    /// Files that are done, the oldest first.
+    done: VecDeque<(PathBuf, u64)>,
+}
+
+struct Current {
+    path: PathBuf,
+    file: File,
+    octets: u64,
+    is_empty: bool,
+    hour: i64,
+}
+
+impl HarFolder {
+    pub(super) fn new(options: RecordOptions) -> Self {
+        Self { options, current: None, done: VecDeque::new() }
+    }
+
+    fn file(&mut self, hour: i64) -> io::Result<&mut Current> {
+        let most = self.options.octets_max / PARTS;
+        // What began in the hour before and ended in this one stays here.
+        let hour = self.current.as_ref().map_or(hour, |current| current.hour.max(hour));
+        if self.current.as_ref().is_some_and(|current| current.hour != hour || current.octets >= most) {
+            self.finish();
+        }
+        if self.current.is_none() {
+            self.current = Some(self.begin(hour)?);
+        }
+        self.current.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn finish(&mut self) {
+        if let Some(current) = self.current.take() {
+            self.done.push_back((current.path, current.octets));
+        }
+    }
+
+    fn begin(&mut self, hour: i64) -> io::Result<Current> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.options.folder)?;
+        self.look()?;
+        let stamp =
+            Timestamp::from_second(hour * 3_600).unwrap_or_default().strftime("%Y%m%dT%HZ").to_string();
+        let head = json!({ "name": "bulla", "version": env!("CARGO_PKG_VERSION") });
+        let head = format!("{{\"log\":{{\"version\":\"1.2\",\"creator\":{head},\"entries\":[{TAIL}");
+        // After the last of this hour: a number that is free again would make the newest file the oldest.
+        let first = self.done.iter().filter_map(|(path, _)| number_of(path, &stamp)).max();
+        for number in first.map_or(0, |last| last + 1)..NUMBERS_MAX {
+            let path = self.options.folder.join(format!("{NAMED}{stamp}-{number:05}.har"));
+            match private().write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    if let Err(error) = file.write_all_at(head.as_bytes(), 0) {
+                        // Half a beginning is nothing that could be read; what stays says of itself nothing either.
+                        let _ = std::fs::remove_file(&path);
+                        return Err(error);
+                    }
+                    return Ok(Current { path, file, octets: head.len() as u64, is_empty: true, hour });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// What is there, of earlier processes too.
+    fn look(&mut self) -> io::Result<()> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.options.folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(NAMED) && name.ends_with(".har") {
+                found.push((entry.path(), entry.metadata()?.len()));
+            }
+        }
+        found.sort();
+        self.done = found.into();
+        Ok(())
+    }
+
+    /// Adds an entry; where that fails, the file stays as it was and gets no more.
+    fn add(&mut self, exchange: &Exchange) -> io::Result<()> {
+        let entry = self.entry(exchange).to_string();
+        let current = self.file(exchange.began.as_second().div_euclid(3_600))?;
+        let before = if current.is_empty { "\n" } else { ",\n" };
+        let at = current.octets - TAIL.len() as u64;
+        let text = format!("{before}{entry}{TAIL}");
+        if let Err(error) = current.file.write_all_at(text.as_bytes(), at) {
+            let taken_back = take_back(&current.file, at);
+            self.finish();
+            return taken_back.and(Err(error));
+        }
+        current.octets = at + text.len() as u64;
+        current.is_empty = false;
+        Ok(())
+    }
+
+    /// The oldest go until all fit.
+    fn make_room(&mut self) -> io::Result<()> {
+        let current = self.current.as_ref().map_or(0, |current| current.octets);
+        let mut all = current + self.done.iter().map(|(_, octets)| octets).sum::<u64>();
+        while all > self.options.octets_max
+            && let Some((path, octets)) = self.done.pop_front()
+        {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => all -= octets,
+            }
+        }
+        Ok(())
+    }
+
+    fn hides(&self, name: &str) -> bool {
+        HIDDEN.contains(&name) || self.options.redact_headers.iter().any(|one| one.eq_ignore_ascii_case(name))
+    }
+
+    fn headers(&self, headers: &HeaderMap, needles: &mut Needles) -> Value {
+        let all = headers.iter().map(|(name, value)| {
+            let value = match name.as_str() {
+                name if value.is_sensitive() || self.hides(name) => REDACTED.to_owned(),
+                "location" | "content-location" | "referer" => {
+                    self.url(&searched(value.as_bytes(), needles)).0
+                }
+                _ => searched(value.as_bytes(), needles),
+            };
+            json!({ "name": name.as_str(), "value": value })
+        });
+        all.collect()
+    }
+
+    /// The URL and its query, with what is to be left out left out. Of a fragment nothing stays that could hold a token (RFC 6749
+    /// section 4.2.2).
+    fn url(&self, url: &str) -> (String, Value) {
+        let (url, fragment) = match url.split_once('#') {
+            Some((url, fragment)) if fragment.contains('=') => (url, format!("#{REDACTED}")),
+            Some((url, fragment)) => (url, format!("#{fragment}")),
+            None => (url, String::new()),
+        };
+        let Some((before, query)) = url.split_once('?') else {
+            return (format!("{url}{fragment}"), json!([]));
+        };
+        let pairs = fields::pairs(query, &self.options.redact_query);
+        let all =
+            pairs.iter().map(|(name, value)| json!({ "name": name, "value": value.unwrap_or_default() }));
+        (format!("{before}?{}{fragment}", fields::joined(&pairs)), all.collect())
+    }
+
+    /// What is looked for wherever else it may stand: credentials that were put in, and values that are left out where they are said.
+    fn needles(&self, exchange: &Exchange) -> Needles {
+        let mut needles = exchange.needles.clone();
+        for (name, value) in exchange.request.iter().chain(&exchange.response) {
+            if !self.hides(name.as_str()) {
+                continue;
+            }
+            let value = value.as_bytes();
+            match name.as_str() {
+                "cookie" | "set-cookie" => {
+                    let first = if name == "cookie" { usize::MAX } else { 1 };
+                    for pair in value.split(|octet| *octet == b';').take(first) {
+                        let value = pair.iter().position(|octet| *octet == b'=').map(|at| &pair[at + 1..]);
+                        needles.own(value.unwrap_or_default().trim_ascii());
+                    }
+                }
+                _ => {
+                    needles.own(value);
+                    // Behind the scheme of an Authorization.
+                    let space = value.iter().position(|octet| *octet == b' ').unwrap_or(value.len());
+                    let (scheme, said) = (&value[..space], value[space..].trim_ascii());
+                    needles.own(said);
+                    if scheme.eq_ignore_ascii_case(b"basic")
+                        && let Ok(pair) = PADDED_OR_NOT.decode(said).map(Zeroizing::new)
+                    {
+                        let colon = pair.iter().position(|octet| *octet == b':');
+                        needles.own(colon.map_or(&[], |at| &pair[at + 1..]));
+                        needles.own(&pair);
+                    }
+                }
+            }
+        }
+        let query = exchange.url.split_once('?').map_or("", |(_, query)| query);
+        let query = query.split_once('#').map_or(query, |(query, _)| query);
+        let shown = fields::pairs(query, &self.options.redact_query);
+        for ((_, value), (_, shown)) in fields::pairs(query, &[]).into_iter().zip(shown) {
+            if value != shown {
+                needles.own(value.unwrap_or_default().as_bytes());
+            }
+        }
+        needles
+    }
+
+    fn entry(&self, exchange: &Exchange) -> Value {
+        let mut needles = self.needles(exchange);
+        let version = format!("{:?}", exchange.version);
+        let (url, query) = self.url(&searched(exchange.url.as_bytes(), &mut needles));
+        let mut request = json!({
+            "method": exchange.method, "url": url, "httpVersion": version, "cookies": [],
+            "headers": self.headers(&exchange.request, &mut needles), "queryString": query,
+            "headersSize": -1, "bodySize": exchange.asked.octets,
+        });
+        if exchange.asked.octets > 0 {
+            let mut post = self.body(&exchange.asked, &exchange.request, &mut needles);
+            post["params"] = json!([]);
+            request["postData"] = post;
+        }
+        let headers = self.headers(&exchange.response, &mut needles);
+        let location = exchange.response.get("location");
+        let location = location.filter(|to| !to.is_sensitive() && !self.hides("location"));
+        let location = location.map_or_else(String::new, |to| searched(to.as_bytes(), &mut needles));
+        let mut content = self.body(&exchange.answered, &exchange.response, &mut needles);
+        content["size"] = json!(exchange.answered.octets);
+        let status = exchange.status.map_or(0, |status| status.as_u16());
+        let mut entry = json!({
+            "startedDateTime": exchange.began.to_string(),
+            "time": exchange.wait_ms + exchange.receive_ms,
+            "request": request,
+            "response": {
+                "status": status,
+                "statusText": exchange.status.and_then(|status| status.canonical_reason()).unwrap_or_default(),
+                "httpVersion": version, "cookies": [], "headers": headers,
+                "content": content, "redirectURL": self.url(&location).0, "headersSize": -1,
+                "bodySize": exchange.answered.octets,
+            },
+            "cache": {},
+            "timings": { "send": 0, "wait": exchange.wait_ms, "receive": exchange.receive_ms },
+            "_rules": exchange.rules,
+        });
+        if needles.is_used_up() {
+            entry["comment"] = json!("not all is kept: looking for what is to be left out takes too long");
+        }
+        entry
+    }
+
+    /// A body's type and text; what was over the limit is said, and why it is not there.
+    fn body(&self, kept: &CapturedBody, headers: &HeaderMap, needles: &mut Needles) -> Value {
+        let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let shown_kind =
+            if self.hides("content-type") { REDACTED.to_owned() } else { searched(kind.as_bytes(), needles) };
+        let mut body = json!({ "mimeType": shown_kind });
+        let limits = (self.options.body_octets_max, self.options.redact_query.as_slice());
+        let shown = match body::shown(kept, headers, kind, needles, limits) {
+            Ok(shown) => shown,
+            Err(why) => {
+                body["comment"] = json!(format!("not kept: {why}"));
+                body["text"] = json!("");
+                return body;
+            }
+        };
+        match String::from_utf8(shown.text) {
+            Ok(text) => body["text"] = json!(text),
+            Err(binary) => {
+                body["text"] = json!(STANDARD.encode(binary.as_bytes()));
+                body["encoding"] = json!("base64");
+            }
+        }
+        if shown.is_cut {
+            body["comment"] = json!(format!("the first {} of {} octets", kept.text.len(), kept.octets));
+        }
+        body
+    }
+}
+
+/// What is written of a text of one line.
+fn searched(text: &[u8], needles: &mut Needles) -> String {
+    match needles.taken_out(text, false) {
+        Ok(without) => String::from_utf8_lossy(&without).into_owned(),
+        Err(TooLong) => REDACTED.to_owned(),
+    }
+}
+
+/// Of a file of this hour.
+fn number_of(path: &Path, stamp: &str) -> Option<u32> {
+    let name = path.file_name()?.to_str()?.strip_prefix(NAMED)?.strip_prefix(stamp)?;
+    name.strip_prefix('-')?.strip_suffix(".har")?.parse().ok().filter(|number| *number < NUMBERS_MAX)
+}
+
+/// What was written in part is taken back: the end goes where it was, for which there was room before.
+fn take_back(file: &File, at: u64) -> io::Result<()> {
+    file.write_all_at(TAIL.as_bytes(), at)?;
+    file.set_len(at + TAIL.len() as u64)
+}
+
+impl Sink for HarFolder {
+    type Item = Recorded;
+    const TASK: &'static str = "proxy-recorder";
+
+    fn write(&mut self, items: &[Self::Item]) -> (usize, io::Result<()>) {
+        for (written, item) in items.iter().enumerate() {
+            if let Err(error) = self.add(&item.exchange) {
+                return (written, Err(error));
+            }
+            if let Err(error) = self.make_room() {
+                return (written + 1, Err(error));
+            }
+        }
+        (items.len(), Ok(()))
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        self.finish();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(place: &Path, octets_max: u64) -> HarFolder {
+        HarFolder::new(RecordOptions {
+            folder: place.to_owned(),
+            body_octets_max: 1 << 10,
+            octets_max,
+            redact_headers: Vec::new(),
+            redact_query: vec!["access_token".to_owned()],
+        })
+    }
+
+    fn exchange(url: &str) -> Exchange {
+        Exchange {
+            began: Timestamp::UNIX_EPOCH,
+            wait_ms: 1.0,
+            receive_ms: 1.0,
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            version: Version::HTTP_11,
+            request: HeaderMap::new(),
+            asked: CapturedBody::default(),
+            status: Some(StatusCode::OK),
+            response: HeaderMap::new(),
+            answered: CapturedBody::default(),
+            needles: Needles::default(),
+            rules: Vec::new(),
+        }
+    }
+
+    /// The URLs of all entries, file by file; each file has to be whole.
+    fn urls(place: &Path) -> Vec<String> {
+        let mut files: Vec<_> =
+            std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).unwrap();
+            let all: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            let urls = all["log"]["entries"].as_array().unwrap().iter();
+            urls.map(|entry| entry["request"]["url"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        files.iter().flat_map(read).collect()
+    }
+
+    #[test]
+    fn the_oldest_go_and_never_the_newest() {
+        let place = tempfile::tempdir().unwrap();
+        let mut har = folder(place.path(), 8 << 10);
+        for number in 0..40 {
+            har.add(&exchange(&format!("https://a/{number}"))).unwrap();
+            har.make_room().unwrap();
+            let kept = urls(place.path());
+            assert_eq!(kept.last().unwrap(), &format!("https://a/{number}"), "{kept:?}");
+        }
+        let kept = urls(place.path());
+        let wanted: Vec<_> = (40 - kept.len()..40).map(|number| format!("https://a/{number}")).collect();
+        assert_eq!(kept, wanted);
+        assert!((4..20).contains(&kept.len()), "{}", kept.len());
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_whole_files_and_another_goes_on() {
+        let place = tempfile::tempdir().unwrap();
+        let mut har = folder(place.path(), 1 << 20);
+        har.add(&exchange("https://a/1")).unwrap();
+        let current = har.current.as_mut().unwrap();
+        // As a disk that was full half way through the next entry leaves it.
+        let (at, whole) =
+            (current.octets - TAIL.len() as u64, std::fs::read_to_string(&current.path).unwrap());
+        current.file.write_all_at(b",\n{\"startedDateTime\":\"19", at).unwrap();
+        take_back(&current.file, at).unwrap();
+        assert_eq!(std::fs::read_to_string(&current.path).unwrap(), whole);
+        // One that cannot be written to.
+        current.file = File::open(&current.path).unwrap();
+        har.add(&exchange("https://a/2")).unwrap_err();
+        har.add(&exchange("https://a/3")).unwrap();
+        assert_eq!(urls(place.path()), ["https://a/1", "https://a/3"]);
+    }
+
+    #[test]
+    fn what_takes_too_long_to_look_for_has_nothing_kept_that_was_not_searched() {
+        let har = folder(Path::new("/nowhere"), 0);
+        let mut hostile = exchange("https://a/x");
+        let secret = format!("{}Z", "a".repeat(8 << 10));
+        hostile.request.insert("cookie", format!("a={secret}").parse().unwrap());
+        hostile.response.insert("x-echo", "seen".parse().unwrap());
+        let text = format!("{}.{secret}", "a".repeat(56 << 10)).into_bytes();
+        hostile.asked = CapturedBody { octets: text.len() as u64, text: text.clone() };
+        hostile.answered = CapturedBody { octets: text.len() as u64, text };
+        let entry = har.entry(&hostile);
+        for body in [&entry["request"]["postData"], &entry["response"]["content"]] {
+            assert_eq!(body["text"], "");
+            assert!(body["comment"].as_str().unwrap().contains("takes too long"), "{body}");
+        }
+        assert!(entry["comment"].as_str().unwrap().contains("takes too long"), "{}", entry["comment"]);
+        assert_eq!(entry["request"]["url"], "https://a/x", "it was searched before");
+        assert_eq!(entry["response"]["headers"][0]["value"], REDACTED);
+        assert!(!entry.to_string().contains("aaaa"));
+        // Of any other nothing is said.
+        assert!(har.entry(&exchange("https://a/x"))["comment"].is_null());
+    }
+
+    #[test]
+    fn no_url_shows_what_is_left_out_elsewhere() {
+        let mut har = folder(Path::new("/nowhere"), 0);
+        let mut one = exchange("https://a/hidden-1/x?b=hidden-1");
+        one.request.insert("cookie", "a=hidden-1".parse().unwrap());
+        one.response.insert("location", "/to/hidden-1?c=hidden-1".parse().unwrap());
+        let entry = har.entry(&one);
+        assert_eq!(entry["request"]["url"], "https://a/[redacted]/x?b=[redacted]");
+        assert_eq!(entry["request"]["queryString"][0]["value"], REDACTED);
+        assert_eq!(entry["response"]["redirectURL"], "/to/[redacted]?c=[redacted]");
+        har.options.redact_headers.push("Location".to_owned());
+        assert_eq!(har.entry(&one)["response"]["redirectURL"], "");
+    }
+
+    #[test]
+    fn what_is_said_escaped_or_in_base64_is_left_out_where_it_stands_plainly_too() {
+        let har = folder(Path::new("/nowhere"), 0);
+        let pair = "someone:pass%word-1";
+        for (name, value, said) in [
+            ("cookie", "a=hidden%2D1%20long".to_owned(), "hidden-1 long"),
+            ("authorization", format!("Basic {}", STANDARD.encode(pair)), pair),
+            (
+                "authorization",
+                format!("basic {}", STANDARD.encode(pair).trim_end_matches('=')),
+                "pass%word-1",
+            ),
+            ("proxy-authorization", format!("Basic {}", STANDARD.encode(pair)), "pass%word-1"),
+        ] {
+            let mut one = exchange("https://a/x");
+            one.request.insert(name, value.parse().unwrap());
+            let text = format!("it is {said}!").into_bytes();
+            one.answered = CapturedBody { octets: text.len() as u64, text };
+            assert_eq!(
+                har.entry(&one)["response"]["content"]["text"],
+                "it is [redacted]!",
+                "{name}: {value}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_spelling_of_a_url_shows_what_is_left_out() {
+        let har = folder(Path::new("/nowhere"), 0);
+        for (url, wanted) in [
+            ("/x#access_token=1", "/x#[redacted]"),
+            ("/x?a=1#top", "/x?a=1#top"),
+            ("/x?a=1&access_token=2#b=3", "/x?a=1&access_token=[redacted]#[redacted]"),
+            (
+                "/x?access%5Ftoken=1&%61ccess_Token=2",
+                "/x?access%5Ftoken=[redacted]&%61ccess_Token=[redacted]",
+            ),
+            ("/x#a?access_token=1", "/x#[redacted]"),
+        ] {
+            assert_eq!(har.url(url).0, wanted);
+        }
+    }
+}

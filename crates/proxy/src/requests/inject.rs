@@ -1,0 +1,409 @@
+//! Credentials that are put into requests, so that clients never have them.
+
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use keys::Secret;
+use parking_lot::Mutex;
+use zeroize::Zeroizing;
+
+use super::compile::{Wrong, header, wrong};
+use super::rule::{Form, InjectText};
+
+/// Octets of a file with a credential.
+const FILE_OCTETS_MAX: u64 = 64 << 10;
+/// How long what a file holds is believed.
+const FILE_FRESH: Duration = Duration::from_secs(5);
+/// Shorter texts are not looked for in answers: they would stand there by chance.
+pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
+/// What stands in their place.
+pub(super) const REDACTED: &str = "[redacted]";
+
+/// A credential that is to come.
+pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Vec<Secret>, NoSecret>> + Send + 'a>>;
+
+/// Where credentials come from. Whoever implements it remembers them, asks once for all who wait, and has a deadline.
+pub trait Secrets: fmt::Debug + Send + Sync {
+    /// The texts at `fields` of what is current at `path`; an empty field is the whole value, which is a text then.
+    fn fetch<'a>(&'a self, path: &'a str, fields: &'a [Vec<String>]) -> Fetching<'a>;
+
+    /// A server did not take it: the next who asks is to have it anew.
+    fn doubt(&self, path: &str);
+}
+
+/// Why there is no credential. Says nothing of its value.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NoSecret {
+    /// The store does not answer. Safe to ask again.
+    #[error("the credential store does not answer: {0}")]
+    Away(String),
+    /// There is none, it may not be read, or it is of another form.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+/// Where it comes from, and how it is written.
+#[derive(Debug)]
+pub(super) struct Injection {
+    source: Source,
+    pub(super) header: HeaderName,
+    form: Form,
+    user: Option<String>,
+    prefix: String,
+    ports: Vec<u16>,
+    pub(super) insecure: bool,
+    /// Whether it could not be had when it was last asked for.
+    is_missing: AtomicBool,
+    /// What of it a server refused last (SHA-256): it is asked for anew once, not with each request.
+    refused: Mutex<Option<[u8; 32]>>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Store { path: String, fields: Vec<Vec<String>> },
+    File { path: PathBuf, known: Mutex<Option<(Instant, Arc<Secret>)>> },
+}
+
+/// What was put into a request: by which its echo is known.
+pub(crate) struct Injected {
+    injection: Arc<Injection>,
+    needles: Vec<Zeroizing<Vec<u8>>>,
+    digest: [u8; 32],
+}
+
+impl Injection {
+    pub(super) fn read(text: &InjectText) -> Result<Self, Wrong> {
+        const HINT: &str = "{ credential = \"/path\" } of the store, or { file = \"/path\" }";
+        let bad = |why: &str, hint| wrong("inject", why, hint);
+        let is_basic = text.form == Form::Basic;
+        let header = match (text.form, &text.header) {
+            (Form::Header, Some(name)) => header("inject", name)?,
+            (Form::Header, None) => {
+                return Err(bad("as = \"header\" has no `header`", "header = \"X-Api-Key\""));
+            }
+            (_, Some(_)) => {
+                return Err(bad("`header` goes with as = \"header\"", "give both, or leave it out"));
+            }
+            (_, None) => AUTHORIZATION,
+        };
+        if text.prefix.is_some() && text.form != Form::Header {
+            return Err(bad("`prefix` goes with as = \"header\"", "leave it out"));
+        }
+        if text.user.is_some() && !is_basic {
+            return Err(bad("`user` goes with as = \"basic\"", "leave it out"));
+        }
+        if text.user.as_ref().is_some_and(|user| user.contains(':')) {
+            return Err(bad("`user` has a colon", "RFC 7617 has none there"));
+        }
+        let prefix = text.prefix.clone().unwrap_or_default();
+        if HeaderValue::from_str(&prefix).is_err() {
+            return Err(bad(
+                "`prefix` has a control character",
+                "visible characters, for example \"Token \"",
+            ));
+        }
+        let source = match (&text.credential, &text.file) {
+            (Some(path), None) if path.starts_with('/') => {
+                let fields = match (&text.field, is_basic && text.user.is_none()) {
+                    (Some(_), true) => {
+                        let hint = "without `field` it is that of `username` and `password`";
+                        return Err(bad("as = \"basic\" with `field` has no `user`", hint));
+                    }
+                    (None, true) => vec![vec!["username".to_owned()], vec!["password".to_owned()]],
+                    (Some(field), false) => vec![field.split('.').map(str::to_owned).collect()],
+                    (None, false) => vec![Vec::new()],
+                };
+                Source::Store { path: path.clone(), fields }
+            }
+            (None, Some(_)) if text.field.is_some() => {
+                return Err(bad("`field` is of a credential, not of a file", "leave it out"));
+            }
+            (None, Some(path)) if path.is_absolute() => {
+                Source::File { path: path.clone(), known: Mutex::default() }
+            }
+            (None, None) => return Err(bad("it names no credential", HINT)),
+            (Some(_), Some(_)) => return Err(bad("it names two", HINT)),
+            _ => return Err(bad("its path does not begin with /", HINT)),
+        };
+        Ok(Self {
+            source,
+            header,
+            form: text.form,
+            user: text.user.clone(),
+            prefix,
+            ports: text.port.clone(),
+            insecure: text.insecure,
+            is_missing: AtomicBool::new(false),
+            refused: Mutex::default(),
+        })
+    }
+
+    pub(super) fn is_of_store(&self) -> bool {
+        matches!(self.source, Source::Store { .. })
+    }
+
+    /// Whether it may go to this port of its hosts.
+    pub(super) fn is_for_port(&self, port: u16, in_tls: bool) -> bool {
+        port == if in_tls { 443 } else { 80 } || self.ports.contains(&port)
+    }
+
+    /// Says whether it could be had: true where that is news.
+    pub(super) fn is_news(&self, is_missing: bool) -> bool {
+        self.is_missing.swap(is_missing, Relaxed) != is_missing
+    }
+
+    /// What it is called: never its value.
+    pub(super) fn called(&self) -> String {
+        match &self.source {
+            Source::Store { path, .. } => path.clone(),
+            Source::File { path, .. } => path.display().to_string(),
+        }
+    }
+
+    /// Puts it in, in place of what the client may have sent there.
+    pub(super) async fn put(
+        self: &Arc<Self>,
+        headers: &mut HeaderMap,
+        secrets: Option<&dyn Secrets>,
+    ) -> Result<Injected, NoSecret> {
+        // Whatever becomes of it, the client's own does not go on.
+        headers.remove(&self.header);
+        let texts = match &self.source {
+            Source::Store { path, fields } => {
+                let store = secrets.ok_or_else(|| NoSecret::Away("none is configured".to_owned()))?;
+                store.fetch(path, fields).await?
+            }
+            Source::File { path, known } => vec![Secret::new(of_file(path, known).await?.expose())],
+        };
+        let (value, needles) = self.written(&texts)?;
+        let digest = digest(&SHA256, &value);
+        let mut header = HeaderValue::from_maybe_shared(Bytes::from_owner(value))
+            .map_err(|_| NoSecret::Unusable(format!("{} cannot stand in a header", self.called())))?;
+        // Neither shown by Debug nor kept in HPACK's tables.
+        header.set_sensitive(true);
+        headers.insert(self.header.clone(), header);
+        let digest = digest.as_ref().try_into().unwrap_or_default();
+        Ok(Injected { injection: Arc::clone(self), needles, digest })
+    }
+
+    /// The header's value, and what of it may be met again.
+    fn written(&self, texts: &[Secret]) -> Result<(Zeroizing<Vec<u8>>, Vec<Zeroizing<Vec<u8>>>), NoSecret> {
+        let octets = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
+        let first = texts.first().map(Secret::expose).filter(|text| !text.is_empty());
+        let first = first.ok_or_else(|| NoSecret::Unusable(format!("{} is empty", self.called())))?;
+        let (value, secret, password) = match self.form {
+            Form::Bearer => (octets(&["Bearer ", first]), octets(&[first]), first),
+            Form::Header => (octets(&[&self.prefix, first]), octets(&[first]), first),
+            Form::Basic => {
+                let pair = match (&self.user, texts.get(1)) {
+                    (Some(user), _) => octets(&[user, ":", first]),
+                    (None, Some(password)) => octets(&[first, ":", password.expose()]),
+                    (None, None) if first.contains(':') => octets(&[first]),
+                    (None, None) => {
+                        return Err(NoSecret::Unusable(format!("{} is not user:password", self.called())));
+                    }
+                };
+                let coded = Zeroizing::new(STANDARD.encode(&pair));
+                let password = texts.get(1).map_or(first, Secret::expose);
+                let password = password
+                    .rsplit_once(':')
+                    .filter(|_| texts.len() == 1 && self.user.is_none())
+                    .map_or(password, |(_, after)| after);
+                (octets(&["Basic ", &coded]), octets(&[&coded]), password)
+            }
+        };
+        let mut needles = vec![secret, octets(&[password]), escaped(password)];
+        needles.retain(|needle| needle.len() >= NEEDLE_OCTETS_MIN);
+        // What holds another goes first.
+        needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+        needles.dedup();
+        Ok((value, needles))
+    }
+
+    fn doubt(&self, digest: [u8; 32], secrets: Option<&dyn Secrets>) {
+        if self.refused.lock().replace(digest) == Some(digest) {
+            return;
+        }
+        match &self.source {
+            Source::Store { path, .. } => secrets.into_iter().for_each(|store| store.doubt(path)),
+            Source::File { known, .. } => *known.lock() = None,
+        }
+    }
+}
+
+/// As URLs escape it.
+fn escaped(text: &str) -> Zeroizing<Vec<u8>> {
+    let mut into = Zeroizing::new(Vec::with_capacity(text.len() * 3));
+    for octet in text.bytes() {
+        if octet.is_ascii_alphanumeric() || b"-._~".contains(&octet) {
+            into.push(octet);
+        } else {
+            into.push(b'%');
+            into.extend(format!("{octet:02X}").bytes());
+        }
+    }
+    into
+}
+
+async fn of_file(
+    path: &Path,
+    known: &Mutex<Option<(Instant, Arc<Secret>)>>,
+) -> Result<Arc<Secret>, NoSecret> {
+    if let Some((read_at, secret)) = &*known.lock()
+        && read_at.elapsed() < FILE_FRESH
+    {
+        return Ok(Arc::clone(secret));
+    }
+    let owned = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || read_file(&owned)).await;
+    let secret = Arc::new(read.map_err(|error| NoSecret::Away(error.to_string()))??);
+    *known.lock() = Some((Instant::now(), Arc::clone(&secret)));
+    Ok(secret)
+}
+
+/// A file that its owner alone may read, without the line break at its end.
+fn read_file(path: &Path) -> Result<Secret, NoSecret> {
+    let failed = |why: String| NoSecret::Unusable(format!("{}: {why}", path.display()));
+    // A pipe would have us wait for somebody to write into it.
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path).map_err(|error| failed(error.to_string()))?;
+    let about = file.metadata().map_err(|error| failed(error.to_string()))?;
+    if !about.is_file() {
+        return Err(failed("it is no file".to_owned()));
+    }
+    if about.permissions().mode() & 0o077 != 0 {
+        return Err(failed("others may read it: chmod 600".to_owned()));
+    }
+    let mut text = Zeroizing::new(String::with_capacity(FILE_OCTETS_MAX as usize + 1));
+    file.take(FILE_OCTETS_MAX + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    if text.len() as u64 > FILE_OCTETS_MAX {
+        return Err(failed(format!("it has more than {FILE_OCTETS_MAX} octets")));
+    }
+    Ok(Secret::new(text.trim_end_matches(['\r', '\n'])))
+}
+
+impl Injected {
+    pub(super) fn header(&self) -> &HeaderName {
+        &self.injection.header
+    }
+
+    /// Texts by which it is known.
+    pub(super) fn needles(&self) -> impl Iterator<Item = &[u8]> {
+        self.needles.iter().map(|needle| needle.as_slice())
+    }
+
+    /// The server does not take it any more.
+    pub(super) fn refused(&self, secrets: Option<&dyn Secrets>) {
+        self.injection.doubt(self.digest, secrets);
+    }
+
+    /// Takes it out of headers of an answer.
+    pub(crate) fn redact(&self, headers: &mut HeaderMap) {
+        for value in headers.values_mut() {
+            let mut text: Option<Zeroizing<Vec<u8>>> = None;
+            for needle in &self.needles {
+                let seen = text.as_deref().map_or(value.as_bytes(), Vec::as_slice);
+                if let Some(without) = replaced(seen, needle) {
+                    text = Some(without);
+                }
+            }
+            if let Some(text) = text {
+                *value = HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(REDACTED));
+            }
+        }
+    }
+}
+
+fn replaced(text: &[u8], needle: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let find =
+        |from: usize| text[from..].windows(needle.len()).position(|some| some == needle).map(|at| from + at);
+    let mut at = find(0)?;
+    let mut without = Zeroizing::new(Vec::with_capacity(text.len() + REDACTED.len()));
+    let mut from = 0;
+    loop {
+        without.extend_from_slice(&text[from..at]);
+        without.extend_from_slice(REDACTED.as_bytes());
+        from = at + needle.len();
+        match find(from) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    without.extend_from_slice(&text[from..]);
+    Some(without)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn injection(text: InjectText) -> Arc<Injection> {
+        Arc::new(Injection::read(&text).map_err(|wrong| wrong.why).unwrap())
+    }
+
+    #[test]
+    fn a_pipe_is_no_file_and_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        let refused = read_file(&path).err().unwrap().to_string();
+        assert!(refused.contains("it is no file"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_file_is_written_in_each_form_and_its_echo_taken_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "me:pa ss:word\n").unwrap();
+        let of = |form, header: Option<&str>| InjectText {
+            file: Some(path.clone()),
+            form,
+            header: header.map(str::to_owned),
+            prefix: header.map(|_| "Token ".to_owned()),
+            ..InjectText::default()
+        };
+        let bearer = injection(of(Form::Bearer, None));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.append(AUTHORIZATION, HeaderValue::from_static("mine"));
+        let refused = bearer.put(&mut headers, None).await.err().unwrap();
+        assert!(refused.to_string().contains("chmod 600") && headers.is_empty(), "{refused}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!bearer.is_news(false) && bearer.is_news(true) && !bearer.is_news(true), "said once");
+        assert!(bearer.is_news(false) && bearer.is_news(true), "and again once it could be had");
+        for (text, wanted) in [
+            (of(Form::Bearer, None), "Bearer me:pa ss:word"),
+            (of(Form::Basic, None), "Basic bWU6cGEgc3M6d29yZA=="),
+            (of(Form::Header, Some("x-key")), "Token me:pa ss:word"),
+        ] {
+            let injection = injection(text);
+            let mut headers = HeaderMap::new();
+            headers.append(&injection.header, HeaderValue::from_static("mine"));
+            headers.append(&injection.header, HeaderValue::from_static("mine too"));
+            let injected = injection.put(&mut headers, None).await.unwrap();
+            let all: Vec<_> = headers.get_all(&injection.header).iter().collect();
+            assert_eq!(all, [&HeaderValue::from_str(wanted).unwrap()]);
+            assert!(!format!("{headers:?}{injection:?}").contains("word"), "{headers:?}");
+            let mut echo = HeaderMap::new();
+            echo.insert("x-echo", HeaderValue::from_str(&format!("a {wanted} b {wanted}")).unwrap());
+            echo.insert("x-other", HeaderValue::from_static("stays"));
+            injected.redact(&mut echo);
+            let echo = format!("{echo:?}");
+            assert!(!echo.contains("word") && !echo.contains("bWU6") && echo.contains("stays"), "{echo}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The rules in force, which a reload replaces.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use super::compile::RequestRules;
+use super::inject::Secrets;
+use super::options::Options;
+use crate::Rules;
+
+/// All rules of one time. They are replaced together, so that a request never meets rules of two times.
+#[derive(Debug)]
+pub(crate) struct RuleSet {
+    pub(crate) names: Rules,
+    pub(crate) requests: RequestRules,
+    pub(crate) secrets: Option<Arc<dyn Secrets>>,
+}
+
+/// The rules in force. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Live(Arc<RwLock<Arc<RuleSet>>>);
+
+impl Live {
+    pub(crate) fn new(names: Rules, options: &Options) -> Self {
+        let (requests, secrets) = (options.rules.clone(), options.secrets.clone());
+        Self(Arc::new(RwLock::new(Arc::new(RuleSet { names, requests, secrets }))))
+    }
+
+    pub(crate) fn now(&self) -> Arc<RuleSet> {
+        Arc::clone(&self.0.read())
+    }
+
+    pub(crate) fn change(&self, names: Rules, requests: RequestRules, secrets: Option<Arc<dyn Secrets>>) {
+        let new = Arc::new(RuleSet { names, requests, secrets });
+        let old = std::mem::replace(&mut *self.0.write(), new);
+        // Dropped outside of the lock.
+        drop(old);
+    }
+}

@@ -1,0 +1,111 @@
+//! What is kept of requests: lines of the access log, and recordings.
+
+use std::io;
+use std::sync::Arc;
+
+use http_relay::access_log::{AccessLogger, Entry};
+use http_relay::client::Client;
+use http_relay::doors::Doors;
+use http_relay::host::LeafName;
+use http_relay::target::Target;
+use hyper::{HeaderMap, Request, StatusCode};
+use tokio::sync::Notify;
+
+use super::compile::RequestRules;
+use super::metrics::RequestMetrics;
+use super::options::Options;
+use super::recording::Recorder;
+
+/// Logs and records requests. Clones share the files.
+#[derive(Clone)]
+pub(crate) struct RequestLog {
+    lines: AccessLogger,
+    recorder: Option<Arc<Recorder>>,
+    metrics: RequestMetrics,
+}
+
+/// Has the files of the access log and of recordings opened again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reopen {
+    log: Arc<Notify>,
+    recorder: Arc<Notify>,
+}
+
+impl Reopen {
+    pub(crate) fn all(&self) {
+        self.log.notify_one();
+        self.recorder.notify_one();
+    }
+}
+
+impl RequestLog {
+    /// Starts the tasks that write. They end with the last clone.
+    pub(crate) fn start(
+        options: &Options,
+        metrics: &RequestMetrics,
+        doors: &Doors,
+        reopen: &Reopen,
+    ) -> io::Result<Self> {
+        let lines = AccessLogger::start(
+            options.access_log.as_ref(),
+            options.access_log_query,
+            &metrics.lines_dropped,
+            doors,
+            &reopen.log,
+        )?;
+        let record = options.record.as_ref();
+        let recorder =
+            record.map(|record| Arc::new(Recorder::start(record, metrics, doors, &reopen.recorder)));
+        Ok(Self { lines, recorder, metrics: metrics.clone() })
+    }
+
+    /// The entry of `request`, if requests are logged or one of `rules` may record it.
+    pub(crate) fn entry<B>(
+        &self,
+        request: &Request<B>,
+        client: &Client,
+        rules: &RequestRules,
+    ) -> Option<Box<Entry>> {
+        let may_record = rules.record() && self.recorder.is_some();
+        (may_record || self.lines.is_enabled()).then(|| self.lines.entry_of(request, client))
+    }
+
+    /// Records what passes `entry` from now on, if there is a slot.
+    pub(crate) fn record<B>(&self, entry: &mut Entry, request: &Request<B>, url: String) {
+        if let Some(recorder) = &self.recorder {
+            recorder.record(entry, request, url);
+        }
+    }
+
+    /// The entry of a tunnel to `target`, whose client asks for `name`.
+    pub(crate) fn tunnel(&self, client: &Client, target: &Target, name: &LeafName) -> Option<Box<Entry>> {
+        let mut entry = self.lines.tunnel(client, target.to_string())?;
+        entry.set_server_name((*name != target.name).then(|| name.to_string()));
+        Some(entry)
+    }
+
+    /// Logs a connection that was refused.
+    pub(crate) fn refused(&self, client: &Client, target: &Target) {
+        if let Some(mut entry) = self.tunnel(client, target, &target.name) {
+            entry.answered(StatusCode::FORBIDDEN, &HeaderMap::new());
+        }
+    }
+
+    /// Logs a CONNECT request for which no leaf is permitted, and the reason.
+    pub(crate) fn not_permitted(
+        &self,
+        client: &Client,
+        target: &Target,
+        name: &LeafName,
+        (status, reason): (StatusCode, &'static str),
+    ) {
+        if let Some(mut entry) = self.tunnel(client, target, name) {
+            entry.refused_for(reason);
+            entry.answered(status, &HeaderMap::new());
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &RequestMetrics {
+        &self.metrics
+    }
+}

@@ -1,0 +1,32 @@
+//! Rules on requests: which rule matches (`matcher`, `compile`) and what it does (`apply`), credentials that are put into requests
+//! (`inject`), and what is kept of a request (`log`): the access log and recordings (`recording`, `har`; what is left out of them:
+//! `needles`, `fields`, `body`).
+
+mod apply;
+mod body;
+mod compile;
+mod fields;
+mod har;
+mod inject;
+mod live;
+mod log;
+mod matcher;
+mod metrics;
+mod needles;
+mod options;
+mod recording;
+mod rewrite;
+mod rule;
+
+pub use compile::{RULES_MAX, RequestRules};
+pub use har::RecordOptions;
+pub use http_relay::access_log::AccessLog;
+pub use inject::{Fetching, NoSecret, Secrets};
+pub use metrics::RequestMetrics;
+pub use options::Options;
+pub use rule::{BadRequestRule, Form, InjectText, RewriteText, RuleText};
+
+pub(crate) use apply::{Judged, Place, redact, was_taken};
+pub(crate) use inject::Injected;
+pub(crate) use live::{Live, RuleSet};
+pub(crate) use log::{Reopen, RequestLog};

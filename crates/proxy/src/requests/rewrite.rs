@@ -1,0 +1,65 @@
+//! Another place that a rule has a request go to.
+
+use http_relay::host::LeafName;
+use hyper::Uri;
+use hyper::http::uri::Authority;
+
+use super::compile::{Wrong, plain, wrong};
+use super::rule::RewriteText;
+
+/// Another place.
+#[derive(Debug)]
+pub(super) struct Rewrite {
+    pub(super) path: Option<(String, String)>,
+    pub(super) host: Option<(LeafName, Option<u16>)>,
+}
+
+impl Rewrite {
+    pub(super) fn read(text: &RewriteText) -> Result<Self, Wrong> {
+        let path = match (&text.path, &text.to) {
+            (None, None) => None,
+            (Some(from), Some(to)) => {
+                for path in [from, to] {
+                    let is_path = path.starts_with('/')
+                        && path.parse::<Uri>().is_ok()
+                        && !path.contains(['?', '*', '#']);
+                    if !is_path {
+                        let hint = "what paths begin with: /old/";
+                        return Err(wrong("rewrite", format!("{path:?} is no beginning of a path"), hint));
+                    }
+                    plain("rewrite", path)?;
+                }
+                Some((from.clone(), to.clone()))
+            }
+            _ => {
+                return Err(wrong(
+                    "rewrite",
+                    "`path` and `to` go together",
+                    "{ path = \"/old/\", to = \"/new/\" }",
+                ));
+            }
+        };
+        let host = text.host.as_deref().map(host_and_port).transpose()?;
+        if path.is_none() && host.is_none() {
+            return Err(wrong(
+                "rewrite",
+                "it rewrites nothing",
+                "{ path = \"/old/\", to = \"/new/\" } or { host = \"b.example\" }",
+            ));
+        }
+        Ok(Self { path, host })
+    }
+}
+
+fn host_and_port(text: &str) -> Result<(LeafName, Option<u16>), Wrong> {
+    let bad =
+        || wrong("rewrite", format!("{text:?} is no host"), "host = \"b.example\", or \"b.example:8443\"");
+    let authority: Authority = text.parse().map_err(|_| bad())?;
+    let name = LeafName::parse(authority.host()).map_err(|_| bad())?;
+    let port =
+        authority.port().map(|port| port.as_str().parse().ok().filter(|port| *port > 0).ok_or_else(bad));
+    if text.contains('@') {
+        return Err(bad());
+    }
+    Ok((name, port.transpose()?))
+}

@@ -1,0 +1,409 @@
+//! Certificates of clients that were revoked: lists (CRLs, RFC 5280 section 5) that are read again while connections are there.
+//!
+//! Where there are lists, a certificate whose authority has none lets nobody in: nobody could tell whether it is revoked. A list
+//! that cannot be read, or cannot be used, changes nothing, and one that is past its time counts until there is a newer one; both are
+//! told. Of several lists of one authority the newest counts. A connection ends when the certificate it was made by is revoked; who
+//! serves it asks that first.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::clock::now;
+use parking_lot::RwLock;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use x509::crl::Crl;
+use x509::{Certificate, UnixTime};
+
+/// Between two looks at where lists are from.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Where lists are from. Asked off the threads that serve.
+#[derive(Clone)]
+pub struct RevocationLists {
+    files: Arc<Files>,
+    ders: Arc<Ders>,
+}
+
+type Files = dyn Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync;
+type Ders = dyn Fn(&[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> + Send + Sync;
+
+impl fmt::Debug for RevocationLists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RevocationLists").finish_non_exhaustive()
+    }
+}
+
+impl RevocationLists {
+    /// What `files` finds each time; `ders` is asked for the lists (DER) in them when they are others than before. Either says why
+    /// there is nothing.
+    pub fn new(
+        files: impl Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync + 'static,
+        ders: impl Fn(&[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { files: Arc::new(files), ders: Arc::new(ders) }
+    }
+}
+
+/// Lists that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("lists of revoked certificates: {0}")]
+pub struct BadLists(String);
+
+/// What they say now.
+#[derive(Default)]
+pub(crate) struct Lists {
+    /// Those that count, the newest first: of several that speak of a certificate the TLS library takes the first.
+    pub(crate) ders: Vec<Vec<u8>>,
+    /// What they were read from.
+    files: Arc<Vec<Vec<u8>>>,
+    /// By issuer (DER), the serial numbers in their shortest form.
+    revoked: HashMap<Arc<[u8]>, HashSet<Box<[u8]>>>,
+    /// When the next ones come at the latest.
+    next: Vec<UnixTime>,
+}
+
+impl Lists {
+    /// None where there is no source.
+    pub(crate) fn of(source: Option<&RevocationLists>) -> Result<Self, BadLists> {
+        let Some(source) = source else { return Ok(Self::default()) };
+        let files = (source.files)().map_err(BadLists)?;
+        Self::in_files(source, Arc::new(files)).map_err(BadLists)
+    }
+
+    fn in_files(source: &RevocationLists, files: Arc<Vec<Vec<u8>>>) -> Result<Self, String> {
+        let ders = (source.ders)(&files)?;
+        let read: Result<Vec<_>, _> = ders.iter().map(|der| Crl::parse(der)).collect();
+        let mut lists = Self { files, ..Self::default() };
+        for list in newest(read.map_err(|error| error.to_string())?) {
+            let serials = list.entries().map(|entry| entry.serial.shortest().into());
+            lists.revoked.entry(Arc::clone(&list.issuer.der)).or_default().extend(serials);
+            lists.next.extend(list.next_update);
+            lists.ders.push(list.der.to_vec());
+        }
+        Ok(lists)
+    }
+
+    fn revoke(&self, certificate: &Certificate) -> bool {
+        let serials = self.revoked.get(&certificate.issuer.der);
+        serials.is_some_and(|serials| serials.contains(certificate.serial.shortest()))
+    }
+
+    /// How many are past their time.
+    fn outdated(&self) -> usize {
+        let now = now();
+        self.next.iter().filter(|until| **until < now).count()
+    }
+}
+
+/// Of lists of one issuer and one distribution point the newest; the newest of all first.
+fn newest(mut lists: Vec<Crl>) -> Vec<Crl> {
+    let age = |list: &Crl| {
+        let number = list.number.as_ref().map(|number| number.shortest().to_vec()).unwrap_or_default();
+        (list.this_update, number.len(), number)
+    };
+    lists.sort_by_cached_key(|list| std::cmp::Reverse(age(list)));
+    let mut kept: Vec<Crl> = Vec::new();
+    for list in lists {
+        let is_older = kept.iter().any(|newer| {
+            newer.issuer.der == list.issuer.der
+                && newer.distribution_points == list.distribution_points
+                && newer.unnamed_distribution_point == list.unnamed_distribution_point
+                && newer.scope == list.scope
+        });
+        match is_older {
+            true => tracing::warn!(
+                issuer = list.issuer.text,
+                "an older list of revoked certificates does not count, as there is a newer one of the same authority"
+            ),
+            false => kept.push(list),
+        }
+    }
+    kept
+}
+
+/// Makes TLS that holds clients against lists.
+type Build = Box<dyn Fn(&[Vec<u8>]) -> Result<ServerConfig, String> + Send + Sync>;
+/// What was found in files, and what came of it.
+type Looked = (Arc<Vec<Vec<u8>>>, Result<(), String>);
+
+/// TLS with clients that show certificates, by the lists that count now.
+pub(crate) struct Guarded {
+    tls: RwLock<Arc<ServerConfig>>,
+    lists: watch::Sender<Arc<Lists>>,
+    source: Option<RevocationLists>,
+    build: Arc<Build>,
+    metrics: RevocationMetrics,
+    door: &'static str,
+}
+
+impl Guarded {
+    /// `tls` is what `build` makes of `lists`, which `source` had; `door` tells it from others.
+    pub(crate) fn new(
+        tls: ServerConfig,
+        lists: Lists,
+        source: Option<RevocationLists>,
+        build: Build,
+        (metrics, door): (RevocationMetrics, &'static str),
+    ) -> Self {
+        let (lists, _) = watch::channel(Arc::new(lists));
+        Self { tls: RwLock::new(Arc::new(tls)), lists, source, build: Arc::new(build), metrics, door }
+    }
+
+    /// For a handshake that begins now.
+    pub(crate) fn tls(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.tls.read())
+    }
+
+    /// Ends once `certificate` is revoked.
+    pub(crate) async fn revoked(&self, certificate: Option<CertificateDer<'static>>) {
+        let certificate = certificate.filter(|_| self.source.is_some());
+        let certificate = certificate.and_then(|der| Certificate::parse(&der).ok());
+        let Some(certificate) = certificate else { return std::future::pending().await };
+        let mut lists = self.lists.subscribe();
+        while !lists.borrow_and_update().revoke(&certificate) {
+            if lists.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+        self.metrics.ended(self.door);
+        tracing::warn!(
+            subject = certificate.subject.text,
+            "a client's certificate was revoked: its connection ends"
+        );
+    }
+
+    /// Has lists count as they change, until `stop`.
+    pub(crate) async fn keep(self: Arc<Self>, stop: CancellationToken) {
+        let Some(source) = self.source.clone() else { return };
+        let _live = telemetry::tasks::guard("client-crls");
+        let mut told = String::new();
+        let mut last: Looked = (Arc::clone(&self.lists.borrow().files), Ok(()));
+        loop {
+            let outdated = self.lists.borrow().outdated();
+            let failure = self.look(source.clone(), &mut last).await.err();
+            self.metrics.looked(self.door, failure.is_none(), outdated);
+            let why = match &failure {
+                Some(why) => why.clone(),
+                None if outdated > 0 => format!("{outdated} past their time (nextUpdate)"),
+                None => String::new(),
+            };
+            if told != why && !why.is_empty() {
+                tracing::error!(door = self.door, why, "lists of revoked certificates count as they were");
+            }
+            told = why;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Nothing is made of files that are the `last`.
+    async fn look(&self, source: RevocationLists, last: &mut Looked) -> Result<(), String> {
+        let (build, before) = (Arc::clone(&self.build), Arc::clone(&last.0));
+        let looking = move || {
+            let files = (source.files)()?;
+            if files == *before {
+                return Ok(None);
+            }
+            let files = Arc::new(files);
+            let made = Lists::in_files(&source, Arc::clone(&files))
+                .and_then(|lists| build(&lists.ders).map(|tls| (lists, tls)));
+            Ok::<_, String>(Some((files, made)))
+        };
+        let looked = tokio::task::spawn_blocking(looking).await.map_err(|error| error.to_string())??;
+        let Some((files, made)) = looked else { return last.1.clone() };
+        *last = (files, made.as_ref().map(drop).map_err(Clone::clone));
+        let (lists, tls) = made?;
+        *self.tls.write() = Arc::new(tls);
+        self.metrics.reloaded(self.door);
+        tracing::info!(
+            door = self.door,
+            lists = lists.ders.len(),
+            "other lists of revoked certificates count from now on"
+        );
+        self.lists.send_replace(Arc::new(lists));
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct DoorLabel {
+    door: &'static str,
+}
+
+/// Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RevocationMetrics {
+    reloads: Family<DoorLabel, Counter>,
+    outdated: Family<DoorLabel, Gauge>,
+    broken: Family<DoorLabel, Gauge>,
+    ended: Family<DoorLabel, Counter>,
+}
+
+impl RevocationMetrics {
+    /// Makes them part of what is served.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("bulla_intercept_client_crls");
+        registry.register("reloads", "Other lists of revoked certificates that count", self.reloads.clone());
+        registry.register("outdated", "Lists that are past their time, and count", self.outdated.clone());
+        registry.register("broken", "Whether those there are now cannot be used", self.broken.clone());
+        registry.register(
+            "ended_connections",
+            "Connections whose certificate was revoked",
+            self.ended.clone(),
+        );
+    }
+
+    fn reloaded(&self, door: &'static str) {
+        self.reloads.get_or_create(&DoorLabel { door }).inc();
+    }
+
+    fn looked(&self, door: &'static str, is_well: bool, outdated: usize) {
+        self.outdated.get_or_create(&DoorLabel { door }).set(outdated as i64);
+        self.broken.get_or_create(&DoorLabel { door }).set(i64::from(!is_well));
+    }
+
+    fn ended(&self, door: &'static str) {
+        self.ended.get_or_create(&DoorLabel { door }).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::{KeyType, PrivateKey, Signer};
+    use parking_lot::Mutex;
+    use x509::build::{self, Attribute, CertificateSpec};
+    use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
+    use x509::{SerialNumber, UnixTime};
+
+    use super::*;
+
+    struct Issuer {
+        key: PrivateKey,
+        name: Arc<[u8]>,
+    }
+
+    impl Issuer {
+        fn new(name: &str) -> Self {
+            let name = build::distinguished_name(&[(Attribute::CommonName, name.to_owned())]);
+            Self { key: PrivateKey::generate(KeyType::P256).unwrap(), name: name.der }
+        }
+
+        fn certificate(&self, serial: u8) -> Certificate {
+            let spec = CertificateSpec {
+                serial: &SerialNumber::from_content(&[serial]),
+                signature: self.key.algorithm(),
+                issuer: &self.name,
+                subject: &self.name,
+                not_before: UnixTime(0),
+                not_after: UnixTime(1),
+                spki: self.key.spki(),
+                extensions: &[],
+            };
+            let tbs = build::tbs_certificate(&spec);
+            let der = build::signed(&tbs, &spec.signature, &self.key.sign_now(&tbs).unwrap());
+            Certificate::parse(&der).unwrap()
+        }
+
+        /// Made at `at`.
+        fn list(&self, at: i64, number: u64, point: Option<&str>, serials: &[u8]) -> Vec<u8> {
+            let spec = CrlSpec {
+                signature: self.key.algorithm(),
+                issuer: &self.name,
+                this_update: UnixTime(at),
+                next_update: UnixTime(at + 1),
+                number,
+                authority_key_id: &[1],
+                base: None,
+                distribution_point: point,
+                scope: Scope::All,
+                freshest: None,
+            };
+            let revoked = |serial: &u8| Revoked {
+                // A zero too many makes it no other number.
+                serial: SerialNumber::from_content(&[0, *serial]),
+                at: UnixTime(at),
+                reason: None,
+                invalidity_date: None,
+            };
+            let revoked: Vec<Revoked> = serials.iter().map(revoked).collect();
+            let tbs = tbs_crl(&spec, &revoked);
+            build::signed(&tbs, &spec.signature, &self.key.sign_now(&tbs).unwrap())
+        }
+    }
+
+    fn source(files: Vec<Vec<u8>>) -> RevocationLists {
+        RevocationLists::new(move || Ok(files.clone()), |files| Ok(files.to_vec()))
+    }
+
+    #[test]
+    fn of_one_authority_the_newest_list_counts_in_whatever_order_they_stand() {
+        let (issuer, another) = (Issuer::new("a"), Issuer::new("b"));
+        let older = issuer.list(1_000, 1, None, &[1]);
+        for newer in [issuer.list(2_000, 1, None, &[7]), issuer.list(1_000, 256, None, &[7])] {
+            let of_another = another.list(500, 9, None, &[2]);
+            for files in [[&older, &newer, &of_another], [&newer, &of_another, &older]] {
+                let lists = Lists::of(Some(&source(files.map(Clone::clone).into()))).unwrap();
+                assert_eq!(lists.ders, [newer.clone(), of_another.clone()]);
+                assert!(lists.revoke(&issuer.certificate(7)) && !lists.revoke(&issuer.certificate(1)));
+                assert!(lists.revoke(&another.certificate(2)) && !lists.revoke(&another.certificate(7)));
+                assert_eq!(lists.outdated(), 2);
+            }
+        }
+        // Parts of one authority's list are no older ones.
+        let parts = ["http://a.example/1", "http://a.example/2"];
+        let files = parts.map(|point| issuer.list(1_000, 1, Some(point), &[3 + point.len() as u8 % 2]));
+        assert_eq!(Lists::of(Some(&source(files.into()))).unwrap().ders.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn files_are_made_something_of_once() {
+        let issuer = Issuer::new("a");
+        let files = Arc::new(Mutex::new(vec![issuer.list(1_000, 1, None, &[])]));
+        let (read, parsed) = (Arc::clone(&files), Arc::new(Mutex::new(0)));
+        let counted = Arc::clone(&parsed);
+        let source = RevocationLists::new(
+            move || Ok(read.lock().clone()),
+            move |files| {
+                *counted.lock() += 1;
+                Ok(files.to_vec())
+            },
+        );
+        let lists = Lists::of(Some(&source)).unwrap();
+        let tls = || {
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let builder =
+                ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+            let none = Arc::new(rustls::server::ResolvesServerCertUsingSni::new());
+            builder.with_no_client_auth().with_cert_resolver(none)
+        };
+        let build: Build = Box::new(move |_| Ok(tls()));
+        let tls = build(&[]).unwrap();
+        let mut last = (Arc::clone(&lists.files), Ok(()));
+        let guarded =
+            Guarded::new(tls, lists, Some(source.clone()), build, (RevocationMetrics::default(), "a"));
+        for _ in 0..2 {
+            guarded.look(source.clone(), &mut last).await.unwrap();
+        }
+        assert_eq!(*parsed.lock(), 1);
+        *files.lock() = vec![b"no list".to_vec()];
+        for _ in 0..2 {
+            guarded.look(source.clone(), &mut last).await.unwrap_err();
+        }
+        assert_eq!(*parsed.lock(), 2, "what is broken is told again, and not read again");
+        *files.lock() = vec![issuer.list(1_001, 2, None, &[5])];
+        guarded.look(source.clone(), &mut last).await.unwrap();
+        assert!(guarded.lists.borrow().revoke(&issuer.certificate(5)));
+    }
+}

@@ -1,0 +1,205 @@
+//! Starting the proxy, and the proxy that runs.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::clock::now;
+use http_relay::doors::Doors;
+use http_relay::upstream::Upstreams;
+use keys::KeyError;
+use outbound::resolve::Resolver;
+use rustls::pki_types::CertificateDer;
+use tokio::sync::Semaphore;
+
+use crate::certificate_store::{CertificateStore, Newcomers};
+use crate::metrics::ProxyMetrics;
+use crate::mint::{Authority, Intermediates, KeysByOwner, KeysOfLeaves, LeafKeys, Minter, RsaStock};
+use crate::options::Options;
+use crate::permission::Permission;
+use crate::proxy::Proxy;
+use crate::rules::Rules;
+use crate::start_error::StartError;
+use crate::{access, minting, mirror, redirect, refusals, requests, tls, transparent};
+
+/// Users whose leaf keys are kept, of those that have their own: some 8 MiB. Of more, the one that asked the longest ago gets
+/// another.
+pub const USERS_MAX: u64 = 8_192;
+
+/// A proxy that runs, until [`Running::stop`].
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Where redirected connections come in.
+    pub redirected: Vec<SocketAddr>,
+    /// Where leaves are handed out, if that is an address.
+    pub minting: Option<SocketAddr>,
+    doors: Doors,
+    store: CertificateStore,
+    rules: requests::Live,
+    reopen: requests::Reopen,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Listens; leaves stand below `authority`.
+///
+/// # Errors
+/// [`StartError`]
+pub async fn start(
+    options: Options,
+    authority: Authority,
+    metrics: ProxyMetrics,
+) -> Result<Running, StartError> {
+    let doors = Doors::default();
+    let stock = RsaStock::default();
+    let (keys, users) = leaf_keys(&options, &stock)?;
+    let resolver = Resolver::system()?;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(
+        options.upstream_roots.iter().map(|der| CertificateDer::from(der.as_slice())),
+    );
+    if roots.is_empty() {
+        return Err(StartError::NoRoots);
+    }
+    let failed = |source| StartError::Bind { address: options.listen, source };
+    let permission = Permission::new(
+        options.permission.as_ref(),
+        &resolver,
+        options.new_names_per_minute,
+        options.new_names_burst,
+        &metrics.permission(),
+    )?;
+    let listener = inbound::listen(options.listen).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let newcomers = Newcomers::new(options.new_names_per_minute, options.new_names_burst);
+    let second_level = options.second_level.clone();
+    let store = CertificateStore::with_second_level(options.store_octets_max, newcomers, second_level);
+    metrics.watch(&store);
+    doors.spawn(keep_keys(Arc::clone(&keys), options.leaf_key_life, doors.clone()));
+    if let Some(level) = &options.second_level {
+        doors.spawn(level.clone().keep(doors.stopping()));
+    }
+    let (minter, trusted) = minter(&options, authority, keys, &doors).await?;
+    let handshake_timeout = options.handshake_timeout;
+    let consumers = options.minting.as_ref().is_some_and(|minting| !minting.rsa_consumers.is_empty());
+    if users.is_some() || consumers {
+        doors.spawn(stock.clone().keep(doors.stopping()));
+    }
+    let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), users, handshake_timeout)?;
+    let minting = match options.minting.clone() {
+        Some(minting) => {
+            let (store, permission, profile) = (store.clone(), permission.clone(), minter.profile().into());
+            let leaves = minting::Leaves { minter, profile, store, permission, stock };
+            minting::start(minting, leaves, doors.clone(), metrics.minting()).await?.address
+        }
+        None => None,
+    };
+    let redirected = redirect::listen(&options.transparent)?;
+    let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
+    let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
+    let upstreams = Upstreams::new(&options.pool(), own, resolver, roots, doors.clone(), metrics.reuse())?;
+    doors.spawn(upstreams.clone().sweep(doors.stopping()));
+    let places = Arc::new(Semaphore::new(options.connections_max));
+    let (rules, reopen) =
+        (requests::Live::new(options.rules.clone(), &options.requests), requests::Reopen::default());
+    let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &doors, &reopen)
+        .map_err(StartError::AccessLog)?;
+    let access = access::Access::new(&options.access, &metrics.minting().revocation())?;
+    if let Some(door) = access.door() {
+        doors.spawn(Arc::clone(door.guarded()).keep(doors.stopping()));
+    }
+    let refusals = refusals::Refusals::new(options.auto_tunnel);
+    let mirrors = mirror::Mirrors::new(&options, upstreams.clone(), metrics.clone());
+    let proxy = Proxy {
+        options,
+        mirrors,
+        refusals,
+        permission,
+        address,
+        access,
+        tls,
+        upstreams,
+        metrics,
+        doors: doors.clone(),
+        rules: rules.clone(),
+        requests,
+    };
+    let proxy = Arc::new(proxy);
+    let mut running = Running { address, redirected: Vec::new(), minting, doors, store, rules, reopen };
+    for (listener, address) in redirected {
+        let host = transparent::Transparent(Arc::clone(&proxy));
+        running.doors.open_sharing(listener, Arc::new(host), Arc::clone(&places));
+        running.redirected.push(address);
+    }
+    running.doors.open_sharing(listener, proxy, places);
+    Ok(running)
+}
+
+/// The keys of the process and, where they have their own, those of users.
+fn leaf_keys(options: &Options, stock: &RsaStock) -> Result<(Arc<LeafKeys>, Option<KeysByOwner>), KeyError> {
+    let (of_leaves, users) = match options.leaf_keys {
+        KeysOfLeaves::ByUser => {
+            let users = KeysByOwner::of_users(USERS_MAX, options.leaf_key_life, stock.clone());
+            (KeysOfLeaves::Shared, Some(users))
+        }
+        of_leaves => (of_leaves, None),
+    };
+    Ok((Arc::new(LeafKeys::new()?.of_leaves(of_leaves)), users))
+}
+
+/// Who makes leaves, and the authority that clients have to trust.
+async fn minter(
+    options: &Options,
+    authority: Authority,
+    keys: Arc<LeafKeys>,
+    doors: &Doors,
+) -> Result<(Minter, Authority), StartError> {
+    let Some(life) = options.intermediate else {
+        return Ok((Minter::new(authority.clone(), keys, options.leaf_validity), authority));
+    };
+    let intermediates = Intermediates::new(authority.clone(), life);
+    let first = intermediates.make(now()).await.map_err(StartError::Intermediate)?;
+    let minter = Minter::new(first, keys, options.leaf_validity);
+    let stop = doors.stopping();
+    let (renewed, kept) = (minter.clone(), intermediates);
+    doors.spawn(async move { kept.keep(renewed, stop).await });
+    Ok((minter, authority))
+}
+
+async fn keep_keys(keys: Arc<LeafKeys>, life: Duration, doors: Doors) {
+    keys.keep(life, doors.stopping()).await;
+}
+
+impl Running {
+    /// The leaves held.
+    #[must_use]
+    pub fn store(&self) -> &CertificateStore {
+        &self.store
+    }
+
+    /// Other rules from the next request and the next CONNECT on, of connections that are there too.
+    pub fn change_rules(
+        &self,
+        names: Rules,
+        rules: requests::RequestRules,
+        secrets: Option<Arc<dyn requests::Secrets>>,
+    ) {
+        self.rules.change(names, rules, secrets);
+    }
+
+    /// Opens the access log anew and begins another recording: whoever moved files away has them.
+    pub fn reopen(&self) {
+        self.reopen.all();
+    }
+
+    /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.
+    pub async fn stop(self, grace: Duration) -> bool {
+        self.doors.close(grace).await
+    }
+}

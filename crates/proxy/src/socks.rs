@@ -1,0 +1,159 @@
+//! SOCKS5 (RFC 1928), with user and password (RFC 1929): what it asks for is served as what stands behind CONNECT.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use http_relay::client::Client;
+use http_relay::host::LeafName;
+use http_relay::opening::SOCKS_VERSION as VERSION;
+use http_relay::target::Target;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::access::Denied;
+use super::proxy::Proxy;
+use super::rules::Action;
+use crate::permission::NotPermitted;
+
+const NO_AUTHENTICATION: u8 = 0;
+const USER_AND_PASSWORD: u8 = 2;
+const NO_ACCEPTABLE_METHOD: u8 = 0xff;
+/// RFC 1929's own version.
+const PASSWORD_VERSION: u8 = 1;
+const CONNECT: u8 = 1;
+
+/// What a request is answered with (RFC 1928 section 6).
+#[derive(Clone, Copy)]
+enum Reply {
+    Succeeded = 0,
+    NotAllowed = 2,
+    CommandNotSupported = 7,
+    AddressTypeNotSupported = 8,
+}
+
+/// Why nothing comes of it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoRequest {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("this is not SOCKS5")]
+    NotSocks,
+    #[error("the client offers no way to say who it is that is asked for here")]
+    NoMethod,
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("only CONNECT is served")]
+    Command,
+    #[error("an address of a kind that is not known, or a name that is none")]
+    Address,
+    #[error("connections to {0} are not allowed here")]
+    Rejected(Target),
+    #[error("there is no leaf for {0}: {1}")]
+    NotPermitted(Target, NotPermitted),
+}
+
+impl Proxy {
+    /// Hears what is asked for and agrees; who calls sets the time. What the client says next is for the target.
+    pub(super) async fn socks<S: AsyncRead + AsyncWrite + Send + Unpin>(
+        self: &Arc<Self>,
+        stream: &mut S,
+        client: &Client,
+    ) -> Result<(Target, Client), NoRequest> {
+        if stream.read_u8().await? != VERSION {
+            return Err(NoRequest::NotSocks);
+        }
+        let methods = counted(stream).await?;
+        let wanted = match self.access.asks() && client.user.is_none() {
+            // Tokens and certificates are not shown by SOCKS5.
+            true => self.access.has_users().then_some(USER_AND_PASSWORD),
+            false => Some(NO_AUTHENTICATION),
+        };
+        let Some(wanted) = wanted.filter(|wanted| methods.contains(wanted)) else {
+            if wanted != Some(NO_AUTHENTICATION) {
+                self.metrics.denied(Denied::Missing);
+            }
+            stream.write_all(&[VERSION, NO_ACCEPTABLE_METHOD]).await?;
+            return Err(NoRequest::NoMethod);
+        };
+        stream.write_all(&[VERSION, wanted]).await?;
+        let client = match wanted {
+            USER_AND_PASSWORD => self.socks_user(stream, client).await?,
+            _ => client.clone(),
+        };
+        let target = match request(stream).await? {
+            Ok(target) => target,
+            Err(refused) => {
+                reply(stream, refused).await?;
+                return Err(match refused {
+                    Reply::CommandNotSupported => NoRequest::Command,
+                    _ => NoRequest::Address,
+                });
+            }
+        };
+        if self.rules.now().names.decide(&target.name) == Action::Reject {
+            self.metrics.rejected();
+            self.requests.refused(&client, &target);
+            reply(stream, Reply::NotAllowed).await?;
+            return Err(NoRequest::Rejected(target));
+        }
+        if let Err(refused) = self.permits_target(&target, &client).await {
+            reply(stream, Reply::NotAllowed).await?;
+            return Err(NoRequest::NotPermitted(target, refused));
+        }
+        // As with CONNECT, whether the target is there shows when something is asked of it.
+        reply(stream, Reply::Succeeded).await?;
+        Ok((target, client))
+    }
+
+    async fn socks_user<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: &mut S,
+        client: &Client,
+    ) -> Result<Client, NoRequest> {
+        if stream.read_u8().await? != PASSWORD_VERSION {
+            return Err(NoRequest::NotSocks);
+        }
+        let name = counted(stream).await?;
+        let password = zeroize::Zeroizing::new(counted(stream).await?);
+        let known = self.access.password(&name, &password, client.ip()).await;
+        stream.write_all(&[PASSWORD_VERSION, u8::from(known.is_err())]).await?;
+        let user = known.inspect_err(|denied| self.metrics.denied(*denied))?;
+        Ok(client.known_as(Some(user)))
+    }
+}
+
+/// Octets after their number.
+async fn counted<S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<Vec<u8>> {
+    let mut octets = vec![0; stream.read_u8().await?.into()];
+    stream.read_exact(&mut octets).await?;
+    Ok(octets)
+}
+
+async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Result<Target, Reply>, NoRequest> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).await?;
+    let [VERSION, command, _, kind] = head else { return Err(NoRequest::NotSocks) };
+    let name = match kind {
+        1 => Some(LeafName::Ip(IpAddr::from(Ipv4Addr::from_bits(stream.read_u32().await?)))),
+        4 => Some(LeafName::Ip(IpAddr::from(Ipv6Addr::from_bits(stream.read_u128().await?)).to_canonical())),
+        3 => {
+            let text = counted(stream).await?;
+            std::str::from_utf8(&text).ok().and_then(|text| LeafName::parse(text).ok())
+        }
+        // How long it is is not known.
+        _ => return Ok(Err(Reply::AddressTypeNotSupported)),
+    };
+    let port = stream.read_u16().await?;
+    if command != CONNECT {
+        return Ok(Err(Reply::CommandNotSupported));
+    }
+    match name {
+        Some(name) if port > 0 => Ok(Ok(Target { name, port, redirected: false })),
+        _ => Ok(Err(Reply::AddressTypeNotSupported)),
+    }
+}
+
+/// With no address of our own: which one it is, is decided when something is asked for.
+async fn reply<S: AsyncWrite + Unpin>(stream: &mut S, reply: Reply) -> std::io::Result<()> {
+    stream.write_all(&[VERSION, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
+    stream.flush().await
+}

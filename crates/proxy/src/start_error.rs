@@ -1,0 +1,55 @@
+//! Why the proxy did not start.
+
+use std::io;
+use std::net::SocketAddr;
+
+use keys::KeyError;
+use outbound::resolve::ResolveError;
+
+use crate::access::BadOwnTls;
+use crate::mint::MintError;
+use crate::minting;
+use crate::permission::BadPermission;
+
+/// Why the proxy did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Somebody else listens there, or it is not permitted.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The first key for leaves.
+    #[error("no key for leaves: {0}")]
+    Key(#[from] KeyError),
+    /// The TLS library.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// Upstreams could not be told from anybody else.
+    #[error("there are no roots to hold upstreams against")]
+    NoRoots,
+    /// Its own TLS.
+    #[error("clients cannot speak TLS to the proxy: {0}")]
+    OwnTls(#[from] BadOwnTls),
+    /// The system's generator of randomness.
+    #[error("the system gives no randomness")]
+    NoRandomness,
+    /// The access log.
+    #[error("the access log cannot be written: {0}")]
+    AccessLog(io::Error),
+    /// This machine's resolver.
+    #[error("names cannot be resolved: {0}")]
+    Resolver(#[from] ResolveError),
+    /// The authority below the one given.
+    #[error("no intermediate authority: {0}")]
+    Intermediate(MintError),
+    /// Who is asked before there is a leaf.
+    #[error(transparent)]
+    Permission(#[from] BadPermission),
+    /// Leaves for others.
+    #[error("leaves are not handed out: {0}")]
+    Minting(#[from] minting::StartError),
+}

@@ -1,0 +1,171 @@
+//! TLS towards clients: one configuration, one set of ticket keys, a leaf for each name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::cipher_suites::provider;
+use http_relay::client::Client;
+use http_relay::clock::now;
+use http_relay::host::LeafName;
+use http_relay::opening::Hello;
+use keys::KeyError;
+use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{HandshakeKind, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::mirror::Mirrored;
+use crate::certificate_store::{CertificateStore, Charged, FetchError, KeyGoesTo, LeafId};
+use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafKeyKind, MintError, Minter};
+
+/// Octets that one side may leave unread within rustls.
+const BUFFER_MAX: usize = 64 << 10;
+
+tokio::task_local! {
+    /// The leaf of the handshake that is being polled.
+    static LEAF: Arc<CertifiedKey>;
+}
+
+#[derive(Debug)]
+struct LeafOfTheHandshake;
+
+impl ResolvesServerCert for LeafOfTheHandshake {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        LEAF.try_with(Arc::clone).ok()
+    }
+}
+
+/// Why a client was not shown a leaf, or did not take it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotIntercepted {
+    #[error(transparent)]
+    NoLeaf(#[from] FetchError),
+    #[error("the handshake was not done in its time")]
+    Late,
+    #[error("the client broke the handshake off: {0}")]
+    Handshake(std::io::Error),
+}
+
+/// Shows clients leaves.
+pub(super) struct Interception {
+    minter: Minter,
+    trusted: Authority,
+    store: CertificateStore,
+    /// Where users have keys of their own.
+    users: Option<KeysByOwner>,
+    acceptor: TlsAcceptor,
+    /// Which offers no HTTP/2.
+    http1: TlsAcceptor,
+    profile: Arc<str>,
+    timeout: Duration,
+}
+
+impl Interception {
+    pub(super) fn new(
+        minter: Minter,
+        trusted: Authority,
+        store: CertificateStore,
+        users: Option<KeysByOwner>,
+        timeout: Duration,
+    ) -> Result<Self, rustls::Error> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(LeafOfTheHandshake));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // Most clients name a suite of SHA-384 first, which nothing in a processor does for them.
+        config.ignore_client_order = true;
+        // Nothing is kept of a client: what it needs to come back is in its ticket.
+        config.ticketer = Ticketer::new()?;
+        // One is enough: a client that uses several at once has a connection by HTTP/2.
+        config.send_tls13_tickets = 1;
+        let profile = minter.profile().into();
+        let mut http1 = config.clone();
+        http1.alpn_protocols.remove(0);
+        Ok(Self {
+            minter,
+            trusted,
+            store,
+            users,
+            acceptor: Arc::new(config).into(),
+            http1: Arc::new(http1).into(),
+            profile,
+            timeout,
+        })
+    }
+
+    /// The authority, for people who want to trust it.
+    pub(super) fn trusted(&self) -> &Authority {
+        &self.trusted
+    }
+
+    /// Handshakes with who said `hello`, as `name` or, where its server's certificate was seen, as its like.
+    pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        name: &LeafName,
+        mirrored: Option<&Mirrored>,
+        hello: &Hello,
+        client: &Client,
+    ) -> Result<TlsStream<S>, NotIntercepted> {
+        // What the server does not speak is not agreed upon, unless the client speaks nothing else.
+        let acceptor = match mirrored {
+            Some(Mirrored { http2: false, .. }) if hello.http1 => &self.http1,
+            _ => &self.acceptor,
+        };
+        let handshake = async {
+            let leaf = self.leaf(name, mirrored, hello, client).await?;
+            let accepting = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(BUFFER_MAX)));
+            LEAF.scope(leaf, accepting).await.map_err(NotIntercepted::Handshake)
+        };
+        tokio::time::timeout(self.timeout, handshake).await.unwrap_or(Err(NotIntercepted::Late))
+    }
+
+    async fn leaf(
+        &self,
+        name: &LeafName,
+        mirrored: Option<&Mirrored>,
+        hello: &Hello,
+        client: &Client,
+    ) -> Result<Arc<CertifiedKey>, FetchError> {
+        let likeness = mirrored.map(|mirrored| Arc::clone(&mirrored.likeness));
+        let of_user = self.users.as_ref().zip(client.user.as_ref());
+        let of_user = of_user.map(|(keys, user)| (keys.clone(), Arc::clone(user)));
+        let id = LeafId {
+            // Whose certificate it is like says what it is: all hosts of that certificate have one leaf.
+            name: likeness.as_ref().map_or(name, |likeness| likeness.first_name()).clone(),
+            authority: self.minter.authority().fingerprint(),
+            kind: if hello.ecdsa { LeafKeyKind::P256 } else { LeafKeyKind::Rsa2048 },
+            keys: of_user.as_ref().map_or(self.minter.keys(), |_| KeysOfLeaves::ByUser),
+            user: of_user.as_ref().map(|(_, user)| Arc::clone(user)),
+            profile: Arc::clone(&self.profile),
+            mirrored: likeness.as_ref().map(|likeness| likeness.fingerprint()),
+            key_goes_to: KeyGoesTo::Nobody,
+        };
+        let now = now();
+        let (minter, name, kind) = (self.minter.clone(), id.name.clone(), id.kind);
+        let mint = move || async move {
+            let minter = match of_user {
+                Some((keys, user)) => minter.over(keys.of(&user).map_err(no_key)?),
+                None => minter,
+            };
+            match likeness {
+                Some(likeness) => minter.mint_like(&likeness, kind, now).await,
+                None => minter.mint(&name, kind, now).await,
+            }
+        };
+        Ok(Arc::clone(&self.store.fetch(&id, Charged::from(client), now, mint).await?.certified))
+    }
+}
+
+fn no_key(error: Arc<KeyError>) -> MintError {
+    MintError::NoKey(error.to_string())
+}
+
+/// Whether the client came back with a ticket.
+pub(super) fn was_resumed<S>(stream: &TlsStream<S>) -> bool {
+    stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed)
+}

@@ -1,0 +1,176 @@
+//! Who is let in, and by what.
+
+use http_relay::access_log::AccessLog;
+use proxy::{Token, Users};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::world::{Client, PATIENCE, Upstream, World, ask, head};
+
+/// `openssl passwd -6 -salt saltsalt secret`
+const HASH: &str =
+    "$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
+/// `alice:secret`
+const BASIC: &str = "Basic YWxpY2U6c2VjcmV0";
+/// SHA-256 of `token-of-bob`.
+const DIGEST: &str = "800480042268218663feef3ea54d81ed3f976c98c38d5fd7afbe22810ec16334";
+
+async fn guarded(upstream: &Upstream) -> World {
+    World::new(&upstream.root, |options| {
+        options.access.users = Users::parse(&format!("alice:{HASH}\n")).unwrap();
+        let digest = (0..32).map(|at| u8::from_str_radix(&DIGEST[2 * at..2 * at + 2], 16).unwrap());
+        options.access.tokens =
+            vec![Token { name: "bob".into(), digest: digest.collect::<Vec<u8>>().try_into().unwrap() }];
+    })
+    .await
+}
+
+/// CONNECT with `Proxy-Authorization`, and what is answered.
+async fn connect(world: &World, target: &str, credential: &str) -> (String, TcpStream) {
+    let mut stream = world.tcp().await;
+    let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{credential}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    (head(&mut stream).await, stream)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_or_a_token_lets_in_and_nothing_else_does() {
+    let upstream = Upstream::start("localhost").await;
+    let world = guarded(&upstream).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let header = |value: &str| format!("Proxy-Authorization: {value}\r\n");
+    let right = [header(BASIC), header("basic  YWxpY2U6c2VjcmV0"), header("Bearer token-of-bob")];
+    for credential in right {
+        let (said, stream) = connect(&world, &target, &credential).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{credential}: {said}");
+        let client = Client::of(&world.root, "http/1.1");
+        let mut stream = client.0.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+        let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "who is let in is not asked again: {said}");
+    }
+    let wrong = [
+        String::new(),
+        header("Basic YWxpY2U6U2VjcmV0"),
+        header("Basic Ym9iOnNlY3JldA=="),
+        header("Basic !"),
+        header("Bearer token-of-eve"),
+        header("Negotiate x"),
+        format!("{}{}", header(BASIC), header(BASIC)),
+    ];
+    for credential in wrong {
+        let (said, _) = connect(&world, &target, &credential).await;
+        assert!(said.starts_with("HTTP/1.1 407"), "{credential}: {said}");
+        assert!(
+            said.contains("proxy-authenticate: Basic realm=") && said.contains("proxy-authenticate: Bearer")
+        );
+    }
+    // A request in full is asked too, and the pages about the authority are for everybody.
+    let mut stream = world.tcp().await;
+    let said = ask(&mut stream, &format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 407"), "{said}");
+    let said = ask(&mut stream, "GET /ca.pem HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_guesses_is_stopped_and_who_is_known_goes_on() {
+    let upstream = Upstream::start("localhost").await;
+    let world = guarded(&upstream).await;
+    let known = format!("Proxy-Authorization: {BASIC}\r\n");
+    let (said, _) = connect(&world, "localhost:1", &known).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let mut told = Vec::new();
+    for guess in 0..60 {
+        let guess = format!("Proxy-Authorization: Bearer guess-{guess}\r\n");
+        told.push(connect(&world, "localhost:1", &guess).await.0);
+    }
+    assert!(told[0].starts_with("HTTP/1.1 407"), "{}", told[0]);
+    assert!(told.iter().any(|said| said.starts_with("HTTP/1.1 429")), "{told:?}");
+    let (said, _) = connect(&world, "localhost:1", &known).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "the same address, and known: {said}");
+}
+
+/// Says `greeting`, and what is answered to it and to `request`.
+async fn socks(world: &World, messages: &[&[u8]], answers: &[usize]) -> (Vec<u8>, TcpStream) {
+    let mut stream = world.tcp().await;
+    let mut said = Vec::new();
+    for (message, answer) in messages.iter().zip(answers) {
+        stream.write_all(message).await.unwrap();
+        let mut octets = vec![0; *answer];
+        tokio::time::timeout(PATIENCE, stream.read_exact(&mut octets)).await.unwrap().unwrap();
+        said.extend(octets);
+    }
+    (said, stream)
+}
+
+fn to(kind: u8, address: &[u8], port: u16) -> Vec<u8> {
+    [&[5, 1, 0, kind], address, &port.to_be_bytes()].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn socks_asks_for_names_and_addresses() {
+    let upstream = Upstream::start("localhost").await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let world = World::new(&upstream.root, |options| {
+        options.requests.access_log = Some(AccessLog::File(log.clone()));
+        options.rules.add(&["bad.example".to_owned()], proxy::Action::Reject).unwrap();
+    })
+    .await;
+    let port = upstream.address.port();
+    for request in [to(3, b"\x09localhost", port), to(1, &[127, 0, 0, 1], port)] {
+        let (said, stream) = socks(&world, &[&[5, 2, 0, 2], &request], &[2, 10]).await;
+        assert_eq!(said, [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        let client = Client::of(&world.root, "http/1.1");
+        let mut stream = client.0.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+        let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+    assert_eq!(world.running.store().counts().minted, 1);
+    let udp = [&[5, 3, 0, 1][..], &[127, 0, 0, 1], &[0, 80]].concat();
+    for (request, reply) in [
+        (udp, 7),
+        (to(3, b"\x0bbad.example", 443), 2),
+        (to(3, b"\x03a b", 443), 8),
+        (to(9, b"", 443), 8),
+        (to(1, &[127, 0, 0, 1], 0), 8),
+        (to(4, &[0; 16], 443), 0),
+    ] {
+        let (said, _) = socks(&world, &[&[5, 1, 0], &request], &[2, 10]).await;
+        assert_eq!(said[3], reply, "{request:?}");
+    }
+    // Nothing in common.
+    let (said, _) = socks(&world, &[&[5, 1, 1]], &[2]).await;
+    assert_eq!(said, [5, 0xff]);
+    let text = crate::requests::until(&log, |text| text.contains("bad.example:443")).await;
+    let refused = text.lines().find(|line| line.contains("bad.example")).unwrap();
+    assert!(refused.contains("\"method\":\"CONNECT\"") && refused.contains("\"status\":403"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn socks_takes_the_same_passwords() {
+    let upstream = Upstream::start("localhost").await;
+    let world = guarded(&upstream).await;
+    let (said, _) = socks(&world, &[&[5, 1, 0]], &[2]).await;
+    assert_eq!(said, [5, 0xff], "who does not say is not let in");
+    let (said, mut stream) = socks(&world, &[&[5, 1, 2], b"\x01\x05alice\x06Secret"], &[2, 2]).await;
+    assert_eq!(said, [5, 2, 1, 1]);
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it is closed");
+    let request = to(3, b"\x09localhost", upstream.address.port());
+    let (said, _) = socks(&world, &[&[5, 1, 2], b"\x01\x05alice\x06secret", &request], &[2, 2, 10]).await;
+    assert_eq!(said[..4], [5, 2, 1, 0]);
+    assert_eq!(said[5], 0);
+}
+
+/// Tokens cannot be said by SOCKS5: nothing is offered where there are no passwords.
+#[tokio::test(flavor = "multi_thread")]
+async fn socks_asks_for_no_password_where_there_is_none() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.access.tokens = vec![Token { name: "bob".into(), digest: [1; 32] }];
+    })
+    .await;
+    let (said, _) = socks(&world, &[&[5, 2, 0, 2]], &[2]).await;
+    assert_eq!(said, [5, 0xff]);
+}

@@ -1,0 +1,201 @@
+//! The store by itself.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http_relay::host::LeafName;
+use proxy::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, Newcomers};
+use proxy::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, MintError, Minter};
+use tokio::sync::Semaphore;
+use x509::Fingerprint;
+
+use crate::world::{authority, now};
+
+const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+fn id(name: &str) -> LeafId {
+    LeafId {
+        name: LeafName::parse(name).unwrap(),
+        authority: Fingerprint::of(b"one"),
+        kind: LeafKeyKind::P256,
+        keys: KeysOfLeaves::Shared,
+        user: None,
+        profile: "default".into(),
+        mirrored: None,
+        key_goes_to: KeyGoesTo::Nobody,
+    }
+}
+
+fn minter(validity: Duration) -> Minter {
+    Minter::new(authority().0, Arc::new(LeafKeys::new().unwrap()), validity)
+}
+
+fn store() -> CertificateStore {
+    CertificateStore::new(1 << 20, Newcomers::new(1_000, 1_000))
+}
+
+/// Lets others go on until it is so; by turns, as time stands still in some tests.
+async fn until(so: impl Fn() -> bool) {
+    const TURNS: usize = 10_000_000;
+    for _ in 0..TURNS {
+        if so() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it never was so");
+}
+
+async fn fetch(store: &CertificateStore, id: &LeafId, minter: &Minter) -> Result<Arc<Leaf>, FetchError> {
+    let (minter, name) = (minter.clone(), id.name.clone());
+    store
+        .fetch(id, CLIENT, now(), move || async move { minter.mint(&name, LeafKeyKind::P256, now()).await })
+        .await
+}
+
+#[tokio::test]
+async fn all_who_ask_meanwhile_wait_for_one_minting() {
+    let (store, minter, id) = (store(), minter(Duration::from_secs(86_400)), id("a.example"));
+    let (minted, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let all: Vec<_> = (0..100)
+        .map(|_| {
+            let (store, minter, id) = (store.clone(), minter.clone(), id.clone());
+            let (minted, gate) = (Arc::clone(&minted), Arc::clone(&gate));
+            tokio::spawn(async move {
+                let name = id.name.clone();
+                let mint = move || async move {
+                    minted.fetch_add(1, Ordering::Relaxed);
+                    let _ = gate.acquire().await;
+                    minter.mint(&name, LeafKeyKind::P256, now()).await
+                };
+                store.fetch(&id, CLIENT, now(), mint).await.unwrap().certified.cert[0].to_vec()
+            })
+        })
+        .collect();
+    until(|| store.counts().joined == 99).await;
+    gate.close();
+    let leaves: std::collections::HashSet<Vec<u8>> =
+        futures_util::future::join_all(all).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!((leaves.len(), minted.load(Ordering::Relaxed)), (1, 1));
+}
+
+#[tokio::test]
+async fn whatever_makes_a_leaf_what_it_is_tells_it_from_others() {
+    let (store, minter, plain) = (store(), minter(Duration::from_secs(86_400)), id("a.example"));
+    let others = [
+        LeafId { authority: Fingerprint::of(b"two"), ..plain.clone() },
+        LeafId { kind: LeafKeyKind::Rsa2048, ..plain.clone() },
+        LeafId { profile: "another".into(), ..plain.clone() },
+        LeafId { keys: KeysOfLeaves::ByHost, ..plain.clone() },
+        LeafId { keys: KeysOfLeaves::ByUser, user: Some("alice".into()), ..plain.clone() },
+        LeafId { keys: KeysOfLeaves::ByUser, user: Some("bob".into()), ..plain.clone() },
+        LeafId { key_goes_to: KeyGoesTo::Consumer, ..plain.clone() },
+        LeafId { mirrored: Some(Fingerprint::of(b"origin")), ..plain.clone() },
+        id("b.example"),
+    ];
+    let first = fetch(&store, &plain, &minter).await.unwrap();
+    for other in others {
+        let made = fetch(&store, &other, &minter).await.unwrap();
+        assert_ne!(made.certified.cert[0], first.certified.cert[0], "{other:?}");
+    }
+    let again = fetch(&store, &plain, &minter).await.unwrap();
+    assert_eq!(again.certified.cert[0], first.certified.cert[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaf_is_renewed_before_it_ends_and_nobody_waits() {
+    let (store, minter, id) = (store(), minter(Duration::from_secs(300)), id("a.example"));
+    let first = fetch(&store, &id, &minter).await.unwrap();
+    tokio::time::advance(Duration::from_secs(150)).await;
+    fetch(&store, &id, &minter).await.unwrap();
+    assert_eq!(store.counts().minted, 1, "half of its life is left");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let held = fetch(&store, &id, &minter).await.unwrap();
+    assert_eq!(held.certified.cert[0], first.certified.cert[0], "the one that still holds");
+    until(|| store.counts().minted == 2).await;
+    let renewed = fetch(&store, &id, &minter).await.unwrap();
+    assert_ne!(renewed.certified.cert[0], first.certified.cert[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_failed_is_not_tried_by_each_who_asks() {
+    let (store, minter, id) = (store(), minter(Duration::from_secs(300)), id("a.example"));
+    let first = fetch(&store, &id, &minter).await.unwrap();
+    tokio::time::advance(Duration::from_secs(210)).await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    for _ in 0..1_000 {
+        let calls = Arc::clone(&calls);
+        let mint = move || async move {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Err(MintError::NoRsaKey)
+        };
+        let held = store.fetch(&id, CLIENT, now(), mint).await.unwrap();
+        assert_eq!(held.certified.cert[0], first.certified.cert[0]);
+        tokio::task::yield_now().await;
+    }
+    until(|| calls.load(Ordering::Relaxed) > 0).await;
+    // Once a second, by a clock that tests do not set.
+    assert!(calls.load(Ordering::Relaxed) <= 10, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_stands_for_a_second() {
+    let (store, id) = (store(), id("a.example"));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let failing = async || {
+        let calls = Arc::clone(&calls);
+        let mint = move || async move {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Err(MintError::NoRsaKey)
+        };
+        store.fetch(&id, CLIENT, now(), mint).await.unwrap_err()
+    };
+    for _ in 0..10 {
+        assert_eq!(failing().await, FetchError::Mint(MintError::NoRsaKey));
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    failing().await;
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn memory_is_bounded_whatever_names_come() {
+    let store = CertificateStore::new(64 << 10, Newcomers::new(1_000_000, 1_000_000));
+    let minter = minter(Duration::from_secs(86_400));
+    let mut octets = 0;
+    for host in 0..500 {
+        octets = fetch(&store, &id(&format!("host{host}.example")), &minter).await.unwrap().octets();
+    }
+    let held = store.len();
+    assert!(held > 10 && held * octets as u64 <= 64 << 10, "{held} of {octets}");
+}
+
+#[tokio::test]
+async fn the_keys_of_users_count_towards_what_memory_holds() {
+    const KEY: u64 = 1_024;
+    let store = CertificateStore::new(64 << 10, Newcomers::new(1_000_000, 1_000_000));
+    let minter = minter(Duration::from_secs(86_400));
+    let mut octets = 0;
+    for user in 0..500 {
+        let user = Some(format!("user{user}").into());
+        let id = LeafId { keys: KeysOfLeaves::ByUser, user, ..id("a.example") };
+        octets = fetch(&store, &id, &minter).await.unwrap().octets() as u64;
+    }
+    let held = store.len();
+    assert!(held > 10 && held * (octets + KEY) <= 64 << 10, "{held} of {octets}");
+}
+
+#[tokio::test]
+async fn a_leaf_that_has_ended_is_not_given_out_whatever_the_cache_counts() {
+    let (store, minter, id) = (store(), minter(Duration::from_secs(86_400)), id("a.example"));
+    let first = fetch(&store, &id, &minter).await.unwrap();
+    // The machine slept for two days: its clock went on, the one that lives are counted by did not.
+    let later = now().plus(2 * 86_400);
+    let (mint, name) = (minter.clone(), id.name.clone());
+    let mint = move || async move { mint.mint(&name, LeafKeyKind::P256, later).await };
+    let second = store.fetch(&id, CLIENT, later, mint).await.unwrap();
+    assert!(second.holds_at(later) && !first.holds_at(later));
+}

@@ -1,0 +1,23 @@
+//! The code made from the definition of secret discovery is what its compiler makes of it now.
+
+use std::path::Path;
+
+/// To take over what is new: `BULLA_REGENERATE=1 cargo test -p proxy --test all generated`.
+#[test]
+fn generated_code_is_that_of_the_definition() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let definition = protox::compile(["envoy/service/secret/v3/sds.proto"], [home.join("proto")]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .emit_rerun_if_changed(false)
+        .out_dir(folder.path())
+        .compile_fds(definition)
+        .unwrap();
+    let made = std::fs::read_to_string(folder.path().join("envoy.service.secret.v3.rs")).unwrap();
+    let kept = home.join("src/minting/envoy.service.secret.v3.rs");
+    if std::env::var_os("BULLA_REGENERATE").is_some() {
+        std::fs::write(&kept, &made).unwrap();
+    }
+    assert!(std::fs::read_to_string(&kept).unwrap() == made, "run this test with BULLA_REGENERATE=1");
+}

@@ -1,0 +1,203 @@
+//! Clients that mean no good, or know no better.
+
+use std::time::Duration;
+
+use http_relay::host::LeafName;
+use proxy::certificate_store::{CertificateStore, KeyGoesTo, LeafId, Newcomers};
+use proxy::mint::{KeysOfLeaves, LeafKeyKind, LeafKeys, Minter};
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head, now};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hello_may_come_octet_by_octet() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let (_, mut stream) = world.connect(&format!("localhost:{}", upstream.address.port())).await;
+    stream.set_nodelay(true).unwrap();
+    let config = Arc::clone(Client::of(&world.root, "http/1.1").0.config());
+    let mut tls = ClientConnection::new(config, ServerName::try_from("localhost").unwrap()).unwrap();
+    let mut hello = Vec::new();
+    tls.write_tls(&mut hello).unwrap();
+    for octet in hello {
+        stream.write_all(&[octet]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let answer = tokio::time::timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap();
+    assert_eq!(answer, 22, "a handshake record");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_nothing_is_let_go() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.head_timeout = Duration::from_millis(200);
+        options.handshake_timeout = Duration::from_millis(200);
+    })
+    .await;
+    let ends = async |mut stream: tokio::net::TcpStream| {
+        let mut rest = Vec::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it is closed").ok();
+    };
+    ends(world.tcp().await).await;
+    ends(world.connect("localhost:1").await.1).await;
+    // HTTP/2 that never begins, before TLS and within.
+    for opening in [&b"PRI"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n"] {
+        let mut stream = world.tcp().await;
+        let _ = stream.write_all(opening).await;
+        ends(stream).await;
+    }
+    let (_, mut half) = world.connect("localhost:1").await;
+    // It may have been let go already, on a slow machine.
+    let _ = half.write_all(&[22, 3, 1, 2, 0, 1]).await;
+    ends(half).await;
+    let mut slow = world.tcp().await;
+    let _ = slow.write_all(b"GET http://localhost:1/ HTTP/1.1\r\nHost: a").await;
+    ends(slow).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_two_would_read_differently_are_refused() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let client = Client::of(&world.root, "http/1.1");
+    let target = format!("localhost:{}", upstream.address.port());
+    for request in [
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x..bad.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, x\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na",
+        "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n",
+    ] {
+        let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+        let said = ask(&mut stream, request).await;
+        assert!(said.starts_with("HTTP/1.1 400") || said.is_empty(), "{request:?}: {said}");
+    }
+    // Length and chunks: the chunks count, and the length is gone (RFC 9112 section 6.3).
+    let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+    let both =
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    let said = ask(&mut stream, both).await;
+    assert!(
+        said.starts_with("HTTP/1.1 400")
+            || said.is_empty()
+            || said.contains("body of 0\n") && !said.contains("content-length: 40"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_names_of_one_client_are_limited() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.new_names_per_minute = 1;
+        options.new_names_burst = 3;
+    })
+    .await;
+    let client = Client::of(&world.root, "http/1.1");
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    let mut refused = 0;
+    for host in 0..20 {
+        refused += u64::from(world.tls(&client, &target, &format!("h{host}.example")).await.is_err());
+    }
+    assert!(refused >= 15, "{refused}");
+    assert_eq!(world.running.store().counts().refused, refused);
+    world.tls(&client, &target, "h0.example").await.expect("one that is there is given to everybody");
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memory() {
+    const NAMES: u64 = 100_000;
+    const BURST: u32 = 2_000;
+    const OCTETS_MAX: u64 = 512 << 10;
+    let (authority, _) = authority();
+    let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
+    let store = CertificateStore::new(OCTETS_MAX, Newcomers::new(1, BURST));
+    let id = |number: u64| LeafId {
+        name: LeafName::parse(&format!("host{number}.example")).unwrap(),
+        authority: x509::Fingerprint::of(b"one"),
+        kind: LeafKeyKind::P256,
+        keys: KeysOfLeaves::Shared,
+        user: None,
+        profile: "default".into(),
+        mirrored: None,
+        key_goes_to: KeyGoesTo::Nobody,
+    };
+    let fetch = async |client: [u8; 4], number: u64| {
+        let (minter, id) = (minter.clone(), id(number));
+        let name = id.name.clone();
+        let mint = move || async move { minter.mint(&name, LeafKeyKind::P256, now()).await };
+        store.fetch(&id, std::net::IpAddr::from(client), now(), mint).await
+    };
+    for number in 0..NAMES {
+        let _ = fetch([10, 0, 0, 1], number).await;
+    }
+    let counts = store.counts();
+    assert_eq!(counts.minted + counts.refused, NAMES);
+    let in_an_hour = u64::from(BURST) + 60;
+    assert!((u64::from(BURST)..in_an_hour).contains(&counts.minted), "{counts:?}");
+    let held = (0..in_an_hour).filter_map(|number| store.held(&id(number)));
+    let octets: usize = held.map(|held| held.outcome.as_ref().unwrap().certified.cert[0].len()).sum();
+    assert!(octets as u64 <= OCTETS_MAX && !store.is_empty(), "{octets} octets of {}", store.len());
+    fetch([10, 0, 0, 2], NAMES).await.expect("another client has its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn networks_that_may_not_use_it_are_closed_out() {
+    let upstream = Upstream::start("localhost").await;
+    let world =
+        World::new(&upstream.root, |options| options.clients = vec!["10.0.0.0/8".parse().unwrap()]).await;
+    assert_eq!(head(&mut world.tcp().await).await, "");
+}
+
+#[tokio::test]
+async fn two_authorities_never_have_the_same_leaf_key() {
+    let name = LeafName::parse("same.example").unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let (authority, root) = authority();
+        let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
+        let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
+        let leaf = x509::Certificate::parse(&leaf.certified.cert[0]).unwrap();
+        let root = x509::Certificate::parse(&root).unwrap();
+        assert_ne!(leaf.public_key.spki, root.public_key.spki, "never the authority's own");
+        seen.push(leaf.public_key.spki);
+    }
+    assert_ne!(seen[0], seen[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connect_within_a_connection_is_not_passed_on() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let client = Client::of(&world.root, "http/1.1");
+    let target = format!("localhost:{}", upstream.address.port());
+    let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+    let said = ask(&mut stream, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 405"), "{said}");
+    assert_eq!(upstream.made(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_spellings_of_an_address_are_that_address() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.rules.add(&["127.0.0.9".to_owned()], proxy::Action::Reject).unwrap();
+    })
+    .await;
+    let (said, _) = world.connect("[::ffff:127.0.0.9]:443").await;
+    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let port = world.running.address.port();
+    for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"] {
+        let (_, mut stream) = world.connect(&format!("{host}:{port}")).await;
+        let said = ask(&mut stream, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(said.starts_with("HTTP/1.1 508"), "{host}: {said}");
+    }
+}

@@ -1,0 +1,127 @@
+//! TLS to the proxy itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use http_relay::host::LeafName;
+use http_relay::upstream::{Parent, UpstreamWay};
+use hyper::client::conn::http2;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use proxy::mint::{LeafKeyKind, LeafKeys, Minter};
+use proxy::{Action, Options, OwnTls, Rules, Users};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, now};
+
+/// `alice`, `secret`
+const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
+/// `alice:secret`
+const BASIC: &str = "Basic YWxpY2U6c2VjcmV0";
+
+/// A proxy that is spoken to by TLS alone, as `localhost`, and the root of its certificate.
+async fn guarded(upstream: &Upstream, change: impl FnOnce(&mut Options)) -> (World, Vec<u8>) {
+    let (authority, root) = authority();
+    let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
+    let name = LeafName::parse("localhost").unwrap();
+    let certificate = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap().certified.clone();
+    let world = World::new(&upstream.root, |options| {
+        options.access.tls =
+            Some(OwnTls { certificate, client_roots: Vec::new(), revoked: None, only: true });
+        options.access.users = Users::parse(USER).unwrap();
+        change(options);
+    })
+    .await;
+    (world, root)
+}
+
+async fn by_tls(world: &World, root: &[u8], alpn: &str) -> TlsStream<TcpStream> {
+    let tcp = world.tcp().await;
+    Client::of(root, alpn).0.connect("localhost".try_into().unwrap(), tcp).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_stream_of_http2_says_who_asks_and_the_pages_are_for_all() {
+    let upstream = Upstream::start("localhost").await;
+    let (world, root) = guarded(&upstream, |_| {}).await;
+    let stream = by_tls(&world, &root, "h2").await;
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let ask = async |method: Method, uri: &str, credential: Option<&str>| -> Response<_> {
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(credential) = credential {
+            request = request.header("proxy-authorization", credential);
+        }
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        let asked = tokio::time::timeout(PATIENCE, sender.clone().send_request(request)).await;
+        asked.unwrap().unwrap()
+    };
+    let target = upstream.address.to_string();
+    let known = ask(Method::CONNECT, &target, Some(BASIC)).await;
+    assert_eq!(known.status(), StatusCode::OK);
+    for credential in [None, Some("Basic YWxpY2U6U2VjcmV0")] {
+        let unknown = ask(Method::CONNECT, &target, credential).await;
+        assert_eq!(unknown.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED, "{credential:?}");
+    }
+    for (uri, wanted) in [
+        ("https://proxy.example:3128/ca.pem", "BEGIN CERTIFICATE"),
+        ("https://proxy.example:3128/proxy.pac", "\"HTTPS proxy.example:3128\""),
+    ] {
+        let page = ask(Method::GET, uri, None).await;
+        assert_eq!(page.status(), StatusCode::OK, "{uri}");
+        let said = page.into_body().collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&said).contains(wanted), "{uri}: {said:?}");
+    }
+    let asked = ask(Method::GET, "http://a.example/", None).await;
+    assert_eq!(asked.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn socks_is_spoken_within_it() {
+    let upstream = Upstream::start("localhost").await;
+    let (world, root) = guarded(&upstream, |_| {}).await;
+    let mut stream = by_tls(&world, &root, "http/1.1").await;
+    let port = upstream.address.port();
+    let request = [&b"\x05\x01\x00\x03\x09localhost"[..], &port.to_be_bytes()].concat();
+    for (message, answer) in [
+        (&[5, 1, 2][..], &[5, 2][..]),
+        (b"\x01\x05alice\x06secret", &[1, 0]),
+        (&request, &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
+    ] {
+        stream.write_all(message).await.unwrap();
+        let mut said = vec![0; answer.len()];
+        tokio::time::timeout(PATIENCE, stream.read_exact(&mut said)).await.unwrap().unwrap();
+        assert_eq!(said, answer);
+    }
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = client.0.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+    let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_is_spoken_to_by_it_and_held_against_roots() {
+    let upstream = Upstream::start("localhost").await;
+    let (parent, root) = guarded(&upstream, |options| options.rules = Rules::new(Action::Tunnel)).await;
+    let url = format!("https://localhost:{}", parent.running.address.port());
+    let target = format!("localhost:{}", upstream.address.port());
+    for (roots, wanted) in [
+        (vec![upstream.root.clone(), root], "HTTP/1.1 200"),
+        (vec![upstream.root.clone()], "error=tls_certificate_error"),
+    ] {
+        let world = World::new(&upstream.root, |options| {
+            let way = Parent::new(&url, Some("alice:secret")).unwrap();
+            options.upstreams.way = UpstreamWay::Parent(Arc::new(way));
+            options.upstream_roots = roots;
+        })
+        .await;
+        let client = Client::of(&world.root, "http/1.1");
+        let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+        let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+}

@@ -1,0 +1,407 @@
+//! Whether there may be a leaf: asked of a real service by HTTP, before anything is looked up.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use http_relay::access_log::AccessLog;
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_LENGTH, LOCATION};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use keys::Keyring;
+use parking_lot::Mutex;
+use proxy::certificate_store::{Backend, SecondLevel, SecondLevelOptions};
+use proxy::minting::sds::TYPE_URL;
+use proxy::minting::sds::proto::DiscoveryRequest;
+use proxy::minting::sds::proto::secret_discovery_service_client::SecretDiscoveryServiceClient;
+use proxy::permission::{Options, Token, WhenAway};
+use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, Tidied};
+use store::{Store, StoreError, StoreUrl};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tonic::transport::Endpoint;
+use uuid::Uuid;
+
+use crate::world::{Client, PATIENCE, Upstream, World, ask, authority};
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// How a question is answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Says {
+    Status(u16),
+    /// No, to a question with this in it, and yes to others.
+    NoTo(&'static str),
+    /// Never.
+    Nothing,
+    /// By another place, which would say yes.
+    Elsewhere(String),
+    /// Yes, in more octets than anybody reads.
+    Endless,
+    /// Likewise, and says so.
+    Huge,
+}
+
+/// A service that is asked.
+#[derive(Clone)]
+pub(crate) struct Judge {
+    address: SocketAddr,
+    says: Arc<Mutex<Says>>,
+    /// What it was asked, with what it was shown.
+    asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    connections: Arc<AtomicUsize>,
+    /// Questions that nobody waits for any more.
+    given_up: Arc<AtomicUsize>,
+}
+
+/// Counts that its question was given up.
+struct Waits(Arc<AtomicUsize>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl Judge {
+    pub(crate) async fn that(says: Says) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let judge = Self {
+            address: listener.local_addr().unwrap(),
+            says: Arc::new(Mutex::new(says)),
+            asked: Arc::default(),
+            connections: Arc::default(),
+            given_up: Arc::default(),
+        };
+        let serving = judge.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                serving.connections.fetch_add(1, SeqCst);
+                let judge = serving.clone();
+                let answer = service_fn(move |request| {
+                    let judge = judge.clone();
+                    async move { Ok::<_, Infallible>(judge.answer(&request).await) }
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                tokio::spawn(http.serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        judge
+    }
+
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+        let shown = request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned());
+        self.asked.lock().push((request.uri().to_string(), shown));
+        let says = self.says.lock().clone();
+        let mut response = Response::new(Empty::new().boxed_unsync());
+        match says {
+            Says::Status(status) => *response.status_mut() = status.try_into().unwrap(),
+            Says::NoTo(part) if request.uri().to_string().contains(part) => {
+                *response.status_mut() = hyper::StatusCode::FORBIDDEN;
+            }
+            Says::NoTo(_) => {}
+            Says::Nothing => {
+                let _waits = Waits(Arc::clone(&self.given_up));
+                std::future::pending::<()>().await;
+            }
+            Says::Elsewhere(place) => {
+                *response.status_mut() = hyper::StatusCode::FOUND;
+                response.headers_mut().insert(LOCATION, place.parse().unwrap());
+            }
+            Says::Endless | Says::Huge => {
+                let piece = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 4_096])));
+                let endless = futures_util::stream::repeat_with(piece);
+                *response.body_mut() = StreamBody::new(endless).boxed_unsync();
+                if matches!(says, Says::Huge) {
+                    response.headers_mut().insert(CONTENT_LENGTH, (1_u64 << 40).into());
+                }
+            }
+        }
+        response
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        let url = format!("http://{}/leaf?for=proxy", self.address);
+        // A laden machine is no silence.
+        Options { timeout: PATIENCE, ..Options::new(url) }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().len()
+    }
+
+    fn says(&self, says: Says) {
+        *self.says.lock() = says;
+    }
+}
+
+/// A proxy that asks it, before `upstream`.
+async fn world(upstream: &Upstream, permission: Options) -> World {
+    World::new(&upstream.root, |options| options.permission = Some(permission)).await
+}
+
+async fn until(what: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_clients_cost_one_question_and_what_is_remembered_none() {
+    let upstream = Upstream::start("localhost").await;
+    let judge = Judge::that(Says::Status(204)).await;
+    let permission = Options { token: Some(Token::new("hunter2".into())), ..judge.options() };
+    let world = Arc::new(world(&upstream, permission).await);
+    let target = format!("localhost:{}", upstream.address.port());
+    let clients = (0..100).map(|_| {
+        let (world, target) = (Arc::clone(&world), target.clone());
+        tokio::spawn(async move {
+            let client = Client::fresh(&world.root);
+            let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+            ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await
+        })
+    });
+    for said in futures_util::future::join_all(clients).await {
+        assert!(said.unwrap().starts_with("HTTP/1.1 200"));
+    }
+    let asked = judge.asked.lock().clone();
+    let (question, shown) = ("/leaf?for=proxy&domain=localhost&client=127.0.0.1", "Bearer hunter2");
+    assert_eq!(asked, [(question.to_owned(), Some(shown.to_owned()))]);
+    assert_eq!(world.running.store().counts().minted, 1);
+    // Another name is another question, on the connection that was kept; an address waits for a name.
+    let (said, _stream) = world.connect("other.example:443").await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    assert_eq!((judge.asked(), judge.connections.load(SeqCst)), (2, 1));
+    let (said, _stream) = world.connect("127.0.0.1:443").await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    assert_eq!(judge.asked(), 2);
+}
+
+/// A real store that counts who comes.
+struct Watched(Store, Arc<AtomicUsize>);
+
+impl Backend for Watched {
+    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLook, StoreError>> {
+        self.1.fetch_add(1, SeqCst);
+        Backend::look(&self.0, ask)
+    }
+
+    fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>> {
+        self.1.fetch_add(1, SeqCst);
+        Backend::put(&self.0, leaf)
+    }
+
+    fn put_key<'a>(
+        &'a self,
+        id: &'a str,
+        sealed: &'a [u8],
+        ends: i64,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.1.fetch_add(1, SeqCst);
+        Backend::put_key(&self.0, id, sealed, ends)
+    }
+
+    fn release<'a>(&'a self, id: &'a str, holder: Uuid) -> BoxFuture<'a, Result<(), StoreError>> {
+        Backend::release(&self.0, id, holder)
+    }
+
+    fn tidy(&self, _: Uuid, _: i64, _: Duration, _: u64) -> BoxFuture<'_, Result<Tidied, StoreError>> {
+        async { Ok(Tidied::default()) }.boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_permitted_never_reaches_the_store() {
+    let upstream = Upstream::start("localhost").await;
+    let judge = Judge::that(Says::Status(403)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let place = Store::open(&StoreUrl::sqlite(folder.path().join("leaves.db"))).await.unwrap();
+    let ring = Arc::new(Keyring::ephemeral());
+    let trips = Arc::new(AtomicUsize::new(0));
+    let watched = Watched(place, Arc::clone(&trips));
+    let options = SecondLevelOptions { trip_timeout: PATIENCE, ..SecondLevelOptions::default() };
+    let level = SecondLevel::new(watched, ring, options);
+    let log = folder.path().join("access.log");
+    let world = World::new(&upstream.root, |options| {
+        options.permission = Some(judge.options());
+        options.second_level = Some(level);
+        options.requests.access_log = Some(AccessLog::File(log.clone()));
+    })
+    .await;
+    for _ in 0..2 {
+        let (said, mut stream) = world.connect("localhost:443").await;
+        assert!(said.starts_with("HTTP/1.1 403") && said.contains("http_request_denied"), "{said}");
+        let mut page = [0; 45];
+        stream.read_exact(&mut page).await.unwrap();
+        let page = String::from_utf8_lossy(&page);
+        assert!(page.contains("bulla proxy: localhost is not permitted here"), "{page}");
+    }
+    assert_eq!(judge.asked(), 1, "a no is remembered");
+    // By SOCKS5 likewise.
+    let mut stream = world.tcp().await;
+    stream.write_all(b"\x05\x01\x00\x05\x01\x00\x03\x09localhost\x01\xbb").await.unwrap();
+    let mut said = [0; 12];
+    stream.read_exact(&mut said).await.unwrap();
+    assert_eq!(said[..4], [5, 0, 5, 2], "not allowed");
+    // A name that CONNECT did not say: by the ClientHello, before the handshake.
+    let client = Client::fresh(&world.root);
+    assert!(world.tls(&client, &upstream.address.to_string(), "localhost").await.is_err());
+    assert_eq!((judge.asked(), trips.load(SeqCst), world.running.store().counts().minted), (1, 0, 0));
+    // What is permitted is looked for, minted and put.
+    judge.says(Says::Status(200));
+    let port = upstream.address.port();
+    world.tls(&client, &format!("127.0.0.1:{port}"), "b.localhost").await.unwrap();
+    assert_eq!((trips.load(SeqCst), world.running.store().counts().minted), (3, 1));
+    assert!(world.running.stop(PATIENCE).await);
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let refused = lines.lines().filter(|line| line.contains(r#""reason":"not-permitted""#));
+    assert_eq!(refused.clone().count(), 4, "{lines}");
+    assert!(refused.clone().all(|line| line.contains(r#""status":403"#)), "{lines}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_ends_with_its_time_also_for_a_leaf_that_is_held() {
+    let upstream = Upstream::start("localhost").await;
+    let judge = Judge::that(Says::Status(200)).await;
+    let world = world(&upstream, Options { yes_for: Duration::from_millis(1), ..judge.options() }).await;
+    let (client, target) = (Client::fresh(&world.root), upstream.address.to_string());
+    world.tls(&client, &target, "localhost").await.unwrap();
+    judge.says(Says::Status(404));
+    let began = Instant::now();
+    while world.tls(&client, &target, "localhost").await.is_ok() {
+        assert!(began.elapsed() < PATIENCE, "the yes counts for ever");
+    }
+    assert_eq!(world.running.store().counts().minted, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_is_a_refusal_or_a_permission_as_the_policy_says() {
+    let upstream = Upstream::start("localhost").await;
+    let elsewhere = Judge::that(Says::Status(200)).await;
+    let place = format!("http://{}/", elsewhere.address);
+    for says in [Says::Nothing, Says::Status(500), Says::Elsewhere(place), Says::Endless, Says::Huge] {
+        let judge = Judge::that(says.clone()).await;
+        let timeout = match says {
+            Says::Nothing => Duration::from_millis(50),
+            _ => PATIENCE,
+        };
+        let options = Options { timeout, ..judge.options() };
+        let refusing = world(&upstream, options.clone()).await;
+        let (said, _) = refusing.connect("localhost:443").await;
+        assert!(
+            said.starts_with("HTTP/1.1 503") && said.contains("proxy_internal_error"),
+            "{says:?}: {said}"
+        );
+        let client = Client::fresh(&refusing.root);
+        assert!(refusing.tls(&client, &upstream.address.to_string(), "localhost").await.is_err(), "{says:?}");
+        assert_eq!(refusing.running.store().counts().minted, 0);
+        let allowing = world(&upstream, Options { when_away: WhenAway::Allow, ..options }).await;
+        let (said, _stream) = allowing.connect("localhost:443").await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{says:?}: {said}");
+        let client = Client::fresh(&allowing.root);
+        allowing.tls(&client, &upstream.address.to_string(), "localhost").await.unwrap();
+        assert!(judge.asked() >= 2, "{says:?}");
+    }
+    assert_eq!(elsewhere.asked(), 0, "redirects are not followed");
+    // Nobody there at all.
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let options = Options { timeout: PATIENCE, ..Options::new(format!("http://{gone}/")) };
+    let (said, _) = world(&upstream, options).await.connect("localhost:443").await;
+    assert!(said.starts_with("HTTP/1.1 503"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_away_is_asked_seldom_and_noticed_when_it_is_back() {
+    let upstream = Upstream::start("localhost").await;
+    let judge = Judge::that(Says::Status(503)).await;
+    let world = world(&upstream, Options { when_away: WhenAway::Allow, ..judge.options() }).await;
+    let began = Instant::now();
+    for number in 0..40 {
+        let (said, _stream) = world.connect(&format!("n{number}.example:443")).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+    let most = 8 + 1 + began.elapsed().as_secs() as usize;
+    assert!((8..=most).contains(&judge.asked()), "{} questions for 40 names", judge.asked());
+    judge.says(Says::Status(403));
+    let began = Instant::now();
+    while !world.connect("back.example:443").await.0.starts_with("HTTP/1.1 403") {
+        assert!(began.elapsed() < PATIENCE, "never asked again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // From then on each.
+    let asked = judge.asked();
+    for number in 0..3 {
+        let (said, _) = world.connect(&format!("m{number}.example:443")).await;
+        assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    }
+    assert_eq!(judge.asked(), asked + 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_given_up_with_the_last_who_waits() {
+    let upstream = Upstream::start("localhost").await;
+    let judge = Judge::that(Says::Nothing).await;
+    let world = world(&upstream, Options { timeout: 10 * PATIENCE, ..judge.options() }).await;
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let mut stream = world.tcp().await;
+        stream.write_all(b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await.unwrap();
+        waiting.push(stream);
+    }
+    until("it is asked", || judge.asked() == 1).await;
+    waiting.clear();
+    until("it is given up", || judge.given_up.load(SeqCst) == 1).await;
+    assert_eq!(judge.asked(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consumers_are_asked_for_too_and_refused_in_their_own_forms() {
+    let (_, root) = authority();
+    let judge = Judge::that(Says::Status(200)).await;
+    let world = World::new(&root, |options| {
+        options.minting = Some(crate::minting::options());
+        options.permission = Some(judge.options());
+    })
+    .await;
+    let minting = world.running.minting.unwrap();
+    let get = async |name: &str| {
+        let http: Http<_, Empty<Bytes>> = Http::builder(TokioExecutor::new()).build_http();
+        let uri = format!("http://{minting}/certificate?server_name={name}");
+        http.request(Request::get(uri).body(Empty::new()).unwrap()).await.unwrap().status().as_u16()
+    };
+    let endpoint = Endpoint::from_shared(format!("http://{minting}")).unwrap();
+    let mut discovery = SecretDiscoveryServiceClient::new(endpoint.connect().await.unwrap());
+    let mut fetch = async |name: &str| {
+        let request = DiscoveryRequest {
+            type_url: TYPE_URL.to_owned(),
+            resource_names: vec![name.to_owned()],
+            ..DiscoveryRequest::default()
+        };
+        discovery.fetch_secrets(request).await.map(|said| said.into_inner().resources.len())
+    };
+    assert_eq!((get("a.example").await, fetch("a.example").await.unwrap()), (200, 1));
+    assert_eq!(get("a.other").await, 204);
+    let question = "/leaf?for=proxy&domain=a.example&client=127.0.0.1&consumer=local";
+    let asked: Vec<_> = judge.asked.lock().iter().map(|(question, _)| question.clone()).collect();
+    assert_eq!(asked, [question], "once for both doors, and never for what is none of its names");
+    judge.says(Says::Status(403));
+    assert_eq!((get("b.example").await, fetch("b.example").await.unwrap()), (204, 0));
+    judge.says(Says::Status(500));
+    assert_eq!(get("c.example").await, 503);
+    let error = fetch("c.example").await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::Unavailable);
+    assert_eq!(error.message(), "nobody says now whether it is permitted", "why is nothing of a consumer's");
+    assert_eq!(world.running.store().counts().minted, 1);
+}

@@ -1,0 +1,332 @@
+//! What clients of the proxy see.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use proxy::{Action, Rules};
+use rustls::HandshakeKind;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use x509::GeneralName;
+
+use crate::world::{Client, PATIENCE, Upstream, World, ask, head, leaf};
+
+fn rules(default: Action, patterns: &[&str], action: Action) -> Rules {
+    let mut rules = Rules::new(default);
+    rules.add(&patterns.iter().map(ToString::to_string).collect::<Vec<_>>(), action).unwrap();
+    rules
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_passed_on_by_both_versions_of_http() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+    let own = leaf(&stream);
+    assert_eq!(own.subject_alt_names, [GeneralName::Dns("localhost".into())]);
+    assert!(own.not_after.since(own.not_before) <= 47 * 86_400 + 3_600, "{own:?}");
+    let said = ask(
+        &mut stream,
+        &format!("POST /a?b HTTP/1.1\r\nHost: {target}\r\nConnection: x-mine, keep-alive\r\nX-Mine: 1\r\nX-Yours: 2\r\n\
+                  Proxy-Authorization: Basic eDp5\r\nTE: gzip, trailers\r\nTransfer-Encoding: chunked\r\n\r\n\
+                  3\r\nabc\r\n0\r\n\r\n"),
+    )
+    .await;
+    assert!(said.contains("POST /a?b HTTP/1.1\n") && said.contains(&format!("host: {target}\n")), "{said}");
+    assert!(
+        said.contains("x-yours: 2\n") && said.contains("te: trailers\n") && said.contains("body of 3\n"),
+        "{said}"
+    );
+    for gone in ["x-mine", "proxy-authorization", "keep-alive"] {
+        assert!(!said.to_lowercase().contains(gone), "{gone}: {said}");
+    }
+
+    let client = Client::of(&world.root, "h2");
+    let stream = world.tls(&client, &target, "localhost").await.unwrap();
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get(format!("https://{target}/two")).body(Full::<Bytes>::default()).unwrap();
+    let body = sender.send_request(request).await.unwrap().collect().await.unwrap().to_bytes();
+    let said = String::from_utf8(body.to_vec()).unwrap();
+    assert!(said.contains("/two HTTP/2.0\n"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_to_upstreams_and_sessions_of_clients_are_used_again() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let client = Client::of(&world.root, "http/1.1");
+    let mut kinds = Vec::new();
+    for _ in 0..3 {
+        let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+        for _ in 0..3 {
+            let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+            assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        }
+        kinds.push(stream.get_ref().1.handshake_kind().unwrap());
+    }
+    assert_eq!(kinds, [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed]);
+    assert_eq!(upstream.made(), 1, "one connection for nine requests");
+    assert_eq!(world.running.store().counts().minted, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_name_in_the_hello_decides_and_that_of_connect_where_there_is_none() {
+    let upstream = Upstream::start("a.example").await;
+    let world = World::new(&upstream.root, |options| {
+        options.rules = rules(Action::Intercept, &["direct.example"], Action::Tunnel);
+    })
+    .await;
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    let client = Client::of(&world.root, "http/1.1");
+    // By name, although CONNECT had an address (goproxy#86); upstream is held against the name too.
+    let mut stream = world.tls(&client, &target, "a.example").await.unwrap();
+    assert_eq!(leaf(&stream).subject_alt_names, [GeneralName::Dns("a.example".into())]);
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    // An address has no name in a hello.
+    let stream = world.tls(&client, &target, "127.0.0.1").await.unwrap();
+    assert_eq!(leaf(&stream).subject_alt_names, [GeneralName::Ip("127.0.0.1".parse().unwrap())]);
+    // One that the upstream has not: 502, and why.
+    let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+    assert!(
+        said.starts_with("HTTP/1.1 502") && said.contains("proxy-status: bulla; error=tls_certificate_error"),
+        "{said}"
+    );
+    // Passed on: the upstream's own certificate is seen.
+    let direct = Client::of(&upstream.root, "http/1.1");
+    let refused = world.tls(&direct, &target, "direct.example").await.unwrap_err();
+    assert!(refused.to_string().contains("not valid for name"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_tunnelled_and_refused_by_rules() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        let mut rules = rules(Action::Intercept, &["localhost"], Action::Tunnel);
+        rules.add(&["*.bad.example".to_owned()], Action::Reject).unwrap();
+        options.rules = rules;
+    })
+    .await;
+    let port = upstream.address.port();
+    let direct = Client::of(&upstream.root, "http/1.1");
+    let mut stream = world.tls(&direct, &format!("localhost:{port}"), "localhost").await.unwrap();
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let (said, _) = world.connect("x.bad.example:443").await;
+    assert!(said.starts_with("HTTP/1.1 403") && said.contains("http_request_denied"), "{said}");
+    // By its name within TLS only: a page says so.
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "x.bad.example").await.unwrap();
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 403") && said.contains("not allowed"), "{said}");
+    // Nor under another name's connection.
+    let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "front.example").await.unwrap();
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example:443\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    assert_eq!(world.running.store().counts().minted, 2, "nothing is minted for what is passed on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_still_sends_a_body_is_told_that_it_is_not_wanted() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        options.rules = rules(Action::Intercept, &["*.bad.example"], Action::Reject);
+    })
+    .await;
+    let client = Client::of(&world.root, "http/1.1");
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    let mut stream = world.tls(&client, &target, "x.bad.example").await.unwrap();
+    // Head and body apart, as many clients send them.
+    for _ in 0..3 {
+        let head = "POST / HTTP/1.1\r\nHost: x.bad.example\r\nContent-Length: 40000\r\n\r\n";
+        let said = ask(&mut stream, head).await;
+        assert!(said.starts_with("HTTP/1.1 403"), "before the body came: {said}");
+        stream.write_all(&[b'x'; 40_000]).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_belongs_to_one_user_or_one_protocol_stays_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let made = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&made);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::spawn(async move {
+                loop {
+                    let asked = head(&mut stream).await;
+                    if asked.is_empty() {
+                        return;
+                    }
+                    let said = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{asked}", asked.len());
+                    let _ = stream.write_all(said.as_bytes()).await;
+                }
+            });
+        }
+    });
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let get = |more: &str| format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n{more}\r\n");
+    // A connection that NTLM has authenticated is nobody else's.
+    for more in ["Authorization: NTLM abc\r\n", "Authorization: negotiate abc\r\n", ""] {
+        let said = ask(&mut world.tcp().await, &get(more)).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+    ask(&mut world.tcp().await, &get("")).await;
+    assert_eq!(
+        made.load(std::sync::atomic::Ordering::Relaxed),
+        3,
+        "two for two users, and one for both others"
+    );
+    // HTTP/2's cookies are one line of HTTP/1.1, and its bodies of unknown length arrive.
+    let (said, tunnel) = world.connect(&address.to_string()).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(tunnel)).await.unwrap();
+    tokio::spawn(connection);
+    let request =
+        Request::get(format!("http://{address}/two")).header("cookie", "a=1").header("cookie", "b=2");
+    let answer = sender.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
+    let said = String::from_utf8(answer.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(said.contains("cookie: a=1; b=2\r\n"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_http_is_passed_on_and_protocols_change() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let asked = head(&mut stream).await;
+                if asked.to_lowercase().contains("upgrade: echo\r\n") {
+                    stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await.unwrap();
+                    let (mut from, mut to) = stream.split();
+                    let _ = tokio::io::copy(&mut from, &mut to).await;
+                } else {
+                    let line = asked.lines().next().unwrap();
+                    let said = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{line}", line.len());
+                    stream.write_all(said.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let mut stream = world.tcp().await;
+    let said = ask(&mut stream, &format!("GET http://{address}/x HTTP/1.1\r\nHost: other\r\n\r\n")).await;
+    assert!(said.ends_with("GET /x HTTP/1.1"), "{said}");
+    let (said, mut stream) = world.connect(&address.to_string()).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let upgrade =
+        format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    let said = ask(&mut stream, &upgrade).await;
+    assert!(said.starts_with("HTTP/1.1 101") && said.to_lowercase().contains("upgrade: echo"), "{said}");
+    stream.write_all(b"ping").await.unwrap();
+    let mut pong = [0; 4];
+    tokio::time::timeout(PATIENCE, stream.read_exact(&mut pong)).await.unwrap().unwrap();
+    assert_eq!(&pong, b"ping");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_proxy_says_what_it_is_and_refuses_itself() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let own = world.running.address;
+    let of = async |request: String| ask(&mut world.tcp().await, &request).await;
+    let said = of(format!("GET /proxy.pac HTTP/1.1\r\nHost: {own}\r\n\r\n")).await;
+    assert!(said.contains(&format!("return \"PROXY {own}\"")), "{said}");
+    let said = of("GET /proxy.pac HTTP/1.1\r\nHost: \"; evil\r\n\r\n".to_owned()).await;
+    assert!(!said.contains("evil"), "{said}");
+    let said = of("GET http://bulla.proxy/ca.pem HTTP/1.1\r\nHost: bulla.proxy\r\n\r\n".to_owned()).await;
+    assert!(said.contains("BEGIN CERTIFICATE"), "{said}");
+    let (_, mut stream) = world.connect(&own.to_string()).await;
+    let said = ask(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {own}\r\n\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 508"), "{said}");
+    let (said, _) = world.connect("nosuch.invalid").await;
+    assert!(said.starts_with("HTTP/1.1 400"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stampede_has_one_leaf_for_each_name() {
+    const HOSTS: usize = 50;
+    const CLIENTS: usize = 32;
+    let upstream = Upstream::for_all().await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let client = Client::fresh(&world.root);
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    for host in 0..HOSTS {
+        let name = format!("host{host}.example");
+        let all = (0..CLIENTS).map(|_| world.tls(&client, &target, &name));
+        let serials: HashSet<Vec<u8>> = futures_util::future::join_all(all)
+            .await
+            .into_iter()
+            .map(|stream| leaf(&stream.unwrap()).serial.content().to_vec())
+            .collect();
+        assert_eq!(serials.len(), 1, "{name}");
+    }
+    let counts = world.running.store().counts();
+    assert_eq!((counts.minted, counts.failed, counts.refused), (HOSTS as u64, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopping_lets_requests_come_to_their_end() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+    ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+    assert!(world.running.stop(PATIENCE).await, "a connection that waits for a request ends at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_ecdsa_is_shown_an_rsa_leaf() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let client = Client::without_ecdsa(&world.root);
+    // The key is made in the background: until it is there, such a client is refused and others are not.
+    let shown = async || loop {
+        if let Ok(stream) = world.tls(&client, &target, "localhost").await {
+            return leaf(&stream);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    let shown = tokio::time::timeout(PATIENCE, shown()).await.unwrap();
+    assert_eq!((shown.public_key.algorithm, shown.public_key.bits), (x509::KeyAlgorithm::Rsa, 2_048));
+    let other = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    assert_eq!(leaf(&other).public_key.bits, 256);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_read_is_cut_off() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // An answer without end, until its connection is gone.
+    let sending = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        while stream.write_all(&[0; 65_536]).await.is_ok() {}
+    });
+    let upstream = Upstream::start("localhost").await;
+    let world =
+        World::new(&upstream.root, |options| options.idle = std::time::Duration::from_millis(300)).await;
+    let mut stream = world.tcp().await;
+    stream.write_all(format!("GET http://{address}/ HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+    tokio::time::timeout(PATIENCE, sending).await.expect("it ends although the client never reads").unwrap();
+}

@@ -1,0 +1,177 @@
+//! What is left out of recorded bodies.
+
+use std::io::Write;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use proxy::requests::{RecordOptions, RequestRules, RuleText};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::requests::{CANARY, Store, inject, list, recorded};
+use crate::world::{Upstream, World, head};
+
+const MOST: usize = 64;
+
+/// What the upstream says at a path to who was let in with `secret`: headers, and the pieces of a body.
+fn echo(path: &str, secret: &str) -> (&'static str, Vec<Vec<u8>>) {
+    let whole = |text: String| vec![text.into_bytes()];
+    let gzipped = |text: &str| {
+        let mut into = GzEncoder::new(Vec::new(), Compression::best());
+        into.write_all(text.as_bytes()).unwrap();
+        into.finish().unwrap()
+    };
+    match path {
+        "/split" => ("", format!("it is {secret}!").bytes().map(|octet| vec![octet]).collect()),
+        "/json" => {
+            let quoted = serde_json::to_string(&format!("\"{secret}\"")).unwrap();
+            ("Content-Type: application/json\r\n", whole(format!("{{\"token\":12,\"a\":{quoted}}}")))
+        }
+        "/form" => {
+            let escaped: String = secret.bytes().map(|octet| format!("%{octet:02x}")).collect();
+            ("Content-Type: application/x-www-form-urlencoded\r\n", whole(format!("t={escaped}")))
+        }
+        "/coded" => ("", whole(STANDARD.encode(format!("is:{secret}")))),
+        "/gzip" => (
+            "Content-Encoding: gzip\r\n",
+            gzipped(&format!("it is {secret}!")).chunks(5).map(<[u8]>::to_vec).collect(),
+        ),
+        "/br" => ("Content-Encoding: br\r\n", whole(format!("as if it were: {secret}"))),
+        "/binary" => ("Content-Type: image/png\r\n", vec![vec![0, 0xff], secret.as_bytes().to_vec()]),
+        _ => ("", whole(format!("{}{secret} and more", "x".repeat(MOST - 8)))),
+    }
+}
+
+/// In the clear; who says `Authorization` is shown it.
+async fn upstream() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = stream.set_nodelay(true);
+                let asked = head(&mut stream).await;
+                let header = |name: &str| {
+                    let mut lines = asked.lines();
+                    lines.find_map(|line| line.to_ascii_lowercase().strip_prefix(name).map(str::to_owned))
+                };
+                // What is not read of it would have the connection reset.
+                let length = header("content-length: ").map_or(0, |length| length.parse().unwrap());
+                let _ = stream.read_exact(&mut vec![0; length]).await;
+                let secret = header("authorization: bearer ");
+                let path = asked.split(' ').nth(1).unwrap_or_default().to_owned();
+                let (headers, pieces) = echo(&path, secret.as_deref().unwrap_or("nobody"));
+                let cookie = header("cookie: a=").unwrap_or_default();
+                let begin = format!(
+                    "HTTP/1.1 200 OK\r\n{headers}Location: /to/{cookie}?again={cookie}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+                );
+                let _ = stream.write_all(begin.as_bytes()).await;
+                for piece in pieces {
+                    let _ = stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).await;
+                    let _ = stream.write_all(&[&piece[..], b"\r\n"].concat()).await;
+                }
+                let _ = stream.write_all(b"0\r\n\r\n").await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_stands_in_no_recorded_body_however_it_is_said_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let trusted = Upstream::start("localhost").await;
+    let port = upstream().await;
+    let mut injecting = inject("localhost", port);
+    injecting.inject.as_mut().unwrap().insecure = true;
+    let rules = [RuleText { record: true, ..RuleText::default() }, injecting];
+    let world = World::new(&trusted.root, |options| {
+        options.requests.rules = RequestRules::compile(&rules).unwrap();
+        options.requests.secrets = Some(Store::with(CANARY));
+        options.requests.record = Some(RecordOptions {
+            folder: folder.path().to_owned(),
+            body_octets_max: MOST,
+            octets_max: 1 << 20,
+            redact_headers: Vec::new(),
+            redact_query: list(&["token"]),
+        });
+    })
+    .await;
+    let kept = [
+        ("/split", "it is [redacted]!"),
+        ("/json", "{\"token\":\"[redacted]\",\"a\":\"\\\"[redacted]\\\"\"}"),
+        ("/form", "t=[redacted]"),
+        ("/gzip", "it is [redacted]!"),
+        // The end of what is kept is in its midst.
+        ("/cut", &format!("{}[redacted]", "x".repeat(MOST - 8))),
+    ];
+    let not_kept = [("/br", "content coding"), ("/binary", "a credential was put")];
+    let paths = kept.iter().chain(&not_kept).map(|(path, _)| *path).chain(["/coded"]);
+    for path in paths.clone() {
+        let mut stream = world.tcp().await;
+        let body = format!("token=of-mine&again={CANARY}");
+        let request = format!(
+            "POST http://localhost:{port}{path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\
+             Cookie: a=of-mine-too\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).await.unwrap();
+        assert!(said.starts_with(b"HTTP/1.1 200"), "{path}: {}", String::from_utf8_lossy(&said));
+    }
+    let (text, entries) = recorded(folder.path(), paths.count()).await;
+    assert!(!text.contains(CANARY) && !text.contains("of-mine"), "{text}");
+    let content = |wanted: &str| {
+        let of = |entry: &&serde_json::Value| entry["request"]["url"].as_str().unwrap().ends_with(wanted);
+        entries.iter().find(of).unwrap()["response"]["content"].clone()
+    };
+    for (path, wanted) in kept {
+        assert_eq!(content(path)["text"], wanted, "{path}: {}", content(path));
+    }
+    for (path, why) in not_kept {
+        let content = content(path);
+        assert_eq!(content["text"], "", "{path}");
+        assert!(content["comment"].as_str().unwrap().contains(why), "{content}");
+    }
+    // Of base64 a part stays that says nothing of it.
+    let coded = content("/coded")["text"].as_str().unwrap().to_owned();
+    assert!(coded.contains("[redacted]") && coded.len() < 24, "{coded}");
+    for entry in &entries {
+        assert_eq!(entry["request"]["postData"]["text"], "token=[redacted]&again=[redacted]");
+        assert_eq!(entry["response"]["redirectURL"], "/to/[redacted]?again=[redacted]");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_out_of_headers_and_queries_is_left_out_of_bodies_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let upstream = Upstream::for_all().await;
+    let rules = [RuleText { record: true, ..RuleText::default() }];
+    let world = World::new(&upstream.root, |options| {
+        options.requests.rules = RequestRules::compile(&rules).unwrap();
+        options.requests.record = Some(RecordOptions {
+            folder: folder.path().to_owned(),
+            body_octets_max: 4_096,
+            octets_max: 1 << 20,
+            redact_headers: list(&["X-Mine"]),
+            redact_query: list(&["token"]),
+        });
+    })
+    .await;
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    let client = crate::world::Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
+    let request = "GET /x?token=hidden%2D1-long&b=seen HTTP/1.1\r\nHost: b.example\r\nAuthorization: Bearer hidden-2-long\r\n\
+                   Cookie: a=hidden-3-long; b=hidden-4-long\r\nX-Mine: hidden-5-long\r\n\r\n";
+    let said = crate::world::ask(&mut stream, request).await;
+    for number in 2..6 {
+        assert!(said.contains(&format!("hidden-{number}-long")), "the server says all of it again: {said}");
+    }
+    let (text, entries) = recorded(folder.path(), 1).await;
+    assert!(!text.contains("hidden"), "{text}");
+    let body = entries[0]["response"]["content"]["text"].as_str().unwrap();
+    assert!(body.contains("b=seen") && body.matches("[redacted]").count() == 5, "{body}");
+}

@@ -1,0 +1,481 @@
+//! Rules on requests: what they do, whom a credential goes to, and what is left behind.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http_relay::access_log::AccessLog;
+use http_relay::upstream::UpstreamPolicy;
+use keys::Secret;
+use parking_lot::Mutex;
+use proxy::requests::{
+    Fetching, InjectText, NoSecret, RecordOptions, RequestRules, RewriteText, RuleText, Secrets,
+};
+use proxy::{Options, Rules};
+use tokio::io::AsyncWriteExt;
+
+use crate::world::{Client, PATIENCE, Upstream, World, ask, head};
+
+pub(crate) const CANARY: &str = "canary-4711-injected";
+
+/// A store that has one credential, or is away.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    value: Mutex<Option<String>>,
+    asked: AtomicUsize,
+}
+
+impl Store {
+    pub(crate) fn with(value: &str) -> Arc<Self> {
+        Arc::new(Self { value: Mutex::new(Some(value.to_owned())), ..Self::default() })
+    }
+}
+
+impl Secrets for Store {
+    fn fetch<'a>(&'a self, path: &'a str, _: &'a [Vec<String>]) -> Fetching<'a> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let value = self.value.lock().clone().map(Secret::new);
+        Box::pin(async move {
+            assert_eq!(path, "/team/api");
+            value.map(|value| vec![value]).ok_or(NoSecret::Away("it is a test".to_owned()))
+        })
+    }
+
+    fn doubt(&self, _: &str) {}
+}
+
+pub(crate) fn list(all: &[&str]) -> Vec<String> {
+    all.iter().map(ToString::to_string).collect()
+}
+
+fn rule(path: &str) -> RuleText {
+    RuleText { path: list(&[path]), ..RuleText::default() }
+}
+
+pub(crate) fn inject(host: &str, port: u16) -> RuleText {
+    let credential = Some("/team/api".to_owned());
+    let inject = InjectText { credential, port: vec![port], ..InjectText::default() };
+    RuleText { host: list(&[host]), inject: Some(inject), ..RuleText::default() }
+}
+
+async fn world(upstream: &Upstream, rules: &[RuleText], change: impl FnOnce(&mut Options)) -> World {
+    let rules = RequestRules::compile(rules).unwrap();
+    World::new(&upstream.root, |options| {
+        options.requests.rules = rules;
+        change(options);
+    })
+    .await
+}
+
+/// Asks for a path behind a connection of its own.
+async fn get(world: &World, target: &str, name: &str, path: &str, more: &str) -> String {
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, target, name).await.unwrap();
+    ask(&mut stream, &format!("GET {path} HTTP/1.1\r\nHost: {name}\r\n{more}\r\n")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_block_redirect_rewrite_and_change_headers() {
+    let upstream = Upstream::for_all().await;
+    let of = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
+    let port = upstream.address.port();
+    let rules = [
+        RuleText { block: Some(451), page: Some("<p>not here".into()), ..rule("/admin*") },
+        RuleText {
+            redirect: Some("https://b.example/x".into()),
+            redirect_status: Some(308),
+            ..rule("/moved")
+        },
+        RuleText {
+            set_request_headers: of("X-Team", "ours"),
+            remove_request_headers: list(&["X-Gone"]),
+            set_response_headers: of("X-Seen", "by us"),
+            rewrite: Some(RewriteText { path: Some("/old/".into()), to: Some("/new/".into()), host: None }),
+            ..rule("/old/*")
+        },
+        RuleText { remove_response_headers: list(&["X-Seen"]), ..rule("/old/gone") },
+        RuleText { response_type: list(&["text/*"]), block: Some(403), ..rule("/*") },
+        RuleText {
+            rewrite: Some(RewriteText { host: Some(format!("localhost:{port}")), ..RewriteText::default() }),
+            host: list(&["*.a.example"]),
+            delay_ms: Some(1),
+            ..RuleText::default()
+        },
+    ];
+    let world = world(&upstream, &rules, |_| {}).await;
+    let target = format!("127.0.0.1:{port}");
+    for spelling in ["/admin", "/%61dmin/x", "/x/../admin"] {
+        let said = get(&world, &target, "b.example", spelling, "").await;
+        assert!(said.starts_with("HTTP/1.1 451") && said.contains("<p>not here"), "{spelling}: {said}");
+        assert!(said.contains("content-type: text/html"), "{said}");
+    }
+    let said = get(&world, &target, "b.example", "/moved", "").await;
+    assert!(said.starts_with("HTTP/1.1 308") && said.contains("location: https://b.example/x"), "{said}");
+    let more = "X-Team: theirs\r\nX-Gone: 1\r\nX-Team: twice\r\n";
+    let said = get(&world, &target, "b.example", "/old/y?q=1", more).await;
+    assert!(said.contains("GET /new/y?q=1 HTTP/1.1\n") && said.contains("x-team: ours\n"), "{said}");
+    assert!(!said.contains("theirs") && !said.contains("twice") && !said.contains("x-gone"), "{said}");
+    assert!(said.contains("x-seen: by us\r\n"), "{said}");
+    let said = get(&world, &target, "b.example", "/old/gone", "").await;
+    assert!(said.contains("GET /new/gone HTTP/1.1\n") && !said.contains("x-seen"), "{said}");
+    // Another host: whom the request names and whom the upstream is held against.
+    let said = get(&world, "127.0.0.1:1", "x.a.example", "/", "").await;
+    assert!(said.contains(&format!("host: localhost:{port}\n")), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_goes_to_the_host_of_its_rule_and_to_nobody_else() {
+    let upstream = Upstream::for_all().await;
+    let store = Store::with(CANARY);
+    let secrets: Arc<dyn Secrets> = Arc::<Store>::clone(&store);
+    let port = upstream.address.port();
+    let world = world(&upstream, &[inject("localhost", port)], |options| {
+        options.requests.secrets = Some(secrets);
+    })
+    .await;
+    let target = format!("localhost:{port}");
+    let said = get(&world, &target, "localhost", "/", "Authorization: mine\r\n").await;
+    assert!(said.contains(&format!("authorization: Bearer {CANARY}\n")) && !said.contains("mine"), "{said}");
+    assert!(!get(&world, &target, "other.example", "/", "").await.contains("canary"));
+    // Whoever has a certificate for another name is not to be told, though the request names the host.
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, &target, "evil.example").await.unwrap();
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 421") && !said.contains("canary"), "{said}");
+    // Nor is another machine of that name, whatever certificate it has.
+    let elsewhere = format!("127.0.0.1:{port}");
+    let said = get(&world, &elsewhere, "localhost", "/", "").await;
+    assert!(said.starts_with("HTTP/1.1 421") && !said.contains("canary"), "{said}");
+    // Nor does it go in the clear, nor is it asked to be shown.
+    let mut stream = world.tcp().await;
+    let said = ask(&mut stream, "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 403") && said.contains("plain HTTP"), "{said}");
+    let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+    let said = ask(&mut stream, "TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 405") && !said.contains("canary"), "{said}");
+    // Without it nothing is sent.
+    *store.value.lock() = None;
+    let made = upstream.made();
+    let said = get(&world, &target, "localhost", "/", "").await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("proxy-status: bulla; error="), "{said}");
+    assert!(!said.contains("/team/api"), "where it stands is nobody's business: {said}");
+    assert_eq!(upstream.made(), made);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_insecure_credential_goes_to_no_server_that_the_client_picks() {
+    let upstream = Upstream::for_all().await;
+    let (port, plain) = (upstream.address.port(), crate::ways::plain().await);
+    let mut rule = inject("localhost", port);
+    let inject = rule.inject.as_mut().unwrap();
+    (inject.insecure, inject.port) = (true, vec![port, plain]);
+    let world = world(&upstream, &[rule], |options| {
+        options.requests.secrets = Some(Store::with(CANARY));
+        let policy = UpstreamPolicy { verify: false, ..UpstreamPolicy::default() };
+        options.upstreams.add(&["localhost".to_owned(), "127.0.0.1".to_owned()], policy).unwrap();
+    })
+    .await;
+    let (host, bearer) = ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", format!("Bearer {CANARY}"));
+    for (server, status) in [("localhost", "200"), ("127.0.0.1", "421")] {
+        // In the clear behind CONNECT: whom the request names is not whom the client has dialled.
+        let (_, mut stream) = world.connect(&format!("{server}:{plain}")).await;
+        let said = ask(&mut stream, host).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {said}");
+        assert_eq!(said.contains(&bearer), status == "200", "{server}: {said}");
+        // In TLS: the name in the handshake is the client's word, too, where no certificate is held against it.
+        let said = get(&world, &format!("{server}:{port}"), "localhost", "/", "").await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {said}");
+        assert_eq!(said.contains(&bearer), status == "200", "{server}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_goes_to_ports_that_its_rule_names() {
+    let (upstream, other) = (Upstream::for_all().await, Upstream::for_all().await);
+    let rules = [inject("localhost", upstream.address.port())];
+    let world = world(&upstream, &rules, |options| {
+        options.requests.secrets = Some(Store::with(CANARY));
+        options.upstream_roots.push(other.root.clone());
+    })
+    .await;
+    let of = |upstream: &Upstream| format!("localhost:{}", upstream.address.port());
+    let said = get(&world, &of(&upstream), "localhost", "/", "").await;
+    assert!(said.contains(CANARY), "{said}");
+    let said = get(&world, &of(&other), "localhost", "/", "").await;
+    assert!(said.starts_with("HTTP/1.1 421") && said.contains("port"), "{said}");
+    assert_eq!(other.made(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_spelling_of_a_path_takes_a_credential_elsewhere_or_goes_around_a_block() {
+    let upstream = Upstream::for_all().await;
+    let port = upstream.address.port();
+    let rules = [
+        RuleText { block: Some(451), ..rule("/admin*") },
+        RuleText { block: Some(451), ..rule("/@evil/*") },
+        RuleText { block: Some(451), ..rule("/caf%C3%A9") },
+        RuleText { path: list(&["/v1/*"]), ..inject("localhost", port) },
+    ];
+    let world =
+        world(&upstream, &rules, |options| options.requests.secrets = Some(Store::with(CANARY))).await;
+    let target = format!("localhost:{port}");
+    for (path, wanted) in [
+        ("/v1//x/./y?a=//..", "GET /v1/x/y?a=//.. HTTP/1.1\n"),
+        ("/v1/a%3bb%21/%7e", "GET /v1/a%3Bb%21/~ HTTP/1.1\n"),
+        ("/v2//x", "GET /v2//x HTTP/1.1\n"),
+        ("/v2/%2e%2e/x", "GET /x HTTP/1.1\n"),
+        ("/v2/a%2Fb", "GET /v2/a%2Fb HTTP/1.1\n"),
+    ] {
+        let said = get(&world, &target, "localhost", path, "").await;
+        assert!(said.contains(wanted), "{path}: {said}");
+        assert_eq!(said.contains(CANARY), path.starts_with("/v1/"), "{path}: {said}");
+    }
+    for (path, status) in [
+        ("/v1/x%2F..%2F..%2Fadmin", "400"),
+        ("/v1/..;/admin", "400"),
+        ("/v1/a%2fb", "400"),
+        ("/v1/a\\b", "400"),
+        ("/v1/a%00", "400"),
+        ("/v1/%252e%252e/admin", "400"),
+        ("/v2/..%2fadmin", "400"),
+        ("/v1//../admin", "451"),
+        ("//admin", "451"),
+        ("/%40evil/x", "451"),
+        ("/caf\u{e9}", "451"),
+    ] {
+        let said = get(&world, &target, "localhost", path, "").await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_content_type_that_cannot_be_told_goes_around_no_rule() {
+    let upstream = Upstream::for_all().await;
+    let rules = [RuleText { request_type: list(&["text/x"]), block: Some(451), ..RuleText::default() }];
+    let world = world(&upstream, &rules, |_| {}).await;
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    for (headers, status) in [
+        ("Content-Type: text/y\r\n", "200"),
+        ("Content-Type: TEXT/x ; a=b\r\n", "451"),
+        ("Content-Type: text/y\r\nContent-Type: text/x\r\n", "400"),
+        ("Content-Type: text/y, text/x\r\n", "451"),
+        // Of the connection alone: gone before the server is asked, and before rules are.
+        ("Content-Type: text/x\r\nConnection: content-type\r\n", "200"),
+    ] {
+        let said = get(&world, &target, "b.example", "/", headers).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{headers}: {said}");
+        assert!(status != "200" || !said.contains("text/x"), "{said}");
+    }
+}
+
+/// Waits for a file to be as wanted.
+pub(crate) async fn until(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
+    let began = std::time::Instant::now();
+    loop {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        if wanted(&text) {
+            return text;
+        }
+        assert!(began.elapsed() < PATIENCE, "{}: {text}", path.display());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// All that is recorded, once it is so many entries: of one hour, or of two when one ends meanwhile.
+pub(crate) async fn recorded(folder: &Path, count: usize) -> (String, Vec<serde_json::Value>) {
+    let began = std::time::Instant::now();
+    loop {
+        let mut files: Vec<_> =
+            std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        let text: Vec<String> = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+        let all: Vec<serde_json::Value> =
+            text.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+        let entries: Vec<serde_json::Value> =
+            all.iter().flat_map(|one| one["log"]["entries"].as_array().unwrap().clone()).collect();
+        if entries.len() == count {
+            for one in &all {
+                let creator = &one["log"]["creator"]["name"];
+                assert_eq!((&one["log"]["version"], creator), (&"1.2".into(), &"bulla".into()));
+            }
+            return (text.concat(), entries);
+        }
+        assert!(began.elapsed() < PATIENCE, "{text:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let (har, log) = (folder.path().join("har"), folder.path().join("access.log"));
+    let upstream = Upstream::for_all().await;
+    let record = RecordOptions {
+        folder: har.clone(),
+        body_octets_max: 16,
+        octets_max: 1 << 20,
+        redact_headers: list(&["X-Mine"]),
+        redact_query: list(&["token"]),
+    };
+    let port = upstream.address.port();
+    let rules =
+        [RuleText { name: "seen".into(), record: true, ..RuleText::default() }, inject("localhost", port)];
+    let world = world(&upstream, &rules, |options| {
+        options.requests.secrets = Some(Store::with(CANARY));
+        options.requests.record = Some(record);
+        options.requests.access_log = Some(AccessLog::File(log.clone()));
+    })
+    .await;
+    let target = format!("127.0.0.1:{port}");
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
+    let body = "0123456789abcdefghij";
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let request = format!(
+        "POST /x?token=hidden-1&b=2 HTTP/1.1\r\nHost: b.example\r\nAuthorization: hidden-2\r\nCookie: hidden-3\r\nX-Mine: hidden-4\r\n\
+         Content-Type: text/plain\r\ntraceparent: 00-{trace}-b7ad6b7169203331-01\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let said = ask(&mut stream, &request).await;
+    assert!(said.contains("hidden-4"), "the server has it all: {said}");
+    ask(&mut stream, "GET /again HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+    get(&world, &format!("localhost:{port}"), "localhost", "/secret", "").await;
+    let text = until(&log, |text| text.lines().count() == 3).await;
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let first = &lines[0];
+    assert_eq!(
+        (&first["method"], &first["host"], &first["path"]),
+        (&"POST".into(), &"b.example".into(), &"/x".into())
+    );
+    assert_eq!((&first["status"], &first["octets_up"]), (&200.into(), &20.into()));
+    assert_eq!((&first["upstream"], &first["rules"]), (&"new".into(), &serde_json::json!(["seen"])));
+    assert_eq!((&first["trace_id"], &first["client"]), (&trace.into(), &"127.0.0.1".into()));
+    assert_eq!(lines[1]["upstream"], "kept");
+    assert!(first["octets_down"].as_u64() > Some(20), "{first}");
+    let (recorded, entries) = recorded(&har, 3).await;
+    for entry in &entries {
+        for key in ["startedDateTime", "time", "request", "response", "cache", "timings"] {
+            assert!(!entry[key].is_null(), "{key}: {entry}");
+        }
+    }
+    let entry = &entries[0];
+    assert_eq!(entry["request"]["url"], "https://b.example/x?token=[redacted]&b=2");
+    assert_eq!(entry["request"]["queryString"][1], serde_json::json!({ "name": "b", "value": "2" }));
+    assert_eq!(entry["request"]["postData"]["text"], "0123456789abcdef");
+    assert_eq!((&entry["request"]["bodySize"], &entry["response"]["status"]), (&20.into(), &200.into()));
+    // Where the query's token begins the 16 octets are over.
+    assert_eq!(entry["response"]["content"]["text"], "POST /x?token=[redacted]");
+    let answered = entries[2]["response"]["content"]["text"].as_str().unwrap();
+    assert!(answered.starts_with("GET /secret"), "{answered}");
+    assert!(entries[2]["request"]["headers"].to_string().contains("[redacted]"), "{}", entries[2]);
+    for (what, text) in [("the log", &text), ("the recording", &recorded)] {
+        assert!(!text.contains("hidden") && !text.contains("canary"), "{what}: {text}");
+    }
+    // A file that was moved away is opened anew.
+    std::fs::rename(&log, folder.path().join("old.log")).unwrap();
+    world.running.reopen();
+    until(&log, |_| log.exists()).await;
+    ask(&mut stream, "GET /third HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+    until(&log, |text| text.contains("/third")).await;
+    // A CONNECT that is refused, from now on.
+    let mut names = Rules::new(proxy::Action::Intercept);
+    names.add(&list(&["no.example"]), proxy::Action::Reject).unwrap();
+    world.running.change_rules(names, RequestRules::default(), None);
+    let (said, _) = world.connect("no.example:443").await;
+    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let text = until(&log, |text| text.contains("no.example:443")).await;
+    assert!(text.contains("\"method\":\"CONNECT\"") && text.contains("\"status\":403"), "{text}");
+    // At the stop all of it is written.
+    stream.write_all(b"GET /last HTTP/1.1\r\nHost: b.example\r\nConnection: close\r\n\r\n").await.unwrap();
+    head(&mut stream).await;
+    drop(stream);
+    assert!(world.running.stop(PATIENCE).await);
+    assert!(std::fs::read_to_string(&log).unwrap().contains("/last"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_recorded_and_named_is_what_the_answer_met() {
+    let folder = tempfile::tempdir().unwrap();
+    let (har, log) = (folder.path().join("har"), folder.path().join("access.log"));
+    let upstream = Upstream::for_all().await;
+    let of_type = |name: &str, kind: &str, record| RuleText {
+        name: name.into(),
+        response_type: list(&[kind]),
+        record,
+        set_response_headers: [("X-Seen".to_owned(), name.to_owned())].into(),
+        ..RuleText::default()
+    };
+    let rules = [
+        RuleText { block: Some(403), ..rule("/blocked") },
+        of_type("pages", "text/html", true),
+        of_type("problems", "application/problem+json", false),
+        RuleText { record: true, name: "all".into(), ..rule("/seen") },
+    ];
+    let world = world(&upstream, &rules, |options| {
+        options.requests.record = Some(RecordOptions {
+            folder: har.clone(),
+            body_octets_max: 16,
+            octets_max: 1 << 20,
+            redact_headers: Vec::new(),
+            redact_query: Vec::new(),
+        });
+        options.requests.access_log = Some(AccessLog::File(log.clone()));
+    })
+    .await;
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    // Neither is a page: what the proxy says itself, and what the upstream says.
+    get(&world, &target, "b.example", "/blocked", "").await;
+    get(&world, &target, "b.example", "/other", "").await;
+    get(&world, &target, "b.example", "/seen", "").await;
+    let (_, entries) = recorded(&har, 1).await;
+    assert_eq!(entries[0]["request"]["url"], "https://b.example/seen");
+    assert_eq!(entries[0]["_rules"], serde_json::json!(["all"]));
+    // A rule that an answer meets is named, and a long method cut.
+    let blocks = RuleText { name: "later".into(), block: Some(403), ..of_type("", "text/*", false) };
+    let typed = RequestRules::compile(&[blocks]).unwrap();
+    world.running.change_rules(Rules::default(), typed, None);
+    let typed = crate::ways::typed("text/html").await;
+    let (_, mut stream) = world.connect(&format!("localhost:{typed}")).await;
+    let method = "M".repeat(1_000);
+    let said = ask(&mut stream, &format!("{method} /typed HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let text = until(&log, |text| text.contains("/typed")).await;
+    let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!((&line["rules"], &line["method"]), (&serde_json::json!(["later"]), &"M".repeat(32).into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_rules_count_from_the_next_request_on_and_none_fails() {
+    let upstream = Upstream::for_all().await;
+    let of = |value: &str| {
+        let set = [("X-Rule".to_owned(), value.to_owned())].into();
+        RequestRules::compile(&[RuleText { set_request_headers: set, ..RuleText::default() }]).unwrap()
+    };
+    let world = Arc::new(World::new(&upstream.root, |options| options.requests.rules = of("0")).await);
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    let client = Client::of(&world.root, "http/1.1");
+    let mut askers = Vec::new();
+    for _ in 0..8 {
+        let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
+        askers.push(tokio::spawn(async move {
+            for _ in 0..100 {
+                let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+                assert!(said.starts_with("HTTP/1.1 200") && said.contains("x-rule: "), "{said}");
+            }
+            stream
+        }));
+    }
+    let mut time = 0;
+    while time < 50 || !askers.iter().all(tokio::task::JoinHandle::is_finished) {
+        time += 1;
+        world.running.change_rules(Rules::default(), of(&time.to_string()), None);
+        tokio::task::yield_now().await;
+    }
+    world.running.change_rules(Rules::default(), of("last"), None);
+    for asker in askers {
+        let mut stream = asker.await.unwrap();
+        let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+        assert!(said.contains("x-rule: last\n"), "a connection that was there: {said}");
+    }
+}

@@ -1,0 +1,214 @@
+//! How upstreams are reached and believed, and what is passed on to whom.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::upstream::{Parent, UpstreamPolicy, UpstreamWay};
+use proxy::{Action, Rules, Users};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head};
+
+/// `alice`, `secret`
+const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
+
+/// Says what it was asked, in the clear.
+pub(crate) async fn plain() -> u16 {
+    typed("text/plain").await
+}
+
+/// The same, as `kind`.
+pub(crate) async fn typed(kind: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let asked = head(&mut stream).await;
+            let length = asked.len();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{asked}");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_proxy_is_asked_with_its_credentials_and_never_the_clients() {
+    let upstream = Upstream::start("localhost").await;
+    let plain = plain().await;
+    let parent = World::new(&upstream.root, |options| {
+        options.rules = Rules::new(Action::Tunnel);
+        options.access.users = Users::parse(USER).unwrap();
+    })
+    .await;
+    let below = async |credentials: &str| {
+        let url = format!("http://{}", parent.running.address);
+        let way = UpstreamWay::Parent(Arc::new(Parent::new(&url, Some(credentials)).unwrap()));
+        World::new(&upstream.root, |options| {
+            options.upstreams.way = way;
+            let direct = UpstreamPolicy { way: Some(UpstreamWay::Direct), ..UpstreamPolicy::default() };
+            options.upstreams.add(&["127.0.0.1".to_owned()], direct).unwrap();
+        })
+        .await
+    };
+    let port = upstream.address.port();
+    let asked = async |world: &World, host: &str| {
+        let client = Client::of(&world.root, "http/1.1");
+        let mut stream = world.tls(&client, &format!("{host}:{port}"), host).await.unwrap();
+        let by_tls = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n")).await;
+        let request = format!(
+            "GET http://{host}:{plain}/p HTTP/1.1\r\nHost: {host}:{plain}\r\nProxy-Authorization: Basic eDp5\r\n\r\n"
+        );
+        (by_tls, ask(&mut world.tcp().await, &request).await)
+    };
+    let world = below("alice:secret").await;
+    let (by_tls, in_the_clear) = asked(&world, "localhost").await;
+    assert!(by_tls.starts_with("HTTP/1.1 200"), "{by_tls}");
+    assert!(
+        in_the_clear.starts_with("HTTP/1.1 200") && in_the_clear.contains("GET /p HTTP/1.1"),
+        "{in_the_clear}"
+    );
+    assert!(!in_the_clear.to_ascii_lowercase().contains("proxy-authorization"), "{in_the_clear}");
+
+    let world = below("alice:Secret").await;
+    let (by_tls, in_the_clear) = asked(&world, "localhost").await;
+    for said in [by_tls, in_the_clear] {
+        assert!(said.starts_with("HTTP/1.1 502") && said.contains("answered 407"), "{said}");
+        assert!(
+            said.contains("error=destination_unavailable") && !said.contains("proxy-authenticate"),
+            "{said}"
+        );
+    }
+    // What goes by itself does so whatever the parent says.
+    let (_, in_the_clear) = asked(&world, "127.0.0.1").await;
+    assert!(in_the_clear.starts_with("HTTP/1.1 200"), "{in_the_clear}");
+}
+
+/// A parent that notes each request's head, and answers CONNECT and what follows it.
+async fn noting_parent() -> (String, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (note, noted) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let note = note.clone();
+            tokio::spawn(async move {
+                loop {
+                    let asked = head(&mut stream).await;
+                    let is_connect = asked.starts_with("CONNECT");
+                    if asked.is_empty() || note.send(asked).is_err() {
+                        break;
+                    }
+                    let answer = match is_connect {
+                        true => "HTTP/1.1 200 OK\r\n\r\n",
+                        false => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+                    };
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            });
+        }
+    });
+    (url, noted)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_is_asked_as_the_proxy_was_and_told_nothing_of_the_client() {
+    let (url, mut noted) = noting_parent().await;
+    let (_, root) = authority();
+    let world = World::new(&root, |options| {
+        options.upstreams.way = UpstreamWay::Parent(Arc::new(Parent::new(&url, None).unwrap()));
+    })
+    .await;
+    let mut next = async || tokio::time::timeout(PATIENCE, noted.recv()).await.unwrap().unwrap();
+    let own = "Proxy-Authorization: Basic eDp5\r\n";
+    // In full: the host is in the URL.
+    let request = format!("GET http://a.example/p HTTP/1.1\r\nHost: a.example\r\n{own}\r\n");
+    let said = ask(&mut world.tcp().await, &request).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let told = next().await;
+    assert!(told.starts_with("GET http://a.example:80/p HTTP/1.1\r\n"), "{told}");
+    assert!(!told.to_ascii_lowercase().contains("proxy-authorization"), "{told}");
+    // Behind CONNECT to an address: the host stays the one that the client names.
+    let (_, mut stream) = world.connect("192.0.2.1:80").await;
+    let said = ask(&mut stream, &format!("GET /q HTTP/1.1\r\nHost: b.example\r\n{own}\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let told = next().await;
+    assert!(told.starts_with("CONNECT 192.0.2.1:80 HTTP/1.1\r\n"), "{told}");
+    assert!(!told.to_ascii_lowercase().contains("proxy-authorization"), "{told}");
+    let told = next().await.to_ascii_lowercase();
+    assert!(told.starts_with("get /q http/1.1\r\n") && told.contains("host: b.example\r\n"), "{told}");
+    assert!(!told.contains("proxy-authorization"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_connected_to_what_else_this_process_listens_on() {
+    let upstream = Upstream::start("localhost").await;
+    let own = plain().await;
+    let world = World::new(&upstream.root, |options| {
+        options.own_addresses = vec![([127, 0, 0, 1], own).into()];
+    })
+    .await;
+    for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
+        let request = format!("GET http://{host}:{own}/ HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let in_full = ask(&mut world.tcp().await, &request).await;
+        let (_, mut stream) = world.connect(&format!("{host}:{own}")).await;
+        let behind = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{own}\r\n\r\n")).await;
+        for said in [in_full, behind] {
+            assert!(
+                said.starts_with("HTTP/1.1 508") && said.contains("error=proxy_loop_detected"),
+                "{host}: {said}"
+            );
+        }
+    }
+    // Another port of the same address is nobody's secret to a client of this machine.
+    let other = plain().await;
+    let request = format!("GET http://127.0.0.1:{other}/ HTTP/1.1\r\nHost: x\r\n\r\n");
+    let said = ask(&mut world.tcp().await, &request).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_of_another_root_is_believed_where_it_is_said_alone() {
+    let upstream = Upstream::for_all().await;
+    let (_, other_root) = authority();
+    let world = World::new(&other_root, |options| {
+        let roots = UpstreamPolicy { roots: vec![upstream.root.clone()], ..UpstreamPolicy::default() };
+        options.upstreams.add(&["*.own.example".to_owned()], roots).unwrap();
+        let anybody = UpstreamPolicy { verify: false, ..UpstreamPolicy::default() };
+        options.upstreams.add(&["any.example".to_owned()], anybody).unwrap();
+    })
+    .await;
+    let client = Client::of(&world.root, "http/1.1");
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    for (name, status) in [("a.own.example", "200"), ("any.example", "200"), ("own.example", "502")] {
+        let mut stream = world.tls(&client, &target, name).await.unwrap();
+        let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_refuses_the_leaf_is_passed_on_where_that_is_asked_for() {
+    let upstream = Upstream::for_all().await;
+    let target = format!("127.0.0.1:{}", upstream.address.port());
+    // It believes the upstream, and not the proxy.
+    let pinned = Client::of(&upstream.root, "http/1.1");
+    let world =
+        World::new(&upstream.root, |options| options.auto_tunnel = Some(Duration::from_secs(3_600))).await;
+    assert!(world.tls(&pinned, &target, "pinned.example").await.is_err());
+    // Its alert may still be on the way.
+    let began = Instant::now();
+    while let Err(error) = world.tls(&pinned, &target, "pinned.example").await {
+        assert!(began.elapsed() < PATIENCE, "{error}");
+    }
+    assert!(world.tls(&pinned, &target, "other.example").await.is_err(), "a name that was not refused yet");
+
+    let world = World::new(&upstream.root, |_| {}).await;
+    for _ in 0..10 {
+        assert!(world.tls(&pinned, &target, "pinned.example").await.is_err());
+    }
+}

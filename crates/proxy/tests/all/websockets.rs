@@ -1,0 +1,278 @@
+//! WebSockets that are asked for by HTTP/2 (RFC 8441), of an upstream that has them by HTTP/1.1.
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use http_relay::access_log::AccessLog;
+use hyper::body::Incoming;
+use hyper::ext::Protocol;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use proxy::{Action, Options};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::echo::{CLOSE, MASK, TEXT, read_frame, write_frame};
+use crate::requests::until;
+use crate::world::{
+    AnyBody, Client, Http2, PATIENCE, Speaks, Upstream, World, answer, ask, get, head, http2,
+};
+
+fn asking(url: &str, protocol: &'static str) -> Request<AnyBody> {
+    Request::connect(url)
+        .extension(Protocol::from_static(protocol))
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-protocol", "chat")
+        .body(Full::<Bytes>::default().boxed_unsync())
+        .unwrap()
+}
+
+async fn asked(sender: &Http2, request: Request<AnyBody>) -> Response<Incoming> {
+    let mut sender = sender.clone();
+    tokio::time::timeout(PATIENCE, sender.send_request(request)).await.expect("an answer").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_go_to_and_fro_beside_other_requests_of_the_connection() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let url = |path: &str| format!("https://{target}{path}");
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (sender, _connection) = http2(stream).await;
+    // The proxy's settings have come with it.
+    let (status, said) = answer(&sender, get(&url("/"))).await;
+    assert!(status == 200 && said.contains("HTTP/2"), "{said}");
+    let response = asked(&sender, asking(&url("/ws"), "websocket")).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["sec-websocket-protocol"], "chat");
+    assert!(!response.headers().contains_key("sec-websocket-accept"), "{:?}", response.headers());
+    let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    for word in ["one", "two", "three"] {
+        write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();
+        let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+        assert_eq!(frame, Some((TEXT, word.to_uppercase().into_bytes())));
+        assert_eq!(answer(&sender, get(&url("/beside"))).await.0, 200, "others are not kept waiting");
+    }
+    write_frame(&mut stream, CLOSE, &[], Some(MASK)).await.unwrap();
+    let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+    assert_eq!(frame, Some((CLOSE, Vec::new())));
+    let end = tokio::time::timeout(PATIENCE, stream.read_u8()).await.expect("an end");
+    assert!(end.is_err(), "the server has ended it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_websocket_is_not_said_to_be_one() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (sender, _connection) = http2(stream).await;
+    assert_eq!(answer(&sender, get(&format!("https://{target}/"))).await.0, 200);
+    for (path, protocol, status) in [
+        ("/", "websocket", 502),        // answered 200, by which a client would take it for one
+        ("/ws-deaf", "websocket", 502), // the wrong key's digest
+        ("/ws", "connect-udp", 405),
+    ] {
+        let (told, said) = answer(&sender, asking(&format!("https://{target}{path}"), protocol)).await;
+        assert_eq!(told, status, "{path} {protocol}: {said}");
+    }
+}
+
+/// Connections to upstreams; and a name that the proxy answers for.
+fn two(options: &mut Options) {
+    options.upstream_connections_max = 2;
+    options.rules.add(&["refused.example".to_owned()], Action::Reject).unwrap();
+}
+
+/// HTTP/2 to the proxy for `target`, whose settings have come.
+async fn known(world: &World, target: &str) -> Http2 {
+    let stream = world.tls(&Client::of(&world.root, "h2"), target, "localhost").await.unwrap();
+    let (sender, _connection) = http2(stream).await;
+    // The proxy's own word: no upstream is connected to.
+    assert_eq!(answer(&sender, get("https://refused.example/")).await.0, 403);
+    sender
+}
+
+/// Asks until the answer is 200.
+async fn until_there_is_a_place(sender: &Http2, url: &str) {
+    let asking = async { while asked(sender, self::asking(url, "websocket")).await.status() != 200 {} };
+    tokio::time::timeout(PATIENCE, asking).await.expect("a place that is free again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_has_a_place_among_connections_to_upstreams_to_its_end() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, two).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let url = format!("https://{target}/ws");
+    let sender = known(&world, &target).await;
+    let first = asked(&sender, asking(&url, "websocket")).await;
+    let second = asked(&sender, asking(&url, "websocket")).await;
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    let mut stream = TokioIo::new(hyper::upgrade::on(first).await.unwrap());
+    write_frame(&mut stream, TEXT, b"here", Some(MASK)).await.unwrap();
+    assert!(tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.unwrap().is_some());
+    assert_eq!(asked(&sender, asking(&url, "websocket")).await.status(), 503);
+    drop(stream);
+    until_there_is_a_place(&sender, &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_that_are_reset_leave_no_silent_upstream_behind() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| {
+        two(options);
+        options.head_timeout = std::time::Duration::from_secs(3);
+    })
+    .await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let url = format!("https://{target}/ws-silent");
+    let sender = known(&world, &target).await;
+    // Each answer is dropped, by which its stream is reset; places come back though the upstream never says anything.
+    for _ in 0..5 {
+        until_there_is_a_place(&sender, &url).await;
+    }
+}
+
+/// What asks for one by HTTP/1.1.
+fn by_http1(target: &str, path: &str) -> String {
+    let key = STANDARD.encode([7; 16]);
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {target}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+    )
+}
+
+/// Speaks HTTP/2 and nothing else.
+const HTTP2_ALONE: &[&str] = &["h2"];
+
+/// Frames to the echo and back, and the end.
+async fn speaks(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    for word in ["one", "two", "three"] {
+        write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();
+        let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+        assert_eq!(frame, Some((TEXT, word.to_uppercase().into_bytes())));
+    }
+    write_frame(&mut stream, CLOSE, &[], Some(MASK)).await.unwrap();
+    let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+    assert_eq!(frame, Some((CLOSE, Vec::new())));
+    let end = tokio::time::timeout(PATIENCE, stream.read_u8()).await.expect("an end");
+    assert!(end.is_err(), "the server has ended it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_http2_alone_is_asked_by_extended_connect() {
+    let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, websockets: true, ..Speaks::default() }).await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let world = World::new(&upstream.root, |options| {
+        options.requests.access_log = Some(AccessLog::File(log.clone()));
+    })
+    .await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+    let said = ask(&mut stream, &by_http1(&target, "/ws")).await;
+    assert!(said.starts_with("HTTP/1.1 101"), "{said}");
+    let said = said.to_ascii_lowercase();
+    // The digest of the key above (RFC 6455 section 4.2.2).
+    let key = format!("{}258EAFA5-E914-47DA-95CA-C5AB0DC85B11", STANDARD.encode([7; 16]));
+    let accept = STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, key.as_bytes())).to_ascii_lowercase();
+    for header in ["upgrade: websocket", "connection: upgrade", "sec-websocket-protocol: chat"] {
+        assert!(said.contains(&format!("{header}\r\n")), "{header}: {said}");
+    }
+    assert!(said.contains(&format!("sec-websocket-accept: {accept}\r\n")), "{said}");
+    speaks(stream).await;
+    assert_eq!(upstream.made(), 2, "by HTTP/1.1 first, which it does not speak");
+    // By HTTP/2, beside another request of the same connection.
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (sender, _connection) = http2(stream).await;
+    assert_eq!(answer(&sender, get(&format!("https://{target}/"))).await.0, 200);
+    let response = asked(&sender, asking(&format!("https://{target}/ws"), "websocket")).await;
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["sec-websocket-protocol"]),
+        (200, &"chat".parse().unwrap())
+    );
+    assert!(!response.headers().contains_key("sec-websocket-accept"), "{:?}", response.headers());
+    speaks(TokioIo::new(hyper::upgrade::on(response).await.unwrap())).await;
+    // What it says instead is passed on; HTTP/1.1 is not tried again.
+    let made = upstream.made();
+    let refused = asked(&sender, asking(&format!("https://{target}/ws-no"), "websocket")).await;
+    assert_eq!((refused.status().as_u16(), upstream.made()), (403, made + 1));
+    let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+    let said = ask(&mut stream, &by_http1(&target, "/ws-no")).await;
+    assert!(said.starts_with("HTTP/1.1 403") && upstream.made() == made + 2, "{said}");
+    let lines = until(&log, |text| text.lines().count() == 5).await;
+    for line in lines.lines().filter(|line| line.contains("/ws")) {
+        assert!(line.contains("\"upstream\":\"new\""), "on connections of their own: {line}");
+    }
+    assert_eq!(lines.matches("/ws").count(), 4, "{lines}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_http2_alone_that_allows_none_is_told_of() {
+    let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, ..Speaks::default() }).await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    // The second time it is known.
+    for _ in 0..2 {
+        let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+        let said = ask(&mut stream, &by_http1(&target, "/ws")).await;
+        assert!(said.starts_with("HTTP/1.1 502") && said.contains("http_upgrade_failed"), "{said}");
+        let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+        let (sender, _connection) = http2(stream).await;
+        assert_eq!(answer(&sender, get(&format!("https://{target}/"))).await.0, 200);
+        let (status, said) = answer(&sender, asking(&format!("https://{target}/ws"), "websocket")).await;
+        assert!(status == 502 && said.contains("RFC 8441"), "{status} {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_by_http2_alone_have_places_of_their_own_to_their_end() {
+    let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, websockets: true, ..Speaks::default() }).await;
+    let world = World::new(&upstream.root, |options| {
+        two(options);
+        options.head_timeout = std::time::Duration::from_secs(3);
+    })
+    .await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let url = format!("https://{target}/ws-silent");
+    let sender = known(&world, &target).await;
+    let (first, second) =
+        (asked(&sender, asking(&url, "websocket")).await, asked(&sender, asking(&url, "websocket")).await);
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    assert_eq!(asked(&sender, asking(&url, "websocket")).await.status(), 503);
+    drop((first, second));
+    for _ in 0..5 {
+        until_there_is_a_place(&sender, &url).await;
+    }
+}
+
+/// Whether there is a place for another client.
+async fn lets_in(world: &World, target: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect(world.running.address).await else { return false };
+    // It may have been closed already.
+    let _ = stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await;
+    head(&mut stream).await.starts_with("HTTP/1.1 200")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_has_changed_to_one_counts_as_a_connection() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |options| options.connections_max = 1).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
+    let said = ask(&mut stream, &by_http1(&target, "/ws")).await;
+    assert!(said.starts_with("HTTP/1.1 101"), "{said}");
+    for word in ["one", "two", "three"] {
+        write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();
+        let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+        assert_eq!(frame, Some((TEXT, word.to_uppercase().into_bytes())));
+        assert!(!lets_in(&world, &target).await, "there is no place for another");
+    }
+    drop(stream);
+    let connecting = async { while !lets_in(&world, &target).await {} };
+    tokio::time::timeout(PATIENCE, connecting).await.expect("its place is free again");
+}

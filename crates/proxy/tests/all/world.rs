@@ -1,0 +1,320 @@
+//! An upstream, a proxy before it, and clients.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use http_relay::host::LeafName;
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2;
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use keys::{KeyType, PrivateKey};
+use proxy::mint::{Authority, LeafKeyKind, LeafKeys, Minter, new_root};
+use proxy::{Options, ProxyMetrics, Running};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::Acceptor;
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
+use x509::UnixTime;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn now() -> UnixTime {
+    UnixTime(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64)
+}
+
+/// An authority, and its certificate.
+pub(crate) fn authority() -> (Authority, Vec<u8>) {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let root = new_root(&key, now()).unwrap();
+    (Authority::new(std::slice::from_ref(&root), Arc::new(key), Vec::new()).unwrap(), root)
+}
+
+/// An upstream that speaks TLS, and says what it was asked.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    pub(crate) root: Vec<u8>,
+    pub(crate) connections: Arc<AtomicUsize>,
+}
+
+impl Upstream {
+    pub(crate) async fn start(name: &str) -> Self {
+        Self::with(Some(name), Speaks::default()).await
+    }
+
+    /// As `localhost`.
+    pub(crate) async fn that(speaks: Speaks) -> Self {
+        Self::with(Some("localhost"), speaks).await
+    }
+
+    /// For whatever name it is asked for.
+    pub(crate) async fn for_all() -> Self {
+        Self::with(None, Speaks::default()).await
+    }
+
+    async fn with(name: Option<&str>, speaks: Speaks) -> Self {
+        let (authority, root) = authority();
+        let keys = Arc::new(LeafKeys::new().unwrap());
+        let minter = Minter::new(authority, keys, Duration::from_secs(86_400));
+        let ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (counted, name) = (Arc::clone(&connections), name.map(str::to_owned));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.set_nodelay(true);
+                let (minter, name, ticketer) = (minter.clone(), name.clone(), Arc::clone(&ticketer));
+                tokio::spawn(async move {
+                    let Ok(start) = LazyConfigAcceptor::new(Acceptor::default(), stream).await else {
+                        return;
+                    };
+                    let asked = start.client_hello().server_name().unwrap_or("localhost").to_owned();
+                    tokio::time::sleep(speaks.takes).await;
+                    let name = LeafName::parse(&name.unwrap_or(asked)).unwrap();
+                    let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
+                    let mut config = ServerConfig::builder()
+                        .with_no_client_auth()
+                        .with_cert_resolver(Arc::new(SingleCertAndKey::from((*leaf.certified).clone())));
+                    config.alpn_protocols = speaks.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+                    config.ticketer = ticketer;
+                    let Ok(stream) = start.into_stream(Arc::new(config)).await else { return };
+                    let mut http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    http.http2().max_concurrent_streams(speaks.streams_max);
+                    if speaks.websockets {
+                        http.http2().enable_connect_protocol();
+                    }
+                    let _ = http.serve_connection_with_upgrades(TokioIo::new(stream), service_fn(say)).await;
+                });
+            }
+        });
+        Self { address, root, connections }
+    }
+
+    pub(crate) fn made(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// How an upstream speaks.
+#[derive(Clone, Copy)]
+pub(crate) struct Speaks {
+    pub(crate) alpn: &'static [&'static str],
+    /// Requests of one connection under way.
+    pub(crate) streams_max: u32,
+    /// How long it takes over a handshake.
+    pub(crate) takes: Duration,
+    /// Whether it has WebSockets by HTTP/2.
+    pub(crate) websockets: bool,
+}
+
+impl Default for Speaks {
+    fn default() -> Self {
+        Self { alpn: &["h2", "http/1.1"], streams_max: 200, takes: Duration::ZERO, websockets: false }
+    }
+}
+
+/// The request's line, its headers and its body; below `/ws` a WebSocket; of `/held` the head alone, as long as anybody waits; `/closing`
+/// is the last that is asked on its connection.
+pub(crate) async fn say(
+    request: Request<Incoming>,
+) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+    if request.uri().path().starts_with("/ws") {
+        return Ok(crate::echo::upgraded(request));
+    }
+    if request.uri().path() == "/held" {
+        let never = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        return Ok(Response::new(StreamBody::new(never).boxed_unsync()));
+    }
+    let mut said = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
+    for (name, value) in request.headers() {
+        said.push_str(&format!("{name}: {}\n", value.to_str().unwrap_or("?")));
+    }
+    let closes = request.uri().path() == "/closing" && request.version() < Version::HTTP_2;
+    if let Ok(body) = request.into_body().collect().await {
+        for (name, value) in body.trailers().into_iter().flatten() {
+            said.push_str(&format!("trailer {name}: {}\n", value.to_str().unwrap_or("?")));
+        }
+        said.push_str(&format!("body of {}\n", body.to_bytes().len()));
+    }
+    let mut response = Response::new(Full::new(said.into()).boxed_unsync());
+    if closes {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}
+
+/// A proxy that believes `upstream`.
+pub(crate) struct World {
+    pub(crate) running: Running,
+    pub(crate) root: Vec<u8>,
+}
+
+impl World {
+    pub(crate) async fn new(upstream_root: &[u8], change: impl FnOnce(&mut Options)) -> Self {
+        let (authority, root) = authority();
+        let mut options = Options {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            upstream_roots: vec![upstream_root.to_vec()],
+            ..Options::default()
+        };
+        change(&mut options);
+        let running = proxy::start(options, authority, ProxyMetrics::default()).await.unwrap();
+        Self { running, root }
+    }
+
+    pub(crate) async fn tcp(&self) -> TcpStream {
+        TcpStream::connect(self.running.address).await.unwrap()
+    }
+
+    /// What is answered to CONNECT, and the stream behind it.
+    pub(crate) async fn connect(&self, target: &str) -> (String, TcpStream) {
+        let mut stream = self.tcp().await;
+        // It may have been closed already.
+        let _ =
+            stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await;
+        (head(&mut stream).await, stream)
+    }
+
+    /// TLS with `name` behind CONNECT to `target`.
+    pub(crate) async fn tls(
+        &self,
+        client: &Client,
+        target: &str,
+        name: &str,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let (said, stream) = self.connect(target).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        client.0.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await
+    }
+}
+
+/// A body of whatever kind.
+pub(crate) type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type Http2 = http2::SendRequest<AnyBody>;
+
+/// Speaks HTTP/2 over `stream`; the connection's task ends with it.
+pub(crate) async fn http2<S>(stream: S) -> (Http2, tokio::task::JoinHandle<hyper::Result<()>>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Duration::from_millis(50))
+        .keep_alive_timeout(PATIENCE)
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+/// Of a body that is whole.
+pub(crate) fn get(url: &str) -> Request<AnyBody> {
+    Request::get(url).body(Full::<Bytes>::default().boxed_unsync()).unwrap()
+}
+
+/// The status and the body of an answer.
+pub(crate) async fn answer(sender: &Http2, request: Request<AnyBody>) -> (u16, String) {
+    let mut sender = sender.clone();
+    let asked = async {
+        let response = sender.send_request(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    tokio::time::timeout(PATIENCE, asked).await.expect("an answer")
+}
+
+/// Octets up to the empty line.
+pub(crate) async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
+    let mut said = Vec::new();
+    let read = async {
+        while !said.ends_with(b"\r\n\r\n") {
+            match stream.read_u8().await {
+                Ok(octet) => said.push(octet),
+                Err(_) => break,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.unwrap();
+    String::from_utf8(said).unwrap()
+}
+
+/// Asks by HTTP/1.1 and reads to the end.
+pub(crate) async fn ask(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut said = head(stream).await;
+    let length = said
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned));
+    let mut body = vec![0; length.and_then(|text| text.parse().ok()).unwrap_or(0)];
+    tokio::time::timeout(PATIENCE, stream.read_exact(&mut body)).await.unwrap().unwrap();
+    said.push_str(&String::from_utf8(body).unwrap());
+    said
+}
+
+/// A client that believes a root.
+#[derive(Clone)]
+pub(crate) struct Client(pub(crate) TlsConnector);
+
+impl Client {
+    /// By HTTP/1.1, each time with a whole handshake.
+    pub(crate) fn fresh(root: &[u8]) -> Self {
+        Self::with(root, "http/1.1", Resumption::disabled())
+    }
+
+    pub(crate) fn of(root: &[u8], alpn: &str) -> Self {
+        Self::with(root, alpn, Resumption::in_memory_sessions(64))
+    }
+
+    /// Which verifies RSA's signatures alone.
+    pub(crate) fn without_ecdsa(root: &[u8]) -> Self {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let rsa = |suite: &rustls::SupportedCipherSuite| {
+            format!("{:?}", suite.suite()).starts_with("TLS_ECDHE_RSA")
+        };
+        let suites = provider.cipher_suites.iter().filter(|suite| rsa(suite)).copied().collect();
+        Self::by(rustls::crypto::CryptoProvider { cipher_suites: suites, ..provider }, root)
+    }
+
+    /// With other means than usual.
+    pub(crate) fn by(provider: rustls::crypto::CryptoProvider, root: &[u8]) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(root.to_vec())).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&[&rustls::version::TLS12])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self(Arc::new(config).into())
+    }
+
+    fn with(root: &[u8], alpn: &str, resumption: Resumption) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(root.to_vec())).unwrap();
+        let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        config.resumption = resumption;
+        Self(Arc::new(config).into())
+    }
+}
+
+/// The leaf that a client was shown.
+pub(crate) fn leaf(stream: &TlsStream<TcpStream>) -> x509::Certificate {
+    x509::Certificate::parse(&stream.get_ref().1.peer_certificates().unwrap()[0]).unwrap()
+}
