@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use edge;
 use edge::{EdgeMetrics, Route, Routes};
 use keyless::client::{Client, ClientMetrics, ClientOptions, Server};
 use keyless::{KeySet, Metrics};

@@ -17,13 +17,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::Options;
-use super::connection::Shared;
 use super::hello::{self, Current};
 use super::keeper::{KeepError, Keeper, Loaded};
 use super::metrics::{EdgeMetrics, End};
-use super::requests::Requesting;
 use super::routes::{Live, Routes};
 use super::staples::Staples;
+use super::terminator::{RequestService, Terminator};
 
 /// Why the terminator did not start.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +105,7 @@ pub async fn start(
     let requesting = requesting(&options, address, &resolver, &doors, &metrics, &reopen)?;
     metrics.may_be_open(options.connections_max);
     let counted = metrics.clone();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(Terminator {
         config,
         routes: routes.clone(),
         requesting,
@@ -138,7 +137,7 @@ fn requesting(
     doors: &Doors,
     metrics: &EdgeMetrics,
     reopen: &Arc<Notify>,
-) -> Result<Requesting, StartError> {
+) -> Result<RequestService, StartError> {
     let pool = PoolOptions {
         policies: UpstreamPolicies::default(),
         connections_max: options.upstream_connections_max,
@@ -162,7 +161,7 @@ fn requesting(
     );
     let access_log = access_log.map_err(StartError::AccessLog)?;
     let trusted = options.trusted_clients.clone();
-    Ok(Requesting {
+    Ok(RequestService {
         upstreams,
         access_log,
         doors: doors.clone(),
@@ -190,7 +189,7 @@ impl Running {
     }
 }
 
-impl Host for Shared {
+impl Host for Terminator {
     const TASK: &'static str = "edge-connection";
 
     async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {

@@ -5,36 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::relay::{Ended, relay};
-use outbound::resolve::Resolver;
 use s2n_tls::config::Config;
 use s2n_tls::connection::{Builder, Connection};
 use s2n_tls::enums::Mode;
 use s2n_tls::error::Error;
-use s2n_tls_tokio::{TlsAcceptor, TlsStream};
+use s2n_tls_tokio::TlsAcceptor;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::flight::{Chosen, Flight, Greeting, INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
-use super::metrics::{EdgeMetrics, End, Handshake};
+use super::alert::{INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
+use super::flight::Flight;
+use super::greeting::{Chosen, Greeting};
+use super::metrics::{End, Handshake};
 use super::proxy_protocol::{Told, header};
-use super::requests::Requesting;
-use super::routes::{Live, Route};
+use super::routes::Route;
+use super::terminator::{Stream, Terminator};
 use super::upstream;
-
-/// What all connections share.
-pub(super) struct Shared {
-    pub(super) config: Config,
-    pub(super) routes: Live,
-    pub(super) requesting: Requesting,
-    pub(super) resolver: Resolver,
-    pub(super) metrics: EdgeMetrics,
-    pub(super) handshake_timeout: Duration,
-    pub(super) connect_timeout: Duration,
-    pub(super) idle: Duration,
-}
-
-pub(super) type Stream = TlsStream<Flight<TcpStream>, Connection>;
 
 /// A connection that knows what its handshake comes to.
 #[derive(Clone)]
@@ -53,7 +40,7 @@ impl Builder for Greeted {
     }
 }
 
-impl Shared {
+impl Terminator {
     /// Serves a connection to its end.
     pub(super) async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
         let server = stream.local_addr().unwrap_or(client);

@@ -4,54 +4,14 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::routes::Route;
-use super::sites::Site;
-
-/// The alert handshake_failure and its like, by their numbers (RFC 8446 section 6).
-pub(super) const INTERNAL_ERROR: u8 = 80;
-/// missing_extension: who names no host, where there is no default.
-pub(super) const MISSING_EXTENSION: u8 = 109;
-/// unrecognized_name (RFC 6066 section 3).
-pub(super) const UNRECOGNIZED_NAME: u8 = 112;
+use super::alert::Alert;
 
 /// Octets of a flight that is held back: the longest chain there may be, and its staple. A longer one goes out as it comes.
 const HELD_MAX: usize = 96 << 10;
-
-/// The alert that a handshake is to end with; 0 for none of ours.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Alert(Arc<AtomicU8>);
-
-impl Alert {
-    pub(super) fn set(&self, number: u8) {
-        self.0.store(number, Relaxed);
-    }
-
-    pub(super) fn get(&self) -> Option<u8> {
-        Some(self.0.load(Relaxed)).filter(|number| *number != 0)
-    }
-}
-
-/// What is known of a handshake before it is done, shared by all who take part in it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Greeting {
-    pub(super) alert: Alert,
-    pub(super) chosen: Arc<OnceLock<Chosen>>,
-}
-
-/// What a client's hello was answered with, whatever there is by the end.
-#[derive(Clone, Debug)]
-pub(super) struct Chosen {
-    /// Who gets the connection, if there is anybody.
-    pub(super) route: Option<Arc<Route>>,
-    pub(super) site: Arc<Site>,
-}
 
 /// A record with a fatal alert, not encrypted (RFC 8446 sections 5.1 and 6).
 fn record(alert: u8) -> [u8; 7] {
@@ -156,6 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Flight<S> {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
+    use super::super::alert::INTERNAL_ERROR;
     use super::*;
 
     #[tokio::test]

@@ -9,7 +9,8 @@ use s2n_tls::config::{Builder, Config};
 use s2n_tls::connection::Connection;
 use s2n_tls::error::Error;
 
-use super::flight::{Chosen, Greeting, MISSING_EXTENSION, UNRECOGNIZED_NAME};
+use super::alert::{MISSING_EXTENSION, UNRECOGNIZED_NAME};
+use super::greeting::{Chosen, Greeting};
 use super::routes::Live;
 use super::sites::{NoSite, Sites, policy};
 

@@ -3,13 +3,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http_body_util::Either;
-use http_relay::access_log::{AccessLogger, Entry, counted};
+use http_relay::access_log::{Entry, counted};
 use http_relay::asked::Asked;
 use http_relay::client::Client;
-use http_relay::doors::Doors;
 use http_relay::fields::{Upgrades, address, authority_of, clean, take_upgrade};
 use http_relay::host::LeafName;
 use http_relay::opening::{self, Opening};
@@ -20,33 +19,22 @@ use http_relay::serve::{Served, Serving};
 use http_relay::stall::Upload;
 use http_relay::unanswered::{reason_of, unread};
 use http_relay::upgrade::{Upgrading, ask_for};
-use http_relay::upstream::{Kept, Relayed, Upstreams};
+use http_relay::upstream::{Kept, Relayed};
 use http_relay::websocket::Websocket;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, Version};
-use ipnet::IpNet;
 use tokio_util::task::TaskTracker;
 
-use super::connection::{Shared, Stream};
 use super::forwarded;
 use super::metrics::End;
 use super::routes::HttpRoute;
-use super::sites::Site;
-
-/// What all requests share.
-pub(super) struct Requesting {
-    pub(super) upstreams: Upstreams,
-    pub(super) access_log: AccessLogger,
-    pub(super) doors: Doors,
-    /// Networks of clients who say for whom they ask.
-    pub(super) trusted: Vec<IpNet>,
-    pub(super) head_timeout: Duration,
-}
+use super::site::Site;
+use super::terminator::{Stream, Terminator};
 
 /// A connection, as its requests know it.
 struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<Terminator>,
     client: Client,
     is_trusted: bool,
     /// That it was made under, as it came.
@@ -84,7 +72,7 @@ impl Refused {
     }
 }
 
-impl Shared {
+impl Terminator {
     /// Answers requests, until the client has none any more.
     pub(super) async fn serve_requests(
         self: &Arc<Self>,
@@ -139,7 +127,7 @@ impl Shared {
 
 impl Connection {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let Shared { requesting, metrics, .. } = &*self.shared;
+        let Terminator { requesting, metrics, .. } = &*self.shared;
         let (began, _under_way) = (Instant::now(), metrics.request());
         let mut request = Asked::of(request, &requesting.doors, requesting.head_timeout);
         let websocket = Websocket::of(&mut request);

@@ -12,7 +12,8 @@ use s2n_tls::connection::Connection;
 use s2n_tls::enums::{HashAlgorithm, SignatureAlgorithm};
 use s2n_tls::error::Error;
 
-use super::flight::{Greeting, INTERNAL_ERROR};
+use super::alert::INTERNAL_ERROR;
+use super::greeting::Greeting;
 use super::metrics::EdgeMetrics;
 
 /// The key of a chain: who asks it for a signature.

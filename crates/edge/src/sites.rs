@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http_relay::host::LeafName;
 use keyless::client::Client;
 use keys::KeyRef;
 use s2n_tls::cert_chain::{self, CertificateChain};
-use s2n_tls::config::{Builder, Config};
+use s2n_tls::config::Builder;
 use s2n_tls::error::Error;
 use s2n_tls::security::Policy;
 use x509::UnixTime;
@@ -17,6 +16,7 @@ use x509::UnixTime;
 use super::certificate::CertificateFile;
 use super::metrics::EdgeMetrics;
 use super::signing::{HeldElsewhere, RemoteSigning};
+use super::site::Site;
 use super::staples::Staples;
 use super::tickets::TicketSecrets;
 
@@ -26,21 +26,6 @@ const POLICY: &str = "20251014";
 /// What the library may wait before it closes on a peer that broke the protocol. Its purpose, to hide how long a decryption took,
 /// is that of cipher suites that are not spoken here; connections are held for it.
 const BLINDING_MAX_S: u32 = 3;
-
-/// A set of chains for the same names, at most one for each kind of signature, ready to be used.
-pub(super) struct Site {
-    pub(super) config: Config,
-    /// Files, for who looks.
-    pub(super) files: Vec<String>,
-    /// Hosts that a certificate of it is for, `*.` before those that stand for all below.
-    names: BTreeSet<String>,
-}
-
-impl fmt::Debug for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Site").field("files", &self.files).finish_non_exhaustive()
-    }
-}
 
 /// Why no certificate is presented.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -113,7 +98,7 @@ impl Sites {
                 return Ok::<_, Error>(Arc::clone(site));
             }
             let files: Vec<&CertificateFile> = pair.places().map(|at| order[at].as_ref()).collect();
-            let site = Arc::new(Site::build(&files, with)?);
+            let site = Arc::new(build_site(&files, with)?);
             built.insert(pair, Arc::clone(&site));
             Ok(site)
         };
@@ -157,29 +142,21 @@ impl Pair {
     }
 }
 
-impl Site {
-    fn build(files: &[&CertificateFile], with: &Building<'_>) -> Result<Self, Error> {
-        let mut builder = Builder::new();
-        builder.with_system_certs(false)?;
-        builder.set_security_policy(&policy()?)?;
-        builder.set_max_blinding_delay(BLINDING_MAX_S)?;
-        let chains = files.iter().map(|file| chain(file, with)).collect::<Result<Vec<_>, Error>>()?;
-        builder.set_default_chains(chains)?;
-        builder.set_private_key_callback(RemoteSigning::new(with.sign_timeout, with.metrics.clone()))?;
-        // A ticket opens only for the names it was given for.
-        let names: BTreeSet<&str> = files.iter().flat_map(|file| &file.names).map(String::as_str).collect();
-        with.tickets.add_to(&mut builder, &names, SystemTime::now())?;
-        let names = common_names(files);
-        let files = files.iter().map(|file| file.name.clone()).collect();
-        Ok(Self { config: builder.build()?, files, names })
-    }
-
-    /// Whether whichever certificate of it a client was shown is for `host` too.
-    pub(super) fn is_for(&self, host: &LeafName) -> bool {
-        let Some(host) = host.dns() else { return false };
-        let is_below = |parent: &str| self.names.iter().any(|name| name.strip_prefix("*.") == Some(parent));
-        self.names.contains(host) || host.split_once('.').is_some_and(|(_, parent)| is_below(parent))
-    }
+/// Builds the configuration of a site.
+fn build_site(files: &[&CertificateFile], with: &Building<'_>) -> Result<Site, Error> {
+    let mut builder = Builder::new();
+    builder.with_system_certs(false)?;
+    builder.set_security_policy(&policy()?)?;
+    builder.set_max_blinding_delay(BLINDING_MAX_S)?;
+    let chains = files.iter().map(|file| chain(file, with)).collect::<Result<Vec<_>, Error>>()?;
+    builder.set_default_chains(chains)?;
+    builder.set_private_key_callback(RemoteSigning::new(with.sign_timeout, with.metrics.clone()))?;
+    // A ticket opens only for the names it was given for.
+    let names: BTreeSet<&str> = files.iter().flat_map(|file| &file.names).map(String::as_str).collect();
+    with.tickets.add_to(&mut builder, &names, SystemTime::now())?;
+    let names = common_names(files);
+    let files = files.iter().map(|file| file.name.clone()).collect();
+    Ok(Site { config: builder.build()?, files, names })
 }
 
 /// What a connection begins with, before it is known which certificate is wanted.

@@ -23,6 +23,7 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Takes the body of `request`. `limit` is the timeout of reading what is left of it when it is dropped.
     pub fn of(request: Request<Incoming>, doors: &Doors, limit: Duration) -> Request<Self> {
         let rest = (!request.headers().contains_key(EXPECT)).then(|| (doors.clone(), limit));
         request.map(|inner| Self { inner: Some(inner), rest })

@@ -7,6 +7,7 @@ use std::sync::Arc;
 /// A client: where it is and, where it had to say, who it is.
 #[derive(Clone, Debug)]
 pub struct Client {
+    /// The address it connects from.
     pub address: SocketAddr,
     /// The name in the configuration of who has shown a password or a token.
     pub user: Option<Arc<str>>,

@@ -29,3 +29,4 @@ pub mod unanswered;
 pub mod upgrade;
 pub mod upstream;
 pub mod websocket;
+mod websocket_key;

@@ -39,6 +39,10 @@ impl<T> Default for Names<T> {
 }
 
 impl<T> Names<T> {
+    /// Adds a pattern: `NAME`, `*.NAME`, or an address.
+    ///
+    /// # Errors
+    /// [`BadRule`]
     pub fn add(&mut self, pattern: &str, value: T) -> Result<(), BadRule> {
         if self.exact.len() + self.below.len() + self.addresses.len() >= PATTERNS_MAX {
             return Err(BadRule::TooMany);
@@ -56,6 +60,7 @@ impl<T> Names<T> {
         if before.is_some() { Err(BadRule::Twice(pattern.to_owned())) } else { Ok(()) }
     }
 
+    /// The value of `name`: of its own pattern, or of the nearest one above it.
     pub fn get(&self, name: &LeafName) -> Option<&T> {
         match name {
             LeafName::Ip(address) => self.addresses.get(address),

@@ -145,12 +145,16 @@ pub struct Hello {
 /// Why there is nothing to judge.
 #[derive(Debug, thiserror::Error)]
 pub enum NoOpening {
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The client closed the connection at once.
     #[error("the client said nothing")]
     Nothing,
+    /// The ClientHello is too long.
     #[error("a ClientHello takes at most {HELLO_OCTETS_MAX} octets")]
     TooLong,
+    /// The first bytes look like TLS, and are no ClientHello.
     #[error("this is no ClientHello: {0}")]
     Tls(rustls::Error),
 }

@@ -29,7 +29,9 @@ pub enum Ended {
 /// Counts what goes through.
 #[derive(Clone, Debug)]
 pub struct Octets {
+    /// Bytes from the client.
     pub up: Counter,
+    /// Bytes to the client.
     pub down: Counter,
 }
 

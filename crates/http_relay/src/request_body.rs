@@ -23,6 +23,7 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
+    /// Counts `body` with `tee`, bounds the wait for it by `upload`, and has `clean_trailers` change its trailers.
     pub fn new(
         body: Asked,
         tee: Option<Arc<Tee>>,

@@ -20,17 +20,17 @@ pub(crate) struct Stall {
 }
 
 impl Stall {
-    pub fn new(limit: Duration) -> Self {
+    pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, sleep: None, waits: false }
     }
 
     /// What was waited for is there.
-    pub fn over(&mut self) {
+    pub(crate) fn over(&mut self) {
         self.waits = false;
     }
 
     /// Ready once it was waited for too long.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let until = Instant::now() + self.limit;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         if !self.waits {
@@ -96,6 +96,7 @@ pub struct Awaited {
 }
 
 impl Upload {
+    /// A timer of `limit` for each piece of a body, and its status.
     pub fn within(limit: Duration) -> (Self, Uploading) {
         let known = Arc::new(Known {
             stalled: AtomicBool::new(false),
@@ -170,6 +171,7 @@ impl Uploading {
         self.0.broken.load(Relaxed)
     }
 
+    /// The answer is under way until the result is dropped.
     pub fn answering(&self) -> Answering {
         self.0.is_answered.store(true, Relaxed);
         Answering(Arc::clone(&self.0))

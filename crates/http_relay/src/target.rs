@@ -10,7 +10,9 @@ use crate::host::LeafName;
 /// A host and a port, as a client named them.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Target {
+    /// The host.
     pub name: LeafName,
+    /// The port.
     pub port: u16,
     /// Whether the client named nobody: it is where it connected to, before it was redirected here.
     pub redirected: bool,
@@ -19,6 +21,7 @@ pub struct Target {
 /// Where requests go: a target, spoken to in the clear or under a server's name, by HTTP/2 where it can be.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Origin {
+    /// The host and port that the client named.
     pub target: Target,
     /// The server's name in TLS; none in the clear.
     pub server: Option<LeafName>,

@@ -13,12 +13,15 @@ use crate::doors::Doors;
 
 /// A client that waits for another protocol.
 pub struct Upgrading<'a> {
+    /// The client's connection, once it has changed protocols.
     pub client: OnUpgrade,
     /// What the upstream was asked for.
     pub asked: HeaderValue,
+    /// The WebSocket that the client asked for by HTTP/2.
     pub websocket: Option<&'a Websocket>,
     /// What goes on when the client's connection has ended.
     pub tunnels: &'a TaskTracker,
+    /// The request's version of HTTP.
     pub version: Version,
 }
 

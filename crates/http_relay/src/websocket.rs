@@ -1,7 +1,7 @@
 //! WebSockets over HTTP/2 (RFC 8441): what a client asks by extended CONNECT is asked of the server by HTTP/1.1 (RFC 6455), and its
 //! answer told as HTTP/2 has it. Servers that speak HTTP/2 alone: `upstream::websocket`.
 
-use aws_lc_rs::{digest, rand};
+use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::ext::Protocol;
@@ -11,9 +11,8 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 
 use super::page::{self, Body};
+use super::websocket_key::accept_of;
 
-/// What stands behind a key before its digest is made (RFC 6455 section 1.3).
-const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Octets of a key before it is written in base64 (RFC 6455 section 4.1).
 const KEY: usize = 16;
 
@@ -80,16 +79,11 @@ impl Websocket {
     }
 }
 
-/// What a server says that has understood `key`.
-pub(crate) fn accept_of(key: &[u8]) -> String {
-    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
-    context.update(key);
-    context.update(GUID);
-    STANDARD.encode(context.finish())
-}
-
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::digest;
+
+    use super::super::websocket_key::GUID;
     use super::*;
 
     fn asked(method: Method, protocol: &'static str) -> Request<()> {

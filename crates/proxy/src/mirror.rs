@@ -17,7 +17,6 @@ use http_relay::upstream::{NoConnection, Upstreams};
 
 use super::metrics::ProxyMetrics;
 use super::options::Options;
-use super::rules::Action;
 use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames};
 use crate::mint::{Likeness, NoLikeness, VALIDITY_MIN};
 

@@ -13,71 +13,71 @@ use crate::redirect::TransparentOptions;
 use crate::rules::Rules;
 use crate::{minting, permission, requests};
 
-/// How the proxy listens, what it decides and what it is limited to.
+/// Options of the proxy.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where; port 0 takes a free one.
+    /// The address that the proxy listens on. Port 0 takes a free port. Default: 127.0.0.1:3128.
     pub listen: SocketAddr,
-    /// Where connections come in that the host's firewall redirects.
+    /// Transparent proxy: where connections that the host's firewall redirects come in. Default: nowhere.
     pub transparent: TransparentOptions,
-    /// Where this process listens besides: no client is connected to these.
+    /// Other addresses that this process listens on. The proxy connects no client to them. Default: none.
     pub own_addresses: Vec<SocketAddr>,
-    /// Who may ask: all when empty.
+    /// Networks of clients that may use the proxy. Default: empty, which allows all networks.
     pub clients: Vec<IpNet>,
-    /// Who may, of these: all when nobody is named.
+    /// How these clients authenticate. Default: they do not have to.
     pub access: AccessOptions,
-    /// What becomes of a connection, by the name it is for.
+    /// Whether a connection is intercepted, mirrored, tunneled or rejected, by the host's name. Default: all are intercepted.
     pub rules: Rules,
-    /// What becomes of requests, and what is left behind of them.
+    /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,
-    /// How long leaves hold.
+    /// How long leaf certificates are valid. Default: 7 days.
     pub leaf_validity: Duration,
-    /// Which leaves stand over one key.
+    /// Which leaf certificates share a key. Default: all leaf certificates of one key's life.
     pub leaf_keys: KeysOfLeaves,
-    /// How long new leaves stand over the same key.
+    /// How long new leaf certificates are issued for the same key. Default: 1 hour.
     pub leaf_key_life: Duration,
-    /// Octets of leaves in memory.
+    /// Maximum bytes of leaf certificates in memory. Default: 64 MiB.
     pub store_octets_max: u64,
-    /// What keeps leaves behind memory, and is shared with other proxies.
+    /// The store of leaf certificates behind memory, which other proxies may share. Default: none.
     pub second_level: Option<SecondLevel>,
-    /// Names a minute that one client may have minted which nobody had before, and how many at once.
+    /// Rate limit of each client: names a minute that nobody has asked for before. Default: 600.
     pub new_names_per_minute: u32,
-    /// The latter.
+    /// Burst of that rate limit: new names that a client may ask for at once. Default: 2,000.
     pub new_names_burst: u32,
-    /// Roots in DER that upstreams are held against.
+    /// Trust anchors (DER) for the certificates of upstreams. Default: none; the proxy does not start without any.
     pub upstream_roots: Vec<Vec<u8>>,
-    /// What differs for certain upstreams, and by which way they are reached.
+    /// Trust, client certificates and parent proxies of certain upstreams. Default: all are reached directly and verified.
     pub upstreams: UpstreamPolicies,
-    /// How long it is remembered that a client refused a leaf, whose connections to that name are passed on then; `None`: not at all.
+    /// How long the proxy tunnels a client's connections to a host after the client has rejected a leaf certificate for that host.
+    /// Default: `None`, which tunnels none of them.
     pub auto_tunnel: Option<Duration>,
-    /// Connections of clients at once; more are closed at once.
+    /// Maximum connections of clients. The proxy closes further connections at once. Default: 8,192.
     pub connections_max: usize,
-    /// Connections to upstreams at once, those that wait for the next request included.
+    /// Maximum connections to upstreams, idle connections included. Default: 8,192.
     pub upstream_connections_max: usize,
-    /// Of those, to one host and port.
+    /// Maximum connections to one host and port, idle connections included. Default: 1,024.
     pub upstream_per_host_max: usize,
-    /// Of all, such as wait for the next request; the one that waits the longest is closed for another. Below
-    /// [`Self::upstream_per_host_max`], so that those of other names of a host leave it places.
+    /// Maximum idle upstream connections. The least recently used one is closed first. Keep it below
+    /// [`Self::upstream_per_host_max`], so that idle connections under other names of a host leave slots free. Default: 512.
     pub upstream_idle_max: usize,
-    /// How long one waits.
+    /// How long an upstream connection may be idle before the proxy closes it. Default: 60 s.
     pub upstream_idle: Duration,
-    /// For the ClientHello after CONNECT, and for the handshake.
+    /// Timeout of a client's TLS: one for the ClientHello after CONNECT, another for the handshake. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// For a request's head, from its first octet or from the end of the one before.
+    /// Timeout of a request's head, from its first byte or from the end of the request before. Default: 30 s.
     pub head_timeout: Duration,
-    /// For an upstream's address, connection and handshake.
+    /// Timeout of an upstream connection: name resolution, TCP and TLS together. Default: 10 s.
     pub connect_timeout: Duration,
-    /// For the head of an answer, from when the request was sent.
+    /// Timeout of the head of an answer, from when the request was sent. Default: 5 min.
     pub response_timeout: Duration,
-    /// A body or a tunnel on which nothing came, before it is cut off; a client's HTTP/2 connection without requests, before it is
-    /// closed.
+    /// Idle timeout of a body, of a tunnel, and of a client's HTTP/2 connection without requests. Default: 10 min.
     pub idle: Duration,
-    /// How long an authority below the one given holds that is made here, its key in memory alone; none: leaves stand below
-    /// the one given.
+    /// Lifetime of an intermediate CA that signs the leaf certificates, with a key that exists in memory alone.
+    /// Default: `None`, which signs with the given CA.
     pub intermediate: Option<Duration>,
-    /// Who is asked before there is a leaf; everything is permitted when nobody is.
+    /// The external service that is asked for permission before a leaf certificate is minted. Default: `None`, which permits all.
     pub permission: Option<permission::Options>,
-    /// How leaves are handed to others, if they are.
+    /// How other TLS servers get leaf certificates. Default: `None`, which serves none.
     pub minting: Option<minting::Options>,
 }
 

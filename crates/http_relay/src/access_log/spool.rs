@@ -11,6 +11,7 @@ const BATCH: usize = 256;
 
 /// Where items go. Its methods may block.
 pub trait Sink: Send + 'static {
+    /// What is written.
     type Item: Send + 'static;
     /// The name of its task.
     const TASK: &'static str;
@@ -42,6 +43,7 @@ impl<T: Send + 'static> Spool<T> {
         (Self { queue, dropped }, work)
     }
 
+    /// Queues `item`, or counts it as dropped if the queue is full.
     pub fn put(&self, item: T) {
         if self.queue.try_send(item).is_err() {
             self.dropped.inc();

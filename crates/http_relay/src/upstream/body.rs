@@ -15,15 +15,16 @@ use super::super::access_log::Entry;
 use super::super::request_body::RequestBody;
 use super::super::stall::{Answering, Stall, Uploading};
 use super::super::target::Origin;
+use super::idle::Pool;
+use super::sender::Sender;
 use super::shared::Stream;
-use super::{Sender, Upstreams};
 
 /// How long a connection may take to be ready for the next request after its answer was read.
 const READY_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connection to be kept once the body is read.
 pub(super) struct GiveBack {
-    pub(super) pool: Upstreams,
+    pub(super) pool: Arc<Pool>,
     pub(super) origin: Arc<Origin>,
     pub(super) sender: SendRequest<RequestBody>,
 }

@@ -1,45 +1,36 @@
 //! Making connections to upstreams.
 
-use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
-use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use outbound::Deadline;
-use outbound::dial::{DialError, happy_eyeballs};
-use outbound::resolve::{Families, ResolveError, Resolver};
+use outbound::dial::happy_eyeballs;
+use outbound::resolve::{Families, Resolver};
 use parking_lot::Mutex;
-use rustls::AlertDescription;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::super::target::{Origin, Target};
-use super::Sender;
-use super::parent::{Link, NoParent, Parent};
-use super::placed::Placed;
+use super::error::{NoConnection, NoParent};
+use super::parent::{Link, Parent};
 use super::policy::{Policies, UpstreamWay};
+use super::sender::Sender;
 use super::shared::Http2;
-use crate::address::canonical;
+use super::slot::{Slot, SlotExecutor, Slots, SlottedStream};
 use crate::doors::Doors;
 use crate::host::LeafName;
 use crate::request_body::RequestBody;
 
 /// Octets of an upstream's heads.
 const HEAD_OCTETS_MAX: usize = 128 << 10;
-
-/// For a place where all are taken, after the connection that waited the longest was closed for it.
-const PLACE_WITHIN: Duration = Duration::from_millis(500);
 
 /// Requests at once, as long as an upstream has not said how many: a number that none can say (RFC 9113 section 6.5.2).
 const NOT_SAID: usize = usize::MAX - 1;
@@ -48,46 +39,6 @@ const NOT_SAID: usize = usize::MAX - 1;
 /// nobody.
 const SAID_FIRST: Duration = Duration::from_millis(1);
 const SAID_LAST: Duration = Duration::from_millis(50);
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-pub enum NoConnection {
-    #[error("its name is not resolved: {0}")]
-    Name(#[from] ResolveError),
-    #[error("it is not reached: {0}")]
-    Dial(DialError),
-    #[error("that is this proxy itself")]
-    Loop,
-    #[error("its address is one that only the proxy's own machine reaches, for clients of that machine")]
-    NotAllowed,
-    #[error("its TLS is refused: {0}")]
-    Tls(std::io::Error),
-    #[error("its TLS was not done in its time")]
-    Late,
-    #[error("the parent proxy {parent}: {why}")]
-    Parent { parent: String, why: NoParent },
-    #[error("there are as many connections as there may be")]
-    Full,
-    #[error("it closed the connection at once")]
-    ClosedAtOnce,
-    #[error("it does not speak HTTP: {0}")]
-    Http(hyper::Error),
-    #[error("it speaks HTTP/2 alone, and allows no WebSockets by it (RFC 8441)")]
-    NoWebsockets,
-}
-
-impl NoConnection {
-    pub(super) fn by(parent: &Parent, why: NoParent) -> Self {
-        Self::Parent { parent: parent.to_string(), why }
-    }
-
-    /// Whether it speaks none of the protocols that it was offered (RFC 7301 section 3.2).
-    pub(super) fn wants_another_protocol(&self) -> bool {
-        let Self::Tls(error) = self else { return false };
-        let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-        matches!(of_tls, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
-    }
-}
 
 /// TLS with `server`.
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
@@ -131,76 +82,14 @@ fn is_of_this_place(address: IpAddr) -> bool {
     }
 }
 
-type Http2Connection<S> = http2::Connection<TokioIo<S>, RequestBody, Owned>;
-
-/// A name and a port, whoever named them.
-type Host = (LeafName, u16);
-
-/// From which address to which: no two connections that are open have both.
-type Ends = (SocketAddr, SocketAddr);
-
-/// A place among all connections and among those of a host, until it is dropped.
-pub struct Place {
-    _whole: OwnedSemaphorePermit,
-    host: Host,
-    hosts: Arc<Mutex<HashMap<Host, usize>>>,
-    /// Of the connection that has it, once that is made.
-    ends: Option<Ends>,
-    open: Arc<Mutex<HashSet<Ends>>>,
-}
-
-impl Place {
-    /// Whose it is from now on.
-    fn taken_by(&mut self, stream: &TcpStream) {
-        let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
-        let ends = (canonical(from), canonical(to));
-        self.ends = Some(ends);
-        self.open.lock().insert(ends);
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(ends) = &self.ends {
-            self.open.lock().remove(ends);
-        }
-        let mut hosts = self.hosts.lock();
-        if let Some(open) = hosts.get_mut(&self.host) {
-            *open -= 1;
-            if *open == 0 {
-                hosts.remove(&self.host);
-            }
-        }
-    }
-}
-
-/// Whose tasks, the connection itself among them, end with the service and hold its place.
-#[derive(Clone)]
-struct Owned {
-    doors: Doors,
-    place: Arc<Place>,
-}
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Owned {
-    fn execute(&self, work: F) {
-        let place = Arc::clone(&self.place);
-        self.doors.spawn_bounded(async move {
-            let _place = place;
-            work.await;
-        });
-    }
-}
+type Http2Connection<S> = http2::Connection<TokioIo<S>, RequestBody, SlotExecutor>;
 
 /// Makes them.
 pub(super) struct Dialler {
     resolver: Resolver,
     policies: Policies,
     own: Vec<SocketAddr>,
-    places: Arc<Semaphore>,
-    per_host_max: AtomicUsize,
-    hosts: Arc<Mutex<HashMap<Host, usize>>>,
-    /// Connections that are open: as many as there are places at most.
-    open: Arc<Mutex<HashSet<Ends>>>,
+    slots: Arc<Slots>,
     doors: Doors,
 }
 
@@ -209,38 +98,15 @@ impl Dialler {
         resolver: Resolver,
         policies: Policies,
         own: Vec<SocketAddr>,
-        places: Arc<Semaphore>,
-        per_host_max: usize,
+        slots: Arc<Slots>,
         doors: Doors,
     ) -> Self {
-        let (hosts, open) = (Arc::default(), Arc::default());
-        let per_host_max = AtomicUsize::new(per_host_max);
-        Self { resolver, policies, own, places, per_host_max, hosts, open, doors }
+        Self { resolver, policies, own, slots, doors }
     }
 
     /// Whether who answers is held against roots.
     pub(super) fn verifies(&self, origin: &Origin) -> bool {
         self.policies.of_origin(origin).verifies
-    }
-
-    /// Whether the proxy itself made the connection between these, or makes it still: nothing was sent on it before it is known here.
-    pub(super) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
-        self.open.lock().contains(&(canonical(from), canonical(to)))
-    }
-
-    /// As many to a host from now on; those that are more stay.
-    pub(super) fn limit_per_host(&self, most: usize) {
-        self.per_host_max.store(most, Relaxed);
-    }
-
-    /// Who owns the tasks of connections.
-    pub(super) fn doors(&self) -> &Doors {
-        &self.doors
-    }
-
-    /// Whether another connection may be made.
-    pub(super) fn has_place(&self) -> bool {
-        self.places.available_permits() > 0
     }
 
     /// The parent that is asked by whole requests for `origin` rather than to connect to it: as it was asked itself.
@@ -255,15 +121,15 @@ impl Dialler {
     pub(super) async fn connect(&self, origin: &Origin, deadline: Deadline) -> Result<Sender, NoConnection> {
         if let Some(parent) = self.asked_by_request(origin) {
             self.judge_named(&origin.target, origin.may_be_here)?;
-            let mut place = self.place(&origin.target, deadline).await?;
-            return self.http1(self.to_parent(parent, &mut place, deadline).await?, place).await;
+            let mut slot = self.slots.take(&origin.target, deadline).await?;
+            return self.http1(self.to_parent(parent, &mut slot, deadline).await?, slot).await;
         }
         let Some(server) = &origin.server else {
-            let (link, place) =
+            let (link, slot) =
                 self.link(&origin.target, &origin.target.name, origin.may_be_here, deadline).await?;
             return match origin.http2 {
-                true => self.http2(link, place).await,
-                false => self.http1(link, place).await,
+                true => self.http2(link, slot).await,
+                false => self.http1(link, slot).await,
             };
         };
         Ok(self.connect_by_tls(origin, server, deadline).await?.0)
@@ -276,15 +142,15 @@ impl Dialler {
         server: &LeafName,
         deadline: Deadline,
     ) -> Result<(Sender, Option<CertificateDer<'static>>), NoConnection> {
-        let (stream, place) = self.tls(origin, server, origin.http2, deadline).await?;
+        let (stream, slot) = self.tls(origin, server, origin.http2, deadline).await?;
         let (shown, speaks_http2) = {
             let tls = &stream.get_ref().1;
             let own = tls.peer_certificates().and_then(|chain| chain.first()).cloned();
             (own, tls.alpn_protocol() == Some(b"h2"))
         };
         let sender = match speaks_http2 {
-            true => self.http2(stream, place).await?,
-            false => self.http1(stream, place).await?,
+            true => self.http2(stream, slot).await?,
+            false => self.http1(stream, slot).await?,
         };
         Ok((sender, shown))
     }
@@ -295,11 +161,11 @@ impl Dialler {
         server: &LeafName,
         http2: bool,
         deadline: Deadline,
-    ) -> Result<(TlsStream<Link>, Place), NoConnection> {
-        let (link, place) = self.link(&origin.target, server, origin.may_be_here, deadline).await?;
+    ) -> Result<(TlsStream<Link>, Slot), NoConnection> {
+        let (link, slot) = self.link(&origin.target, server, origin.may_be_here, deadline).await?;
         let policy = self.policies.of(server);
         let connector = if http2 { &policy.http2 } else { &policy.http1 };
-        Ok((handshake(connector, server, link, deadline).await?, place))
+        Ok((handshake(connector, server, link, deadline).await?, slot))
     }
 
     /// One by HTTP/2 to `origin` on which a WebSocket may be asked for, of whom it says so (RFC 8441 section 3).
@@ -309,27 +175,27 @@ impl Dialler {
         deadline: Deadline,
     ) -> Result<http2::SendRequest<RequestBody>, NoConnection> {
         let Some(server) = &origin.server else {
-            let (link, place) =
+            let (link, slot) =
                 self.link(&origin.target, &origin.target.name, origin.may_be_here, deadline).await?;
-            return self.websockets_on(link, place, deadline).await;
+            return self.websockets_on(link, slot, deadline).await;
         };
-        let (stream, place) = self.tls(origin, server, true, deadline).await?;
+        let (stream, slot) = self.tls(origin, server, true, deadline).await?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             return Err(NoConnection::Tls(std::io::Error::other("it speaks HTTP/2 no more")));
         }
-        self.websockets_on(stream, place, deadline).await
+        self.websockets_on(stream, slot, deadline).await
     }
 
     async fn websockets_on<S>(
         &self,
         stream: S,
-        place: Place,
+        slot: Slot,
         deadline: Deadline,
     ) -> Result<http2::SendRequest<RequestBody>, NoConnection>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let mut builder = self.http2_builder(place);
+        let mut builder = self.http2_builder(slot);
         builder.initial_max_send_streams(NOT_SAID);
         let made = builder.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = made.map_err(NoConnection::Http)?;
@@ -370,8 +236,8 @@ impl Dialler {
         asked
     }
 
-    fn http2_builder(&self, place: Place) -> http2::Builder<Owned> {
-        let mut builder = http2::Builder::new(Owned { doors: self.doors.clone(), place: Arc::new(place) });
+    fn http2_builder(&self, slot: Slot) -> http2::Builder<SlotExecutor> {
+        let mut builder = http2::Builder::new(SlotExecutor::new(self.doors.clone(), slot));
         builder
             .timer(TokioTimer::new())
             .max_header_list_size(HEAD_OCTETS_MAX as u32)
@@ -391,28 +257,28 @@ impl Dialler {
         name: &LeafName,
         may_be_here: bool,
         deadline: Deadline,
-    ) -> Result<(Link, Place), NoConnection> {
-        let mut place = self.place(target, deadline).await?;
+    ) -> Result<(Link, Slot), NoConnection> {
+        let mut slot = self.slots.take(target, deadline).await?;
         let UpstreamWay::Parent(parent) = &self.policies.of(name).way else {
-            let stream = self.dial(target, may_be_here, &mut place, deadline).await?;
-            return Ok((Link::Direct(stream), place));
+            let stream = self.dial(target, may_be_here, &mut slot, deadline).await?;
+            return Ok((Link::Direct(stream), slot));
         };
         self.judge_named(target, may_be_here)?;
-        let link = self.to_parent(parent, &mut place, deadline).await?;
+        let link = self.to_parent(parent, &mut slot, deadline).await?;
         let asked =
             tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.doors)).await;
         let link = asked.unwrap_or(Err(NoParent::Late)).map_err(|why| NoConnection::by(parent, why))?;
-        Ok((link, place))
+        Ok((link, slot))
     }
 
     async fn to_parent(
         &self,
         parent: &Parent,
-        place: &mut Place,
+        slot: &mut Slot,
         deadline: Deadline,
     ) -> Result<Link, NoConnection> {
         let reached = async {
-            let stream = self.dial(&parent.target, true, place, deadline).await?;
+            let stream = self.dial(&parent.target, true, slot, deadline).await?;
             if !parent.tls {
                 return Ok(Link::Direct(stream));
             }
@@ -434,7 +300,7 @@ impl Dialler {
         &self,
         target: &Target,
         may_be_here: bool,
-        place: &mut Place,
+        slot: &mut Slot,
         deadline: Deadline,
     ) -> Result<TcpStream, NoConnection> {
         let found = match &target.name {
@@ -450,7 +316,7 @@ impl Dialler {
         if self.is_own(&stream) {
             return Err(NoConnection::Loop);
         }
-        place.taken_by(&stream);
+        slot.taken_by(&stream);
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
@@ -466,30 +332,13 @@ impl Dialler {
         })
     }
 
-    /// One that is free, or that one which was just given up is about to leave.
-    async fn place(&self, target: &Target, deadline: Deadline) -> Result<Place, NoConnection> {
-        let waiting = Arc::clone(&self.places).acquire_owned();
-        let whole = tokio::time::timeout(deadline.remaining().min(PLACE_WITHIN), waiting).await;
-        let Ok(Ok(whole)) = whole else { return Err(NoConnection::Full) };
-        let mut hosts = self.hosts.lock();
-        let host = (target.name.clone(), target.port);
-        let open = hosts.entry(host.clone()).or_default();
-        if *open >= self.per_host_max.load(Relaxed) {
-            return Err(NoConnection::Full);
-        }
-        *open += 1;
-        drop(hosts);
-        let (hosts, open) = (Arc::clone(&self.hosts), Arc::clone(&self.open));
-        Ok(Place { _whole: whole, host, hosts, ends: None, open })
-    }
-
-    async fn http1<S>(&self, stream: S, place: Place) -> Result<Sender, NoConnection>
+    async fn http1<S>(&self, stream: S, slot: Slot) -> Result<Sender, NoConnection>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(HEAD_OCTETS_MAX)
-            .handshake(TokioIo::new(Placed::new(stream, place)))
+            .handshake(TokioIo::new(SlottedStream::new(stream, slot)))
             .await
             .map_err(NoConnection::Http)?;
         self.doors.spawn_bounded(async move {
@@ -501,11 +350,11 @@ impl Dialler {
         Ok(Sender::Http1(sender))
     }
 
-    async fn http2<S>(&self, stream: S, place: Place) -> Result<Sender, NoConnection>
+    async fn http2<S>(&self, stream: S, slot: Slot) -> Result<Sender, NoConnection>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let made = self.http2_builder(place).handshake(TokioIo::new(stream)).await;
+        let made = self.http2_builder(slot).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = made.map_err(NoConnection::Http)?;
         let asked = self.driven(connection);
         let allowed = move || asked.upgrade().map_or(0, |asked| asked.lock().current_max_send_streams());

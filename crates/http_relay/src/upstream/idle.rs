@@ -1,17 +1,78 @@
-//! Connections that wait for a request.
+//! Idle connections, which wait for a request.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::super::target::Origin;
-use super::Sender;
+use super::sender::{Ready, Sender};
 use super::shared::Stream;
+use super::slot::Slots;
+use crate::doors::Doors;
 
-/// Bounded in number and in time. Of one origin the one used last goes first, so that the others grow old.
-pub(super) struct Idle {
+/// The pool of idle connections, and the slots of all connections.
+pub(super) struct Pool {
+    idle: Mutex<Idle>,
+    slots: Arc<Slots>,
+    /// Owns the tasks of connections.
+    doors: Doors,
+}
+
+impl Pool {
+    /// A pool of `most` idle connections, each closed after `life`.
+    pub(super) fn new(most: usize, life: Duration, slots: Arc<Slots>, doors: Doors) -> Self {
+        Self { idle: Mutex::new(Idle::new(most, life)), slots, doors }
+    }
+
+    /// Owns the tasks of connections.
+    pub(super) fn doors(&self) -> &Doors {
+        &self.doors
+    }
+
+    /// Takes a connection to `origin` that is ready. Connections that have ended meanwhile are dropped.
+    pub(super) fn take(&self, origin: &Arc<Origin>) -> Option<Ready> {
+        loop {
+            let (sender, stream) = self.idle.lock().take(origin)?;
+            match &sender {
+                Sender::Http1(sender) if !sender.is_ready() => {}
+                _ => return Some(Ready { sender, stream, kept: true }),
+            }
+        }
+    }
+
+    /// Keeps a connection for the next request.
+    pub(super) fn keep(&self, origin: &Arc<Origin>, sender: Sender) {
+        let excess = self.idle.lock().put(origin, sender);
+        // Closed outside of the lock.
+        drop(excess);
+    }
+
+    /// Closes the connection that was idle the longest, if no slot is free.
+    pub(super) fn make_room(&self) {
+        if !self.slots.has_free() {
+            let oldest = self.idle.lock().take_oldest();
+            drop(oldest);
+        }
+    }
+
+    /// Closes connections that were idle too long.
+    pub(super) fn close_old(&self) {
+        let old = self.idle.lock().take_old();
+        drop(old);
+    }
+
+    /// Closes all idle connections.
+    pub(super) fn close_all(&self) {
+        let all = self.idle.lock().take_all();
+        drop(all);
+    }
+}
+
+/// Idle connections. Bounded in number and in time. Of one origin the one used last goes first, so that the others grow old.
+struct Idle {
     most: usize,
     life: Duration,
     /// In the order in which they came to wait, with those that were taken since.
@@ -28,13 +89,13 @@ struct Waiting {
 }
 
 impl Idle {
-    pub(super) fn new(most: usize, life: Duration) -> Self {
+    fn new(most: usize, life: Duration) -> Self {
         Self { most, life, order: VecDeque::new(), waiting: HashMap::new(), count: 0, next: 0 }
     }
 
     /// The one used last for `origin` that has a place for a request, and that place. One that many share (HTTP/2) stays, as the
     /// one used last.
-    pub(super) fn take(&mut self, origin: &Arc<Origin>) -> Option<(Sender, Option<Stream>)> {
+    fn take(&mut self, origin: &Arc<Origin>) -> Option<(Sender, Option<Stream>)> {
         let of_origin = self.waiting.get_mut(origin)?;
         if matches!(of_origin.last(), Some(Waiting { sender: Sender::Http2(_), .. })) {
             let before = of_origin.len();
@@ -62,7 +123,7 @@ impl Idle {
 
     /// Lets it wait. What comes back has no place any more.
     #[must_use]
-    pub(super) fn put(&mut self, origin: &Arc<Origin>, sender: Sender) -> Option<Sender> {
+    fn put(&mut self, origin: &Arc<Origin>, sender: Sender) -> Option<Sender> {
         let excess = if self.count >= self.most { self.take_oldest() } else { None };
         if self.most == 0 {
             return Some(sender);
@@ -77,7 +138,7 @@ impl Idle {
     }
 
     /// The one that has waited the longest.
-    pub(super) fn take_oldest(&mut self) -> Option<Sender> {
+    fn take_oldest(&mut self) -> Option<Sender> {
         while let Some((number, origin)) = self.order.pop_front() {
             if let Some(sender) = self.remove(number, &origin) {
                 return Some(sender);
@@ -87,7 +148,7 @@ impl Idle {
     }
 
     /// Those that have waited too long.
-    pub(super) fn take_old(&mut self) -> Vec<Sender> {
+    fn take_old(&mut self) -> Vec<Sender> {
         let mut old = Vec::new();
         while let Some((number, origin)) = self.order.front().cloned() {
             let since = self.waiting.get(&origin).and_then(|all| all.iter().find(|one| one.number == number));
@@ -101,7 +162,7 @@ impl Idle {
     }
 
     /// All of them.
-    pub(super) fn take_all(&mut self) -> Vec<Sender> {
+    fn take_all(&mut self) -> Vec<Sender> {
         self.order.clear();
         self.count = 0;
         self.most = 0;

@@ -8,11 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::Empty;
+use hyper::Request;
 use hyper::client::conn::http1;
 use hyper::header::{HOST, HeaderValue, PROXY_AUTHORIZATION};
 use hyper::http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use hyper::upgrade::Upgraded;
-use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -20,7 +20,7 @@ use tokio_rustls::client::TlsStream;
 use zeroize::Zeroizing;
 
 use super::super::target::Target;
-use super::connect::NoConnection;
+use super::error::NoParent;
 use crate::doors::Doors;
 
 /// Octets of a parent's answer to CONNECT.
@@ -140,21 +140,6 @@ fn basic(credentials: &str) -> Result<HeaderValue, BadParent> {
     let mut value = HeaderValue::from_str(&text).map_err(|_| BadParent::Credentials)?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-/// Why a parent is of no use.
-#[derive(Debug, thiserror::Error)]
-pub enum NoParent {
-    #[error("{0}")]
-    Connection(Box<NoConnection>),
-    #[error("it did not connect in its time")]
-    Late,
-    #[error("it answered {0}")]
-    Refused(StatusCode),
-    #[error("it does not speak HTTP: {0}")]
-    Http(#[from] hyper::Error),
-    #[error("the name cannot be asked for")]
-    Name,
 }
 
 /// A way to an upstream.

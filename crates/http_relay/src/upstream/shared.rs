@@ -26,7 +26,7 @@ struct Streams {
 }
 
 /// A request's place on a connection, until it is dropped.
-pub struct Stream(Arc<Streams>);
+pub(super) struct Stream(Arc<Streams>);
 
 impl Http2 {
     /// `allowed` says how many requests may be under way.

@@ -8,23 +8,10 @@ use outbound::Deadline;
 use parking_lot::Mutex;
 
 use super::super::target::Origin;
-use super::shared::Http2;
-use super::{NoConnection, Ready, Sender, Upstreams};
-
-/// Origins that are known to speak HTTP/1.1 alone, and for how long: who asks them makes a connection without waiting for others.
-pub(super) const HTTP1_ORIGINS_MAX: u64 = 4_096;
-const HTTP1_LIFE: Duration = Duration::from_secs(60);
-
-/// What all share who have waited for one connection.
-#[derive(Clone)]
-pub(super) enum Made {
-    Http2(Http2),
-    /// It is of one alone.
-    Http1,
-}
-
-/// Connections that are being made, by whom they are to.
-pub(super) type Making = flight::Cache<Arc<Origin>, Made, Arc<NoConnection>>;
+use super::error::NoConnection;
+use super::making::{HTTP1_LIFE, Made};
+use super::sender::{Ready, Sender};
+use super::upstreams::Upstreams;
 
 /// For who has it made.
 type Own = Arc<Mutex<Option<Ready>>>;
@@ -51,7 +38,7 @@ impl Upstreams {
             if let Some(stream) = shared.claim() {
                 return Ok(Ready { sender: Sender::Http2(shared), stream: Some(stream), kept: true });
             }
-            if let Some(ready) = self.take(origin) {
+            if let Some(ready) = self.0.pool.take(origin) {
                 return Ok(ready);
             }
         }
@@ -65,7 +52,7 @@ impl Upstreams {
         own: &Mutex<Option<Ready>>,
     ) -> Result<Fresh<Made>, Failed<Arc<NoConnection>>> {
         // Somebody may just have been done with it.
-        let ready = match self.take(origin) {
+        let ready = match self.0.pool.take(origin) {
             Some(ready) => ready,
             None => {
                 let failed = |error| Failed { error: Arc::new(error), lifetime: Duration::ZERO };

@@ -1,32 +1,21 @@
 //! WebSockets of servers that speak HTTP/2 alone: asked for by extended CONNECT (RFC 8441), and told as HTTP/1.1 has it (RFC 6455).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::body::Body as _;
 use hyper::ext::Protocol;
 use hyper::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode, Version};
-use moka::sync::Cache;
 use outbound::Deadline;
 
 use super::super::target::Origin;
-use super::super::websocket::accept_of;
-use super::{NoAnswer, NoConnection, Relayed, Upstreams, marked, unsent_or_broken};
+use super::body::Relayed;
+use super::error::{NoAnswer, NoConnection};
+use super::upstreams::{Upstreams, marked, unsent_or_broken};
 use crate::request_body::RequestBody;
+use crate::websocket_key::accept_of;
 
 const WEBSOCKET: &str = "websocket";
-/// Servers that are known to speak HTTP/2 alone, and for how long: those are not tried by HTTP/1.1 first.
-const HTTP2_ALONE_MAX: u64 = 4_096;
-const HTTP2_ALONE_LIFE: Duration = Duration::from_secs(60);
-
-/// Servers that speak HTTP/2 alone.
-pub(super) type Http2Alone = Cache<Arc<Origin>, ()>;
-
-pub(super) fn http2_alone() -> Http2Alone {
-    Cache::builder().max_capacity(HTTP2_ALONE_MAX).time_to_live(HTTP2_ALONE_LIFE).build()
-}
-
 /// Whether it asks for a WebSocket, in a way that can be said by HTTP/2 too.
 pub(super) fn is_websocket(request: &Request<RequestBody>) -> bool {
     let headers = request.headers();
@@ -48,7 +37,7 @@ impl Upstreams {
     ) -> Result<Response<Relayed>, NoAnswer> {
         let inner = &self.0;
         let deadline = Deadline::within(inner.connect_timeout);
-        self.make_room();
+        inner.pool.make_room();
         let mut sender = match inner.dialler.connect_for_websocket(origin, deadline).await {
             Ok(sender) => sender,
             Err(error) => {

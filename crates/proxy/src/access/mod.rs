@@ -4,6 +4,7 @@
 //! at a time, and what fits is remembered under a keyed digest: requests of a client that is known cost no hash.
 
 mod attempts;
+mod keyed_digest;
 mod passwords;
 mod tls;
 
@@ -28,6 +29,7 @@ use hyper::{Response, StatusCode};
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
+use self::keyed_digest::{DIGEST, Digest, under};
 use crate::revocation::RevocationMetrics;
 use crate::start_error::StartError;
 use attempts::{Attempts, Waiting};
@@ -40,9 +42,6 @@ const REMEMBERED_MAX: u64 = 65_536;
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// How long passwords wait to be looked at.
 const WAIT: Duration = Duration::from_secs(10);
-/// Octets of SHA-256.
-const DIGEST: usize = 32;
-
 /// A token of which only the digest is known.
 #[derive(Clone, Debug)]
 pub struct Token {
@@ -86,8 +85,6 @@ impl Denied {
         }
     }
 }
-
-type Digest = [u8; DIGEST];
 
 /// Tells whether who asks may.
 pub(super) struct Access {
@@ -257,14 +254,4 @@ fn only(headers: &HeaderMap, name: impl AsHeaderName) -> Result<&str, Denied> {
         return Err(Denied::Wrong);
     }
     value.to_str().map_err(|_| Denied::Wrong)
-}
-
-fn under(key: &hmac::Key, parts: &[&[u8]]) -> Digest {
-    let mut context = hmac::Context::with_key(key);
-    for part in parts {
-        context.update(part);
-    }
-    let mut digest = [0; DIGEST];
-    digest.copy_from_slice(context.sign().as_ref());
-    digest
 }

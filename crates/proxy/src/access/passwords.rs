@@ -6,7 +6,7 @@ use std::sync::Arc;
 use argon2::{Argon2, Params, PasswordHash, PasswordVerifier as _};
 use sha_crypt::ShaCrypt;
 
-use super::DIGEST;
+use super::keyed_digest::DIGEST;
 
 /// Users of one file.
 const USERS_MAX: usize = 100_000;

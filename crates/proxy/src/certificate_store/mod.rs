@@ -8,9 +8,13 @@
 //! Behind memory there may be a [`SecondLevel`] that outlives the process and that several proxies share: a leaf that is not in
 //! memory is looked for there, by the one of all who ask, before it is minted.
 
+mod fetch_error;
+mod leaf_id;
 mod newcomers;
 mod second_level;
 
+pub use fetch_error::FetchError;
+pub use leaf_id::{KeyGoesTo, LeafId};
 pub(crate) use newcomers::LOOKS_PER_NAME;
 pub use newcomers::{Charged, Newcomers, TooManyNames};
 pub use second_level::{
@@ -28,7 +32,7 @@ use flight::{Cache, Cached, Failed, Fresh};
 use http_relay::host::LeafName;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use x509::{Fingerprint, UnixTime};
+use x509::UnixTime;
 
 use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, MintError, VALIDITY_MIN};
 use second_level::Made;
@@ -48,56 +52,6 @@ const KEY_OCTETS: usize = 1_024;
 const RSA_KEY_OCTETS: usize = 4_096;
 /// A leaf is made anew when less than one part in so many of its life is left.
 const RENEW_PARTS: u32 = 3;
-
-/// All that a leaf depends on.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct LeafId {
-    /// Whom it is for.
-    pub name: LeafName,
-    /// The authority's certificate.
-    pub authority: Fingerprint,
-    /// The key's type.
-    pub kind: LeafKeyKind,
-    /// Whether others stand over its key too.
-    pub keys: KeysOfLeaves,
-    /// Whose leaves alone stand over its key ([`KeysOfLeaves::ByUser`]).
-    pub user: Option<Arc<str>>,
-    /// How it is made.
-    pub profile: Arc<str>,
-    /// The certificate whose like it is, if it is one's.
-    pub mirrored: Option<Fingerprint>,
-    /// Whether its key goes to another process.
-    pub key_goes_to: KeyGoesTo,
-}
-
-/// Which other process has a leaf's key too.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum KeyGoesTo {
-    /// None.
-    #[default]
-    Nobody,
-    /// Whichever asks on this machine: a second level that other machines share does not have such a leaf.
-    ThisMachine,
-    /// One consumer, which is [`LeafId::user`].
-    Consumer,
-}
-
-/// Why a client gets no leaf.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum FetchError {
-    /// It was not minted.
-    #[error(transparent)]
-    Mint(#[from] MintError),
-    /// The client has asked for too many names that nobody asked for before.
-    #[error(transparent)]
-    TooManyNames(#[from] TooManyNames),
-    /// Another proxy has taken too long to mint it, and by [`WhenAway::Refuse`] it is not minted here.
-    #[error("another proxy has taken too long to mint the certificate")]
-    Awaited,
-    /// The second level is away, and by [`WhenAway::Refuse`] nothing is minted meanwhile.
-    #[error("the certificate store is away, and no leaf is minted without it")]
-    Away,
-}
 
 /// How often each thing happened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -1,33 +1,21 @@
 //! Who signs leaves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use keys::{KeyRef, PrivateKey, Signer};
 use rustls::pki_types::CertificateDer;
 use x509::build::{self, Attribute, CertificateSpec, Extension};
 use x509::{BasicConstraints, Certificate, Fingerprint, KeyUsage, UnixTime};
 
-use super::{CLOCK_SKEW_S, MintError, new_serial};
+use super::error::{BadAuthority, MintError};
+use super::serial::new_serial;
+use super::validity::CLOCK_SKEW_S;
 
+/// Timeout of a signature of the authority.
+pub const SIGN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a root made here holds: clients have to trust another one then.
 const ROOT_S: i64 = 10 * 365 * 86_400;
-
-/// A chain that leaves cannot stand below.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum BadAuthority {
-    /// No certificate.
-    #[error("there is no certificate")]
-    Empty,
-    /// One that is not read.
-    #[error("a certificate of the chain cannot be read: {0}")]
-    Unreadable(#[from] x509::ParseError),
-    /// Not an authority's.
-    #[error("{0} is no authority's certificate: it needs basicConstraints CA:TRUE and keyCertSign")]
-    NotAnAuthority(String),
-    /// The key of another.
-    #[error("the key is not that of {0}")]
-    OtherKey(String),
-}
 
 /// An authority whose key signs wherever it is: here, in a security module, with a key service.
 #[derive(Clone, Debug)]

@@ -11,7 +11,11 @@ use tokio_util::sync::CancellationToken;
 use x509::build::{self, Attribute, CertificateSpec, Extension};
 use x509::{BasicConstraints, KeyUsage, UnixTime};
 
-use super::{Authority, CLOCK_SKEW_S, MintError, Minter, SIGN_TIMEOUT, VALIDITY_MIN, new_serial};
+use super::authority::{Authority, SIGN_TIMEOUT};
+use super::error::MintError;
+use super::minter::Minter;
+use super::serial::new_serial;
+use super::validity::{CLOCK_SKEW_S, VALIDITY_MIN};
 
 /// One is replaced when less than one part in so many of its life is left.
 const RENEW_PARTS: i64 = 3;

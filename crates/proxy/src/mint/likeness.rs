@@ -3,7 +3,7 @@
 use http_relay::host::LeafName;
 use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime, name};
 
-use super::VALIDITY_MIN;
+use super::validity::VALIDITY_MIN;
 
 /// Octets of a certificate's subject and names, each name with its header: some 500 names. Every handshake carries them.
 const LIKENESS_OCTETS_MAX: usize = 16 << 10;

@@ -59,8 +59,8 @@ impl KeysByOwner {
 mod tests {
     use tokio_util::sync::CancellationToken;
 
-    use super::super::MintError;
-    use super::super::keys::LeafKeyKind;
+    use super::super::error::MintError;
+    use super::super::key::LeafKeyKind;
     use super::*;
 
     const LONG: Duration = Duration::from_secs(3_600);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::keys::{LeafKey, LeafKeyKind};
+use super::key::{LeafKey, LeafKeyKind};
 
 /// Keys kept ready, some 4 KiB and 70 ms of a processor each: one is of one user or consumer for as long as a leaf key counts, so
 /// that so many of them may begin at once.

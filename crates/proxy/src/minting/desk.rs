@@ -9,12 +9,11 @@ use http_relay::clock::now;
 use http_relay::host::LeafName;
 use keys::KeyError;
 
-use super::Leaves;
 use super::consumer::{CONSUMERS_MAX, Consumer};
 use super::metrics::{Door, MintingMetrics, Outcome};
-use crate::certificate_store::{FetchError, KeyGoesTo, LeafId};
-use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind};
-use crate::permission::{Asker, NotPermitted};
+use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId};
+use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, Minter, RsaStock};
+use crate::permission::{Asker, NotPermitted, Permission};
 use crate::{Action, Rules};
 
 /// Why there is none.
@@ -45,6 +44,19 @@ impl NoLeaf {
     }
 }
 
+/// Where leaves are from.
+pub(crate) struct Leaves {
+    pub(crate) minter: Minter,
+    /// How the minter makes them.
+    pub(crate) profile: Arc<str>,
+    pub(crate) store: CertificateStore,
+    /// Who is asked before there is one.
+    pub(crate) permission: Permission,
+    /// Of keys for leaves over RSA; whoever calls keeps it, where there are [`Options::rsa_consumers`](super::Options::rsa_consumers).
+    pub(crate) stock: RsaStock,
+}
+
+/// Gives leaves to consumers.
 pub(super) struct Desk {
     leaves: Leaves,
     names: Rules,

@@ -14,11 +14,11 @@ use proto::secret_discovery_service_server::SecretDiscoveryServiceServer;
 use tonic::body::Body;
 use tower::Service;
 
-use super::Shared;
 use super::consumer::Consumer;
 use super::desk::NoLeaf;
 use super::metrics::Door;
 use super::sds::{SecretDiscovery, message_max, proto};
+use super::service::MintingService;
 use crate::certificate_store::FetchError;
 use crate::mint::LeafKeyKind;
 
@@ -33,13 +33,13 @@ const RSA: [&str; 6] = ["401", "501", "601", "804", "805", "806"];
 
 /// For one connection.
 pub(super) struct Answering {
-    shared: Arc<Shared>,
+    shared: Arc<MintingService>,
     consumer: Consumer,
     sds: SecretDiscoveryServiceServer<SecretDiscovery>,
 }
 
 impl Answering {
-    pub(super) fn new(shared: Arc<Shared>, consumer: Consumer) -> Self {
+    pub(super) fn new(shared: Arc<MintingService>, consumer: Consumer) -> Self {
         let discovery = SecretDiscovery::new(Arc::clone(&shared), consumer.clone());
         let octets_max = message_max(shared.names_per_stream_max);
         let sds = SecretDiscoveryServiceServer::new(discovery).max_decoding_message_size(octets_max);

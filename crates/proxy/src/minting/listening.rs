@@ -18,7 +18,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use super::consumer::Consumer;
-use super::{Listener, Shared, Tls, http};
+use super::http;
+use super::listener::{ConsumerTls, Listener};
+use super::service::MintingService;
 
 /// After an error of `accept` (no descriptors left), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -36,7 +38,7 @@ const RESETS_MAX: usize = 64;
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// Lets in who comes, until the stop.
-pub(super) async fn accept(shared: Arc<Shared>, listener: Listener, places: Arc<Semaphore>) {
+pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, places: Arc<Semaphore>) {
     let stopping = shared.doors.stopping();
     loop {
         let accepted = tokio::select! {
@@ -53,7 +55,11 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: Listener, places: Arc<
     }
 }
 
-async fn next(shared: &Arc<Shared>, listener: &Listener, places: &Arc<Semaphore>) -> std::io::Result<()> {
+async fn next(
+    shared: &Arc<MintingService>,
+    listener: &Listener,
+    places: &Arc<Semaphore>,
+) -> std::io::Result<()> {
     match listener {
         Listener::Unix(listener, _) => {
             let (stream, _) = listener.accept().await?;
@@ -79,7 +85,7 @@ async fn next(shared: &Arc<Shared>, listener: &Listener, places: &Arc<Semaphore>
     Ok(())
 }
 
-fn place(shared: &Shared, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+fn place(shared: &MintingService, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     let place = Arc::clone(places).try_acquire_owned().ok();
     if place.is_none() {
         shared.metrics.refused();
@@ -88,10 +94,10 @@ fn place(shared: &Shared, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermi
 }
 
 async fn over_tls(
-    shared: Arc<Shared>,
+    shared: Arc<MintingService>,
     stream: TcpStream,
     from: SocketAddr,
-    Tls { guarded: tls, roots }: Tls,
+    ConsumerTls { guarded: tls, roots }: ConsumerTls,
     place: OwnedSemaphorePermit,
 ) {
     let shaking = TlsAcceptor::from(tls.tls()).accept(stream);
@@ -115,7 +121,7 @@ async fn over_tls(
     }
 }
 
-async fn serve<S>(shared: Arc<Shared>, stream: S, consumer: Consumer, _place: OwnedSemaphorePermit)
+async fn serve<S>(shared: Arc<MintingService>, stream: S, consumer: Consumer, _place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use zeroize::Zeroize;
 
-use super::Shared;
 use super::consumer::Consumer;
 use super::desk::NoLeaf;
 use super::metrics::{Door, Streaming as Counted};
+use super::service::MintingService;
 use super::subscriptions::{Change, NAME_MAX, Refused, Subscriptions, version_of};
 use crate::mint::Leaf;
 use proto::secret_discovery_service_server::SecretDiscoveryService;
@@ -44,12 +44,12 @@ pub(super) fn message_max(names_per_stream_max: usize) -> usize {
 
 /// For one connection.
 pub(super) struct SecretDiscovery {
-    shared: Arc<Shared>,
+    shared: Arc<MintingService>,
     consumer: Consumer,
 }
 
 impl SecretDiscovery {
-    pub(super) fn new(shared: Arc<Shared>, consumer: Consumer) -> Self {
+    pub(super) fn new(shared: Arc<MintingService>, consumer: Consumer) -> Self {
         Self { shared, consumer }
     }
 
@@ -73,7 +73,7 @@ impl SecretDiscovery {
 struct Told<R> {
     asked: Streaming<R>,
     subscriptions: Subscriptions,
-    shared: Arc<Shared>,
+    shared: Arc<MintingService>,
     stopping: CancellationToken,
     /// Responses so far, by which they are acknowledged.
     said: u64,

@@ -10,10 +10,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use http_relay::clock::now;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Shared;
 use super::consumer::Consumer;
 use super::desk::NoLeaf;
 use super::metrics::Door;
+use super::service::MintingService;
 use crate::mint::Leaf;
 
 /// Before a leaf that could not be had is asked for again at first; after each failure twice as long, up to the last.
@@ -47,7 +47,7 @@ struct Held {
 type Asked = (String, Result<Arc<Leaf>, NoLeaf>);
 
 pub(super) struct Subscriptions {
-    shared: Arc<Shared>,
+    shared: Arc<MintingService>,
     consumer: Consumer,
     names: HashMap<String, Held>,
     asking: FuturesUnordered<Abortable<BoxFuture<'static, Asked>>>,
@@ -69,7 +69,7 @@ impl Drop for Subscriptions {
 }
 
 impl Subscriptions {
-    pub(super) fn new(shared: Arc<Shared>, consumer: Consumer) -> Self {
+    pub(super) fn new(shared: Arc<MintingService>, consumer: Consumer) -> Self {
         Self { shared, consumer, names: HashMap::new(), asking: FuturesUnordered::new() }
     }
 
@@ -240,7 +240,7 @@ mod tests {
         let streams = Arc::new(Semaphore::new(1));
         let doors = Doors::default();
         let names = Arc::new(Semaphore::new(3));
-        let shared = Shared { desk, streams, names, names_per_stream_max, doors, metrics };
+        let shared = MintingService { desk, streams, names, names_per_stream_max, doors, metrics };
         Subscriptions::new(Arc::new(shared), Consumer::local())
     }
 

@@ -8,7 +8,8 @@ use outbound::http::{Client, HttpError};
 use outbound::resolve::Resolver;
 use zeroize::Zeroizing;
 
-use super::{BadPermission, Options, Question};
+use super::options::{BadPermission, Options, Token};
+use super::question::Question;
 
 /// Octets of an answer's body, of which nothing is read but that it ends.
 const BODY_OCTETS_MAX: usize = 16 << 10;
@@ -42,15 +43,14 @@ impl Asking {
         if url.scheme() != "https" && !is_of_this_machine(host) {
             return Err(BadPermission::InTheClear(host.to_owned()));
         }
-        let is_token = |token: &super::Token| {
-            !token.0.is_empty() && token.0.bytes().all(|octet| octet.is_ascii_graphic())
-        };
+        let is_token =
+            |token: &Token| !token.0.is_empty() && token.0.bytes().all(|octet| octet.is_ascii_graphic());
         if !options.token.as_ref().is_none_or(is_token) {
             return Err(BadPermission::Token);
         }
         let how = outbound::http::Options { roots: options.roots.clone(), ..Default::default() };
         let http = Client::new(resolver, &how)?;
-        let bearer = |token: &super::Token| Zeroizing::new(format!("Bearer {}", *token.0));
+        let bearer = |token: &Token| Zeroizing::new(format!("Bearer {}", *token.0));
         Ok(Self {
             http,
             url: options.url.clone(),

@@ -6,13 +6,17 @@
 
 mod asking;
 mod metrics;
+mod options;
 mod places;
+mod question;
 mod silence;
 
 pub(crate) use metrics::PermissionMetrics;
+pub use options::{
+    ANSWERS_MAX, BadPermission, NO_FOR, Options, QUESTIONS_MAX, TIMEOUT, Token, WhenAway, YES_FOR,
+};
+pub(crate) use question::{Asker, Identity};
 
-use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,120 +24,17 @@ use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
 use http_relay::host::LeafName;
-use outbound::http::SetupError;
 use outbound::resolve::Resolver;
 use tokio::time::Instant;
-use zeroize::Zeroizing;
 
 use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames};
 use asking::{Asking, NoAnswer};
 use places::Places;
+use question::{Question, Unanswered};
 use silence::Silence;
 
-/// For a question, unless said otherwise: a fifth of a handshake's usual time, so that what is left does for a trip to the store
-/// and the authority's signature.
-pub const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a yes counts, unless said otherwise: so late a name that is taken back is noticed.
-pub const YES_FOR: Duration = Duration::from_secs(300);
-/// How long a no counts: shorter, as somebody may be waiting for it to become a yes.
-pub const NO_FOR: Duration = Duration::from_secs(30);
-/// Answers remembered, some 300 octets each; those that were asked for the longest ago go first.
-pub const ANSWERS_MAX: u64 = 65_536;
-/// Questions at once: at 10 ms each, 25,000 a second.
-pub const QUESTIONS_MAX: usize = 256;
 /// How long it stands for the same question that there was no answer.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
-/// What becomes of a name of which nobody says whether it may be.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum WhenAway {
-    /// There is no leaf.
-    #[default]
-    Refuse,
-    /// There is one.
-    Allow,
-}
-
-/// What is shown to who is asked (`Authorization: Bearer`). Its text is in no log.
-#[derive(Clone)]
-pub struct Token(Zeroizing<String>);
-
-impl Token {
-    /// With this text.
-    #[must_use]
-    pub fn new(text: String) -> Self {
-        Self(Zeroizing::new(text))
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
-/// Who is asked, and how.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where: https, or http of this machine. What is asked is added to its query.
-    pub url: String,
-    /// What is shown there.
-    pub token: Option<Token>,
-    /// The only roots (DER) it may stand below; `None`: this system's.
-    pub roots: Option<Vec<Vec<u8>>>,
-    /// For a question.
-    pub timeout: Duration,
-    /// What becomes of a name when there is no answer.
-    pub when_away: WhenAway,
-    /// How long a yes counts.
-    pub yes_for: Duration,
-    /// How long a no counts.
-    pub no_for: Duration,
-    /// Answers remembered.
-    pub answers_max: u64,
-    /// Questions at once; of one client, a quarter of these.
-    pub questions_max: usize,
-    /// Whether the question says which client asks, and its answer counts for that one alone; else it counts for all.
-    pub names_clients: bool,
-}
-
-impl Options {
-    /// To ask at `url`, as usual.
-    #[must_use]
-    pub fn new(url: String) -> Self {
-        Self {
-            url,
-            token: None,
-            roots: None,
-            timeout: TIMEOUT,
-            when_away: WhenAway::Refuse,
-            yes_for: YES_FOR,
-            no_for: NO_FOR,
-            answers_max: ANSWERS_MAX,
-            questions_max: QUESTIONS_MAX,
-            names_clients: true,
-        }
-    }
-}
-
-/// Why nobody can be asked.
-#[derive(Debug, thiserror::Error)]
-pub enum BadPermission {
-    /// It is no URL, has a user or password, or an address that is not connected to.
-    #[error("who is to be asked for permission: {0}")]
-    Url(#[from] outbound::guard::Refused),
-    /// Anybody on the way could answer.
-    #[error(
-        "who is to be asked for permission at {0} has to be spoken to by https, unless it is of this machine"
-    )]
-    InTheClear(String),
-    /// What is shown there can stand in no header. It is not said.
-    #[error("what is shown to who is asked for permission is empty, or has more than visible ASCII")]
-    Token,
-    /// The roots, or the library.
-    #[error("who is to be asked for permission: {0}")]
-    Setup(#[from] SetupError),
-}
-
 /// Why there may be no leaf.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum NotPermitted {
@@ -161,66 +62,6 @@ impl NotPermitted {
             Self::Busy => "permission-busy",
         }
     }
-}
-
-/// For whom a leaf is to be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker<'a> {
-    /// Where it is.
-    pub(crate) address: IpAddr,
-    /// Who it is, where it had to say.
-    pub(crate) user: Option<&'a str>,
-    /// A consumer of leaves and their keys, if it is one.
-    pub(crate) consumer: Option<&'a Arc<Identity>>,
-}
-
-/// A consumer, by its certificate.
-#[derive(Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Identity {
-    /// All that tells it from others.
-    pub(crate) whole: Arc<str>,
-    /// The subject; empty where the certificate has none.
-    pub(crate) subject: String,
-    /// The subject alternative names, in the certificate's order.
-    pub(crate) names: Vec<String>,
-}
-
-impl Asker<'_> {
-    /// Who is charged for the question.
-    fn charged(&self) -> Charged {
-        self.user.map_or_else(|| self.address.into(), |user| Charged::User(user.into()))
-    }
-}
-
-/// All that is asked. An answer counts for the same question.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Question {
-    name: LeafName,
-    client: Option<IpAddr>,
-    user: Option<Arc<str>>,
-    consumer: Option<Arc<Identity>>,
-}
-
-impl Question {
-    fn new(name: &LeafName, asker: Asker<'_>, names_clients: bool) -> Self {
-        Self {
-            name: name.clone(),
-            client: names_clients.then_some(asker.address),
-            user: asker.user.filter(|_| names_clients).map(Arc::from),
-            consumer: asker.consumer.map(Arc::clone),
-        }
-    }
-}
-
-/// Why a question has no answer.
-#[derive(Clone, Debug)]
-enum Unanswered {
-    NoAnswer(Arc<str>),
-    /// Whatever [`WhenAway`] says: it is not away.
-    NotPut(Arc<str>),
-    TooMany(TooManyNames),
-    /// Of this client.
-    Busy(Charged),
 }
 
 /// Tells whether there may be a leaf. Cheap to clone; clones share what is remembered.

@@ -13,6 +13,7 @@ use super::inject::Injection;
 use super::matcher::{Index, is_like, is_named, plain_path};
 use super::rewrite::Rewrite;
 use super::rule::{BadRequestRule, RuleText};
+use super::setting::{InvalidSetting, check_path, header_name, invalid};
 
 /// Rules of one proxy: what is matched linearly stays short, and a slip of a generator is noticed.
 pub const RULES_MAX: usize = 10_000;
@@ -20,25 +21,6 @@ pub const RULES_MAX: usize = 10_000;
 const TEXT_MAX: usize = 64 << 10;
 /// How long a request is held back at most: it has a place of its client's connection meanwhile.
 const DELAY_MAX: Duration = Duration::from_secs(60);
-
-/// What frames a message, is of one connection, or says whom it is for: no rule writes it, as two servers could read the same
-/// octets differently then (request smuggling).
-const NOT_OURS: [&str; 14] = [
-    "host",
-    "content-length",
-    "transfer-encoding",
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-status",
-    "te",
-    "trailer",
-    "upgrade",
-    "http2-settings",
-    "expect",
-];
 
 /// A rule that is applied.
 #[derive(Debug)]
@@ -98,7 +80,7 @@ impl RequestRules {
     pub fn compile(texts: &[RuleText]) -> Result<Self, BadRequestRule> {
         let mut compiled = Compiled::default();
         for (place, text) in texts.iter().enumerate() {
-            let named = |wrong: Wrong| BadRequestRule {
+            let named = |wrong: InvalidSetting| BadRequestRule {
                 number: place + 1,
                 name: text.name.chars().take(100).collect(),
                 key: wrong.key,
@@ -107,7 +89,7 @@ impl RequestRules {
             };
             if place >= RULES_MAX {
                 let why = format!("there are more than {RULES_MAX} rules");
-                return Err(named(Wrong {
+                return Err(named(InvalidSetting {
                     key: "rules",
                     why,
                     hint: "one rule may have many hosts and paths",
@@ -163,28 +145,17 @@ impl Compiled {
     }
 }
 
-/// A key, what is wrong with it, what would be right.
-pub(super) struct Wrong {
-    pub(super) key: &'static str,
-    pub(super) why: String,
-    pub(super) hint: &'static str,
-}
-
-pub(super) fn wrong(key: &'static str, why: impl Into<String>, hint: &'static str) -> Wrong {
-    Wrong { key, why: why.into(), hint }
-}
-
 impl Rule {
     fn is_for(&self, host: &str, path: &str) -> bool {
         (self.hosts.is_empty() || self.hosts.iter().any(|pattern| is_named(pattern, host)))
             && (self.paths.is_empty() || self.paths.iter().any(|pattern| is_like(pattern, path)))
     }
 
-    fn read(text: &RuleText, place: usize) -> Result<Self, Wrong> {
+    fn read(text: &RuleText, place: usize) -> Result<Self, InvalidSetting> {
         let name: Arc<str> = match text.name.as_str() {
             "" => format!("#{}", place + 1).into(),
             name if name.len() > 100 || name.contains(|c: char| c.is_control() || c == ',') => {
-                return Err(wrong("name", "is too long, or has a comma in it", "a few words: api-token"));
+                return Err(invalid("name", "is too long, or has a comma in it", "a few words: api-token"));
             }
             name => name.into(),
         };
@@ -216,10 +187,10 @@ impl Rule {
     }
 
     /// What does not go together.
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self) -> Result<(), InvalidSetting> {
         if self.inject.is_some() && self.hosts.is_empty() {
             let hint = "name those that are to have it: host = [\"api.example\"]";
-            return Err(wrong("inject", "without `host` every server would be given the credential", hint));
+            return Err(invalid("inject", "without `host` every server would be given the credential", hint));
         }
         let on_requests = !self.request.is_empty()
             || self.rewrite.is_some()
@@ -228,13 +199,13 @@ impl Rule {
             || matches!(self.answer, Some(Answer::Redirect(..)));
         if !self.response_types.is_empty() && on_requests {
             let hint = "a rule with response_type changes answers' headers, blocks or records; use another rule beside it";
-            return Err(wrong("response_type", "is known when the request has been sent", hint));
+            return Err(invalid("response_type", "is known when the request has been sent", hint));
         }
         let acts = on_requests || !self.response.is_empty() || self.answer.is_some() || self.record;
         if !acts {
             let hint =
                 "give it one of: block, redirect, rewrite, delay_ms, record, inject, set_request_headers, …";
-            return Err(wrong("name", "it does nothing", hint));
+            return Err(invalid("name", "it does nothing", hint));
         }
         Ok(())
     }
@@ -246,60 +217,49 @@ impl Headers {
     }
 }
 
-fn short(key: &'static str, text: &str) -> Result<(), Wrong> {
+fn short(key: &'static str, text: &str) -> Result<(), InvalidSetting> {
     if text.len() > TEXT_MAX {
-        return Err(wrong(key, format!("has {} octets", text.len()), "64 KiB at most"));
+        return Err(invalid(key, format!("has {} octets", text.len()), "64 KiB at most"));
     }
     Ok(())
 }
 
-fn hosts(key: &'static str, patterns: &[String]) -> Result<Vec<String>, Wrong> {
+fn hosts(key: &'static str, patterns: &[String]) -> Result<Vec<String>, InvalidSetting> {
     let read = |pattern: &String| {
         let name = match pattern.strip_prefix("*.") {
             Some(rest) => HostName::parse(rest).ok().map(|name| format!("*.{}", name.as_str())),
             None => LeafName::parse(pattern).ok().map(|name| name.to_string()),
         };
         let hint = "give a name, *.NAME for all below it, or an address; no port, no scheme";
-        name.ok_or_else(|| wrong(key, format!("{pattern:?} is no host name or address"), hint))
+        name.ok_or_else(|| invalid(key, format!("{pattern:?} is no host name or address"), hint))
     };
     patterns.iter().map(read).collect()
 }
 
-fn methods(methods: &[String]) -> Result<Vec<Method>, Wrong> {
+fn methods(methods: &[String]) -> Result<Vec<Method>, InvalidSetting> {
     let read = |method: &String| {
         let known =
             Method::from_bytes(method.as_bytes()).ok().filter(|_| !method.contains(char::is_lowercase));
         known.ok_or_else(|| {
-            wrong("method", format!("{method:?} is no method"), "for example GET, in upper case")
+            invalid("method", format!("{method:?} is no method"), "for example GET, in upper case")
         })
     };
     methods.iter().map(read).collect()
 }
 
-fn paths(paths: &[String]) -> Result<Vec<String>, Wrong> {
+fn paths(paths: &[String]) -> Result<Vec<String>, InvalidSetting> {
     for path in paths {
         short("path", path)?;
         if !path.starts_with(['/', '*']) || path.contains(['?', '#', ' ']) || !path.is_ascii() {
             let hint = "it begins with / or *, is escaped as in URLs, and has no query: /v1/*";
-            return Err(wrong("path", format!("{path:?} is no path"), hint));
+            return Err(invalid("path", format!("{path:?} is no path"), hint));
         }
-        plain("path", path)?;
+        check_path("path", path)?;
     }
     Ok(paths.to_vec())
 }
 
-/// Paths are compared in one spelling: another is never met.
-pub(super) fn plain(key: &'static str, path: &str) -> Result<(), Wrong> {
-    // What stands before a first star is no segment of its own.
-    let whole = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    if plain_path(&whole) != whole {
-        let hint = "write it plain: no %41 for A, %C3%A9 for \u{e9}, no dot segments, no // in it";
-        return Err(wrong(key, format!("{path:?} would never be met"), hint));
-    }
-    Ok(())
-}
-
-fn types(key: &'static str, types: &[String]) -> Result<Vec<String>, Wrong> {
+fn types(key: &'static str, types: &[String]) -> Result<Vec<String>, InvalidSetting> {
     let read = |text: &String| {
         let plain = text.split_once('/').filter(|(main, sub)| !main.is_empty() && !sub.is_empty());
         let hint = "for example application/json, or image/*; no parameters";
@@ -307,55 +267,46 @@ fn types(key: &'static str, types: &[String]) -> Result<Vec<String>, Wrong> {
         if ok {
             Ok(text.to_ascii_lowercase())
         } else {
-            Err(wrong(key, format!("{text:?} is no media type"), hint))
+            Err(invalid(key, format!("{text:?} is no media type"), hint))
         }
     };
     types.iter().map(read).collect()
 }
 
-/// A header's name that a rule may write.
-pub(super) fn header(key: &'static str, text: &str) -> Result<HeaderName, Wrong> {
-    let hint = "a name as in HTTP: X-Team";
-    let name: HeaderName = text.parse().map_err(|_| wrong(key, format!("{text:?} is no header"), hint))?;
-    if NOT_OURS.contains(&name.as_str()) {
-        let hint =
-            "it is the connection's, or says how long a message is or whom it is for (rewrite.host does)";
-        return Err(wrong(key, format!("{name} is not a rule's to change"), hint));
-    }
-    Ok(name)
-}
-
-fn names(key: &'static str, texts: &[String]) -> Result<Vec<HeaderName>, Wrong> {
-    texts.iter().map(|text| header(key, text)).collect()
+fn names(key: &'static str, texts: &[String]) -> Result<Vec<HeaderName>, InvalidSetting> {
+    texts.iter().map(|text| header_name(key, text)).collect()
 }
 
 fn values(
     key: &'static str,
     texts: &std::collections::BTreeMap<String, String>,
-) -> Result<Vec<(HeaderName, HeaderValue)>, Wrong> {
+) -> Result<Vec<(HeaderName, HeaderValue)>, InvalidSetting> {
     let read = |(name, text): (&String, &String)| {
         short(key, text)?;
         let hint = "a header is one line of visible characters";
         let value = HeaderValue::from_str(text).map_err(|_| {
-            wrong(key, format!("the value of {name} has a line break or a control character"), hint)
+            invalid(key, format!("the value of {name} has a line break or a control character"), hint)
         })?;
-        Ok((header(key, name)?, value))
+        Ok((header_name(key, name)?, value))
     };
     texts.iter().map(read).collect()
 }
 
-fn delay(ms: Option<u64>) -> Result<Option<Duration>, Wrong> {
+fn delay(ms: Option<u64>) -> Result<Option<Duration>, InvalidSetting> {
     match ms.map(Duration::from_millis) {
-        Some(delay) if delay > DELAY_MAX => Err(wrong("delay_ms", "is more than a minute", "60000 at most")),
+        Some(delay) if delay > DELAY_MAX => {
+            Err(invalid("delay_ms", "is more than a minute", "60000 at most"))
+        }
         delay => Ok(delay),
     }
 }
 
-fn answer(text: &RuleText) -> Result<Option<Answer>, Wrong> {
+fn answer(text: &RuleText) -> Result<Option<Answer>, InvalidSetting> {
     let known = |key, code: u16| {
-        StatusCode::from_u16(code).map_err(|_| wrong(key, format!("{code} is no status"), "for example 403"))
+        StatusCode::from_u16(code)
+            .map_err(|_| invalid(key, format!("{code} is no status"), "for example 403"))
     };
-    let stray = |key, of| wrong(key, format!("goes with `{of}` alone"), "take it out, or give both");
+    let stray = |key, of| invalid(key, format!("goes with `{of}` alone"), "take it out, or give both");
     if text.page.is_some() && text.block.is_none() {
         return Err(stray("page", "block"));
     }
@@ -364,10 +315,10 @@ fn answer(text: &RuleText) -> Result<Option<Answer>, Wrong> {
     }
     match (text.block, &text.redirect) {
         (Some(_), Some(_)) => {
-            Err(wrong("block", "stands beside redirect", "one of them answers: take one out"))
+            Err(invalid("block", "stands beside redirect", "one of them answers: take one out"))
         }
         (Some(code), None) if !(400..600).contains(&code) => {
-            Err(wrong("block", format!("{code} refuses nothing"), "400 to 599, for example 403"))
+            Err(invalid("block", format!("{code} refuses nothing"), "400 to 599, for example 403"))
         }
         (Some(code), None) => {
             short("page", text.page.as_deref().unwrap_or_default())?;
@@ -376,7 +327,7 @@ fn answer(text: &RuleText) -> Result<Option<Answer>, Wrong> {
         (None, Some(to)) => {
             let code = text.redirect_status.unwrap_or(302);
             if ![301, 302, 303, 307, 308].contains(&code) {
-                return Err(wrong(
+                return Err(invalid(
                     "redirect_status",
                     format!("{code} sends nobody anywhere"),
                     "301, 302, 303, 307 or 308",
@@ -385,7 +336,7 @@ fn answer(text: &RuleText) -> Result<Option<Answer>, Wrong> {
             let uri = to.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
             let value = uri.and_then(|_| HeaderValue::from_str(to).ok());
             let value =
-                value.ok_or_else(|| wrong("redirect", format!("{to:?} is no URL"), "https://HOST/PATH"))?;
+                value.ok_or_else(|| invalid("redirect", format!("{to:?} is no URL"), "https://HOST/PATH"))?;
             Ok(Some(Answer::Redirect(known("redirect_status", code)?, value)))
         }
         (None, None) => Ok(None),

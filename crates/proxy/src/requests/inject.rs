@@ -19,8 +19,8 @@ use keys::Secret;
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-use super::compile::{Wrong, header, wrong};
 use super::rule::{Form, InjectText};
+use super::setting::{InvalidSetting, header_name, invalid};
 
 /// Octets of a file with a credential.
 const FILE_OCTETS_MAX: u64 = 64 << 10;
@@ -84,12 +84,12 @@ pub(crate) struct Injected {
 }
 
 impl Injection {
-    pub(super) fn read(text: &InjectText) -> Result<Self, Wrong> {
+    pub(super) fn read(text: &InjectText) -> Result<Self, InvalidSetting> {
         const HINT: &str = "{ credential = \"/path\" } of the store, or { file = \"/path\" }";
-        let bad = |why: &str, hint| wrong("inject", why, hint);
+        let bad = |why: &str, hint| invalid("inject", why, hint);
         let is_basic = text.form == Form::Basic;
         let header = match (text.form, &text.header) {
-            (Form::Header, Some(name)) => header("inject", name)?,
+            (Form::Header, Some(name)) => header_name("inject", name)?,
             (Form::Header, None) => {
                 return Err(bad("as = \"header\" has no `header`", "header = \"X-Api-Key\""));
             }
@@ -296,12 +296,13 @@ fn read_file(path: &Path) -> Result<Secret, NoSecret> {
 }
 
 impl Injected {
-    pub(super) fn header(&self) -> &HeaderName {
+    /// The header that the credential was put into.
+    pub(crate) fn header(&self) -> &HeaderName {
         &self.injection.header
     }
 
     /// Texts by which it is known.
-    pub(super) fn needles(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn needles(&self) -> impl Iterator<Item = &[u8]> {
         self.needles.iter().map(|needle| needle.as_slice())
     }
 

@@ -17,6 +17,7 @@ mod options;
 mod recording;
 mod rewrite;
 mod rule;
+mod setting;
 
 pub use compile::{RULES_MAX, RequestRules};
 pub use har::RecordOptions;

@@ -4,8 +4,8 @@ use http_relay::host::LeafName;
 use hyper::Uri;
 use hyper::http::uri::Authority;
 
-use super::compile::{Wrong, plain, wrong};
 use super::rule::RewriteText;
+use super::setting::{InvalidSetting, check_path, invalid};
 
 /// Another place.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Rewrite {
 }
 
 impl Rewrite {
-    pub(super) fn read(text: &RewriteText) -> Result<Self, Wrong> {
+    pub(super) fn read(text: &RewriteText) -> Result<Self, InvalidSetting> {
         let path = match (&text.path, &text.to) {
             (None, None) => None,
             (Some(from), Some(to)) => {
@@ -25,14 +25,14 @@ impl Rewrite {
                         && !path.contains(['?', '*', '#']);
                     if !is_path {
                         let hint = "what paths begin with: /old/";
-                        return Err(wrong("rewrite", format!("{path:?} is no beginning of a path"), hint));
+                        return Err(invalid("rewrite", format!("{path:?} is no beginning of a path"), hint));
                     }
-                    plain("rewrite", path)?;
+                    check_path("rewrite", path)?;
                 }
                 Some((from.clone(), to.clone()))
             }
             _ => {
-                return Err(wrong(
+                return Err(invalid(
                     "rewrite",
                     "`path` and `to` go together",
                     "{ path = \"/old/\", to = \"/new/\" }",
@@ -41,7 +41,7 @@ impl Rewrite {
         };
         let host = text.host.as_deref().map(host_and_port).transpose()?;
         if path.is_none() && host.is_none() {
-            return Err(wrong(
+            return Err(invalid(
                 "rewrite",
                 "it rewrites nothing",
                 "{ path = \"/old/\", to = \"/new/\" } or { host = \"b.example\" }",
@@ -51,9 +51,9 @@ impl Rewrite {
     }
 }
 
-fn host_and_port(text: &str) -> Result<(LeafName, Option<u16>), Wrong> {
+fn host_and_port(text: &str) -> Result<(LeafName, Option<u16>), InvalidSetting> {
     let bad =
-        || wrong("rewrite", format!("{text:?} is no host"), "host = \"b.example\", or \"b.example:8443\"");
+        || invalid("rewrite", format!("{text:?} is no host"), "host = \"b.example\", or \"b.example:8443\"");
     let authority: Authority = text.parse().map_err(|_| bad())?;
     let name = LeafName::parse(authority.host()).map_err(|_| bad())?;
     let port =

@@ -2,18 +2,18 @@
 //!
 //! Memory asks it for what it has not; it says "here", "mint it, nobody else does meanwhile" or "another mints it", and the
 //! last is asked again until it is one of the others: a minter that died loses its lease. What a leaf is kept as, and how it
-//! is sealed, is in [`kept`]; what the database does is in crate `store`.
+//! is sealed, is in [`seals`]; what the database does is in crate `store`.
 //!
 //! The trips are bounded in time. When one fails, the level counts as away: nobody asks it, leaves are minted here or refused
 //! as [`WhenAway`] says, and [`SecondLevel::keep`] asks until it answers again.
 
 mod backend;
-mod kept;
-mod place;
+mod lazy_backend;
+mod seals;
 
 pub use backend::Backend;
-pub use kept::Unopened;
-pub use place::{Opened, Opening};
+pub use lazy_backend::{Opened, Opening};
+pub use seals::Unopened;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use x509::UnixTime;
 
-use self::place::Place;
+use self::lazy_backend::LazyBackend;
 use super::{FetchError, KeyGoesTo, LeafId};
 use crate::mint::{LEAF_KEY_LIFE_MAX, Leaf, LeafKey, MintError, SIGN_TIMEOUT, VALIDITY_MAX};
 
@@ -127,7 +127,7 @@ pub struct SecondLevelCounts {
 pub struct SecondLevel(Arc<Level>);
 
 struct Level {
-    place: Place,
+    backend: LazyBackend,
     options: SecondLevelOptions,
     /// This process, in leases.
     holder: Uuid,
@@ -209,18 +209,18 @@ impl SecondLevel {
     /// Keeps leaves and their keys in `backend`, sealed under `ring`: all who share the backend have the same master keys.
     #[must_use]
     pub fn new(backend: impl Backend, ring: Arc<Keyring>, options: SecondLevelOptions) -> Self {
-        Self::at(Place::of(Opened::new(backend, ring)), false, options)
+        Self::at(LazyBackend::of(Opened::new(backend, ring)), false, options)
     }
 
     /// One whose backend is away from the start: `opening` is tried each second by [`Self::keep`], until it is there.
     #[must_use]
     pub fn awaited(opening: Opening, options: SecondLevelOptions) -> Self {
-        Self::at(Place::awaited(opening), true, options)
+        Self::at(LazyBackend::awaited(opening), true, options)
     }
 
-    fn at(place: Place, away: bool, options: SecondLevelOptions) -> Self {
+    fn at(backend: LazyBackend, away: bool, options: SecondLevelOptions) -> Self {
         Self(Arc::new(Level {
-            place,
+            backend,
             options,
             holder: Uuid::now_v7(),
             open: Cache::new(KEYS_OPEN_MAX),
@@ -265,7 +265,7 @@ impl SecondLevel {
     ) -> Result<Made, FetchError> {
         let is_handed_out = id.key_goes_to != KeyGoesTo::Nobody;
         let (now_us, began) = (micros_of(now), Instant::now());
-        let asking = Asking { id: kept::digest_of(id), is_handed_out, now_us, began };
+        let asking = Asking { id: seals::digest_of(id), is_handed_out, now_us, began };
         match self.0.turn(&asking, micros_of(ends_from)).await {
             Some(Turn::Found(leaf)) => Ok(Made::Found(leaf)),
             Some(Turn::Ours) => {
@@ -307,7 +307,7 @@ impl SecondLevel {
 impl Level {
     /// Whose turn it is; nothing where that cannot be said: it is away, or others have taken too long.
     async fn turn(&self, asking: &Asking, mut ends_from_us: i64) -> Option<Turn> {
-        let place = self.place.get()?;
+        let opened = self.backend.get()?;
         let began = Instant::now();
         let patience = self.options.lease + self.options.trip_timeout;
         let mut pause = POLL_FIRST;
@@ -321,9 +321,9 @@ impl Level {
                 now_us,
                 until_us: now_us.saturating_add(micros(self.options.lease)),
             };
-            match self.trip("look", place.backend.look(ask)).await? {
+            match self.trip("look", opened.backend.look(ask)).await? {
                 LeafLook::Leased => return Some(Turn::Ours),
-                LeafLook::Held(held) => match place.seals.open(&asking.id, &held, &self.open) {
+                LeafLook::Held(held) => match opened.seals.open(&asking.id, &held, &self.open) {
                     Ok(mut leaf) => {
                         leaf.key = leaf.key.for_another(asking.is_handed_out);
                         self.opens.store(true, Relaxed);
@@ -383,8 +383,8 @@ impl Level {
 
     /// Whether it is put; nothing where the backend is away.
     async fn put(&self, asking: &Asking, leaf: &Leaf) -> Option<bool> {
-        let place = self.place.get()?;
-        let key_id = kept::key_id_of(&leaf.key);
+        let opened = self.backend.get()?;
+        let key_id = seals::key_id_of(&leaf.key);
         let now_us = asking.now_us();
         let with_leaves = leaf.key.ends_with_its_leaves();
         let ends_at_us = match with_leaves {
@@ -392,15 +392,15 @@ impl Level {
             false => now_us.saturating_add(micros(KEY_KEPT)),
         };
         if self.said.get(&key_id).is_none_or(|said| with_leaves && said < ends_at_us) {
-            let sealed = place.seals.seal_key(&key_id, &leaf.key);
-            self.trip("put the key", place.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
+            let sealed = opened.seals.seal_key(&key_id, &leaf.key);
+            self.trip("put the key", opened.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
             // Nobody asks for that of one leaf again: what is in memory has it.
             if !leaf.key.is_of_one_leaf() {
                 self.open.insert(key_id.clone(), leaf.key.clone());
                 self.said.insert(key_id.clone(), ends_at_us);
             }
         }
-        let sealed = place.seals.seal_leaf(&asking.id, leaf);
+        let sealed = opened.seals.seal_leaf(&asking.id, leaf);
         let new = NewLeaf {
             id: &asking.id,
             holder: self.holder,
@@ -409,12 +409,12 @@ impl Level {
             ends_at_us: micros_of(leaf.not_after),
             now_us,
         };
-        self.trip("put", place.backend.put(new)).await
+        self.trip("put", opened.backend.put(new)).await
     }
 
     async fn release(&self, id: &str) {
-        if let Some(place) = self.place.get() {
-            self.trip("release", place.backend.release(id, self.holder)).await;
+        if let Some(opened) = self.backend.get() {
+            self.trip("release", opened.backend.release(id, self.holder)).await;
         }
     }
 
@@ -454,10 +454,10 @@ impl Level {
     }
 
     async fn probe(&self) {
-        let is_back = match self.place.get() {
+        let is_back = match self.backend.get() {
             // Writes, to nobody's row: a server that can be read alone is of no use.
-            Some(place) => self.trip("probe", place.backend.release("", self.holder)).await.is_some(),
-            None => match self.place.open().await {
+            Some(opened) => self.trip("probe", opened.backend.release("", self.holder)).await.is_some(),
+            None => match self.backend.open().await {
                 Ok(()) => true,
                 Err(()) => {
                     self.failures.fetch_add(1, Relaxed);
@@ -472,10 +472,10 @@ impl Level {
     }
 
     async fn tidy(&self) {
-        let Some(place) = self.place.get() else { return };
+        let Some(opened) = self.backend.get() else { return };
         for _ in 0..TIDY_BATCHES_MAX {
             let now_us = micros_of(clock::now());
-            let tidying = place.backend.tidy(self.holder, now_us, TIDY_EVERY, self.options.leaves_max);
+            let tidying = opened.backend.tidy(self.holder, now_us, TIDY_EVERY, self.options.leaves_max);
             // Slow as it may be, it says nothing of whether leaves are had.
             match tokio::time::timeout(TIDY_TIMEOUT, tidying).await {
                 Ok(Ok(tidied)) => {

@@ -8,7 +8,7 @@ use keys::Keyring;
 use parking_lot::Mutex;
 
 use super::backend::Backend;
-use super::kept::Seals;
+use super::seals::Seals;
 
 /// A backend that is there, and the seals of what it keeps.
 pub struct Opened {
@@ -33,14 +33,15 @@ impl Opened {
 /// Opens a backend, or says why it cannot be. It ends by itself.
 pub type Opening = Box<dyn Fn() -> BoxFuture<'static, Result<Opened, String>> + Send + Sync>;
 
-pub(super) struct Place {
+/// A backend that is open, or is opened once it can be.
+pub(super) struct LazyBackend {
     opened: OnceLock<Opened>,
     opening: Option<Opening>,
     /// Why it was not opened the last time, so that each reason is told once.
     told: Mutex<String>,
 }
 
-impl Place {
+impl LazyBackend {
     pub(super) fn of(opened: Opened) -> Self {
         Self { opened: OnceLock::from(opened), opening: None, told: Mutex::default() }
     }

@@ -11,7 +11,7 @@ use store::SealedColumn;
 use store::proxy_leaves::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
 use x509::Fingerprint;
 
-use crate::certificate_store::{KeyGoesTo, LeafId};
+use crate::certificate_store::leaf_id::{KeyGoesTo, LeafId};
 use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind};
 
 /// Octets of a certificate's length.

@@ -1,0 +1,105 @@
+//! How the terminator listens, what it presents, and to whom it passes on.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http_relay::access_log::AccessLog;
+use ipnet::IpNet;
+
+use super::routes::Routes;
+use super::staples::StapleOptions;
+
+/// Options of the terminator.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The address that the terminator listens on. Port 0 takes a free port. Default: 0.0.0.0:8443.
+    pub listen: SocketAddr,
+    /// The folder of certificate chains (`NAME.pem`, leaf first) and of their OCSP responses (`NAME.ocsp`, DER).
+    pub certificates: PathBuf,
+    /// The file name of the certificate for clients that send no server name and, with [`Self::unknown_names_get_default`], for
+    /// clients that send a name for which there is no certificate. Default: none.
+    pub default_certificate: Option<String>,
+    /// Whether clients that send an unknown name get the default certificate. Default: false, which sends them the alert
+    /// unrecognized_name (RFC 6066 section 3).
+    pub unknown_names_get_default: bool,
+    /// How OCSP responses are fetched for chains that name a responder and have no response in the folder. Default: `None`, which
+    /// fetches none.
+    pub staples: Option<StapleOptions>,
+    /// The upstream of a connection, by the server name that the client sends. The terminator does not start without any.
+    pub routes: Routes,
+    /// The file of session ticket keys, shared by all terminators for the same names. Default: `None`, which makes keys in memory.
+    pub ticket_keys_file: Option<PathBuf>,
+    /// How long a ticket key made in memory encrypts. It decrypts for twice as long. Default: 12 h.
+    pub ticket_key_life: Duration,
+    /// Interval at which the folder and the ticket keys are read again. Default: 10 s.
+    pub reload: Duration,
+    /// Maximum connections, some 100 KB each. The terminator closes further connections at once. Default: 16,384.
+    pub connections_max: usize,
+    /// Timeout of a TLS handshake from accepted to done, its signature included. Default: 10 s.
+    pub handshake_timeout: Duration,
+    /// Timeout of a signature. Default: 3 s.
+    pub sign_timeout: Duration,
+    /// Timeout of an upstream connection: name resolution and TCP together. Default: 5 s.
+    pub connect_timeout: Duration,
+    /// Idle timeout of a connection; of one with requests, of a body. Default: 5 min.
+    pub idle: Duration,
+    /// Timeout of a request's head, from its first byte or from the end of the request before. Default: 30 s.
+    pub head_timeout: Duration,
+    /// Timeout of the head of an answer, from when the request was sent, or while the upstream takes nothing of the request.
+    /// Default: 60 s.
+    pub response_timeout: Duration,
+    /// Maximum connections that requests are sent on, idle connections included. Default: 4,096.
+    pub upstream_connections_max: usize,
+    /// Maximum of these connections to one upstream. Default: `None`, which is all of them, or half of them where the routes have
+    /// more than one upstream, so that one that is slow or gone leaves slots to the others.
+    pub upstream_per_host_max: Option<usize>,
+    /// Maximum idle upstream connections. The least recently used one is closed first. Default: 512.
+    pub upstream_idle_max: usize,
+    /// How long an upstream connection may be idle before the terminator closes it. Default: 30 s.
+    pub upstream_idle: Duration,
+    /// Networks of trusted proxies. The terminator passes on what their requests say of the original client. Default: none.
+    pub trusted_clients: Vec<IpNet>,
+    /// The destination of the access log. Default: `None`, which writes no access log.
+    pub access_log: Option<AccessLog>,
+    /// Whether lines of the access log contain queries. Default: false.
+    pub access_log_query: bool,
+}
+
+impl Options {
+    /// Connections to one upstream of these routes.
+    pub(crate) fn per_upstream(&self, routes: &Routes) -> usize {
+        let share = if routes.asks_several() { 2 } else { 1 };
+        self.upstream_per_host_max.unwrap_or((self.upstream_connections_max / share).max(1))
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([0, 0, 0, 0], 8443)),
+            certificates: PathBuf::new(),
+            default_certificate: None,
+            unknown_names_get_default: false,
+            staples: None,
+            routes: Routes::default(),
+            ticket_keys_file: None,
+            ticket_key_life: Duration::from_secs(12 * 3_600),
+            reload: Duration::from_secs(10),
+            connections_max: 16_384,
+            handshake_timeout: Duration::from_secs(10),
+            sign_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(5),
+            idle: Duration::from_secs(300),
+            head_timeout: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(60),
+            upstream_connections_max: 4_096,
+            upstream_per_host_max: None,
+            upstream_idle_max: 512,
+            upstream_idle: Duration::from_secs(30),
+            trusted_clients: Vec::new(),
+            access_log: None,
+            access_log_query: false,
+        }
+    }
+}

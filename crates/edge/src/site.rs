@@ -1,0 +1,31 @@
+//! A set of certificates for the same names.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use http_relay::host::LeafName;
+use s2n_tls::config::Config;
+
+/// A set of chains for the same names, at most one for each kind of signature, ready to be used.
+pub(super) struct Site {
+    pub(super) config: Config,
+    /// Files, for who looks.
+    pub(super) files: Vec<String>,
+    /// Hosts that a certificate of it is for, `*.` before those that stand for all below.
+    pub(super) names: BTreeSet<String>,
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Site {
+    /// Whether whichever certificate of it a client was shown is for `host` too.
+    pub(super) fn is_for(&self, host: &LeafName) -> bool {
+        let Some(host) = host.dns() else { return false };
+        let is_below = |parent: &str| self.names.iter().any(|name| name.strip_prefix("*.") == Some(parent));
+        self.names.contains(host) || host.split_once('.').is_some_and(|(_, parent)| is_below(parent))
+    }
+}

@@ -1,0 +1,42 @@
+//! What all connections of the terminator share.
+
+use std::time::Duration;
+
+use http_relay::access_log::AccessLogger;
+use http_relay::doors::Doors;
+use http_relay::upstream::Upstreams;
+use ipnet::IpNet;
+use outbound::resolve::Resolver;
+use s2n_tls::config::Config;
+use s2n_tls::connection::Connection;
+use s2n_tls_tokio::TlsStream;
+use tokio::net::TcpStream;
+
+use super::flight::Flight;
+use super::metrics::EdgeMetrics;
+use super::routes::Live;
+
+/// What all requests share.
+pub(super) struct RequestService {
+    pub(super) upstreams: Upstreams,
+    pub(super) access_log: AccessLogger,
+    pub(super) doors: Doors,
+    /// Networks of clients who say for whom they ask.
+    pub(super) trusted: Vec<IpNet>,
+    pub(super) head_timeout: Duration,
+}
+
+/// What all connections share.
+pub(super) struct Terminator {
+    pub(super) config: Config,
+    pub(super) routes: Live,
+    pub(super) requesting: RequestService,
+    pub(super) resolver: Resolver,
+    pub(super) metrics: EdgeMetrics,
+    pub(super) handshake_timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) idle: Duration,
+}
+
+/// A client's connection after its handshake.
+pub(super) type Stream = TlsStream<Flight<TcpStream>, Connection>;

@@ -1,0 +1,99 @@
+//! Why an upstream was not reached, or did not answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use outbound::dial::DialError;
+use outbound::resolve::ResolveError;
+use rustls::AlertDescription;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    /// One for all who have waited for the same connection.
+    #[error(transparent)]
+    Connection(#[from] Arc<NoConnection>),
+    /// The upstream did not answer within the timeout.
+    #[error("the upstream did not answer in its time")]
+    Late,
+    /// The upstream closed the connection before its answer was complete, or sent no HTTP.
+    #[error("the upstream broke off: {0}")]
+    Broken(hyper::Error),
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum NoConnection {
+    /// The name was not resolved.
+    #[error("its name is not resolved: {0}")]
+    Name(#[from] ResolveError),
+    /// No address was reached.
+    #[error("it is not reached: {0}")]
+    Dial(DialError),
+    /// The address is one that this process listens on.
+    #[error("that is this proxy itself")]
+    Loop,
+    /// The address belongs to this machine, and the client is elsewhere.
+    #[error("its address is one that only the proxy's own machine reaches, for clients of that machine")]
+    NotAllowed,
+    /// The TLS handshake failed.
+    #[error("its TLS is refused: {0}")]
+    Tls(std::io::Error),
+    /// The TLS handshake took too long.
+    #[error("its TLS was not done in its time")]
+    Late,
+    /// A parent proxy did not connect.
+    #[error("the parent proxy {parent}: {why}")]
+    Parent {
+        /// The parent's URL.
+        parent: String,
+        /// The reason.
+        why: NoParent,
+    },
+    /// All slots are taken.
+    #[error("there are as many connections as there may be")]
+    Full,
+    /// The upstream closed the connection before a request was sent.
+    #[error("it closed the connection at once")]
+    ClosedAtOnce,
+    /// The upstream does not speak HTTP.
+    #[error("it does not speak HTTP: {0}")]
+    Http(hyper::Error),
+    /// The upstream speaks HTTP/2 alone, and supports no WebSockets over it.
+    #[error("it speaks HTTP/2 alone, and allows no WebSockets by it (RFC 8441)")]
+    NoWebsockets,
+}
+
+impl NoConnection {
+    pub(super) fn by(parent: &dyn fmt::Display, why: NoParent) -> Self {
+        Self::Parent { parent: parent.to_string(), why }
+    }
+
+    /// Whether it speaks none of the protocols that it was offered (RFC 7301 section 3.2).
+    pub(super) fn wants_another_protocol(&self) -> bool {
+        let Self::Tls(error) = self else { return false };
+        let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+        matches!(of_tls, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
+    }
+}
+
+/// Why a parent is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum NoParent {
+    /// The parent was not reached.
+    #[error("{0}")]
+    Connection(Box<NoConnection>),
+    /// The parent did not answer within the timeout.
+    #[error("it did not connect in its time")]
+    Late,
+    /// The parent rejected CONNECT.
+    #[error("it answered {0}")]
+    Refused(StatusCode),
+    /// The parent does not speak HTTP.
+    #[error("it does not speak HTTP: {0}")]
+    Http(#[from] hyper::Error),
+    /// The target is no valid authority.
+    #[error("the name cannot be asked for")]
+    Name,
+}

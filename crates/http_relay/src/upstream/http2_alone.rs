@@ -1,0 +1,19 @@
+//! Servers that speak HTTP/2 alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+
+use super::super::target::Origin;
+
+/// Servers that are known to speak HTTP/2 alone, and for how long: those are not tried by HTTP/1.1 first.
+const HTTP2_ALONE_MAX: u64 = 4_096;
+const HTTP2_ALONE_LIFE: Duration = Duration::from_secs(60);
+
+/// Servers that speak HTTP/2 alone.
+pub(super) type Http2Alone = Cache<Arc<Origin>, ()>;
+
+pub(super) fn http2_alone() -> Http2Alone {
+    Cache::builder().max_capacity(HTTP2_ALONE_MAX).time_to_live(HTTP2_ALONE_LIFE).build()
+}

@@ -1,0 +1,201 @@
+//! Sending a request to an upstream.
+
+use std::sync::Arc;
+
+use hyper::{Request, Response, StatusCode};
+
+use super::super::target::Origin;
+use super::body::Relayed;
+use super::error::{NoAnswer, NoConnection, NoParent};
+use super::parent::Parent;
+use super::sender::Sender;
+use super::upstreams::{Upstreams, marked};
+use super::websocket::is_websocket;
+use crate::request_body::RequestBody;
+
+/// Kept connections that a request is tried on before a new one is made for it.
+const KEPT_TRIES: usize = 3;
+
+impl Upstreams {
+    /// Asks `origin`. A request of which nothing was sent is sent again on another connection.
+    pub async fn send(
+        &self,
+        origin: &Arc<Origin>,
+        mut request: Request<RequestBody>,
+        prepare: impl Fn(&mut Request<RequestBody>, bool),
+    ) -> Result<Response<Relayed>, NoAnswer> {
+        let is_websocket = is_websocket(&request);
+        if is_websocket && (origin.is_http2_alone() || self.0.http2_alone.contains_key(origin)) {
+            return Box::pin(self.send_by_connect(origin, request, prepare)).await;
+        }
+        for tries in 0.. {
+            let kept = if tries < KEPT_TRIES { self.0.pool.take(origin) } else { None };
+            let ready = match kept {
+                Some(ready) => ready,
+                // Boxed: most requests go out on a kept one, and each carries what it may await.
+                None if tries < KEPT_TRIES => match Box::pin(self.connection(origin)).await {
+                    Err(error) if is_websocket && error.wants_another_protocol() => {
+                        self.0.http2_alone.insert(Arc::clone(origin), ());
+                        return Box::pin(self.send_by_connect(origin, request, prepare)).await;
+                    }
+                    made => made?,
+                },
+                None => Box::pin(self.connect(origin)).await.map_err(Arc::new)?,
+            };
+            let reused = ready.kept;
+            self.0.reuse.request(reused);
+            prepare(&mut request, matches!(ready.sender, Sender::Http2(_)));
+            let parent = self.0.dialler.asked_by_request(origin);
+            if let Some(parent) = parent {
+                parent.address(&mut request, &origin.target);
+            }
+            match self.send_on(origin, ready, request).await? {
+                // It is we who are asked, not our client.
+                Ok(response) if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                    return match parent {
+                        Some(parent) => Err(refused(parent, response.status())),
+                        None => Ok(marked(response, reused)),
+                    };
+                }
+                Ok(response) => return Ok(marked(response, reused)),
+                Err(unsent) if reused => request = *unsent,
+                Err(_) => break,
+            }
+        }
+        Err(NoAnswer::Connection(Arc::new(NoConnection::ClosedAtOnce)))
+    }
+}
+
+fn refused(parent: &Parent, status: StatusCode) -> NoAnswer {
+    NoAnswer::Connection(Arc::new(NoConnection::by(parent, NoParent::Refused(status))))
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::net::TcpListener;
+
+    use std::time::Duration;
+
+    use super::super::policy::UpstreamPolicies;
+    use super::super::upstreams::{Kept, PoolOptions, Reuse};
+    use super::*;
+    use crate::asked::Asked;
+    use crate::doors::Doors;
+    use crate::fields::{address, clean_trailers};
+    use crate::host::LeafName;
+    use crate::stall::Upload;
+    use crate::target::Target;
+    use crate::unanswered::reason_of;
+    use hyper::client::conn::http1;
+    use hyper::header::HeaderValue;
+    use outbound::resolve::Resolver;
+    use rustls::RootCertStore;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn pool(reuse: &Reuse) -> Upstreams {
+        let options = PoolOptions {
+            policies: UpstreamPolicies::default(),
+            connections_max: 4,
+            per_host_max: 4,
+            idle_max: 4,
+            idle_life: LONG,
+            connect_timeout: LONG,
+            response_timeout: LONG,
+            idle: LONG,
+        };
+        let (resolver, roots) = (Resolver::system().unwrap(), RootCertStore::empty());
+        Upstreams::new(&options, Vec::new(), resolver, roots, Doors::default(), reuse.clone()).unwrap()
+    }
+
+    fn origin(listener: &TcpListener, http2: bool) -> Arc<Origin> {
+        let port = listener.local_addr().unwrap().port();
+        let target = Target { name: LeafName::parse("127.0.0.1").unwrap(), port, redirected: false };
+        Arc::new(Origin { target, server: None, http2, in_full: false, may_be_here: true })
+    }
+
+    async fn asked(pool: &Upstreams, origin: &Arc<Origin>) -> Result<(bool, String), NoAnswer> {
+        let (upload, _) = Upload::within(LONG);
+        let body = RequestBody::new(Asked::nothing(), None, upload, clean_trailers);
+        let path = format!("/{}", "long".repeat(64));
+        let request = Request::get(path).body(body).unwrap();
+        let host = HeaderValue::from_static("a.example");
+        let prepare =
+            |request: &mut Request<RequestBody>, http2: bool| address(request, origin, &host, http2);
+        let response = pool.send(origin, request, prepare).await?;
+        let kept = response.extensions().get::<Kept>().unwrap().0;
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        Ok((kept, String::from_utf8(body.to_vec()).unwrap()))
+    }
+
+    /// A connection that is kept, and its other end.
+    async fn keep_one(pool: &Upstreams, origin: &Arc<Origin>) -> DuplexStream {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.unwrap();
+        tokio::spawn(connection);
+        sender.ready().await.unwrap();
+        pool.0.pool.keep(origin, Sender::Http1(sender));
+        far
+    }
+
+    /// Has whoever connects first told `answer`, once so many octets have come.
+    fn answers(listener: TcpListener, octets: usize, answer: &'static [u8]) {
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_exact(&mut vec![0; octets]).await.unwrap();
+            stream.write_all(answer).await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+    }
+
+    #[tokio::test]
+    async fn what_was_not_sent_goes_out_on_another_connection() {
+        let (listener, reuse) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Reuse::default());
+        let (pool, origin) = (pool(&reuse), origin(&listener, false));
+        answers(listener, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let far = keep_one(&pool, &origin).await;
+        // Its task has no turn before the request is with it: nobody knows yet that it has ended.
+        drop(far);
+        let (kept, said) = asked(&pool, &origin).await.unwrap();
+        assert_eq!((kept, said.as_str()), (false, "ok"));
+        assert_eq!(
+            (reuse.kept.get(), reuse.made.get()),
+            (1, 1),
+            "it had been tried on the one that was kept"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_may_have_been_heard_is_not_said_again() {
+        let (listener, reuse) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Reuse::default());
+        let (pool, origin) = (pool(&reuse), origin(&listener, false));
+        answers(listener, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let mut far = keep_one(&pool, &origin).await;
+        tokio::spawn(async move { far.read_u8().await.unwrap() });
+        let error = asked(&pool, &origin).await.unwrap_err();
+        assert!(matches!(error, NoAnswer::Broken(_)), "{error}");
+        assert_eq!((reuse.kept.get(), reuse.made.get()), (1, 0));
+        assert_eq!(reason_of(&error), (StatusCode::BAD_GATEWAY, "http_response_incomplete"));
+    }
+
+    #[tokio::test]
+    async fn who_speaks_another_protocol_is_told_from_who_breaks_off() {
+        const ALERT: &[u8] = &[21, 3, 1, 0, 2, 2, 10];
+        for (http2, answer) in [
+            (true, &b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"[..]),
+            (false, ALERT),
+            (true, ALERT),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (pool, origin) = (pool(&Reuse::default()), origin(&listener, http2));
+            // The request's head is among them: what comes before it, by HTTP/2 too, is shorter.
+            answers(listener, 200, answer);
+            let error = asked(&pool, &origin).await.unwrap_err();
+            let wanted = (StatusCode::BAD_GATEWAY, "http_protocol_error");
+            assert_eq!(reason_of(&error), wanted, "{http2}: {error:?}");
+        }
+    }
+}

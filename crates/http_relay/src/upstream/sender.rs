@@ -1,0 +1,21 @@
+//! A connection that requests can be sent on.
+
+use hyper::client::conn::http1;
+
+use super::super::request_body::RequestBody;
+use super::shared::{Http2, Stream};
+
+/// What requests are sent on.
+pub(super) enum Sender {
+    Http1(http1::SendRequest<RequestBody>),
+    Http2(Http2),
+}
+
+/// A connection for one request.
+pub(super) struct Ready {
+    pub(super) sender: Sender,
+    /// Its place on one that others share.
+    pub(super) stream: Option<Stream>,
+    /// Whether it was there, or made for another.
+    pub(super) kept: bool,
+}

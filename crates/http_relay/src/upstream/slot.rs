@@ -1,0 +1,193 @@
+//! Slots of connections to upstreams: how many there are in all and for each host, and which are taken.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::Executor;
+use outbound::Deadline;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::super::address::canonical;
+use super::super::host::LeafName;
+use super::super::target::Target;
+use super::error::NoConnection;
+use crate::doors::Doors;
+
+/// How long a connection waits for a slot where all are taken, after the connection that was idle the longest was closed for it.
+const SLOT_WITHIN: Duration = Duration::from_millis(500);
+
+/// A name and a port, whoever named them.
+type HostPort = (LeafName, u16);
+
+/// The local and the remote address of a connection: no two connections that are open have both.
+type Ends = (SocketAddr, SocketAddr);
+
+/// All slots.
+pub(super) struct Slots {
+    free: Arc<Semaphore>,
+    per_host_max: AtomicUsize,
+    hosts: Arc<Mutex<HashMap<HostPort, usize>>>,
+    /// Connections that are open: as many as there are slots at most.
+    open: Arc<Mutex<HashSet<Ends>>>,
+}
+
+impl Slots {
+    pub(super) fn new(most: usize, per_host_max: usize) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(most)),
+            per_host_max: AtomicUsize::new(per_host_max),
+            hosts: Arc::default(),
+            open: Arc::default(),
+        }
+    }
+
+    /// Takes a slot for a connection to `target`: one that is free, or that a connection which was just given up is about to leave.
+    pub(super) async fn take(&self, target: &Target, deadline: Deadline) -> Result<Slot, NoConnection> {
+        let waiting = Arc::clone(&self.free).acquire_owned();
+        let permit = tokio::time::timeout(deadline.remaining().min(SLOT_WITHIN), waiting).await;
+        let Ok(Ok(permit)) = permit else { return Err(NoConnection::Full) };
+        let mut hosts = self.hosts.lock();
+        let host = (target.name.clone(), target.port);
+        let taken = hosts.entry(host.clone()).or_default();
+        if *taken >= self.per_host_max.load(Relaxed) {
+            return Err(NoConnection::Full);
+        }
+        *taken += 1;
+        drop(hosts);
+        let (hosts, open) = (Arc::clone(&self.hosts), Arc::clone(&self.open));
+        Ok(Slot { _permit: permit, host, hosts, ends: None, open })
+    }
+
+    /// Returns whether a slot is free.
+    pub(super) fn has_free(&self) -> bool {
+        self.free.available_permits() > 0
+    }
+
+    /// Limits the slots of each host from now on. Connections beyond the limit stay open.
+    pub(super) fn limit_per_host(&self, most: usize) {
+        self.per_host_max.store(most, Relaxed);
+    }
+
+    /// Returns whether a connection between these addresses is open: nothing is sent on a connection before it is known here.
+    pub(super) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        self.open.lock().contains(&(canonical(from), canonical(to)))
+    }
+}
+
+/// A slot among all connections and among those of a host, taken until it is dropped.
+pub struct Slot {
+    _permit: OwnedSemaphorePermit,
+    host: HostPort,
+    hosts: Arc<Mutex<HashMap<HostPort, usize>>>,
+    /// The addresses of the connection that has the slot, once the connection is made.
+    ends: Option<Ends>,
+    open: Arc<Mutex<HashSet<Ends>>>,
+}
+
+impl Slot {
+    /// Gives the slot to the connection of `stream`.
+    pub(super) fn taken_by(&mut self, stream: &TcpStream) {
+        let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
+        let ends = (canonical(from), canonical(to));
+        self.ends = Some(ends);
+        self.open.lock().insert(ends);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(ends) = &self.ends {
+            self.open.lock().remove(ends);
+        }
+        let mut hosts = self.hosts.lock();
+        if let Some(taken) = hosts.get_mut(&self.host) {
+            *taken -= 1;
+            if *taken == 0 {
+                hosts.remove(&self.host);
+            }
+        }
+    }
+}
+
+/// Runs the tasks of an HTTP/2 connection, which end with the service and hold the connection's slot.
+#[derive(Clone)]
+pub(super) struct SlotExecutor {
+    doors: Doors,
+    slot: Arc<Slot>,
+}
+
+impl SlotExecutor {
+    pub(super) fn new(doors: Doors, slot: Slot) -> Self {
+        Self { doors, slot: Arc::new(slot) }
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for SlotExecutor {
+    fn execute(&self, work: F) {
+        let slot = Arc::clone(&self.slot);
+        self.doors.spawn_bounded(async move {
+            let _slot = slot;
+            work.await;
+        });
+    }
+}
+
+/// A connection's stream together with its slot, which is free again once the stream is dropped: by its HTTP connection or, after a
+/// change of protocol, by the relay.
+pub(super) struct SlottedStream<S> {
+    stream: S,
+    /// Dropped after the stream.
+    _slot: Slot,
+}
+
+impl<S> SlottedStream<S> {
+    pub(super) fn new(stream: S, slot: Slot) -> Self {
+        Self { stream, _slot: slot }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for SlottedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for SlottedStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, octets)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,273 @@
+//! Connections to upstreams: made where none is idle, and kept for the next request.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::client::conn::TrySendError;
+use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Request, Response};
+use outbound::Deadline;
+use outbound::resolve::Resolver;
+use prometheus_client::metrics::counter::Counter;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use tokio_util::sync::CancellationToken;
+
+use super::super::target::{Origin, Target};
+use super::body::{GiveBack, Relayed};
+use super::connect::Dialler;
+use super::error::{NoAnswer, NoConnection};
+use super::http2_alone::{Http2Alone, http2_alone};
+use super::idle::Pool;
+use super::making::{HTTP1_ORIGINS_MAX, Making};
+use super::parent::Link;
+use super::policy::{Policies, UpstreamPolicies};
+use super::sender::{Ready, Sender};
+use super::shared::Http2;
+use super::slot::{Slot, Slots};
+use crate::doors::Doors;
+use crate::host::LeafName;
+use crate::request_body::RequestBody;
+
+/// Between two looks for connections that have waited too long.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// What bounds a pool, and how others are reached.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// What differs for certain upstreams.
+    pub policies: UpstreamPolicies,
+    /// Connections at once, those that wait for a request included.
+    pub connections_max: usize,
+    /// Of those, to one host and port.
+    pub per_host_max: usize,
+    /// Of all, such as wait for the next request.
+    pub idle_max: usize,
+    /// How long one waits.
+    pub idle_life: Duration,
+    /// For an address, connection and handshake.
+    pub connect_timeout: Duration,
+    /// For the head of an answer, from when the request was sent, or while nothing of the request is taken.
+    pub response_timeout: Duration,
+    /// A body of which nothing came, before it is cut off.
+    pub idle: Duration,
+}
+
+/// Counts requests by the connections they went out on.
+#[derive(Clone, Debug, Default)]
+pub struct Reuse {
+    /// That had been kept.
+    pub kept: Counter,
+    /// Made for them.
+    pub made: Counter,
+}
+
+impl Reuse {
+    pub(super) fn request(&self, reused: bool) {
+        if reused {
+            self.kept.inc()
+        } else {
+            self.made.inc()
+        };
+    }
+}
+
+/// Of an answer: whether its connection had been kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept(pub bool);
+
+/// A server that was spoken to before there was a request for it.
+pub struct Introduced {
+    /// What it showed.
+    pub certificate: Option<CertificateDer<'static>>,
+    /// Whether it speaks HTTP/2.
+    pub http2: bool,
+}
+
+/// All of them. Cheap to clone.
+#[derive(Clone)]
+pub struct Upstreams(pub(super) Arc<PoolState>);
+
+pub(super) struct PoolState {
+    pub(super) dialler: Dialler,
+    pub(super) pool: Arc<Pool>,
+    slots: Arc<Slots>,
+    /// Whether any connection may wait for a request.
+    pub(super) keeps: bool,
+    pub(super) making: Making,
+    pub(super) http2_alone: Http2Alone,
+    pub(super) connect_timeout: Duration,
+    response_timeout: Duration,
+    pub(super) idle_body: Duration,
+    pub(super) reuse: Reuse,
+}
+
+impl Upstreams {
+    /// `own` are addresses that this process listens on, which are never connected to.
+    ///
+    /// # Errors
+    /// When the TLS library refuses a root or a client certificate.
+    pub fn new(
+        options: &PoolOptions,
+        own: Vec<SocketAddr>,
+        resolver: Resolver,
+        roots: RootCertStore,
+        doors: Doors,
+        reuse: Reuse,
+    ) -> Result<Self, rustls::Error> {
+        let slots = Arc::new(Slots::new(options.connections_max, options.per_host_max));
+        let pool = Pool::new(options.idle_max, options.idle_life, Arc::clone(&slots), doors.clone());
+        let policies = Policies::new(&options.policies, roots)?;
+        let dialler = Dialler::new(resolver, policies, own, Arc::clone(&slots), doors);
+        Ok(Self(Arc::new(PoolState {
+            dialler,
+            pool: Arc::new(pool),
+            slots,
+            keeps: options.idle_max > 0,
+            making: Making::with_entries(HTTP1_ORIGINS_MAX),
+            http2_alone: http2_alone(),
+            connect_timeout: options.connect_timeout,
+            response_timeout: options.response_timeout,
+            idle_body: options.idle,
+            reuse,
+        })))
+    }
+
+    /// Closes what has waited too long, until `stop`.
+    pub async fn sweep(self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(SWEEP) => {}
+            }
+            self.0.pool.close_old();
+        }
+        self.0.pool.close_all();
+    }
+
+    /// Whether it is known that nobody stands between when `origin` is spoken to.
+    pub fn verifies(&self, origin: &Origin) -> bool {
+        origin.server.is_some() && self.0.dialler.verifies(origin)
+    }
+
+    /// As many connections to a host from now on.
+    pub fn limit_per_host(&self, most: usize) {
+        self.0.slots.limit_per_host(most);
+    }
+
+    /// Whether the proxy itself is at the other end of a connection that was accepted here.
+    pub fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        self.0.slots.made(from, to)
+    }
+
+    /// Whether both names are believed and reached alike.
+    pub fn treats_alike(&self, one: &LeafName, other: &LeafName) -> bool {
+        self.0.dialler.treats_alike(one, other)
+    }
+
+    /// Makes a connection to `origin` as `server`, with HTTP/2 where both say so. It is kept for the first request of a client who is
+    /// told to speak as the server does.
+    pub async fn introduce(&self, origin: &Origin, server: &LeafName) -> Result<Introduced, NoConnection> {
+        let deadline = Deadline::within(self.0.connect_timeout);
+        self.0.pool.make_room();
+        let (mut sender, certificate) = self.0.dialler.connect_by_tls(origin, server, deadline).await?;
+        if let Sender::Http1(sender) = &mut sender {
+            // One that is kept can be used at once.
+            let ready = tokio::time::timeout(deadline.remaining(), sender.ready()).await;
+            ready.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Http)?;
+        }
+        let http2 = matches!(sender, Sender::Http2(_));
+        self.0.pool.keep(&Arc::new(Origin { http2, ..origin.clone() }), sender);
+        Ok(Introduced { certificate, http2 })
+    }
+
+    /// Octets to `target`, by the way that `name` has, and their slot; `may_be_here` as in [`Origin`].
+    pub async fn link(
+        &self,
+        target: &Target,
+        name: &LeafName,
+        may_be_here: bool,
+    ) -> Result<(Link, Slot), NoConnection> {
+        self.0.pool.make_room();
+        self.0.dialler.link(target, name, may_be_here, Deadline::within(self.0.connect_timeout)).await
+    }
+
+    /// A new one, which others may share from now on.
+    pub(super) async fn connect(&self, origin: &Arc<Origin>) -> Result<Ready, NoConnection> {
+        let deadline = Deadline::within(self.0.connect_timeout);
+        self.0.pool.make_room();
+        let sender = self.0.dialler.connect(origin, deadline).await?;
+        let mut stream = None;
+        if let Sender::Http2(shared) = &sender {
+            stream = Some(shared.claim_first());
+            self.0.pool.keep(origin, Sender::Http2(shared.clone()));
+        }
+        Ok(Ready { sender, stream, kept: false })
+    }
+
+    pub(super) async fn send_on(
+        &self,
+        origin: &Arc<Origin>,
+        ready: Ready,
+        request: Request<RequestBody>,
+    ) -> Result<Result<Response<Relayed>, Box<Request<RequestBody>>>, NoAnswer> {
+        let is_of_one = authenticates_connection(request.headers().get_all(AUTHORIZATION));
+        let Ready { sender, stream, .. } = ready;
+        let (sent, back) = match sender {
+            Sender::Http1(mut sender) => {
+                let sent = self.in_time(request, |request| sender.try_send_request(request)).await;
+                (sent, Some(GiveBack { pool: Arc::clone(&self.0.pool), origin: Arc::clone(origin), sender }))
+            }
+            Sender::Http2(Http2 { mut sender, .. }) => {
+                (self.in_time(request, |request| sender.try_send_request(request)).await, None)
+            }
+        };
+        match sent? {
+            Ok(response) => {
+                let asked_for = authenticates_connection(response.headers().get_all(WWW_AUTHENTICATE));
+                let back = back.filter(|_| !is_of_one && !asked_for);
+                Ok(Ok(response.map(|body| Relayed::new(body, back, stream, self.0.idle_body))))
+            }
+            Err(error) => unsent_or_broken(error).map(Err),
+        }
+    }
+
+    /// What `send` comes to, unless the upstream takes too long over it.
+    pub(super) async fn in_time<F: Future>(
+        &self,
+        request: Request<RequestBody>,
+        send: impl FnOnce(Request<RequestBody>) -> F,
+    ) -> Result<F::Output, NoAnswer> {
+        let awaited = request.body().awaited();
+        tokio::select! {
+            biased;
+            sent = send(request) => Ok(sent),
+            () = awaited.late(self.0.response_timeout) => Err(NoAnswer::Late),
+        }
+    }
+}
+
+/// With whether its connection had been kept.
+pub(super) fn marked(mut response: Response<Relayed>, reused: bool) -> Response<Relayed> {
+    response.extensions_mut().insert(Kept(reused));
+    response
+}
+
+pub(super) fn unsent_or_broken(
+    mut error: TrySendError<Request<RequestBody>>,
+) -> Result<Box<Request<RequestBody>>, NoAnswer> {
+    match error.take_message() {
+        Some(request) => Ok(Box::new(request)),
+        None => Err(NoAnswer::Broken(error.into_error())),
+    }
+}
+
+/// Whether a connection is, or is about to be, one user's alone: NTLM authenticates it rather than requests, and so does
+/// Negotiate by it (RFC 4559 section 6).
+fn authenticates_connection(values: hyper::header::GetAll<'_, HeaderValue>) -> bool {
+    let is = |value: &HeaderValue, scheme: &[u8]| {
+        value.as_bytes().get(..scheme.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(scheme))
+    };
+    values.iter().any(|value| is(value, b"ntlm") || is(value, b"negotiate"))
+}

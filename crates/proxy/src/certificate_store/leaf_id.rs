@@ -1,0 +1,41 @@
+//! What a leaf is known by.
+
+use std::sync::Arc;
+
+use http_relay::host::LeafName;
+use x509::Fingerprint;
+
+use crate::mint::{KeysOfLeaves, LeafKeyKind};
+
+/// All that a leaf depends on.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct LeafId {
+    /// Whom it is for.
+    pub name: LeafName,
+    /// The authority's certificate.
+    pub authority: Fingerprint,
+    /// The key's type.
+    pub kind: LeafKeyKind,
+    /// Whether others stand over its key too.
+    pub keys: KeysOfLeaves,
+    /// Whose leaves alone stand over its key ([`KeysOfLeaves::ByUser`]).
+    pub user: Option<Arc<str>>,
+    /// How it is made.
+    pub profile: Arc<str>,
+    /// The certificate whose like it is, if it is one's.
+    pub mirrored: Option<Fingerprint>,
+    /// Whether its key goes to another process.
+    pub key_goes_to: KeyGoesTo,
+}
+
+/// Which other process has a leaf's key too.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum KeyGoesTo {
+    /// None.
+    #[default]
+    Nobody,
+    /// Whichever asks on this machine: a second level that other machines share does not have such a leaf.
+    ThisMachine,
+    /// One consumer, which is [`LeafId::user`].
+    Consumer,
+}

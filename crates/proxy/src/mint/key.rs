@@ -1,0 +1,139 @@
+//! A key that leaf certificates are issued for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use keys::{KeyError, KeyType, PrivateKey, Signer};
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::SigningKey;
+use x509::Fingerprint;
+use zeroize::Zeroizing;
+
+/// What key a client can be shown.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum LeafKeyKind {
+    /// For whoever verifies ECDSA: every client of the last fifteen years.
+    P256,
+    /// For whoever does not.
+    Rsa2048,
+}
+
+impl LeafKeyKind {
+    pub(super) const fn key_type(self) -> KeyType {
+        match self {
+            Self::P256 => KeyType::P256,
+            Self::Rsa2048 => KeyType::Rsa2048,
+        }
+    }
+}
+
+/// One of them.
+#[derive(Clone)]
+pub struct LeafKey {
+    kind: LeafKeyKind,
+    /// For whoever keeps it, sealed.
+    private: PrivateKey,
+    spki: Arc<[u8]>,
+    id: [u8; 20],
+    signing: Arc<dyn SigningKey>,
+    /// Whether it was made to be handed to another process.
+    pub(super) is_handed_out: bool,
+    pub(super) of: KeyOf,
+}
+
+/// Who has leaves over it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum KeyOf {
+    /// All for whom there is no other.
+    Process,
+    /// One user, or one consumer.
+    Owner,
+    /// One leaf.
+    Leaf,
+}
+
+impl fmt::Debug for LeafKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeafKey").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl LeafKey {
+    /// One that was kept.
+    pub(crate) fn read(key: PrivateKey) -> Result<Self, KeyError> {
+        let kind = match key.key_type() {
+            KeyType::P256 => LeafKeyKind::P256,
+            KeyType::Rsa2048 => LeafKeyKind::Rsa2048,
+            other => return Err(KeyError::Unsound(format!("leaves stand over no {other}"))),
+        };
+        Self::of(kind, &key)
+    }
+
+    pub(super) fn of(kind: LeafKeyKind, key: &PrivateKey) -> Result<Self, KeyError> {
+        let pkcs8 = key.to_pkcs8_der();
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pkcs8.as_slice()));
+        let signing = any_supported_type(&der).map_err(|error| KeyError::Unsound(error.to_string()))?;
+        let spki: Arc<[u8]> = key.spki().into();
+        Ok(Self {
+            kind,
+            private: key.clone(),
+            id: x509::build::key_id(&spki),
+            spki,
+            signing,
+            is_handed_out: false,
+            of: KeyOf::Process,
+        })
+    }
+
+    /// The key itself (PKCS#8), if it was made for another process ([`KeysByOwner::of_consumers`](super::KeysByOwner::of_consumers)).
+    #[must_use]
+    pub fn to_pkcs8_pem(&self) -> Option<Zeroizing<String>> {
+        self.is_handed_out.then(|| self.private.to_pkcs8_pem())
+    }
+
+    /// Whether no other leaf stands over it ([`KeysOfLeaves::ByHost`](super::KeysOfLeaves::ByHost)).
+    #[must_use]
+    pub fn is_of_one_leaf(&self) -> bool {
+        self.of == KeyOf::Leaf
+    }
+
+    /// Whether it is kept no longer than the leaves over it, as there are many such keys: one of a user, a consumer or a leaf.
+    #[must_use]
+    pub fn ends_with_its_leaves(&self) -> bool {
+        self.of != KeyOf::Process
+    }
+
+    /// The same, as one that may be handed to another process, or may not.
+    pub(crate) fn for_another(self, is_handed_out: bool) -> Self {
+        Self { is_handed_out, ..self }
+    }
+
+    /// SHA-256 of the public key (DER SubjectPublicKeyInfo).
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.spki)
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> LeafKeyKind {
+        self.kind
+    }
+
+    pub(crate) fn private(&self) -> &PrivateKey {
+        &self.private
+    }
+
+    pub(crate) fn spki(&self) -> &[u8] {
+        &self.spki
+    }
+
+    pub(super) fn id(&self) -> &[u8] {
+        &self.id
+    }
+
+    pub(super) fn signing(&self) -> Arc<dyn SigningKey> {
+        Arc::clone(&self.signing)
+    }
+}

@@ -1,0 +1,77 @@
+//! A leaf certificate and its key.
+
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::sign::CertifiedKey;
+use x509::UnixTime;
+use zeroize::Zeroizing;
+
+use super::key::LeafKey;
+
+/// A leaf, ready for handshakes.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// The chain and the key.
+    pub certified: Arc<CertifiedKey>,
+    /// What it stands over.
+    pub key: LeafKey,
+    /// Its first second.
+    pub not_before: UnixTime,
+    /// Its last second.
+    pub not_after: UnixTime,
+}
+
+/// Why a chain is no leaf's.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadLeaf {
+    /// There is no certificate, or one that is not read.
+    #[error("its certificate cannot be read: {0}")]
+    Unreadable(#[from] x509::ParseError),
+    /// It stands over another key.
+    #[error("its certificate stands over another key")]
+    OtherKey,
+}
+
+impl Leaf {
+    /// One that was kept: its chain, its own certificate first.
+    ///
+    /// # Errors
+    /// [`BadLeaf`]
+    pub(crate) fn of_chain(chain: Vec<CertificateDer<'static>>, key: LeafKey) -> Result<Self, BadLeaf> {
+        let own = x509::Certificate::parse(chain.first().map_or(&[], |der| der.as_ref()))?;
+        if *own.public_key.spki != *key.spki() {
+            return Err(BadLeaf::OtherKey);
+        }
+        let certified = Arc::new(CertifiedKey::new(chain, key.signing()));
+        Ok(Self { certified, not_before: own.not_before, not_after: own.not_after, key })
+    }
+
+    /// Whether it is in force at `now`.
+    #[must_use]
+    pub fn holds_at(&self, now: UnixTime) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+
+    /// The chain and the key in PEM, if the key is one to be handed out ([`KeysByOwner::of_consumers`]).
+    #[must_use]
+    pub fn to_pem(&self) -> Option<Zeroizing<String>> {
+        let key = self.key.to_pkcs8_pem()?;
+        let mut text = Zeroizing::new(self.chain_pem());
+        text.push_str(&key);
+        Some(text)
+    }
+
+    /// The chain in PEM, the leaf first.
+    #[must_use]
+    pub fn chain_pem(&self) -> String {
+        self.certified.cert.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect()
+    }
+
+    /// Octets it takes, its key aside, which all share.
+    #[must_use]
+    pub fn octets(&self) -> usize {
+        const ITSELF: usize = size_of::<Leaf>() + size_of::<CertifiedKey>() + 2 * size_of::<usize>();
+        self.certified.cert.iter().fold(ITSELF, |sum, der| sum + size_of::<CertificateDer<'_>>() + der.len())
+    }
+}

@@ -1,0 +1,13 @@
+//! Serial numbers.
+
+use aws_lc_rs::rand;
+use x509::SerialNumber;
+
+use super::error::MintError;
+
+/// A serial number of 128 random bits.
+pub(super) fn new_serial() -> Result<SerialNumber, MintError> {
+    let mut random = [0; 16];
+    rand::fill(&mut random).map_err(|_| MintError::NoRandomness)?;
+    Ok(SerialNumber::from_random(random))
+}

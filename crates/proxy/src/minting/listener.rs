@@ -1,0 +1,61 @@
+//! Where consumers connect.
+
+use std::sync::Arc;
+
+use keyless::server::{BoundSocket, TlsError, TlsOptions, mutual_tls};
+use tokio::net::{TcpListener, UnixListener};
+use x509::Fingerprint;
+
+use super::consumer;
+use super::options::{Listen, StartError};
+use crate::revocation::{Guarded, Lists, RevocationLists, RevocationMetrics};
+
+/// How consumers show who they are.
+#[derive(Clone)]
+pub(super) struct ConsumerTls {
+    pub(super) guarded: Arc<Guarded>,
+    /// Of the roots below which their certificates stand.
+    pub(super) roots: Fingerprint,
+}
+
+/// A socket that consumers connect to.
+pub(super) enum Listener {
+    Tcp(TcpListener, Option<ConsumerTls>),
+    Unix(UnixListener, BoundSocket),
+}
+
+/// Opens the socket.
+pub(super) async fn listen(
+    listen: Listen,
+    revoked: Option<RevocationLists>,
+    metrics: RevocationMetrics,
+) -> Result<Listener, StartError> {
+    let failed = |place: String| move |source| StartError::Bind { place, source };
+    match listen {
+        Listen::Loopback(address) if !address.ip().to_canonical().is_loopback() => {
+            Err(StartError::InTheClear(address))
+        }
+        Listen::Loopback(address) => {
+            let listener = inbound::listen(address).map_err(failed(address.to_string()))?;
+            Ok(Listener::Tcp(listener, None))
+        }
+        Listen::Tls(address, tls) => {
+            let lists = Lists::of(revoked.as_ref())?;
+            let roots = consumer::digest_of_roots(&tls.client_roots);
+            let build = move |crls: &[Vec<u8>]| {
+                let mut config = mutual_tls(&TlsOptions { client_crls: crls.to_vec(), ..tls.clone() })?;
+                config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+                Ok::<_, TlsError>(config)
+            };
+            let config = build(&lists.ders)?;
+            let build = Box::new(move |crls: &[Vec<u8>]| build(crls).map_err(|error| error.to_string()));
+            let guarded = Guarded::new(config, lists, revoked, build, (metrics, "minting"));
+            let listener = inbound::listen(address).map_err(failed(address.to_string()))?;
+            Ok(Listener::Tcp(listener, Some(ConsumerTls { guarded: Arc::new(guarded), roots })))
+        }
+        Listen::Socket(path) => {
+            let bound = BoundSocket::at(&path).await.map_err(failed(path.display().to_string()))?;
+            Ok(Listener::Unix(bound.1, bound.0))
+        }
+    }
+}
