@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use http_relay::access_log::AccessLogger;
-use http_relay::doors::{Doors, Host};
+use http_relay::service_tasks::{ConnectionHandler, ServiceTasks};
 use http_relay::upstream::{PoolOptions, UpstreamPolicies, Upstreams};
 use keyless::client::Client;
 use outbound::http;
@@ -17,10 +17,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::Options;
-use super::hello::{self, Current};
+use super::hello::{self, CurrentSites};
 use super::keeper::{KeepError, Keeper, Loaded};
 use super::metrics::{EdgeMetrics, End};
-use super::routes::{Live, Routes};
+use super::routes::{LiveRoutes, Routes};
 use super::staples::Staples;
 use super::terminator::{RequestService, Terminator};
 
@@ -63,11 +63,11 @@ pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
     now: Arc<Notify>,
-    routes: Live,
+    routes: LiveRoutes,
     upstreams: Upstreams,
     options: Options,
     reopen: Arc<Notify>,
-    doors: Doors,
+    tasks: ServiceTasks,
 }
 
 impl fmt::Debug for Running {
@@ -88,12 +88,12 @@ pub async fn start(
     if options.routes.is_empty() {
         return Err(StartError::NoRoute);
     }
-    let current: Current = Arc::new(RwLock::default());
+    let current: CurrentSites = Arc::new(RwLock::default());
     let staples = Staples::new(options.staples.clone());
     let (keeper, loaded) =
         Keeper::start(&options, client, metrics.clone(), Arc::clone(&current), staples.clone()).await?;
-    let doors = Doors::default();
-    let routes = Live::new(options.routes.clone());
+    let tasks = ServiceTasks::default();
+    let routes = LiveRoutes::new(options.routes.clone());
     let config = hello::config(current, routes.clone())?;
     let resolver = Resolver::system()?;
     let fetching =
@@ -102,7 +102,7 @@ pub async fn start(
     let listener = inbound::listen(options.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let reopen = Arc::default();
-    let requesting = requesting(&options, address, &resolver, &doors, &metrics, &reopen)?;
+    let requesting = requesting(&options, address, &resolver, &tasks, &metrics, &reopen)?;
     metrics.may_be_open(options.connections_max);
     let counted = metrics.clone();
     let shared = Arc::new(Terminator {
@@ -118,14 +118,14 @@ pub async fn start(
     let upstreams = shared.requesting.upstreams.clone();
     let connections_max = options.connections_max;
     let (now, swept) = (Arc::default(), upstreams.clone());
-    let running = Running { address, now, routes, upstreams, options, reopen, doors };
-    running.doors.spawn(keeper.keep(Arc::clone(&running.now), running.doors.stopping()));
+    let running = Running { address, now, routes, upstreams, options, reopen, tasks };
+    running.tasks.spawn(keeper.keep(Arc::clone(&running.now), running.tasks.stopping()));
     if let Some(http) = fetching {
-        let (look, stop) = (Arc::clone(&running.now), running.doors.stopping());
-        running.doors.spawn(staples.fetch(http, counted, look, stop));
+        let (look, stop) = (Arc::clone(&running.now), running.tasks.stopping());
+        running.tasks.spawn(staples.fetch(http, counted, look, stop));
     }
-    running.doors.spawn(swept.sweep(running.doors.stopping()));
-    running.doors.open(listener, shared, connections_max);
+    running.tasks.spawn(swept.sweep(running.tasks.stopping()));
+    running.tasks.open(listener, shared, connections_max);
     Ok((running, loaded))
 }
 
@@ -134,7 +134,7 @@ fn requesting(
     options: &Options,
     own: SocketAddr,
     resolver: &Resolver,
-    doors: &Doors,
+    tasks: &ServiceTasks,
     metrics: &EdgeMetrics,
     reopen: &Arc<Notify>,
 ) -> Result<RequestService, StartError> {
@@ -151,12 +151,12 @@ fn requesting(
     // They are spoken to in the clear: there is nobody to be believed.
     let roots = RootCertStore::empty();
     let upstreams =
-        Upstreams::new(&pool, vec![own], resolver.clone(), roots, doors.clone(), metrics.reuse())?;
+        Upstreams::new(&pool, vec![own], resolver.clone(), roots, tasks.clone(), metrics.reuse())?;
     let access_log = AccessLogger::start(
         options.access_log.as_ref(),
         options.access_log_query,
         metrics.access_lines_dropped(),
-        doors,
+        tasks,
         reopen,
     );
     let access_log = access_log.map_err(StartError::AccessLog)?;
@@ -164,7 +164,7 @@ fn requesting(
     Ok(RequestService {
         upstreams,
         access_log,
-        doors: doors.clone(),
+        tasks: tasks.clone(),
         trusted,
         head_timeout: options.head_timeout,
     })
@@ -185,11 +185,11 @@ impl Running {
 
     /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.
     pub async fn stop(self, grace: Duration) -> bool {
-        self.doors.close(grace).await
+        self.tasks.close(grace).await
     }
 }
 
-impl Host for Terminator {
+impl ConnectionHandler for Terminator {
     const TASK: &'static str = "edge-connection";
 
     async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_relay::relay::{Ended, relay};
+use http_relay::relay::{RelayEnd, relay};
 use s2n_tls::config::Config;
 use s2n_tls::connection::{Builder, Connection};
 use s2n_tls::enums::Mode;
@@ -18,19 +18,19 @@ use super::alert::{INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
 use super::flight::Flight;
 use super::greeting::{Chosen, Greeting};
 use super::metrics::{End, Handshake};
-use super::proxy_protocol::{Told, header};
+use super::proxy_protocol::{ProxiedConnection, header};
 use super::routes::Route;
 use super::terminator::{Stream, Terminator};
 use super::upstream;
 
 /// A connection that knows what its handshake comes to.
 #[derive(Clone)]
-struct Greeted {
+struct ConnectionBuilder {
     config: Config,
     greeting: Greeting,
 }
 
-impl Builder for Greeted {
+impl Builder for ConnectionBuilder {
     type Output = Connection;
 
     fn build_connection(&self, mode: Mode) -> Result<Connection, Error> {
@@ -61,10 +61,10 @@ impl Terminator {
                 return End::NoUpstream;
             }
         };
-        match self.pass(tls, upstream, &route, &Who { client, server, name }).await {
-            Ended::Closed => End::Closed,
-            Ended::Idle => End::Idle,
-            Ended::Broken(error) => {
+        match self.pass(tls, upstream, &route, &Peers { client, server, name }).await {
+            RelayEnd::Closed => End::Closed,
+            RelayEnd::Idle => End::Idle,
+            RelayEnd::Broken(error) => {
                 tracing::debug!(%client, %error, "a connection was cut off");
                 End::Broken
             }
@@ -76,7 +76,8 @@ impl Terminator {
         let began = Instant::now();
         let greeting = Greeting::default();
         let alert = &greeting.alert;
-        let acceptor = TlsAcceptor::new(Greeted { config: self.config.clone(), greeting: greeting.clone() });
+        let acceptor =
+            TlsAcceptor::new(ConnectionBuilder { config: self.config.clone(), greeting: greeting.clone() });
         let accepting = acceptor.accept(Flight::new(stream, alert.clone()));
         let outcome = match tokio::time::timeout(self.handshake_timeout, accepting).await {
             Err(_) => Err(Handshake::Late),
@@ -88,7 +89,7 @@ impl Terminator {
                     Some(MISSING_EXTENSION) => Handshake::NoName,
                     _ => Handshake::Failed,
                 };
-                let told = Said(&error);
+                let told = TlsErrorText(&error);
                 if outcome == Handshake::NotSigned {
                     tracing::info!(%client, error = %told, "a handshake was not signed");
                 } else {
@@ -114,9 +115,9 @@ impl Terminator {
         }
     }
 
-    async fn pass(&self, tls: Stream, mut upstream: TcpStream, route: &Route, who: &Who) -> Ended {
+    async fn pass(&self, tls: Stream, mut upstream: TcpStream, route: &Route, who: &Peers) -> RelayEnd {
         if route.proxy_protocol {
-            let told = Told {
+            let told = ProxiedConnection {
                 client: who.client,
                 server: who.server,
                 alpn: tls.as_ref().application_protocol(),
@@ -124,7 +125,7 @@ impl Terminator {
             };
             let told = header(&told);
             if let Err(error) = upstream.write_all(&told).await {
-                return Ended::Broken(error);
+                return RelayEnd::Broken(error);
             }
         }
         relay(tls, upstream, self.idle, self.metrics.octets()).await
@@ -132,16 +133,16 @@ impl Terminator {
 }
 
 /// Who speaks with whom.
-struct Who {
+struct Peers {
     client: SocketAddr,
     server: SocketAddr,
     name: Option<String>,
 }
 
 /// What the library says, or what a callback of ours said.
-struct Said<'a>(&'a Error);
+struct TlsErrorText<'a>(&'a Error);
 
-impl std::fmt::Display for Said<'_> {
+impl std::fmt::Display for TlsErrorText<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0.application_error() {
             Some(ours) => ours.fmt(f),

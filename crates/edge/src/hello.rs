@@ -11,20 +11,20 @@ use s2n_tls::error::Error;
 
 use super::alert::{MISSING_EXTENSION, UNRECOGNIZED_NAME};
 use super::greeting::{Chosen, Greeting};
-use super::routes::Live;
+use super::routes::LiveRoutes;
 use super::sites::{NoSite, Sites, policy};
 
 /// The certificates in force.
-pub(super) type Current = Arc<RwLock<Arc<Sites>>>;
+pub(super) type CurrentSites = Arc<RwLock<Arc<Sites>>>;
 
 /// Chooses by the name asked for.
 struct Chooser {
-    sites: Current,
-    routes: Live,
+    sites: CurrentSites,
+    routes: LiveRoutes,
 }
 
 /// What connections begin with; the certificate's own is put in its place once it is known.
-pub(super) fn config(sites: Current, routes: Live) -> Result<Config, Error> {
+pub(super) fn config(sites: CurrentSites, routes: LiveRoutes) -> Result<Config, Error> {
     let mut builder = Builder::new();
     builder.with_system_certs(false)?;
     builder.set_security_policy(&policy()?)?;

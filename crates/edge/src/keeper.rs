@@ -14,9 +14,9 @@ use x509::UnixTime;
 
 use super::Options;
 use super::certificate::{self, BadCertificate, CertificateFile, CertificateFolder};
-use super::hello::Current;
+use super::hello::CurrentSites;
 use super::metrics::EdgeMetrics;
-use super::sites::{Building, Sites};
+use super::sites::{SiteContext, Sites};
 use super::staples::Staples;
 use super::tickets::{BadTicketKeys, TicketKeys};
 
@@ -56,7 +56,7 @@ pub(super) struct Keeper {
     options: Options,
     client: Client,
     metrics: EdgeMetrics,
-    current: Current,
+    current: CurrentSites,
     folder: CertificateFolder,
     tickets: TicketKeys,
     staples: Staples,
@@ -75,7 +75,7 @@ impl Keeper {
         options: &Options,
         client: Client,
         metrics: EdgeMetrics,
-        current: Current,
+        current: CurrentSites,
         staples: Staples,
     ) -> Result<(Self, Loaded), KeepError> {
         let tickets =
@@ -198,7 +198,7 @@ impl Keeper {
         if let Some(name) = default.filter(|name| !self.held.iter().any(|file| file.name == *name)) {
             return Err(KeepError::NoDefault(name.to_owned()));
         }
-        let with = Building {
+        let with = SiteContext {
             client: &self.client,
             tickets: &self.tickets.secrets,
             staples: &self.staples,

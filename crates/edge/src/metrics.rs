@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::page::class_of;
-use http_relay::relay::Octets;
+use http_relay::relay::ByteCounters;
 use http_relay::upstream::Reuse;
 use hyper::StatusCode;
 use keys::SignError;
@@ -127,9 +127,9 @@ impl End {
 
 /// The counters. Cheap to clone; the clones share them.
 #[derive(Clone)]
-pub struct EdgeMetrics(Arc<Inner>);
+pub struct EdgeMetrics(Arc<MetricFamilies>);
 
-struct Inner {
+struct MetricFamilies {
     connections: Gauge,
     connections_max: Gauge,
     refused: Counter,
@@ -138,7 +138,7 @@ struct Inner {
     handshake_durations: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
     signatures: Family<OutcomeLabel, Counter>,
     octets_family: Family<DirectionLabel, Counter>,
-    octets: Octets,
+    octets: ByteCounters,
     certificates: Gauge,
     broken_files: Gauge,
     broken_ticket_keys: Gauge,
@@ -164,13 +164,13 @@ impl Default for EdgeMetrics {
     fn default() -> Self {
         let octets_family = Family::<DirectionLabel, Counter>::default();
         let octets = |direction| octets_family.get_or_create(&DirectionLabel { direction }).clone();
-        let octets = Octets { up: octets("to-upstream"), down: octets("to-client") };
+        let octets = ByteCounters { up: octets("to-upstream"), down: octets("to-client") };
         let handshakes = Family::<OutcomeLabel, Counter>::default();
         for outcome in Handshake::ALL {
             // There from the start, so that a rate can be told.
             drop(handshakes.get_or_create(&OutcomeLabel { outcome: outcome.name() }));
         }
-        Self(Arc::new(Inner {
+        Self(Arc::new(MetricFamilies {
             connections: Gauge::default(),
             connections_max: Gauge::default(),
             refused: Counter::default(),
@@ -357,7 +357,7 @@ impl EdgeMetrics {
         &self.0.access_lines_dropped
     }
 
-    pub(super) fn octets(&self) -> &Octets {
+    pub(super) fn octets(&self) -> &ByteCounters {
         &self.0.octets
     }
 

@@ -15,7 +15,7 @@ const TYPE_AUTHORITY: u8 = 0x02;
 
 /// What is told of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct ProxiedConnection<'a> {
     pub(super) client: SocketAddr,
     pub(super) server: SocketAddr,
     pub(super) alpn: Option<&'a [u8]>,
@@ -23,7 +23,7 @@ pub(super) struct Told<'a> {
 }
 
 /// The header, to be sent before all else.
-pub(super) fn header(told: &Told<'_>) -> Vec<u8> {
+pub(super) fn header(told: &ProxiedConnection<'_>) -> Vec<u8> {
     let mut body = Vec::with_capacity(64);
     // What came to an IPv6 socket over IPv4 is told as what it is.
     let family = match (told.client.ip().to_canonical(), told.server.ip().to_canonical()) {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_header_has_addresses_ports_and_names() {
-        let told = Told {
+        let told = ProxiedConnection {
             client: "[::ffff:192.0.2.7]:4711".parse().unwrap(),
             server: "203.0.113.1:443".parse().unwrap(),
             alpn: Some(b"h2"),
@@ -79,7 +79,8 @@ mod tests {
         wanted.extend([192, 0, 2, 7, 203, 0, 113, 1, 0x12, 0x67, 0x01, 0xbb]);
         wanted.extend(b"\x01\x00\x02h2\x02\x00\x09a.example");
         assert_eq!(header(&told), wanted);
-        let six = Told { client: "[2001:db8::1]:1".parse().unwrap(), alpn: None, name: None, ..told };
+        let six =
+            ProxiedConnection { client: "[2001:db8::1]:1".parse().unwrap(), alpn: None, name: None, ..told };
         let header = header(&six);
         assert_eq!((header[13], header[15], header.len()), (0x21, 36, 52));
         assert_eq!(header[32..44], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);

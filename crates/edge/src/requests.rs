@@ -7,19 +7,19 @@ use std::time::Instant;
 
 use http_body_util::Either;
 use http_relay::access_log::{Entry, counted};
-use http_relay::asked::Asked;
 use http_relay::client::Client;
+use http_relay::client_body::ClientBody;
 use http_relay::fields::{Upgrades, address, authority_of, clean, take_upgrade};
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use http_relay::opening::{self, Opening};
 use http_relay::page::{self, Body, misdirected_page};
-use http_relay::relay::{Counted, Octets, relay_with};
+use http_relay::relay::{ByteCounters, CountedStream, relay_with};
 use http_relay::request_body::RequestBody;
-use http_relay::serve::{Served, Serving};
-use http_relay::stall::Upload;
+use http_relay::serve::{Served, Serving, Websockets};
+use http_relay::stall::UploadTimer;
 use http_relay::unanswered::{reason_of, unread};
 use http_relay::upgrade::{Upgrading, ask_for};
-use http_relay::upstream::{Kept, Relayed};
+use http_relay::upstream::Relayed;
 use http_relay::websocket::Websocket;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
@@ -46,22 +46,22 @@ struct Connection {
 }
 
 /// Where a request goes, and whom it asks for.
-struct Place {
+struct Destination {
     route: HttpRoute,
     authority: HeaderValue,
 }
 
 /// Why a request goes nowhere.
-enum Refused {
+enum Rejection {
     /// It asks for a tunnel.
     Connect,
     /// It names no host, or none that can be read.
     Host(&'static str),
     /// It names one that is not this connection's.
-    Misdirected(LeafName),
+    Misdirected(Host),
 }
 
-impl Refused {
+impl Rejection {
     fn page(&self) -> Response<Body> {
         let (status, detail) = match self {
             Self::Connect => (StatusCode::METHOD_NOT_ALLOWED, "CONNECT is for forward proxies"),
@@ -83,7 +83,7 @@ impl Terminator {
     ) -> End {
         let is_http2 = tls.as_ref().application_protocol() == Some(b"h2");
         let octets = self.metrics.octets();
-        let tls = Counted::new(tls, Some(octets.up.clone()), Some(octets.down.clone()));
+        let tls = CountedStream::new(tls, Some(octets.up.clone()), Some(octets.down.clone()));
         let opening = tokio::time::timeout(self.requesting.head_timeout, opening::read(tls, self.idle));
         let Ok(Ok((opening, stream))) = opening.await else { return End::NoRequest };
         let client = Client::at(client);
@@ -105,11 +105,11 @@ impl Terminator {
         let serving = Serving {
             head_timeout: self.requesting.head_timeout,
             idle: self.idle,
-            stopping: self.requesting.doors.stopping(),
+            stopping: self.requesting.tasks.stopping(),
         };
         let served = match (opening, is_http2) {
             (Opening::Http1, false) => serving.http1(stream, answer).await,
-            (Opening::Http2, true) => serving.http2(stream, answer, true).await,
+            (Opening::Http2, true) => serving.http2(stream, answer, Websockets::Offered).await,
             _ => return End::NoRequest,
         };
         tunnels.close();
@@ -129,7 +129,7 @@ impl Connection {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let Terminator { requesting, metrics, .. } = &*self.shared;
         let (began, _under_way) = (Instant::now(), metrics.request());
-        let mut request = Asked::of(request, &requesting.doors, requesting.head_timeout);
+        let mut request = ClientBody::of(request, &requesting.tasks, requesting.head_timeout);
         let websocket = Websocket::of(&mut request);
         let mut entry = requesting.access_log.entry(&request, &self.client);
         let response = match self.place_of(&request) {
@@ -151,37 +151,37 @@ impl Connection {
 
     /// By the routes that count now. A request is for the name that its connection was made under, or for another that its
     /// certificate is for and its route too (RFC 9113 section 9.1.1); all else belongs on a connection of its own.
-    fn place_of(&self, request: &Request<Asked>) -> Result<Place, Refused> {
+    fn place_of(&self, request: &Request<ClientBody>) -> Result<Destination, Rejection> {
         if request.method() == Method::CONNECT {
-            return Err(Refused::Connect);
+            return Err(Rejection::Connect);
         }
-        let (authority, host) = authority_of(request).map_err(Refused::Host)?;
+        let (authority, host) = authority_of(request).map_err(Rejection::Host)?;
         let routes = self.shared.routes.now();
         let own = routes.find(self.name.as_deref());
         let asked = routes.find(Some(&host.to_string()));
         let is_shown = self.is_own(&host) || self.site.is_for(&host);
         match (own, asked) {
             (Some(own), Some(asked)) if is_shown && Arc::ptr_eq(own, asked) => match &own.http {
-                Some(route) => Ok(Place { route: route.clone(), authority }),
-                None => Err(Refused::Misdirected(host)),
+                Some(route) => Ok(Destination { route: route.clone(), authority }),
+                None => Err(Rejection::Misdirected(host)),
             },
-            _ => Err(Refused::Misdirected(host)),
+            _ => Err(Rejection::Misdirected(host)),
         }
     }
 
     /// Who named nobody may ask for any name that leads where he is.
-    fn is_own(&self, host: &LeafName) -> bool {
-        self.name.as_deref().is_none_or(|own| LeafName::parse(own).as_ref() == Ok(host))
+    fn is_own(&self, host: &Host) -> bool {
+        self.name.as_deref().is_none_or(|own| Host::parse(own).as_ref() == Ok(host))
     }
 
     async fn ask(
         &self,
-        mut request: Request<Asked>,
-        place: &Place,
+        mut request: Request<ClientBody>,
+        place: &Destination,
         websocket: Option<&Websocket>,
         entry: &mut Option<Box<Entry>>,
     ) -> Response<Body> {
-        let Place { route, authority } = place;
+        let Destination { route, authority } = place;
         let upgrade = take_upgrade(request.headers(), Upgrades::Websocket);
         // What belongs to the client's connection stays with us.
         clean(request.headers_mut());
@@ -198,7 +198,7 @@ impl Connection {
             ask_for(protocol, request.headers_mut());
         }
         let origin = route.origin(upgrade.is_some());
-        let (upload, uploading) = Upload::within(self.shared.idle);
+        let (upload, uploading) = UploadTimer::within(self.shared.idle);
         let tee = entry.as_ref().map(|entry| entry.up());
         let request = request.map(|body| RequestBody::new(body, tee, upload, forwarded::clean_trailers));
         let prepare =
@@ -223,8 +223,8 @@ impl Connection {
         client: Option<Upgrading<'_>>,
         entry: &mut Option<Box<Entry>>,
     ) -> Response<Body> {
-        if let (Some(entry), Some(Kept(kept))) = (entry.as_mut(), response.extensions().get()) {
-            entry.upstream(*kept);
+        if let (Some(entry), Some(connection)) = (entry.as_mut(), response.extensions().get()) {
+            entry.upstream(*connection);
         }
         let websocket = client.as_ref().and_then(|client| client.websocket);
         if let Some(refusal) = websocket.and_then(|websocket| websocket.refusal(&response)) {
@@ -252,10 +252,10 @@ impl Connection {
         // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
         let is_http2 = client.version == Version::HTTP_2;
         let half = if is_http2 { shared.requesting.head_timeout } else { shared.idle };
-        client.spawn(upstream, &self.shared.requesting.doors, move |client, upstream| async move {
+        client.spawn(upstream, &self.shared.requesting.tasks, move |client, upstream| async move {
             let client = counted(client, entry.as_deref());
             // They are counted where they leave TLS.
-            relay_with(client, upstream, shared.idle, half, &Octets::default()).await;
+            relay_with(client, upstream, shared.idle, half, &ByteCounters::default()).await;
         });
     }
 }

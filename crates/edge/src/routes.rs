@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use http_relay::target::{Origin, Target};
 use parking_lot::RwLock;
 use x509::HostName;
@@ -123,7 +123,7 @@ impl Route {
         if self.alpn.is_empty() || self.alpn.iter().any(|one| one != HTTP_1 && one != HTTP_2) {
             return Err(BadRoute::Http(self.alpn));
         }
-        let name = LeafName::parse(&self.host).map_err(|_| BadRoute::Host(self.host.clone()))?;
+        let name = Host::parse(&self.host).map_err(|_| BadRoute::Host(self.host.clone()))?;
         let origin = |http2| {
             let target = Target { name: name.clone(), port: self.port, redirected: false };
             // Who runs the terminator says where it leads, be it to this machine.
@@ -210,9 +210,9 @@ impl Routes {
 
 /// The routes that count now. Clones share them.
 #[derive(Clone, Debug)]
-pub(super) struct Live(Arc<RwLock<Arc<Routes>>>);
+pub(super) struct LiveRoutes(Arc<RwLock<Arc<Routes>>>);
 
-impl Live {
+impl LiveRoutes {
     pub(super) fn new(routes: Routes) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(routes))))
     }

@@ -18,7 +18,7 @@ use super::metrics::EdgeMetrics;
 
 /// The key of a chain: who asks it for a signature.
 #[derive(Debug)]
-pub(super) struct HeldElsewhere(pub(super) KeyRef);
+pub(super) struct RemoteKey(pub(super) KeyRef);
 
 /// Asks the key of the chain that was chosen.
 pub(super) struct RemoteSigning {
@@ -39,8 +39,7 @@ impl PrivateKeyCallback for RemoteSigning {
         operation: PrivateKeyOperation,
     ) -> Result<Option<Pin<Box<dyn ConnectionFuture>>>, Error> {
         let chain = connection.selected_cert();
-        let key =
-            chain.and_then(|chain| chain.application_context::<HeldElsewhere>().map(|key| key.0.clone()));
+        let key = chain.and_then(|chain| chain.application_context::<RemoteKey>().map(|key| key.0.clone()));
         let key = key.ok_or_else(|| Error::application("a chain without a key".into()))?;
         let scheme = match operation.kind()? {
             OperationType::Sign(algorithm, hash) => scheme(*algorithm, *hash),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use s2n_tls::config::Config;
 
 /// A set of chains for the same names, at most one for each kind of signature, ready to be used.
@@ -23,7 +23,7 @@ impl fmt::Debug for Site {
 
 impl Site {
     /// Whether whichever certificate of it a client was shown is for `host` too.
-    pub(super) fn is_for(&self, host: &LeafName) -> bool {
+    pub(super) fn is_for(&self, host: &Host) -> bool {
         let Some(host) = host.dns() else { return false };
         let is_below = |parent: &str| self.names.iter().any(|name| name.strip_prefix("*.") == Some(parent));
         self.names.contains(host) || host.split_once('.').is_some_and(|(_, parent)| is_below(parent))

@@ -15,7 +15,7 @@ use x509::UnixTime;
 
 use super::certificate::CertificateFile;
 use super::metrics::EdgeMetrics;
-use super::signing::{HeldElsewhere, RemoteSigning};
+use super::signing::{RemoteKey, RemoteSigning};
 use super::site::Site;
 use super::staples::Staples;
 use super::tickets::TicketSecrets;
@@ -37,7 +37,7 @@ pub(super) enum NoSite {
 }
 
 /// What sites are built with.
-pub(super) struct Building<'a> {
+pub(super) struct SiteContext<'a> {
     pub(super) client: &'a Client,
     pub(super) tickets: &'a TicketSecrets,
     pub(super) staples: &'a Staples,
@@ -67,7 +67,7 @@ impl fmt::Debug for Sites {
 
 /// One chain of each kind of signature; places in a list of files.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
-struct Pair {
+struct ChainPair {
     rsa: Option<usize>,
     ecdsa: Option<usize>,
 }
@@ -81,19 +81,19 @@ impl Sites {
         files: &[Arc<CertificateFile>],
         default: Option<&str>,
         unknown_names_get_default: bool,
-        with: &Building<'_>,
+        with: &SiteContext<'_>,
     ) -> Result<Self, Error> {
         let mut order: Vec<&Arc<CertificateFile>> = files.iter().collect();
         // The best last, so that it is what stays; the name makes it the same for everybody.
         order.sort_by_key(|file| (file.is_valid(with.now), file.not_before, file.not_after, &file.name));
-        let mut by_name: HashMap<&str, Pair> = HashMap::new();
+        let mut by_name: HashMap<&str, ChainPair> = HashMap::new();
         for (at, file) in order.iter().enumerate() {
             for name in &file.names {
                 by_name.entry(name).or_default().put(at, file);
             }
         }
-        let mut built: HashMap<Pair, Arc<Site>> = HashMap::new();
-        let mut site = |pair: Pair| {
+        let mut built: HashMap<ChainPair, Arc<Site>> = HashMap::new();
+        let mut site = |pair: ChainPair| {
             if let Some(site) = built.get(&pair) {
                 return Ok::<_, Error>(Arc::clone(site));
             }
@@ -110,7 +110,7 @@ impl Sites {
             };
         }
         if let Some(at) = order.iter().position(|file| Some(file.name.as_str()) == default) {
-            let mut pair = Pair::default();
+            let mut pair = ChainPair::default();
             pair.put(at, order[at]);
             sites.default = Some(site(pair)?);
         }
@@ -128,7 +128,7 @@ impl Sites {
     }
 }
 
-impl Pair {
+impl ChainPair {
     fn put(&mut self, at: usize, file: &CertificateFile) {
         match file.kind.rsa_bits() {
             Some(_) => self.rsa = Some(at),
@@ -143,7 +143,7 @@ impl Pair {
 }
 
 /// Builds the configuration of a site.
-fn build_site(files: &[&CertificateFile], with: &Building<'_>) -> Result<Site, Error> {
+fn build_site(files: &[&CertificateFile], with: &SiteContext<'_>) -> Result<Site, Error> {
     let mut builder = Builder::new();
     builder.with_system_certs(false)?;
     builder.set_security_policy(&policy()?)?;
@@ -172,7 +172,7 @@ fn common_names(files: &[&CertificateFile]) -> BTreeSet<String> {
 }
 
 /// A chain that knows who signs for it.
-fn chain(file: &CertificateFile, with: &Building<'_>) -> Result<CertificateChain<'static>, Error> {
+fn chain(file: &CertificateFile, with: &SiteContext<'_>) -> Result<CertificateChain<'static>, Error> {
     let mut builder = cert_chain::Builder::new()?;
     builder.load_public_pem(&file.pem)?;
     if let Some(staple) = with.staples.of(file, with.now) {
@@ -180,6 +180,6 @@ fn chain(file: &CertificateFile, with: &Building<'_>) -> Result<CertificateChain
     }
     let key = with.client.key(&file.spki);
     let key = key.ok_or_else(|| Error::application("the key service signs with no such key".into()))?;
-    builder.set_application_context(HeldElsewhere(Arc::new(key) as KeyRef))?;
+    builder.set_application_context(RemoteKey(Arc::new(key) as KeyRef))?;
     builder.build()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http_relay::access_log::AccessLogger;
-use http_relay::doors::Doors;
+use http_relay::service_tasks::ServiceTasks;
 use http_relay::upstream::Upstreams;
 use ipnet::IpNet;
 use outbound::resolve::Resolver;
@@ -14,13 +14,13 @@ use tokio::net::TcpStream;
 
 use super::flight::Flight;
 use super::metrics::EdgeMetrics;
-use super::routes::Live;
+use super::routes::LiveRoutes;
 
 /// What all requests share.
 pub(super) struct RequestService {
     pub(super) upstreams: Upstreams,
     pub(super) access_log: AccessLogger,
-    pub(super) doors: Doors,
+    pub(super) tasks: ServiceTasks,
     /// Networks of clients who say for whom they ask.
     pub(super) trusted: Vec<IpNet>,
     pub(super) head_timeout: Duration,
@@ -29,7 +29,7 @@ pub(super) struct RequestService {
 /// What all connections share.
 pub(super) struct Terminator {
     pub(super) config: Config,
-    pub(super) routes: Live,
+    pub(super) routes: LiveRoutes,
     pub(super) requesting: RequestService,
     pub(super) resolver: Resolver,
     pub(super) metrics: EdgeMetrics,

@@ -1,35 +1,35 @@
-//! Who asks.
+//! The client of a request.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// A client: where it is and, where it had to say, who it is.
+/// A client: its address and, where it has authenticated, its name.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// The address it connects from.
     pub address: SocketAddr,
-    /// The name in the configuration of who has shown a password or a token.
+    /// The name of the user, where the client has authenticated.
     pub user: Option<Arc<str>>,
 }
 
 impl Client {
-    /// Of whom no more is known.
+    /// A client that has not authenticated.
     pub fn at(address: SocketAddr) -> Self {
         Self { address, user: None }
     }
 
-    /// The same, as `user`.
+    /// The same client, authenticated as `user`.
     pub fn known_as(&self, user: Option<Arc<str>>) -> Self {
         Self { address: self.address, user: user.or_else(|| self.user.clone()) }
     }
 
-    /// Whether it is on this machine, and reaches what is of this machine alone without the proxy too.
+    /// Returns whether the client is on this machine, and reaches its loopback addresses without the proxy too.
     pub fn is_here(&self) -> bool {
         self.ip().is_loopback()
     }
 
-    /// Its address alone, one of IPv4 as such.
+    /// The client's IP address. IPv4-mapped addresses are IPv4.
     pub fn ip(&self) -> IpAddr {
         self.address.ip().to_canonical()
     }

@@ -1,35 +1,35 @@
-//! What a leaf is for.
+//! Names of hosts.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use x509::{HostName, InvalidHostName};
 
-/// A host name or an address.
+/// A host: a DNS name or an IP address.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub enum LeafName {
-    /// In lower case, without a dot at its end; never a wildcard.
+pub enum Host {
+    /// A name in lower case, without a trailing dot; never a wildcard.
     Dns(HostName),
-    /// IPv4 or IPv6.
+    /// An IPv4 or IPv6 address. IPv4-mapped addresses are IPv4.
     Ip(IpAddr),
 }
 
-/// Text that no leaf is made for.
+/// Text that is no host name and no IP address.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{name:?} is no host name: {reason}")]
-pub struct BadLeafName {
-    /// As it came, cut at 253 octets.
+pub struct InvalidHost {
+    /// The text, cut to 253 characters.
     pub name: String,
-    /// What is wrong with it.
+    /// What is wrong with the text.
     pub reason: InvalidHostName,
 }
 
-impl LeafName {
-    /// Reads a host name, or an address with or without brackets.
+impl Host {
+    /// Parses a DNS name, or an IP address with or without brackets.
     ///
     /// # Errors
-    /// [`BadLeafName`]
-    pub fn parse(text: &str) -> Result<Self, BadLeafName> {
+    /// [`InvalidHost`]
+    pub fn parse(text: &str) -> Result<Self, InvalidHost> {
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if let Ok(address) = bare.parse::<IpAddr>() {
             // One address has one name: ::ffff:10.0.0.1 is 10.0.0.1.
@@ -37,10 +37,10 @@ impl LeafName {
         }
         HostName::parse(text)
             .map(Self::Dns)
-            .map_err(|reason| BadLeafName { name: text.chars().take(HostName::LENGTH_MAX).collect(), reason })
+            .map_err(|reason| InvalidHost { name: text.chars().take(HostName::LENGTH_MAX).collect(), reason })
     }
 
-    /// The host name, if it is one.
+    /// The DNS name, if the host is one.
     #[must_use]
     pub fn dns(&self) -> Option<&str> {
         match self {
@@ -50,7 +50,7 @@ impl LeafName {
     }
 }
 
-impl fmt::Display for LeafName {
+impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dns(host) => f.write_str(host.as_str()),
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_clients_write_them() {
-        let of = |text: &str| LeafName::parse(text).map(|name| name.to_string());
+        let of = |text: &str| Host::parse(text).map(|name| name.to_string());
         assert_eq!(of("A.Example.").unwrap(), "a.example");
         assert_eq!(of("[2001:DB8::1]").unwrap(), "2001:db8::1");
         assert_eq!(of("10.0.0.1").unwrap(), "10.0.0.1");

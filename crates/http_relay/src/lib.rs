@@ -1,6 +1,6 @@
 //! What the proxy and the TLS terminator both need of HTTP and of relaying.
 //!
-//! - Connections: [`doors`] accepts them, [`opening`] reads their first bytes, [`serve`] serves HTTP on them, [`relay`] passes bytes on.
+//! - Connections: [`tasks`] accepts them, [`opening`] reads their first bytes, [`serve`] serves HTTP on them, [`relay`] passes bytes on.
 //! - Requests: [`client`] and [`target`] say who asks for what, [`asked`] and [`request_body`] carry the body, [`fields`] removes the
 //!   header fields of one connection, [`upgrade`] and [`websocket`] change protocols.
 //! - [`upstream`]: the pool of connections to upstreams.
@@ -9,11 +9,10 @@
 
 pub mod access_log;
 pub mod address;
-pub mod asked;
 pub mod cipher_suites;
 pub mod client;
+pub mod client_body;
 pub mod clock;
-pub mod doors;
 pub mod fields;
 pub mod host;
 pub mod names;
@@ -22,6 +21,7 @@ pub mod page;
 pub mod relay;
 pub mod request_body;
 pub mod serve;
+pub mod service_tasks;
 pub mod stall;
 pub mod streams;
 pub mod target;

@@ -1,25 +1,25 @@
-//! What stands for a name: its own entry first, then that of the nearest name above it.
+//! Tables by host name: a name's own entry counts first, then the entry of its nearest parent domain.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use x509::HostName;
 
-use super::host::LeafName;
+use super::host::Host;
 
 /// Patterns of one table.
 const PATTERNS_MAX: usize = 1_000_000;
 
-/// A pattern that cannot be one.
+/// An invalid pattern.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRule {
-    /// Neither a name, nor `*.` and one, nor an address.
+    /// The pattern is neither a name, nor `*.` and a name, nor an IP address.
     #[error("{0:?} is no host name or address; *.NAME stands for all below NAME")]
     Pattern(String),
-    /// Twice.
+    /// The pattern occurs twice.
     #[error("{0:?} stands in two rules")]
     Twice(String),
-    /// More than are held.
+    /// There are too many patterns.
     #[error("there are more than {PATTERNS_MAX} patterns")]
     TooMany,
 }
@@ -52,27 +52,27 @@ impl<T> Names<T> {
                 let name = HostName::parse(rest).map_err(|_| BadRule::Pattern(pattern.to_owned()))?;
                 self.below.insert(name.as_str().to_owned(), value)
             }
-            None => match LeafName::parse(pattern).map_err(|_| BadRule::Pattern(pattern.to_owned()))? {
-                LeafName::Dns(name) => self.exact.insert(name.as_str().to_owned(), value),
-                LeafName::Ip(address) => self.addresses.insert(address, value),
+            None => match Host::parse(pattern).map_err(|_| BadRule::Pattern(pattern.to_owned()))? {
+                Host::Dns(name) => self.exact.insert(name.as_str().to_owned(), value),
+                Host::Ip(address) => self.addresses.insert(address, value),
             },
         };
         if before.is_some() { Err(BadRule::Twice(pattern.to_owned())) } else { Ok(()) }
     }
 
     /// The value of `name`: of its own pattern, or of the nearest one above it.
-    pub fn get(&self, name: &LeafName) -> Option<&T> {
+    pub fn get(&self, name: &Host) -> Option<&T> {
         match name {
-            LeafName::Ip(address) => self.addresses.get(address),
-            LeafName::Dns(name) => self.exact.get(name.as_str()).or_else(|| self.above(name.as_str())),
+            Host::Ip(address) => self.addresses.get(address),
+            Host::Dns(name) => self.exact.get(name.as_str()).or_else(|| self.above(name.as_str())),
         }
     }
 
-    /// Whether it has an entry of its own.
-    pub fn has(&self, name: &LeafName) -> bool {
+    /// Returns whether `name` has an entry of its own.
+    pub fn has(&self, name: &Host) -> bool {
         match name {
-            LeafName::Ip(address) => self.addresses.contains_key(address),
-            LeafName::Dns(name) => self.exact.contains_key(name.as_str()),
+            Host::Ip(address) => self.addresses.contains_key(address),
+            Host::Dns(name) => self.exact.contains_key(name.as_str()),
         }
     }
 

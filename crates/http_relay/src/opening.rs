@@ -31,7 +31,7 @@ const SSH: &[u8] = b"SSH-";
 
 /// A stream whose first octets have been read, and to which nothing is written for ever.
 #[derive(Debug)]
-pub struct Rewound<S> {
+pub struct RewoundStream<S> {
     first: Bytes,
     stream: S,
     /// How long a write may wait for a peer that does not read, what was written for it to be sent, and the end to be said.
@@ -40,7 +40,7 @@ pub struct Rewound<S> {
     end: Stall,
 }
 
-impl<S> Rewound<S> {
+impl<S> RewoundStream<S> {
     fn new(first: Bytes, stream: S, stall: Duration) -> Self {
         let end = Stall::new(stall.min(END_WITHIN));
         Self { first, stream, stall: Stall::new(stall), flush: Stall::new(stall), end }
@@ -69,7 +69,7 @@ fn unless_stalled<T>(
     Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for RewoundStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -84,7 +84,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for RewoundStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, octets);
         self.written(cx, written)
@@ -144,7 +144,7 @@ pub struct Hello {
 
 /// Why there is nothing to judge.
 #[derive(Debug, thiserror::Error)]
-pub enum NoOpening {
+pub enum OpeningError {
     /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -163,18 +163,18 @@ pub enum NoOpening {
 pub async fn read<S: AsyncRead + Unpin>(
     mut stream: S,
     stall: Duration,
-) -> Result<(Opening, Rewound<S>), NoOpening> {
+) -> Result<(Opening, RewoundStream<S>), OpeningError> {
     let mut first = BytesMut::with_capacity(2_048);
     let mut acceptor = Acceptor::default();
     let mut seen = 0;
     let opening = loop {
         if stream.read_buf(&mut first).await? == 0 {
-            return Err(NoOpening::Nothing);
+            return Err(OpeningError::Nothing);
         }
         if first[0] == HANDSHAKE {
             match hello(&mut acceptor, &first[seen..])? {
                 Some(hello) => break Opening::Tls(hello),
-                None if first.len() > HELLO_OCTETS_MAX => return Err(NoOpening::TooLong),
+                None if first.len() > HELLO_OCTETS_MAX => return Err(OpeningError::TooLong),
                 None => seen = first.len(),
             }
         } else if first[0] == SOCKS_VERSION {
@@ -187,7 +187,7 @@ pub async fn read<S: AsyncRead + Unpin>(
             break if is_request { Opening::Http1 } else { Opening::Other };
         }
     };
-    Ok((opening, Rewound::new(first.freeze(), stream, stall)))
+    Ok((opening, RewoundStream::new(first.freeze(), stream, stall)))
 }
 
 /// Whether these begin a request by HTTP/1 (RFC 9112 section 3): a method that begins in capitals, and a space. None where more octets
@@ -205,10 +205,10 @@ fn begins_request(first: &[u8]) -> Option<bool> {
 }
 
 /// What `more` completes.
-fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, NoOpening> {
+fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, OpeningError> {
     while !more.is_empty() {
         acceptor.read_tls(&mut more)?;
-        let accepted = acceptor.accept().map_err(|(error, _)| NoOpening::Tls(error))?;
+        let accepted = acceptor.accept().map_err(|(error, _)| OpeningError::Tls(error))?;
         let Some(accepted) = accepted else { continue };
         let said = accepted.client_hello();
         let offers = |protocol: &[u8]| said.alpn().map(|mut all| all.any(|one| one == protocol));
@@ -259,7 +259,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_holds_nobody_for_ever() {
-        let mut stream = Rewound::new(Bytes::new(), Full, STALL);
+        let mut stream = RewoundStream::new(Bytes::new(), Full, STALL);
         let began = Instant::now();
         for _ in 0..3 {
             // What is taken counts, as of one who reads slowly.

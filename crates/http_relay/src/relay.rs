@@ -1,4 +1,4 @@
-//! Bytes in both directions, each ending by itself.
+//! Relaying bytes in both directions.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ const BUFFER: usize = 16 << 10;
 
 /// How a relay ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum RelayEnd {
     /// Both sides have said all.
     Closed,
     /// Nothing came for too long.
@@ -26,25 +26,25 @@ pub enum Ended {
     Broken(io::Error),
 }
 
-/// Counts what goes through.
+/// Counters of the bytes that pass.
 #[derive(Clone, Debug)]
-pub struct Octets {
+pub struct ByteCounters {
     /// Bytes from the client.
     pub up: Counter,
     /// Bytes to the client.
     pub down: Counter,
 }
 
-impl Default for Octets {
-    /// Counted nowhere.
+impl Default for ByteCounters {
+    /// Counters that no figure shows.
     fn default() -> Self {
         Self { up: Counter::default(), down: Counter::default() }
     }
 }
 
-/// What octets are counted by.
+/// A counter of bytes.
 pub trait Count {
-    /// So many more.
+    /// Adds `octets` bytes.
     fn count(&self, octets: usize);
 }
 
@@ -54,21 +54,21 @@ impl Count for Counter {
     }
 }
 
-/// A client's side of a connection, counted.
-pub struct Counted<S, C> {
+/// A client's side of a connection, whose bytes are counted.
+pub struct CountedStream<S, C> {
     stream: S,
     up: Option<C>,
     down: Option<C>,
 }
 
-impl<S, C> Counted<S, C> {
-    /// `up`: what it says; `down`: what it is told.
+impl<S, C> CountedStream<S, C> {
+    /// Counts bytes from the client with `up`, and bytes to the client with `down`.
     pub fn new(stream: S, up: Option<C>, down: Option<C>) -> Self {
         Self { stream, up, down }
     }
 }
 
-impl<S: AsyncRead + Unpin, C: Count + Unpin> AsyncRead for Counted<S, C> {
+impl<S: AsyncRead + Unpin, C: Count + Unpin> AsyncRead for CountedStream<S, C> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -83,7 +83,7 @@ impl<S: AsyncRead + Unpin, C: Count + Unpin> AsyncRead for Counted<S, C> {
     }
 }
 
-impl<S: AsyncWrite + Unpin, C: Count + Unpin> AsyncWrite for Counted<S, C> {
+impl<S: AsyncWrite + Unpin, C: Count + Unpin> AsyncWrite for CountedStream<S, C> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, octets);
         if let (Some(down), Poll::Ready(Ok(count))) = (&self.down, &polled) {
@@ -130,8 +130,8 @@ pub async fn relay(
     client: impl AsyncRead + AsyncWrite + Unpin,
     upstream: impl AsyncRead + AsyncWrite + Unpin,
     idle: Duration,
-    octets: &Octets,
-) -> Ended {
+    octets: &ByteCounters,
+) -> RelayEnd {
     relay_with(client, upstream, idle, idle, octets).await
 }
 
@@ -141,8 +141,8 @@ pub async fn relay_with(
     upstream: impl AsyncRead + AsyncWrite + Unpin,
     idle: Duration,
     half: Duration,
-    octets: &Octets,
-) -> Ended {
+    octets: &ByteCounters,
+) -> RelayEnd {
     let activity = Activity { began: Instant::now(), at_ms: AtomicU64::new(0) };
     let (from_client, to_client) = tokio::io::split(client);
     let (from_upstream, to_upstream) = tokio::io::split(upstream);
@@ -156,14 +156,14 @@ pub async fn relay_with(
     };
     tokio::select! {
         both = both => match both {
-            Err(error) if !ended.is_cancelled() => Ended::Broken(error),
-            _ => Ended::Closed,
+            Err(error) if !ended.is_cancelled() => RelayEnd::Broken(error),
+            _ => RelayEnd::Closed,
         },
-        () = activity.idle(idle) => Ended::Idle,
+        () = activity.idle(idle) => RelayEnd::Idle,
         () = async {
             ended.cancelled().await;
             activity.idle(half).await;
-        } => Ended::Idle,
+        } => RelayEnd::Idle,
     }
 }
 
@@ -196,8 +196,8 @@ mod tests {
 
     use super::*;
 
-    fn octets() -> Octets {
-        Octets::default()
+    fn octets() -> ByteCounters {
+        ByteCounters::default()
     }
 
     #[tokio::test]
@@ -217,7 +217,7 @@ mod tests {
             (asked, answered)
         };
         let (ended, said) = tokio::join!(relaying, talking);
-        assert!(matches!(ended, Ended::Closed), "{ended:?}");
+        assert!(matches!(ended, RelayEnd::Closed), "{ended:?}");
         assert_eq!(said, ("question".into(), "the answer".into()));
         assert_eq!((counts.up.get(), counts.down.get()), (8, 10));
     }
@@ -234,7 +234,7 @@ mod tests {
         };
         let (idle, half, counts) = (Duration::from_secs(60), Duration::from_secs(10), octets());
         let (ended, ()) = tokio::join!(relay_with(near, far, idle, half, &counts), talking);
-        assert!(matches!(ended, Ended::Idle), "{ended:?}");
+        assert!(matches!(ended, RelayEnd::Idle), "{ended:?}");
         assert_eq!((began.elapsed().as_secs(), counts.down.get()), (55, 10));
     }
 
@@ -250,7 +250,7 @@ mod tests {
         };
         let counts = octets();
         let (ended, ()) = tokio::join!(relay(near, far, Duration::from_secs(60), &counts), speaking);
-        assert!(matches!(ended, Ended::Idle), "{ended:?}");
+        assert!(matches!(ended, RelayEnd::Idle), "{ended:?}");
         assert_eq!(began.elapsed().as_secs(), 260);
     }
 }

@@ -10,14 +10,14 @@ use hyper::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::access_log::Tee;
-use super::asked::Asked;
-use super::stall::{Awaited, Upload};
+use super::client_body::ClientBody;
+use super::stall::{AnswerTimer, UploadTimer};
 
 /// A request's body on its way to the upstream; cut off when nothing comes for too long.
 pub struct RequestBody {
-    body: Asked,
+    body: ClientBody,
     tee: Option<Arc<Tee>>,
-    upload: Upload,
+    upload: UploadTimer,
     /// Takes out of trailers what is not passed on.
     clean_trailers: fn(&mut HeaderMap),
 }
@@ -25,16 +25,16 @@ pub struct RequestBody {
 impl RequestBody {
     /// Counts `body` with `tee`, bounds the wait for it by `upload`, and has `clean_trailers` change its trailers.
     pub fn new(
-        body: Asked,
+        body: ClientBody,
         tee: Option<Arc<Tee>>,
-        upload: Upload,
+        upload: UploadTimer,
         clean_trailers: fn(&mut HeaderMap),
     ) -> Self {
         Self { body, tee, upload, clean_trailers }
     }
 
-    /// The wait for the answer, from now on.
-    pub fn awaited(&self) -> Awaited {
+    /// The timeout of the answer's head, from now on.
+    pub fn awaited(&self) -> AnswerTimer {
         self.upload.awaited()
     }
 }

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use super::page::Body;
-use super::streams::{Noted, Streams};
+use super::streams::{Streams, TrackedBody};
 
 /// Octets of a request's head.
 const HEAD_OCTETS_MAX: usize = 64 << 10;
@@ -35,6 +35,15 @@ pub struct Serving {
     pub idle: Duration,
     /// No more requests are taken after that.
     pub stopping: CancellationToken,
+}
+
+/// Whether clients are offered WebSockets over HTTP/2 (RFC 8441).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Websockets {
+    /// Clients may open them.
+    Offered,
+    /// Clients may not.
+    NotOffered,
 }
 
 /// How serving ended.
@@ -82,8 +91,8 @@ impl Serving {
         Served::of(ended)
     }
 
-    /// HTTP/2 to a client, who may ask for WebSockets by it where there are `websockets`.
-    pub async fn http2<S, A, F>(&self, stream: S, answer: A, websockets: bool) -> Served
+    /// HTTP/2 to a client, until it has nothing to ask any more.
+    pub async fn http2<S, A, F>(&self, stream: S, answer: A, websockets: Websockets) -> Served
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         A: Fn(Request<Incoming>) -> F,
@@ -91,7 +100,7 @@ impl Serving {
     {
         let streams = Streams::new(self.idle);
         let mut http = hyper::server::conn::http2::Builder::new(streams.clone());
-        if websockets {
+        if websockets == Websockets::Offered {
             http.enable_connect_protocol();
         }
         let serving = http
@@ -124,6 +133,6 @@ impl Serving {
     }
 }
 
-fn noted(answer: Response<Body>) -> Result<Response<Noted>, Infallible> {
-    Ok(answer.map(Noted))
+fn noted(answer: Response<Body>) -> Result<Response<TrackedBody>, Infallible> {
+    Ok(answer.map(TrackedBody))
 }

@@ -1,4 +1,4 @@
-//! Waiting for a peer that does nothing, and its end.
+//! Timeouts for a peer that stops sending or reading.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
-/// How long something is waited for, each time anew.
+/// A timeout that starts again each time something comes.
 #[derive(Debug)]
 pub(crate) struct Stall {
     limit: Duration,
@@ -24,7 +24,7 @@ impl Stall {
         Self { limit, sleep: None, waits: false }
     }
 
-    /// What was waited for is there.
+    /// Resets the timeout: what was waited for is there.
     pub(crate) fn over(&mut self) {
         self.waits = false;
     }
@@ -43,7 +43,7 @@ impl Stall {
 
 /// What both ends of an exchange know of the request's body.
 #[derive(Debug)]
-struct Known {
+struct UploadState {
     stalled: AtomicBool,
     broken: AtomicBool,
     is_answered: AtomicBool,
@@ -57,7 +57,7 @@ struct Turn {
     since: Instant,
 }
 
-impl Known {
+impl UploadState {
     /// From now on it is the upstream that is waited for.
     fn turn_to_upstream(&self) {
         *self.turn.lock() = Turn { is_clients: false, since: Instant::now() };
@@ -71,40 +71,40 @@ impl Known {
     }
 }
 
-/// The wait for a request's body. While the answer is under way the client may be silent, as in a stream that only the upstream
+/// The timeout of a request's body. While the answer is under way the client may be silent, as in a stream that only the upstream
 /// still speaks on; whether that one does is the answer's concern.
 #[derive(Debug)]
-pub struct Upload {
+pub struct UploadTimer {
     stall: Stall,
-    known: Arc<Known>,
+    known: Arc<UploadState>,
 }
 
-/// How an [`Upload`] came to its end.
+/// How the upload of a request's body is going.
 #[derive(Debug)]
-pub struct Uploading(Arc<Known>);
+pub struct UploadStatus(Arc<UploadState>);
 
 /// An answer that is under way, until it is dropped.
 #[derive(Debug)]
-pub struct Answering(Arc<Known>);
+pub struct AnswerGuard(Arc<UploadState>);
 
-/// The wait for the head of an answer.
+/// The timeout of an answer's head.
 #[derive(Debug)]
-pub struct Awaited {
-    known: Arc<Known>,
+pub struct AnswerTimer {
+    known: Arc<UploadState>,
     /// How long a client is waited for, who is cut off before that as long as its body is read.
     client: Duration,
 }
 
-impl Upload {
+impl UploadTimer {
     /// A timer of `limit` for each piece of a body, and its status.
-    pub fn within(limit: Duration) -> (Self, Uploading) {
-        let known = Arc::new(Known {
+    pub fn within(limit: Duration) -> (Self, UploadStatus) {
+        let known = Arc::new(UploadState {
             stalled: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             is_answered: AtomicBool::new(false),
             turn: Mutex::new(Turn { is_clients: false, since: Instant::now() }),
         });
-        (Self { stall: Stall::new(limit), known: Arc::clone(&known) }, Uploading(known))
+        (Self { stall: Stall::new(limit), known: Arc::clone(&known) }, UploadStatus(known))
     }
 
     /// Something came, or its end.
@@ -132,20 +132,20 @@ impl Upload {
     }
 
     /// The wait for the answer to what is sent now.
-    pub fn awaited(&self) -> Awaited {
+    pub fn awaited(&self) -> AnswerTimer {
         self.known.turn_to_upstream();
-        Awaited { known: Arc::clone(&self.known), client: 2 * self.stall.limit }
+        AnswerTimer { known: Arc::clone(&self.known), client: 2 * self.stall.limit }
     }
 }
 
-impl Drop for Upload {
+impl Drop for UploadTimer {
     fn drop(&mut self) {
         // Nothing more of it is wanted.
         self.known.turn_to_upstream();
     }
 }
 
-impl Awaited {
+impl AnswerTimer {
     /// Ready once the upstream was waited for too long: since the body's end, or since it took the last of what is there. The time
     /// that a client takes over its body is not the upstream's.
     pub async fn late(self, limit: Duration) {
@@ -162,7 +162,7 @@ impl Awaited {
     }
 }
 
-impl Uploading {
+impl UploadStatus {
     pub(crate) fn has_stalled(&self) -> bool {
         self.0.stalled.load(Relaxed)
     }
@@ -172,13 +172,13 @@ impl Uploading {
     }
 
     /// The answer is under way until the result is dropped.
-    pub fn answering(&self) -> Answering {
+    pub fn answering(&self) -> AnswerGuard {
         self.0.is_answered.store(true, Relaxed);
-        Answering(Arc::clone(&self.0))
+        AnswerGuard(Arc::clone(&self.0))
     }
 }
 
-impl Drop for Answering {
+impl Drop for AnswerGuard {
     fn drop(&mut self) {
         self.0.is_answered.store(false, Relaxed);
     }
@@ -208,7 +208,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_may_be_silent_while_it_is_answered() {
-        let (mut upload, uploading) = Upload::within(LIMIT);
+        let (mut upload, uploading) = UploadTimer::within(LIMIT);
         let answering = uploading.answering();
         let waited = tokio::time::timeout(10 * LIMIT + LIMIT / 2, poll_fn(|cx| upload.poll(cx))).await;
         assert!(waited.is_err() && !uploading.has_stalled());
@@ -220,7 +220,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_a_client_takes_is_not_its_upstreams() {
         const ANSWER: Duration = Duration::from_secs(10);
-        let (mut upload, _uploading) = Upload::within(LIMIT);
+        let (mut upload, _uploading) = UploadTimer::within(LIMIT);
         let mut late = pin!(upload.awaited().late(ANSWER));
         for _ in 0..20 {
             let client = async {
@@ -244,7 +244,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_reads_nothing_is_late_whatever_is_still_to_come() {
-        let (mut upload, _uploading) = Upload::within(LIMIT);
+        let (mut upload, _uploading) = UploadTimer::within(LIMIT);
         let late = upload.awaited().late(LIMIT / 6);
         let began = Instant::now();
         late.await;

@@ -43,9 +43,9 @@ impl Since {
 
 /// The streams of a connection; has their tasks done. Clones are of the same connection.
 #[derive(Clone)]
-pub struct Streams(Arc<Inner>);
+pub struct Streams(Arc<StreamsState>);
 
-struct Inner {
+struct StreamsState {
     limit: Duration,
     under_way: Mutex<usize>,
     idle: Since,
@@ -55,7 +55,7 @@ impl Streams {
     /// Who does not read for `limit` is cut off.
     pub fn new(limit: Duration) -> Self {
         let idle = Since(Mutex::new(Some(Instant::now())));
-        Self(Arc::new(Inner { limit, under_way: Mutex::new(0), idle }))
+        Self(Arc::new(StreamsState { limit, under_way: Mutex::new(0), idle }))
     }
 
     /// Until none was under way for the limit.
@@ -63,17 +63,17 @@ impl Streams {
         self.0.idle.lasted(self.0.limit).await;
     }
 
-    fn begin(&self) -> UnderWay {
+    fn begin(&self) -> ActiveStream {
         let mut under_way = self.0.under_way.lock();
         *under_way += 1;
         self.0.idle.set(None);
-        UnderWay(self.clone())
+        ActiveStream(self.clone())
     }
 }
 
-struct UnderWay(Streams);
+struct ActiveStream(Streams);
 
-impl Drop for UnderWay {
+impl Drop for ActiveStream {
     fn drop(&mut self) {
         let Streams(inner) = &self.0;
         let mut under_way = inner.under_way.lock();
@@ -103,16 +103,16 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 
 /// Who goes on speaking on the stream whose task asks, after its answer (CONNECT, a WebSocket). Once that is dropped, its client has
 /// the limit's time to take what is left.
-pub struct Spoken(Option<Arc<Since>>);
+pub struct TunnelGuard(Option<Arc<Since>>);
 
-impl Spoken {
+impl TunnelGuard {
     /// On the stream whose task asks; on none by HTTP/1.
     pub fn on() -> Self {
         Self(UNREAD.try_with(Arc::clone).ok())
     }
 }
 
-impl Drop for Spoken {
+impl Drop for TunnelGuard {
     fn drop(&mut self) {
         if let Some(unread) = &self.0 {
             unread.set(Some(Instant::now()));
@@ -121,9 +121,9 @@ impl Drop for Spoken {
 }
 
 /// An answer by HTTP/2, which notes when its client has to take something before it goes on.
-pub(crate) struct Noted(pub(crate) Body);
+pub(crate) struct TrackedBody(pub(crate) Body);
 
-impl hyper::body::Body for Noted {
+impl hyper::body::Body for TrackedBody {
     type Data = Bytes;
     type Error = <Body as hyper::body::Body>::Error;
 
@@ -183,7 +183,7 @@ mod tests {
         // What is spoken on a stream is done, and not read.
         let again = streams.clone();
         streams.execute(async move {
-            let spoken = Spoken::on();
+            let spoken = TunnelGuard::on();
             again.execute(std::future::pending());
             drop(spoken);
         });

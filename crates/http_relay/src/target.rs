@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 
 use hyper::http::uri::{Authority, Scheme, Uri};
 
-use crate::host::LeafName;
+use crate::host::Host;
 
 /// A host and a port, as a client named them.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Target {
     /// The host.
-    pub name: LeafName,
+    pub name: Host,
     /// The port.
     pub port: u16,
     /// Whether the client named nobody: it is where it connected to, before it was redirected here.
@@ -24,7 +24,7 @@ pub struct Origin {
     /// The host and port that the client named.
     pub target: Target,
     /// The server's name in TLS; none in the clear.
-    pub server: Option<LeafName>,
+    pub server: Option<Host>,
     /// Whether HTTP/2 is offered to it; in the clear, whether it is spoken without asking (RFC 9113 section 3.3).
     pub http2: bool,
     /// Whether it is asked for by requests with a whole URL rather than behind CONNECT or SOCKS5.
@@ -58,20 +58,20 @@ impl Target {
         if authority.as_str().contains('@') {
             return Err("a host is named without a user".to_owned());
         }
-        let name = LeafName::parse(authority.host()).map_err(|error| error.to_string())?;
+        let name = Host::parse(authority.host()).map_err(|error| error.to_string())?;
         Ok(Self { name, port, redirected: false })
     }
 
     /// Where a client connected to that was redirected here.
     pub fn redirected(destination: SocketAddr) -> Self {
-        Self { name: LeafName::Ip(destination.ip()), port: destination.port(), redirected: true }
+        Self { name: Host::Ip(destination.ip()), port: destination.port(), redirected: true }
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
-            LeafName::Ip(std::net::IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
+            Host::Ip(std::net::IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
             name => write!(f, "{name}:{}", self.port),
         }
     }

@@ -9,11 +9,11 @@ use outbound::dial::DialError;
 use outbound::resolve::ResolveError;
 
 use super::page::{self, Body};
-use super::stall::Uploading;
+use super::stall::UploadStatus;
 use super::upstream::{NoAnswer, NoConnection, NoParent};
 
 /// Where it is the client's own fault: nothing more came of its body, or what is none.
-pub fn unread(body: &Uploading, version: Version) -> Option<Response<Body>> {
+pub fn unread(body: &UploadStatus, version: Version) -> Option<Response<Body>> {
     let (status, detail) = match (body.has_stalled(), body.is_broken()) {
         (true, _) => (StatusCode::REQUEST_TIMEOUT, "nothing more came of the request's body"),
         (false, true) => (StatusCode::BAD_REQUEST, "the request's body cannot be read, or broke off"),

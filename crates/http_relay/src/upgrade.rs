@@ -7,9 +7,9 @@ use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;
 
 use super::fields::changes_as_asked;
-use super::streams::Spoken;
+use super::streams::TunnelGuard;
 use super::websocket::Websocket;
-use crate::doors::Doors;
+use crate::service_tasks::ServiceTasks;
 
 /// A client that waits for another protocol.
 pub struct Upgrading<'a> {
@@ -37,18 +37,18 @@ impl Upgrading<'_> {
         changes_as_asked(answer, &self.asked)
     }
 
-    /// Has `relay` pass on what is said once both sides have changed, as a task of `doors`; to be called while the client is
+    /// Has `relay` pass on what is said once both sides have changed, as one of `tasks`; to be called while the client is
     /// answered.
     pub fn spawn<F>(
         self,
         upstream: OnUpgrade,
-        doors: &Doors,
+        tasks: &ServiceTasks,
         relay: impl FnOnce(TokioIo<Upgraded>, TokioIo<Upgraded>) -> F + Send + 'static,
     ) where
         F: Future<Output = ()> + Send,
     {
-        let (tunnel, stream, client) = (self.tunnels.token(), Spoken::on(), self.client);
-        doors.spawn_bounded(async move {
+        let (tunnel, stream, client) = (self.tunnels.token(), TunnelGuard::on(), self.client);
+        tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upgraded");
             let _tunnel = tunnel;
             let _stream = stream;

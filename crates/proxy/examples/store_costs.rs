@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use keys::{KeyType, Keyring, PrivateKey};
 use proxy::certificate_store::{
-    CertificateStore, KeyGoesTo, LeafId, Newcomers, OCTETS_MAX, SecondLevel, SecondLevelOptions,
+    CertificateStore, KeyGoesTo, LeafId, NewNameLimit, OCTETS_MAX, SecondLevel, SecondLevelOptions,
 };
 use proxy::mint::{Authority, KeysOfLeaves, LeafKeyKind, LeafKeys, Minter, new_root};
 use store::testing::Cluster;
@@ -43,7 +43,7 @@ fn level(store: &Store, ring: &Arc<Keyring>) -> SecondLevel {
 
 async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Duration {
     let id = LeafId {
-        name: LeafName::parse(&name).unwrap(),
+        name: Host::parse(&name).unwrap(),
         authority: minter.authority().fingerprint(),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,
@@ -68,7 +68,7 @@ async fn row(
     at_once: usize,
     prefix: &str,
 ) {
-    let newcomers = Newcomers::new(1_000_000, 1_000_000);
+    let newcomers = NewNameLimit::new(1_000_000, 1_000_000);
     let store = CertificateStore::with_second_level(1 << 30, newcomers, level);
     let began = Instant::now();
     let asked = futures_util::stream::iter(0..names)
@@ -111,7 +111,7 @@ fn resident() -> usize {
 
 /// Names that nobody asked for before, in a store of so many octets.
 async fn memory(minter: &Minter, names: usize, octets: u64) {
-    let store = CertificateStore::new(octets, Newcomers::new(1_000_000_000, 1_000_000_000));
+    let store = CertificateStore::new(octets, NewNameLimit::new(1_000_000_000, 1_000_000_000));
     let before = resident();
     let began = Instant::now();
     let asked = futures_util::stream::iter(0..names)

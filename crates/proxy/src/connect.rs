@@ -1,24 +1,23 @@
 //! What a client says after CONNECT, or once it was redirected.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use http_relay::access_log::counted;
 use http_relay::client::Client;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use http_relay::opening::{self, Hello, Opening};
-use http_relay::relay::{Octets, relay, relay_with};
+use http_relay::serve::Websockets;
 use http_relay::target::{Origin, Target};
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::{HeaderMap, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::task::TaskTracker;
 
+use super::connection_context::ConnectionContext;
 use super::metrics::Handshake;
 use super::proxy::Proxy;
 use super::rules::Action;
+use super::serving::ended;
 use super::tls::{NotIntercepted, was_resumed};
-use super::way::Way;
 
 impl Proxy {
     /// Serves what stands behind CONNECT, to its end.
@@ -70,7 +69,7 @@ impl Proxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let named = hello.server_name.as_deref().and_then(|name| LeafName::parse(name).ok());
+        let named = hello.server_name.as_deref().and_then(|name| Host::parse(name).ok());
         let name = named.unwrap_or_else(|| target.name.clone());
         let action = self.rules.now().names.decide(&name);
         if action == Action::Tunnel {
@@ -106,7 +105,7 @@ impl Proxy {
         self.refusals.accepted(&client, &name);
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let way = Way { is_mirrored, ..way(target, Some(name), http2, client.clone()) };
+        let way = ConnectionContext { is_mirrored, ..way(target, Some(name), http2, client.clone()) };
         if !http2 {
             return self.http1_of(stream, way).await;
         }
@@ -120,7 +119,7 @@ impl Proxy {
     }
 
     /// Requests of `way` by HTTP/1, and what they change to.
-    async fn http1_of<S>(self: &Arc<Self>, stream: S, way: Way)
+    async fn http1_of<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -131,59 +130,20 @@ impl Proxy {
     }
 
     /// Those by HTTP/2.
-    async fn http2_of<S>(self: &Arc<Self>, stream: S, way: Way)
+    async fn http2_of<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (proxy, tunnels) = (Arc::clone(self), way.tunnels.clone());
         let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
-        self.http2(stream, answer, true).await;
+        self.http2(stream, answer, Websockets::Offered).await;
         ended(&tunnels).await;
-    }
-
-    /// `name`: what it is known as, whatever CONNECT said.
-    pub(super) async fn tunnel<S>(&self, stream: S, target: &Target, name: &LeafName, client: &Client)
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let octets = self.metrics.tunnel();
-        let mut entry = self.requests.tunnel(client, target, name);
-        let mut answered =
-            |status| entry.iter_mut().for_each(|entry| entry.answered(status, &HeaderMap::new()));
-        match self.upstreams.link(target, name, client.is_here()).await {
-            Ok((upstream, _place)) => {
-                answered(StatusCode::OK);
-                let stream = counted(stream, entry.as_deref());
-                let ended = relay(stream, upstream, self.options.idle, &octets).await;
-                tracing::debug!(%target, ?ended, "a tunnel ended");
-            }
-            Err(error) => {
-                answered(StatusCode::BAD_GATEWAY);
-                tracing::info!(%target, %error, "a tunnel has no other end");
-            }
-        }
-    }
-
-    /// Passes on octets of connections that were HTTP before; once one side has ended, the other is silent for `half` at most.
-    pub(super) async fn relay_upgraded<A, B>(&self, client: A, upstream: B, half: Duration)
-    where
-        A: AsyncRead + AsyncWrite + Unpin,
-        B: AsyncRead + AsyncWrite + Unpin,
-    {
-        let octets: Octets = self.metrics.upgraded();
-        relay_with(client, upstream, self.options.idle, half, &octets).await;
     }
 }
 
-fn way(target: Target, server: Option<LeafName>, http2: bool, client: Client) -> Way {
+fn way(target: Target, server: Option<Host>, http2: bool, client: Client) -> ConnectionContext {
     // Without TLS nobody says which protocol an upstream speaks.
     let http2 = http2 && server.is_some();
     let origin = Origin { target, server, http2, in_full: false, may_be_here: client.is_here() };
-    Way { origin: Arc::new(origin), client, is_mirrored: false, tunnels: TaskTracker::new() }
-}
-
-/// Once what went on after a connection's own part has ended too: until then it is its client's, and counts as its connection.
-pub(super) async fn ended(tunnels: &TaskTracker) {
-    tunnels.close();
-    tunnels.wait().await;
+    ConnectionContext { origin: Arc::new(origin), client, is_mirrored: false, tunnels: TaskTracker::new() }
 }

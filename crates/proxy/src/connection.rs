@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http_relay::asked::Asked;
 use http_relay::client::Client;
-use http_relay::doors::Host;
-use http_relay::opening::{self, Opening, Rewound};
+use http_relay::client_body::ClientBody;
+use http_relay::opening::{self, Opening, RewoundStream};
 use http_relay::page::{self, Body};
-use http_relay::serve::Serving;
-use http_relay::streams::Spoken;
+use http_relay::serve::Websockets;
+use http_relay::service_tasks::ConnectionHandler;
+use http_relay::streams::TunnelGuard;
 use http_relay::target::{Origin, Target};
 use hyper::body::Incoming;
 use hyper::http::uri::Scheme;
@@ -19,15 +19,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
-use super::connect::ended;
+use super::connection_context::ConnectionContext;
 use super::metrics::End;
-use super::page::{OWN_NAME, Reached, about, pac, rejected_page};
+use super::page::{OWN_NAME, ProxyEndpoint, about, pac, rejected_page};
 use super::permitted;
 use super::proxy::Proxy;
 use super::rules::Action;
-use super::way::Way;
+use super::serving::ended;
 
-impl Host for Proxy {
+impl ConnectionHandler for Proxy {
     const TASK: &'static str = "proxy-connection";
 
     async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {
@@ -68,7 +68,7 @@ impl Proxy {
                 let client = client.known_as(user);
                 match self.opening(stream, &client).await {
                     Some((opening, stream)) => {
-                        let reached = Reached { at, by_tls: true };
+                        let reached = ProxyEndpoint { at, by_tls: true };
                         tokio::select! {
                             // First: what the handshake let in is not served before it was looked up.
                             biased;
@@ -80,7 +80,7 @@ impl Proxy {
                 }
             }
             (_, Some(door)) if door.only => End::Refused,
-            _ => self.spoken_to(opening, stream, client, Reached { at, by_tls: false }).await,
+            _ => self.spoken_to(opening, stream, client, ProxyEndpoint { at, by_tls: false }).await,
         }
     }
 
@@ -91,7 +91,7 @@ impl Proxy {
     }
 
     /// What a client begins with, if it is in time.
-    async fn opening<S>(&self, stream: S, client: &Client) -> Option<(Opening, Rewound<S>)>
+    async fn opening<S>(&self, stream: S, client: &Client) -> Option<(Opening, RewoundStream<S>)>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -106,7 +106,7 @@ impl Proxy {
         opening: Opening,
         stream: S,
         client: Client,
-        reached: Reached,
+        reached: ProxyEndpoint,
     ) -> End
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -123,7 +123,7 @@ impl Proxy {
         };
         let end = match opening {
             Opening::Http1 => self.http1(stream, answer).await,
-            Opening::Http2 => self.http2(stream, answer, false).await,
+            Opening::Http2 => self.http2(stream, answer, Websockets::NotOffered).await,
             Opening::Tls(_) | Opening::Socks | Opening::Other => End::NoRequest,
         };
         ended(&tunnels).await;
@@ -152,10 +152,10 @@ impl Proxy {
         self: Arc<Self>,
         request: Request<Incoming>,
         client: &Client,
-        reached: Reached,
+        reached: ProxyEndpoint,
         tunnels: &TaskTracker,
     ) -> Response<Body> {
-        let request = self.asked(request);
+        let request = self.with_body(request);
         let is_connect = request.method() == Method::CONNECT;
         // What is there to be trusted, and how to be found, is for everybody.
         if !is_connect && self.is_for_itself(&request, reached) {
@@ -178,13 +178,18 @@ impl Proxy {
         };
         let origin =
             Origin { target, server: None, http2: false, in_full: true, may_be_here: client.is_here() };
-        let way = Way { origin: Arc::new(origin), client, is_mirrored: false, tunnels: tunnels.clone() };
+        let way = ConnectionContext {
+            origin: Arc::new(origin),
+            client,
+            is_mirrored: false,
+            tunnels: tunnels.clone(),
+        };
         self.exchange(request, &way).await
     }
 
     async fn connect(
         self: Arc<Self>,
-        request: Request<Asked>,
+        request: Request<ClientBody>,
         client: Client,
         tunnels: &TaskTracker,
     ) -> Response<Body> {
@@ -200,9 +205,9 @@ impl Proxy {
         if let Err(refused) = self.permits_target(&target, &client).await {
             return permitted::page(&target.name, &refused);
         }
-        let doors = self.doors.clone();
-        let (tunnel, stream) = (tunnels.token(), Spoken::on());
-        doors.spawn_bounded(async move {
+        let tasks = self.tasks.clone();
+        let (tunnel, stream) = (tunnels.token(), TunnelGuard::on());
+        tasks.spawn_bounded(async move {
             let _tunnel = tunnel;
             let _stream = stream;
             match hyper::upgrade::on(request).await {
@@ -213,36 +218,8 @@ impl Proxy {
         page::empty(StatusCode::OK)
     }
 
-    /// HTTP/1 to a client, until it has nothing to ask any more.
-    pub(super) async fn http1<S, A, F>(&self, stream: S, answer: A) -> End
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        A: Fn(Request<Incoming>) -> F,
-        F: Future<Output = Response<Body>>,
-    {
-        End::of(self.serving().http1(stream, answer).await)
-    }
-
-    /// HTTP/2 to a client, who may ask for WebSockets by it where there are `websockets`.
-    pub(super) async fn http2<S, A, F>(&self, stream: S, answer: A, websockets: bool) -> End
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        A: Fn(Request<Incoming>) -> F,
-        F: Future<Output = Response<Body>> + Send + 'static,
-    {
-        End::of(self.serving().http2(stream, answer, websockets).await)
-    }
-
-    fn serving(&self) -> Serving {
-        Serving {
-            head_timeout: self.options.head_timeout,
-            idle: self.options.idle,
-            stopping: self.doors.stopping(),
-        }
-    }
-
     /// Whether it is asked for by its own address: a browser's way to its pages when it is set up as a proxy.
-    fn is_for_itself(&self, request: &Request<Asked>, reached: Reached) -> bool {
+    fn is_for_itself(&self, request: &Request<ClientBody>, reached: ProxyEndpoint) -> bool {
         let Some(authority) = request.uri().authority() else { return true };
         // HTTP/2 names a host always. By TLS to the proxy, that is the proxy, whatever its name: nobody is asked for https:// so.
         let is_its_own_tls = reached.by_tls
@@ -254,7 +231,7 @@ impl Proxy {
                 && authority.host().parse() == Ok(self.address.ip())
     }
 
-    fn own_page(&self, request: &Request<Asked>, reached: Reached) -> Response<Body> {
+    fn own_page(&self, request: &Request<ClientBody>, reached: ProxyEndpoint) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return page::empty(StatusCode::METHOD_NOT_ALLOWED);
         }

@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use http_body_util::Either;
 use http_relay::access_log::{Entry, counted};
-use http_relay::asked::Asked;
+use http_relay::client_body::ClientBody;
 use http_relay::fields::{Upgrades, address, authority_of, clean, clean_trailers, take_upgrade};
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use http_relay::page::{self, Body, misdirected_page};
 use http_relay::request_body::RequestBody;
-use http_relay::stall::Upload;
+use http_relay::stall::UploadTimer;
 use http_relay::target::Origin;
 use http_relay::unanswered::{unanswered, unread};
 use http_relay::upgrade::{Upgrading, ask_for};
-use http_relay::upstream::{Kept, Relayed, TrailerFilter};
+use http_relay::upstream::{Relayed, TrailerFilter};
 use http_relay::websocket::Websocket;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
@@ -22,26 +22,29 @@ use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio_util::task::TaskTracker;
 
+use super::connection_context::ConnectionContext;
 use super::page::rejected_page;
 use super::proxy::Proxy;
-use super::requests::{Injected, Judged, Place, RuleSet, redact, was_taken};
+use super::requests::{Destination, Injected, MatchedRules, RuleSet, redact, was_taken};
 use super::rules::Action;
-use super::way::Way;
 
 impl Proxy {
     /// As [`Self::exchange`], for services that own what they use.
-    pub(super) async fn exchanged(self: Arc<Self>, request: Request<Incoming>, way: Way) -> Response<Body> {
-        let request = self.asked(request);
+    pub(super) async fn exchanged(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        way: ConnectionContext,
+    ) -> Response<Body> {
+        let request = self.with_body(request);
         self.exchange(request, &way).await
     }
 
-    /// What is not wanted of its body is read away, as a request's head may take.
-    pub(super) fn asked(&self, request: Request<Incoming>) -> Request<Asked> {
-        Asked::of(request, &self.doors, self.options.head_timeout)
-    }
-
     /// Asks the origin, and gives its answer or says why there is none.
-    pub(super) async fn exchange(self: &Arc<Self>, mut request: Request<Asked>, way: &Way) -> Response<Body> {
+    pub(super) async fn exchange(
+        self: &Arc<Self>,
+        mut request: Request<ClientBody>,
+        way: &ConnectionContext,
+    ) -> Response<Body> {
         let websocket = Websocket::of(&mut request);
         if request.method() == Method::CONNECT {
             let detail = "CONNECT is for the proxy itself, not for what is behind it";
@@ -50,7 +53,7 @@ impl Proxy {
         let began = Instant::now();
         let rules = self.rules.now();
         let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
-        let is_rejected = |name: &LeafName| rules.names.decide(name) == Action::Reject;
+        let is_rejected = |name: &Host| rules.names.decide(name) == Action::Reject;
         let is_target_rejected = rules.names.of_target(&way.origin.target) == Some(Action::Reject);
         let server = way.origin.server.as_ref();
         let mut judged = None;
@@ -69,10 +72,16 @@ impl Proxy {
                 match rules.requests.judge(&mut request, way, &host) {
                     Ok(met) => {
                         let judged = judged.insert(met).as_ref();
-                        let place = Place { origin: origin_of(way, websocket.as_ref()), authority };
+                        let place = Destination { origin: origin_of(way, websocket.as_ref()), authority };
                         let (tunnels, websocket) = (&way.tunnels, websocket.as_ref());
-                        let asking =
-                            Asking { rules: &rules, judged, entry: &mut entry, upgrade, websocket, tunnels };
+                        let asking = ExchangeContext {
+                            rules: &rules,
+                            judged,
+                            entry: &mut entry,
+                            upgrade,
+                            websocket,
+                            tunnels,
+                        };
                         self.ask(request, place, asking).await
                     }
                     Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
@@ -97,7 +106,7 @@ impl Proxy {
 
     /// Whether a request is for a name that is passed on unseen, or believed or reached otherwise, than that of its connection.
     /// Clients may use a connection for all names of its certificate (RFC 9113 section 9.1.1), and ask on another when told so.
-    pub(super) fn is_misdirected(&self, way: &Way, host: &LeafName, rules: &RuleSet) -> bool {
+    pub(super) fn is_misdirected(&self, way: &ConnectionContext, host: &Host, rules: &RuleSet) -> bool {
         let Some(server) = way.origin.server.as_ref().filter(|server| way.is_mirrored && *server != host)
         else {
             return false;
@@ -105,18 +114,18 @@ impl Proxy {
         rules.names.decide(host) == Action::Tunnel || !self.upstreams.treats_alike(server, host)
     }
 
-    fn rejected(&self, way: &Way) -> Response<Body> {
+    fn rejected(&self, way: &ConnectionContext) -> Response<Body> {
         self.metrics.rejected();
         rejected_page(&way.origin.target)
     }
 
     async fn ask(
         self: &Arc<Self>,
-        mut request: Request<Asked>,
-        mut place: Place,
-        asking: Asking<'_>,
+        mut request: Request<ClientBody>,
+        mut place: Destination,
+        asking: ExchangeContext<'_>,
     ) -> Response<Body> {
-        let Asking { rules, judged, entry, upgrade, websocket, tunnels } = asking;
+        let ExchangeContext { rules, judged, entry, upgrade, websocket, tunnels } = asking;
         if let Some(judged) = judged {
             if let Some(delay) = judged.delay() {
                 tokio::time::sleep(delay).await;
@@ -144,7 +153,7 @@ impl Proxy {
         }
         let tee = entry.as_ref().map(|entry| entry.up());
         let version = request.version();
-        let (upload, uploading) = Upload::within(self.options.idle);
+        let (upload, uploading) = UploadTimer::within(self.options.idle);
         let mut request = request.map(|body| RequestBody::new(body, tee, upload, clean_trailers));
         let secrets = rules.secrets.as_deref();
         let mut injected = Vec::new();
@@ -163,7 +172,7 @@ impl Proxy {
                 injected.iter().for_each(|one| entry.hide(one.header(), one.needles()));
             }
         }
-        let Place { origin, authority } = &place;
+        let Destination { origin, authority } = &place;
         let prepare =
             |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
         match self.upstreams.send(origin, request, prepare).await {
@@ -187,12 +196,12 @@ impl Proxy {
         self: &Arc<Self>,
         mut response: Response<Relayed>,
         client: Option<Upgrading<'_>>,
-        judged: Option<&Judged>,
+        judged: Option<&MatchedRules>,
         entry: &mut Option<Box<Entry>>,
         injected: Vec<Injected>,
     ) -> Response<Body> {
-        if let (Some(entry), Some(Kept(kept))) = (entry.as_mut(), response.extensions().get()) {
-            entry.upstream(*kept);
+        if let (Some(entry), Some(connection)) = (entry.as_mut(), response.extensions().get()) {
+            entry.upstream(*connection);
         }
         let websocket = client.as_ref().and_then(|client| client.websocket);
         if let Some(refusal) = websocket.and_then(|websocket| websocket.refusal(&response)) {
@@ -214,7 +223,7 @@ impl Proxy {
             // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
             let is_http2 = client.version == Version::HTTP_2;
             let half = if is_http2 { self.options.head_timeout } else { self.options.idle };
-            client.spawn(upstream, &self.doors, move |client, upstream| async move {
+            client.spawn(upstream, &self.tasks, move |client, upstream| async move {
                 let client = counted(client, entry.as_deref());
                 proxy.relay_upgraded(client, upstream, half).await;
             });
@@ -235,9 +244,9 @@ impl Proxy {
 }
 
 /// What goes with a request on its way.
-struct Asking<'a> {
+struct ExchangeContext<'a> {
     rules: &'a RuleSet,
-    judged: Option<&'a Judged>,
+    judged: Option<&'a MatchedRules>,
     entry: &'a mut Option<Box<Entry>>,
     /// The protocol that the client wants to change to.
     upgrade: Option<HeaderValue>,
@@ -248,7 +257,7 @@ struct Asking<'a> {
 }
 
 /// Where requests of `way` go: by HTTP/1.1 for what only that changes to.
-fn origin_of(way: &Way, websocket: Option<&Websocket>) -> Arc<Origin> {
+fn origin_of(way: &ConnectionContext, websocket: Option<&Websocket>) -> Arc<Origin> {
     match websocket {
         Some(_) if way.origin.http2 => Arc::new(Origin { http2: false, ..(*way.origin).clone() }),
         _ => Arc::clone(&way.origin),
@@ -256,7 +265,7 @@ fn origin_of(way: &Way, websocket: Option<&Websocket>) -> Arc<Origin> {
 }
 
 /// As the client would write it.
-fn url_of(request: &Request<Asked>, place: &Place) -> String {
+fn url_of(request: &Request<ClientBody>, place: &Destination) -> String {
     let scheme = if place.origin.server.is_some() { "https" } else { "http" };
     let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     format!("{scheme}://{}{path}", place.authority.to_str().unwrap_or_default())

@@ -8,7 +8,8 @@
 //! 4. `rules`: whether the connection is intercepted, mirrored (`mirror`), tunneled or rejected.
 //! 5. [`permission`]: asks an external service whether there may be a leaf certificate for the host.
 //! 6. [`certificate_store`] and [`mint`]: cached leaf certificates, and new ones.
-//! 7. `exchange`: one request and its answer; [`requests`]: the rules on requests.
+//! 7. `serving`: HTTP of an intercepted connection, or `tunnel`: bytes that pass through.
+//! 8. `exchange`: one request and its answer; [`requests`]: the rules on requests.
 //!
 //! [`minting`] hands leaf certificates out of the same store to other TLS servers. [`revocation`] checks client certificates against CRLs.
 
@@ -16,6 +17,7 @@ mod access;
 pub mod certificate_store;
 mod connect;
 mod connection;
+mod connection_context;
 mod exchange;
 mod metrics;
 pub mod mint;
@@ -32,11 +34,12 @@ pub mod requests;
 pub mod revocation;
 mod rules;
 mod running;
+mod serving;
 mod socks;
 mod start_error;
 mod tls;
 mod transparent;
-mod way;
+mod tunnel;
 
 pub use access::{AccessOptions, BadOwnTls, BadUsers, OwnTls, Token, Users};
 pub use metrics::ProxyMetrics;

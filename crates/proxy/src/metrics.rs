@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http_relay::page::class_of;
-use http_relay::relay::Octets;
+use http_relay::relay::ByteCounters;
 use http_relay::serve::Served;
 use http_relay::upstream::Reuse;
 use hyper::StatusCode;
@@ -112,7 +112,7 @@ impl End {
 
 /// The proxy's figures. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct ProxyMetrics(Arc<Inner>);
+pub struct ProxyMetrics(Arc<MetricFamilies>);
 
 impl fmt::Debug for ProxyMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,7 +120,7 @@ impl fmt::Debug for ProxyMetrics {
     }
 }
 
-struct Inner {
+struct MetricFamilies {
     connections: Gauge,
     ends: Family<EndLabel, Counter>,
     handshakes: Family<OutcomeLabel, Counter>,
@@ -139,7 +139,7 @@ struct Inner {
     permission: PermissionMetrics,
 }
 
-impl Default for Inner {
+impl Default for MetricFamilies {
     fn default() -> Self {
         // 100 µs to some 100 s
         let durations: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0001, 2.0, 21));
@@ -289,14 +289,14 @@ impl ProxyMetrics {
         Reuse { kept: of("kept"), made: of("new") }
     }
 
-    pub(super) fn tunnel(&self) -> Octets {
+    pub(super) fn tunnel(&self) -> ByteCounters {
         self.0.tunnels.inc();
         self.upgraded()
     }
 
-    pub(super) fn upgraded(&self) -> Octets {
+    pub(super) fn upgraded(&self) -> ByteCounters {
         let of = |direction| self.0.octets.get_or_create(&DirectionLabel { direction }).clone();
-        Octets { up: of("up"), down: of("down") }
+        ByteCounters { up: of("up"), down: of("down") }
     }
 }
 

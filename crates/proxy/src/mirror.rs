@@ -11,13 +11,13 @@ use std::time::Duration;
 use flight::{Cache, Failed, Fresh};
 use http_relay::client::Client;
 use http_relay::clock::now;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use http_relay::target::{Origin, Target};
 use http_relay::upstream::{NoConnection, Upstreams};
 
 use super::metrics::ProxyMetrics;
 use super::options::Options;
-use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames};
+use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
 use crate::mint::{Likeness, NoLikeness, VALIDITY_MIN};
 
 /// How long it counts what a server showed: so late another certificate of its is seen.
@@ -73,7 +73,7 @@ impl NotMirrored {
 pub(super) struct Mirrors {
     seen: Cache<Arc<Origin>, Mirrored, NotMirrored>,
     /// Who has servers looked at: names come from clients, and hosts of one certificate are no new names.
-    newcomers: Arc<Newcomers>,
+    newcomers: Arc<NewNameLimit>,
     upstreams: Upstreams,
     metrics: ProxyMetrics,
 }
@@ -81,7 +81,8 @@ pub(super) struct Mirrors {
 impl Mirrors {
     pub(super) fn new(options: &Options, upstreams: Upstreams, metrics: ProxyMetrics) -> Self {
         let looks = |names: u32| names.saturating_mul(LOOKS_PER_NAME);
-        let newcomers = Newcomers::new(looks(options.new_names_per_minute), looks(options.new_names_burst));
+        let newcomers =
+            NewNameLimit::new(looks(options.new_names_per_minute), looks(options.new_names_burst));
         let weigh = |origin: &Arc<Origin>, seen: &Result<Mirrored, NotMirrored>| {
             let names = [Some(&origin.target.name), origin.server.as_ref()];
             let names = names.into_iter().flatten().map(|name| name.dns().map_or(0, str::len)).sum::<usize>();
@@ -102,7 +103,7 @@ impl Mirrors {
     pub(super) async fn of(
         &self,
         target: &Target,
-        name: &LeafName,
+        name: &Host,
         http2: bool,
         client: &Client,
     ) -> Option<Mirrored> {
@@ -119,7 +120,7 @@ impl Mirrors {
         }
         let (upstreams, metrics) = (self.upstreams.clone(), self.metrics.clone());
         let (asked, name, newcomers) = (Arc::clone(&origin), name.clone(), Arc::clone(&self.newcomers));
-        let charged = Charged::from(client);
+        let charged = RateLimitKey::from(client);
         let look = move || async move {
             let looked = match newcomers.admit(&charged, &name) {
                 Ok(()) => look(&upstreams, &asked, &name).await,
@@ -135,12 +136,8 @@ impl Mirrors {
     }
 }
 
-async fn look(
-    upstreams: &Upstreams,
-    origin: &Origin,
-    name: &LeafName,
-) -> Result<Fresh<Mirrored>, NotMirrored> {
-    let introduced = upstreams.introduce(origin, name).await;
+async fn look(upstreams: &Upstreams, origin: &Origin, name: &Host) -> Result<Fresh<Mirrored>, NotMirrored> {
+    let introduced = upstreams.probe(origin, name).await;
     let introduced = introduced.map_err(|error| NotMirrored::Unreached(Arc::new(error)))?;
     let shown = introduced.certificate.ok_or(NotMirrored::Nothing)?;
     let now = now();

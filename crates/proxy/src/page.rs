@@ -10,7 +10,7 @@ use hyper::{Response, StatusCode};
 
 /// How a client came to the proxy itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reached {
+pub(super) struct ProxyEndpoint {
     /// Our address in its connection.
     pub(super) at: SocketAddr,
     pub(super) by_tls: bool,
@@ -26,7 +26,7 @@ pub(super) fn rejected_page(target: &Target) -> Response<Body> {
 }
 
 /// A proxy auto-configuration file that names the address it was asked at.
-pub(super) fn pac(reached: Reached, uri: &Uri, headers: &HeaderMap) -> String {
+pub(super) fn pac(reached: ProxyEndpoint, uri: &Uri, headers: &HeaderMap) -> String {
     let of_header = || headers.get(HOST).and_then(|host| host.to_str().ok());
     let named = uri.authority().map(Authority::as_str).or_else(of_header);
     // What a client sends goes into a script: nothing but a name and a port.
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_configuration_names_what_the_client_reached() {
-        let reached = |by_tls| Reached { at: "[::ffff:10.0.0.7]:3128".parse().unwrap(), by_tls };
+        let reached = |by_tls| ProxyEndpoint { at: "[::ffff:10.0.0.7]:3128".parse().unwrap(), by_tls };
         let said = |by_tls: bool, uri: &str, host: Option<&'static str>| {
             let mut headers = HeaderMap::new();
             headers.extend(host.map(|host| (HOST, HeaderValue::from_static(host))));

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use http_relay::doors::Doors;
+use http_relay::service_tasks::ServiceTasks;
 use http_relay::upstream::Upstreams;
 
 use crate::access::Access;
@@ -11,7 +11,7 @@ use crate::mirror::Mirrors;
 use crate::options::Options;
 use crate::permission::Permission;
 use crate::refusals::Refusals;
-use crate::requests::{Live, RequestLog};
+use crate::requests::{LiveRules, RequestLog};
 use crate::tls::Interception;
 
 /// What all connections share.
@@ -25,7 +25,7 @@ pub(super) struct Proxy {
     pub(super) tls: Interception,
     pub(super) upstreams: Upstreams,
     pub(super) metrics: ProxyMetrics,
-    pub(super) doors: Doors,
-    pub(super) rules: Live,
+    pub(super) tasks: ServiceTasks,
+    pub(super) rules: LiveRules,
     pub(super) requests: RequestLog,
 }

@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use http_relay::client::Client;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use rustls::AlertDescription;
 use tokio::time::Instant;
 
 use super::tls::NotIntercepted;
-use crate::certificate_store::Charged;
+use crate::certificate_store::RateLimitKey;
 
 /// Names of clients that are remembered; those refused the longest ago are forgotten.
 const REMEMBERED_MAX: u64 = 65_536;
@@ -45,7 +45,7 @@ impl Refused {
 }
 
 /// Who refused what.
-pub(super) struct Refusals(Option<Cache<(Charged, LeafName), Refused>>);
+pub(super) struct Refusals(Option<Cache<(RateLimitKey, Host), Refused>>);
 
 impl Refusals {
     /// Remembered for `life`; nothing is when there is none.
@@ -58,13 +58,13 @@ impl Refusals {
     }
 
     /// Whether `client` is passed on to `name`.
-    pub(super) fn has(&self, client: &Client, name: &LeafName) -> bool {
+    pub(super) fn has(&self, client: &Client, name: &Host) -> bool {
         let Some(remembered) = &self.0 else { return false };
         remembered.get(&key(client, name)).is_some_and(Refused::is_enough)
     }
 
     /// A handshake failed. True when the next connection is passed on.
-    pub(super) fn note(&self, client: &Client, name: &LeafName, error: &NotIntercepted) -> bool {
+    pub(super) fn note(&self, client: &Client, name: &Host, error: &NotIntercepted) -> bool {
         let Some(remembered) = &self.0 else { return false };
         let NotIntercepted::Handshake(error) = error else { return false };
         let Some(weight) = weight(error) else { return false };
@@ -75,7 +75,7 @@ impl Refusals {
     }
 
     /// A handshake was done: those that were broken off before had other reasons.
-    pub(super) fn accepted(&self, client: &Client, name: &LeafName) {
+    pub(super) fn accepted(&self, client: &Client, name: &Host) {
         let Some(remembered) = &self.0 else { return };
         let key = key(client, name);
         if remembered.get(&key).is_some_and(|refused| !refused.is_enough()) {
@@ -84,8 +84,8 @@ impl Refusals {
     }
 }
 
-fn key(client: &Client, name: &LeafName) -> (Charged, LeafName) {
-    (Charged::from(client), name.clone())
+fn key(client: &Client, name: &Host) -> (RateLimitKey, Host) {
+    (RateLimitKey::from(client), name.clone())
 }
 
 /// How much a failure says that the leaf was not wanted.
@@ -121,7 +121,7 @@ mod tests {
     async fn handshakes_broken_off_count_one_after_another_and_within_a_minute() {
         let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
         let client = Client::at("192.0.2.1:1".parse().unwrap());
-        let name = LeafName::parse("a.example").unwrap();
+        let name = Host::parse("a.example").unwrap();
         let note = || refusals.note(&client, &name, &broken_off());
         assert!(!note() && !note());
         refusals.accepted(&client, &name);
@@ -141,7 +141,7 @@ mod tests {
         let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
         let client = Client::at("192.0.2.1:1".parse().unwrap());
         let alert = |alert| NotIntercepted::Handshake(Error::other(rustls::Error::AlertReceived(alert)));
-        let name = LeafName::parse("a.example").unwrap();
+        let name = Host::parse("a.example").unwrap();
         for _ in 0..10 {
             assert!(!refusals.note(&client, &name, &alert(AlertDescription::HandshakeFailure)));
             assert!(!refusals.note(&client, &name, &NotIntercepted::Late));

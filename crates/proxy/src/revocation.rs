@@ -61,7 +61,7 @@ pub struct BadLists(String);
 
 /// What they say now.
 #[derive(Default)]
-pub(crate) struct Lists {
+pub(crate) struct LoadedCrls {
     /// Those that count, the newest first: of several that speak of a certificate the TLS library takes the first.
     pub(crate) ders: Vec<Vec<u8>>,
     /// What they were read from.
@@ -72,7 +72,7 @@ pub(crate) struct Lists {
     next: Vec<UnixTime>,
 }
 
-impl Lists {
+impl LoadedCrls {
     /// None where there is no source.
     pub(crate) fn of(source: Option<&RevocationLists>) -> Result<Self, BadLists> {
         let Some(source) = source else { return Ok(Self::default()) };
@@ -137,20 +137,20 @@ type Build = Box<dyn Fn(&[Vec<u8>]) -> Result<ServerConfig, String> + Send + Syn
 type Looked = (Arc<Vec<Vec<u8>>>, Result<(), String>);
 
 /// TLS with clients that show certificates, by the lists that count now.
-pub(crate) struct Guarded {
+pub(crate) struct RevocationGuard {
     tls: RwLock<Arc<ServerConfig>>,
-    lists: watch::Sender<Arc<Lists>>,
+    lists: watch::Sender<Arc<LoadedCrls>>,
     source: Option<RevocationLists>,
     build: Arc<Build>,
     metrics: RevocationMetrics,
     door: &'static str,
 }
 
-impl Guarded {
+impl RevocationGuard {
     /// `tls` is what `build` makes of `lists`, which `source` had; `door` tells it from others.
     pub(crate) fn new(
         tls: ServerConfig,
-        lists: Lists,
+        lists: LoadedCrls,
         source: Option<RevocationLists>,
         build: Build,
         (metrics, door): (RevocationMetrics, &'static str),
@@ -217,7 +217,7 @@ impl Guarded {
                 return Ok(None);
             }
             let files = Arc::new(files);
-            let made = Lists::in_files(&source, Arc::clone(&files))
+            let made = LoadedCrls::in_files(&source, Arc::clone(&files))
                 .and_then(|lists| build(&lists.ders).map(|tls| (lists, tls)));
             Ok::<_, String>(Some((files, made)))
         };
@@ -354,7 +354,7 @@ mod tests {
         for newer in [issuer.list(2_000, 1, None, &[7]), issuer.list(1_000, 256, None, &[7])] {
             let of_another = another.list(500, 9, None, &[2]);
             for files in [[&older, &newer, &of_another], [&newer, &of_another, &older]] {
-                let lists = Lists::of(Some(&source(files.map(Clone::clone).into()))).unwrap();
+                let lists = LoadedCrls::of(Some(&source(files.map(Clone::clone).into()))).unwrap();
                 assert_eq!(lists.ders, [newer.clone(), of_another.clone()]);
                 assert!(lists.revoke(&issuer.certificate(7)) && !lists.revoke(&issuer.certificate(1)));
                 assert!(lists.revoke(&another.certificate(2)) && !lists.revoke(&another.certificate(7)));
@@ -364,7 +364,7 @@ mod tests {
         // Parts of one authority's list are no older ones.
         let parts = ["http://a.example/1", "http://a.example/2"];
         let files = parts.map(|point| issuer.list(1_000, 1, Some(point), &[3 + point.len() as u8 % 2]));
-        assert_eq!(Lists::of(Some(&source(files.into()))).unwrap().ders.len(), 2);
+        assert_eq!(LoadedCrls::of(Some(&source(files.into()))).unwrap().ders.len(), 2);
     }
 
     #[tokio::test]
@@ -380,7 +380,7 @@ mod tests {
                 Ok(files.to_vec())
             },
         );
-        let lists = Lists::of(Some(&source)).unwrap();
+        let lists = LoadedCrls::of(Some(&source)).unwrap();
         let tls = || {
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
             let builder =
@@ -391,8 +391,13 @@ mod tests {
         let build: Build = Box::new(move |_| Ok(tls()));
         let tls = build(&[]).unwrap();
         let mut last = (Arc::clone(&lists.files), Ok(()));
-        let guarded =
-            Guarded::new(tls, lists, Some(source.clone()), build, (RevocationMetrics::default(), "a"));
+        let guarded = RevocationGuard::new(
+            tls,
+            lists,
+            Some(source.clone()),
+            build,
+            (RevocationMetrics::default(), "a"),
+        );
         for _ in 0..2 {
             guarded.look(source.clone(), &mut last).await.unwrap();
         }

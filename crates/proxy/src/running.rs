@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::clock::now;
-use http_relay::doors::Doors;
+use http_relay::service_tasks::ServiceTasks;
 use http_relay::upstream::Upstreams;
 use keys::KeyError;
 use outbound::resolve::Resolver;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Semaphore;
 
-use crate::certificate_store::{CertificateStore, Newcomers};
+use crate::certificate_store::{CertificateStore, NewNameLimit};
 use crate::metrics::ProxyMetrics;
 use crate::mint::{Authority, Intermediates, KeysByOwner, KeysOfLeaves, LeafKeys, Minter, RsaStock};
 use crate::options::Options;
@@ -35,9 +35,9 @@ pub struct Running {
     pub redirected: Vec<SocketAddr>,
     /// Where leaves are handed out, if that is an address.
     pub minting: Option<SocketAddr>,
-    doors: Doors,
+    tasks: ServiceTasks,
     store: CertificateStore,
-    rules: requests::Live,
+    rules: requests::LiveRules,
     reopen: requests::Reopen,
 }
 
@@ -56,7 +56,7 @@ pub async fn start(
     authority: Authority,
     metrics: ProxyMetrics,
 ) -> Result<Running, StartError> {
-    let doors = Doors::default();
+    let tasks = ServiceTasks::default();
     let stock = RsaStock::default();
     let (keys, users) = leaf_keys(&options, &stock)?;
     let resolver = Resolver::system()?;
@@ -77,42 +77,42 @@ pub async fn start(
     )?;
     let listener = inbound::listen(options.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let newcomers = Newcomers::new(options.new_names_per_minute, options.new_names_burst);
+    let newcomers = NewNameLimit::new(options.new_names_per_minute, options.new_names_burst);
     let second_level = options.second_level.clone();
     let store = CertificateStore::with_second_level(options.store_octets_max, newcomers, second_level);
     metrics.watch(&store);
-    doors.spawn(keep_keys(Arc::clone(&keys), options.leaf_key_life, doors.clone()));
+    tasks.spawn(keep_keys(Arc::clone(&keys), options.leaf_key_life, tasks.clone()));
     if let Some(level) = &options.second_level {
-        doors.spawn(level.clone().keep(doors.stopping()));
+        tasks.spawn(level.clone().keep(tasks.stopping()));
     }
-    let (minter, trusted) = minter(&options, authority, keys, &doors).await?;
+    let (minter, trusted) = minter(&options, authority, keys, &tasks).await?;
     let handshake_timeout = options.handshake_timeout;
     let consumers = options.minting.as_ref().is_some_and(|minting| !minting.rsa_consumers.is_empty());
     if users.is_some() || consumers {
-        doors.spawn(stock.clone().keep(doors.stopping()));
+        tasks.spawn(stock.clone().keep(tasks.stopping()));
     }
     let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), users, handshake_timeout)?;
     let minting = match options.minting.clone() {
         Some(minting) => {
             let (store, permission, profile) = (store.clone(), permission.clone(), minter.profile().into());
             let leaves = minting::Leaves { minter, profile, store, permission, stock };
-            minting::start(minting, leaves, doors.clone(), metrics.minting()).await?.address
+            minting::start(minting, leaves, tasks.clone(), metrics.minting()).await?.address
         }
         None => None,
     };
     let redirected = redirect::listen(&options.transparent)?;
     let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
     let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
-    let upstreams = Upstreams::new(&options.pool(), own, resolver, roots, doors.clone(), metrics.reuse())?;
-    doors.spawn(upstreams.clone().sweep(doors.stopping()));
+    let upstreams = Upstreams::new(&options.pool(), own, resolver, roots, tasks.clone(), metrics.reuse())?;
+    tasks.spawn(upstreams.clone().sweep(tasks.stopping()));
     let places = Arc::new(Semaphore::new(options.connections_max));
     let (rules, reopen) =
-        (requests::Live::new(options.rules.clone(), &options.requests), requests::Reopen::default());
-    let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &doors, &reopen)
+        (requests::LiveRules::new(options.rules.clone(), &options.requests), requests::Reopen::default());
+    let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &tasks, &reopen)
         .map_err(StartError::AccessLog)?;
     let access = access::Access::new(&options.access, &metrics.minting().revocation())?;
     if let Some(door) = access.door() {
-        doors.spawn(Arc::clone(door.guarded()).keep(doors.stopping()));
+        tasks.spawn(Arc::clone(door.guarded()).keep(tasks.stopping()));
     }
     let refusals = refusals::Refusals::new(options.auto_tunnel);
     let mirrors = mirror::Mirrors::new(&options, upstreams.clone(), metrics.clone());
@@ -126,18 +126,18 @@ pub async fn start(
         tls,
         upstreams,
         metrics,
-        doors: doors.clone(),
+        tasks: tasks.clone(),
         rules: rules.clone(),
         requests,
     };
     let proxy = Arc::new(proxy);
-    let mut running = Running { address, redirected: Vec::new(), minting, doors, store, rules, reopen };
+    let mut running = Running { address, redirected: Vec::new(), minting, tasks, store, rules, reopen };
     for (listener, address) in redirected {
         let host = transparent::Transparent(Arc::clone(&proxy));
-        running.doors.open_sharing(listener, Arc::new(host), Arc::clone(&places));
+        running.tasks.open_sharing(listener, Arc::new(host), Arc::clone(&places));
         running.redirected.push(address);
     }
-    running.doors.open_sharing(listener, proxy, places);
+    running.tasks.open_sharing(listener, proxy, places);
     Ok(running)
 }
 
@@ -158,7 +158,7 @@ async fn minter(
     options: &Options,
     authority: Authority,
     keys: Arc<LeafKeys>,
-    doors: &Doors,
+    tasks: &ServiceTasks,
 ) -> Result<(Minter, Authority), StartError> {
     let Some(life) = options.intermediate else {
         return Ok((Minter::new(authority.clone(), keys, options.leaf_validity), authority));
@@ -166,14 +166,14 @@ async fn minter(
     let intermediates = Intermediates::new(authority.clone(), life);
     let first = intermediates.make(now()).await.map_err(StartError::Intermediate)?;
     let minter = Minter::new(first, keys, options.leaf_validity);
-    let stop = doors.stopping();
+    let stop = tasks.stopping();
     let (renewed, kept) = (minter.clone(), intermediates);
-    doors.spawn(async move { kept.keep(renewed, stop).await });
+    tasks.spawn(async move { kept.keep(renewed, stop).await });
     Ok((minter, authority))
 }
 
-async fn keep_keys(keys: Arc<LeafKeys>, life: Duration, doors: Doors) {
-    keys.keep(life, doors.stopping()).await;
+async fn keep_keys(keys: Arc<LeafKeys>, life: Duration, tasks: ServiceTasks) {
+    keys.keep(life, tasks.stopping()).await;
 }
 
 impl Running {
@@ -200,6 +200,6 @@ impl Running {
 
     /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.
     pub async fn stop(self, grace: Duration) -> bool {
-        self.doors.close(grace).await
+        self.tasks.close(grace).await
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http_relay::cipher_suites::provider;
 use http_relay::client::Client;
 use http_relay::clock::now;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use http_relay::opening::Hello;
 use keys::KeyError;
 use rustls::crypto::aws_lc_rs::Ticketer;
@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::mirror::Mirrored;
-use crate::certificate_store::{CertificateStore, Charged, FetchError, KeyGoesTo, LeafId};
+use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, RateLimitKey};
 use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafKeyKind, MintError, Minter};
 
 /// Octets that one side may leave unread within rustls.
@@ -106,7 +106,7 @@ impl Interception {
     pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-        name: &LeafName,
+        name: &Host,
         mirrored: Option<&Mirrored>,
         hello: &Hello,
         client: &Client,
@@ -126,7 +126,7 @@ impl Interception {
 
     async fn leaf(
         &self,
-        name: &LeafName,
+        name: &Host,
         mirrored: Option<&Mirrored>,
         hello: &Hello,
         client: &Client,
@@ -157,7 +157,7 @@ impl Interception {
                 None => minter.mint(&name, kind, now).await,
             }
         };
-        Ok(Arc::clone(&self.store.fetch(&id, Charged::from(client), now, mint).await?.certified))
+        Ok(Arc::clone(&self.store.fetch(&id, RateLimitKey::from(client), now, mint).await?.certified))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use http_relay::address::canonical;
 use http_relay::client::Client;
-use http_relay::doors::Host;
+use http_relay::service_tasks::ConnectionHandler;
 use http_relay::target::Target;
 use tokio::net::TcpStream;
 
@@ -21,7 +21,7 @@ use super::rules::Action;
 /// The proxy, for clients that were redirected to it.
 pub(super) struct Transparent(pub(super) Arc<Proxy>);
 
-impl Host for Transparent {
+impl ConnectionHandler for Transparent {
     const TASK: &'static str = "proxy-redirected";
 
     async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::super::client::Client;
 use super::line::{Line, path_of, trace_of};
 use super::log::Log;
-use crate::relay::{Count, Counted};
+use crate::relay::{Count, CountedStream};
 
 /// Bytes of a method in a line: the client chooses it, and it may be as long as a request's head.
 const METHOD_OCTETS_MAX: usize = 32;
@@ -72,6 +72,15 @@ pub struct CapturedBody {
     pub octets: u64,
     /// The first bytes of it.
     pub text: Vec<u8>,
+}
+
+/// The connection that a request went out on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum UpstreamConnection {
+    /// One from the pool.
+    Kept,
+    /// One that was made for the request.
+    New,
 }
 
 /// How long an exchange took.
@@ -215,9 +224,12 @@ impl Entry {
         Arc::clone(&self.down)
     }
 
-    /// Sets whether the request went out on a connection that was `kept` in the pool, or on a new one.
-    pub fn upstream(&mut self, kept: bool) {
-        self.line.upstream = Some(if kept { "kept" } else { "new" });
+    /// Sets the connection that the request went out on.
+    pub fn upstream(&mut self, connection: UpstreamConnection) {
+        self.line.upstream = Some(match connection {
+            UpstreamConnection::Kept => "kept",
+            UpstreamConnection::New => "new",
+        });
     }
 
     /// Sets the reason of a refusal.
@@ -257,8 +269,8 @@ impl Drop for Entry {
 }
 
 /// The client's side of a tunnel, counted by `entry`.
-pub fn counted<S>(stream: S, entry: Option<&Entry>) -> Counted<S, Arc<Tee>> {
-    Counted::new(stream, entry.map(Entry::up), entry.map(Entry::down))
+pub fn counted<S>(stream: S, entry: Option<&Entry>) -> CountedStream<S, Arc<Tee>> {
+    CountedStream::new(stream, entry.map(Entry::up), entry.map(Entry::down))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::entry::Entry;
 use super::file::{AccessFile, AccessLog};
 use super::log::Log;
 use super::spool::Spool;
-use crate::doors::Doors;
+use crate::service_tasks::ServiceTasks;
 
 /// Lines that wait to be written: some megabytes, a second of a proxy under load.
 const LINES_MAX: usize = 8_192;
@@ -34,14 +34,14 @@ impl AccessLogger {
         destination: Option<&AccessLog>,
         with_query: bool,
         dropped: &Counter,
-        doors: &Doors,
+        tasks: &ServiceTasks,
         reopen: &Arc<Notify>,
     ) -> io::Result<Self> {
         let mut lines = None;
         if let Some(destination) = destination {
             let file = AccessFile::open(destination.clone())?;
             let (spool, work) = Spool::new(file, LINES_MAX, dropped.clone(), Arc::clone(reopen));
-            doors.spawn(work);
+            tasks.spawn(work);
             lines = Some(spool);
         }
         Ok(Self { log: Arc::new(Log { lines }), with_query })

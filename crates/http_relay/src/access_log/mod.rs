@@ -10,7 +10,7 @@ mod log;
 mod logger;
 mod spool;
 
-pub use entry::{CapturedBody, Entry, Recording, Tee, Timings, counted};
+pub use entry::{CapturedBody, Entry, Recording, Tee, Timings, UpstreamConnection, counted};
 pub use file::AccessLog;
 pub use file::private;
 pub use logger::AccessLogger;

@@ -13,11 +13,11 @@ use hyper::client::conn::http1::SendRequest;
 
 use super::super::access_log::Entry;
 use super::super::request_body::RequestBody;
-use super::super::stall::{Answering, Stall, Uploading};
+use super::super::stall::{AnswerGuard, Stall, UploadStatus};
 use super::super::target::Origin;
+use super::http2::StreamSlot;
 use super::idle::Pool;
 use super::sender::Sender;
-use super::shared::Stream;
 
 /// How long a connection may take to be ready for the next request after its answer was read.
 const READY_WITHIN: Duration = Duration::from_secs(1);
@@ -35,8 +35,8 @@ impl GiveBack {
         if self.sender.is_ready() {
             return self.pool.keep(&self.origin, Sender::Http1(self.sender));
         }
-        let doors = self.pool.doors().clone();
-        doors.spawn_bounded(async move {
+        let tasks = self.pool.tasks().clone();
+        tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream-return");
             let ready = tokio::time::timeout(READY_WITHIN, self.sender.ready()).await;
             if matches!(ready, Ok(Ok(()))) {
@@ -55,9 +55,9 @@ pub struct Relayed {
     body: Incoming,
     back: Option<GiveBack>,
     /// Its place among those of a connection that many share, until it has ended.
-    stream: Option<Stream>,
+    stream: Option<StreamSlot>,
     /// Told to who waits for the rest of the request.
-    answering: Option<Answering>,
+    answering: Option<AnswerGuard>,
     stall: Stall,
     /// The request's entry in the access log.
     entry: Option<Box<Entry>>,
@@ -68,7 +68,7 @@ impl Relayed {
     pub(super) fn new(
         body: Incoming,
         back: Option<GiveBack>,
-        stream: Option<Stream>,
+        stream: Option<StreamSlot>,
         idle: Duration,
     ) -> Self {
         let stall = Stall::new(idle);
@@ -87,7 +87,7 @@ impl Relayed {
     }
 
     /// Lets `upload` know, as long as it is under way.
-    pub fn beside(mut self, upload: &Uploading) -> Self {
+    pub fn beside(mut self, upload: &UploadStatus) -> Self {
         self.answering = (!self.body.is_end_stream()).then(|| upload.answering());
         self
     }

@@ -20,14 +20,14 @@ use tokio_rustls::client::TlsStream;
 
 use super::super::target::{Origin, Target};
 use super::error::{NoConnection, NoParent};
+use super::http2::Http2;
 use super::parent::{Link, Parent};
 use super::policy::{Policies, UpstreamWay};
 use super::sender::Sender;
-use super::shared::Http2;
 use super::slot::{Slot, SlotExecutor, Slots, SlottedStream};
-use crate::doors::Doors;
-use crate::host::LeafName;
+use crate::host::Host;
 use crate::request_body::RequestBody;
+use crate::service_tasks::ServiceTasks;
 
 /// Octets of an upstream's heads.
 const HEAD_OCTETS_MAX: usize = 128 << 10;
@@ -43,13 +43,13 @@ const SAID_LAST: Duration = Duration::from_millis(50);
 /// TLS with `server`.
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     connector: &TlsConnector,
-    server: &LeafName,
+    server: &Host,
     stream: S,
     deadline: Deadline,
 ) -> Result<TlsStream<S>, NoConnection> {
     let name = match server {
-        LeafName::Ip(address) => ServerName::from(*address),
-        LeafName::Dns(name) => ServerName::try_from(name.as_str().to_owned())
+        Host::Ip(address) => ServerName::from(*address),
+        Host::Dns(name) => ServerName::try_from(name.as_str().to_owned())
             .map_err(|error| NoConnection::Tls(std::io::Error::other(error)))?,
     };
     let done = tokio::time::timeout(deadline.remaining(), connector.connect(name, stream)).await;
@@ -69,7 +69,7 @@ fn reachable(
     }
     found.retain(|address| {
         let address = address.to_canonical();
-        !is_of_this_place(address) || policies.name(&LeafName::Ip(address))
+        !is_of_this_place(address) || policies.name(&Host::Ip(address))
     });
     if found.is_empty() { Err(NoConnection::NotAllowed) } else { Ok(found) }
 }
@@ -90,7 +90,7 @@ pub(super) struct Dialler {
     policies: Policies,
     own: Vec<SocketAddr>,
     slots: Arc<Slots>,
-    doors: Doors,
+    tasks: ServiceTasks,
 }
 
 impl Dialler {
@@ -99,9 +99,9 @@ impl Dialler {
         policies: Policies,
         own: Vec<SocketAddr>,
         slots: Arc<Slots>,
-        doors: Doors,
+        tasks: ServiceTasks,
     ) -> Self {
-        Self { resolver, policies, own, slots, doors }
+        Self { resolver, policies, own, slots, tasks }
     }
 
     /// Whether who answers is held against roots.
@@ -139,7 +139,7 @@ impl Dialler {
     pub(super) async fn connect_by_tls(
         &self,
         origin: &Origin,
-        server: &LeafName,
+        server: &Host,
         deadline: Deadline,
     ) -> Result<(Sender, Option<CertificateDer<'static>>), NoConnection> {
         let (stream, slot) = self.tls(origin, server, origin.http2, deadline).await?;
@@ -158,7 +158,7 @@ impl Dialler {
     async fn tls(
         &self,
         origin: &Origin,
-        server: &LeafName,
+        server: &Host,
         http2: bool,
         deadline: Deadline,
     ) -> Result<(TlsStream<Link>, Slot), NoConnection> {
@@ -226,7 +226,7 @@ impl Dialler {
     {
         let connection = Arc::new(Mutex::new(connection));
         let asked = Arc::downgrade(&connection);
-        self.doors.spawn_bounded(async move {
+        self.tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream");
             let served = poll_fn(move |cx| Pin::new(&mut *connection.lock()).poll(cx));
             if let Err(error) = served.await {
@@ -237,7 +237,7 @@ impl Dialler {
     }
 
     fn http2_builder(&self, slot: Slot) -> http2::Builder<SlotExecutor> {
-        let mut builder = http2::Builder::new(SlotExecutor::new(self.doors.clone(), slot));
+        let mut builder = http2::Builder::new(SlotExecutor::new(self.tasks.clone(), slot));
         builder
             .timer(TokioTimer::new())
             .max_header_list_size(HEAD_OCTETS_MAX as u32)
@@ -246,7 +246,7 @@ impl Dialler {
     }
 
     /// Whether both names are believed and reached alike.
-    pub(super) fn treats_alike(&self, one: &LeafName, other: &LeafName) -> bool {
+    pub(super) fn treats_alike(&self, one: &Host, other: &Host) -> bool {
         std::ptr::eq(self.policies.of(one), self.policies.of(other))
     }
 
@@ -254,7 +254,7 @@ impl Dialler {
     pub(super) async fn link(
         &self,
         target: &Target,
-        name: &LeafName,
+        name: &Host,
         may_be_here: bool,
         deadline: Deadline,
     ) -> Result<(Link, Slot), NoConnection> {
@@ -266,7 +266,7 @@ impl Dialler {
         self.judge_named(target, may_be_here)?;
         let link = self.to_parent(parent, &mut slot, deadline).await?;
         let asked =
-            tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.doors)).await;
+            tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.tasks)).await;
         let link = asked.unwrap_or(Err(NoParent::Late)).map_err(|why| NoConnection::by(parent, why))?;
         Ok((link, slot))
     }
@@ -291,8 +291,8 @@ impl Dialler {
     /// What an address says before a parent is asked for it, who may be on this machine; names are the parent's to resolve.
     fn judge_named(&self, target: &Target, may_be_here: bool) -> Result<(), NoConnection> {
         match &target.name {
-            LeafName::Ip(address) => reachable(vec![*address], target, may_be_here, &self.policies).map(drop),
-            LeafName::Dns(_) => Ok(()),
+            Host::Ip(address) => reachable(vec![*address], target, may_be_here, &self.policies).map(drop),
+            Host::Dns(_) => Ok(()),
         }
     }
 
@@ -304,8 +304,8 @@ impl Dialler {
         deadline: Deadline,
     ) -> Result<TcpStream, NoConnection> {
         let found = match &target.name {
-            LeafName::Ip(address) => vec![*address],
-            LeafName::Dns(name) => {
+            Host::Ip(address) => vec![*address],
+            Host::Dns(name) => {
                 let limit = deadline.remaining();
                 self.resolver.resolve(name.as_str(), Families::Both, limit).await?.addresses
             }
@@ -341,7 +341,7 @@ impl Dialler {
             .handshake(TokioIo::new(SlottedStream::new(stream, slot)))
             .await
             .map_err(NoConnection::Http)?;
-        self.doors.spawn_bounded(async move {
+        self.tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream");
             if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "a connection to an upstream broke");
@@ -377,7 +377,7 @@ mod tests {
     }
 
     fn target(name: &str) -> Target {
-        Target { name: LeafName::parse(name).unwrap(), port: 2410, redirected: false }
+        Target { name: Host::parse(name).unwrap(), port: 2410, redirected: false }
     }
 
     const OF_THIS_PLACE: [&str; 10] = [

@@ -8,28 +8,28 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::super::target::Origin;
+use super::http2::StreamSlot;
 use super::sender::{Ready, Sender};
-use super::shared::Stream;
 use super::slot::Slots;
-use crate::doors::Doors;
+use crate::service_tasks::ServiceTasks;
 
 /// The pool of idle connections, and the slots of all connections.
 pub(super) struct Pool {
     idle: Mutex<Idle>,
     slots: Arc<Slots>,
     /// Owns the tasks of connections.
-    doors: Doors,
+    tasks: ServiceTasks,
 }
 
 impl Pool {
     /// A pool of `most` idle connections, each closed after `life`.
-    pub(super) fn new(most: usize, life: Duration, slots: Arc<Slots>, doors: Doors) -> Self {
-        Self { idle: Mutex::new(Idle::new(most, life)), slots, doors }
+    pub(super) fn new(most: usize, life: Duration, slots: Arc<Slots>, tasks: ServiceTasks) -> Self {
+        Self { idle: Mutex::new(Idle::new(most, life)), slots, tasks }
     }
 
     /// Owns the tasks of connections.
-    pub(super) fn doors(&self) -> &Doors {
-        &self.doors
+    pub(super) fn tasks(&self) -> &ServiceTasks {
+        &self.tasks
     }
 
     /// Takes a connection to `origin` that is ready. Connections that have ended meanwhile are dropped.
@@ -95,7 +95,7 @@ impl Idle {
 
     /// The one used last for `origin` that has a place for a request, and that place. One that many share (HTTP/2) stays, as the
     /// one used last.
-    fn take(&mut self, origin: &Arc<Origin>) -> Option<(Sender, Option<Stream>)> {
+    fn take(&mut self, origin: &Arc<Origin>) -> Option<(Sender, Option<StreamSlot>)> {
         let of_origin = self.waiting.get_mut(origin)?;
         if matches!(of_origin.last(), Some(Waiting { sender: Sender::Http2(_), .. })) {
             let before = of_origin.len();

@@ -1,12 +1,13 @@
 //! Upstreams: connections that are kept for the next request, bounded in all, for each host, and in time.
 //!
-//! From the lowest module up: `slot` (how many connections there may be), `shared` and `sender` (a connection), `idle` (those that wait),
+//! From the lowest module up: `slot` (how many connections there may be), `http2` and `sender` (a connection), `idle` (those that wait),
 //! `body` (an answer's body, which gives its connection back), `policy` and `parent` (how an upstream is reached), `connect` (making a
 //! connection), `upstreams` (all of them), `single` (one connection for all who wait for the same upstream), `websocket`, `send`.
 
 mod body;
 mod connect;
 mod error;
+mod http2;
 mod http2_alone;
 mod idle;
 mod making;
@@ -14,7 +15,6 @@ mod parent;
 mod policy;
 mod send;
 mod sender;
-mod shared;
 mod single;
 mod slot;
 mod upstreams;
@@ -25,4 +25,4 @@ pub use error::{NoAnswer, NoConnection, NoParent};
 pub use parent::{BadParent, Link, Parent};
 pub use policy::{UpstreamPolicies, UpstreamPolicy, UpstreamWay};
 pub use slot::Slot;
-pub use upstreams::{Introduced, Kept, PoolOptions, Reuse, Upstreams};
+pub use upstreams::{PoolOptions, ProbedServer, Reuse, Upstreams};

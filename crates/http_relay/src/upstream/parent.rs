@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 
 use super::super::target::Target;
 use super::error::NoParent;
-use crate::doors::Doors;
+use crate::service_tasks::ServiceTasks;
 
 /// Octets of a parent's answer to CONNECT.
 const HEAD_OCTETS_MAX: usize = 16 << 10;
@@ -94,10 +94,15 @@ impl Parent {
     }
 
     /// Has it connect to `target`; who calls sets the time.
-    pub(super) async fn connect(&self, link: Link, target: &Target, doors: &Doors) -> Result<Link, NoParent> {
+    pub(super) async fn connect(
+        &self,
+        link: Link,
+        target: &Target,
+        tasks: &ServiceTasks,
+    ) -> Result<Link, NoParent> {
         let (mut sender, connection) =
             http1::Builder::new().max_buf_size(HEAD_OCTETS_MAX).handshake(TokioIo::new(link)).await?;
-        doors.spawn_bounded(async move {
+        tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-parent");
             if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "a connection to a parent proxy broke");

@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use super::super::target::Origin;
 use super::parent::Parent;
 use crate::cipher_suites::provider;
-use crate::host::LeafName;
+use crate::host::Host;
 use crate::names::{BadRule, Names};
 
 /// What differs for certain upstreams.
@@ -95,12 +95,12 @@ impl Policies {
     }
 
     /// That of a name.
-    pub(super) fn of(&self, name: &LeafName) -> &Compiled {
+    pub(super) fn of(&self, name: &Host) -> &Compiled {
         &self.all[self.names.get(name).copied().unwrap_or(0)]
     }
 
     /// Whether they name it itself, rather than what is above it.
-    pub(super) fn name(&self, name: &LeafName) -> bool {
+    pub(super) fn name(&self, name: &Host) -> bool {
         self.names.has(name)
     }
 

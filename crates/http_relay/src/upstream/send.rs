@@ -80,13 +80,14 @@ mod tests {
     use std::time::Duration;
 
     use super::super::policy::UpstreamPolicies;
-    use super::super::upstreams::{Kept, PoolOptions, Reuse};
+    use super::super::upstreams::{PoolOptions, Reuse};
     use super::*;
-    use crate::asked::Asked;
-    use crate::doors::Doors;
+    use crate::access_log::UpstreamConnection;
+    use crate::client_body::ClientBody;
     use crate::fields::{address, clean_trailers};
-    use crate::host::LeafName;
-    use crate::stall::Upload;
+    use crate::host::Host;
+    use crate::service_tasks::ServiceTasks;
+    use crate::stall::UploadTimer;
     use crate::target::Target;
     use crate::unanswered::reason_of;
     use hyper::client::conn::http1;
@@ -108,25 +109,25 @@ mod tests {
             idle: LONG,
         };
         let (resolver, roots) = (Resolver::system().unwrap(), RootCertStore::empty());
-        Upstreams::new(&options, Vec::new(), resolver, roots, Doors::default(), reuse.clone()).unwrap()
+        Upstreams::new(&options, Vec::new(), resolver, roots, ServiceTasks::default(), reuse.clone()).unwrap()
     }
 
     fn origin(listener: &TcpListener, http2: bool) -> Arc<Origin> {
         let port = listener.local_addr().unwrap().port();
-        let target = Target { name: LeafName::parse("127.0.0.1").unwrap(), port, redirected: false };
+        let target = Target { name: Host::parse("127.0.0.1").unwrap(), port, redirected: false };
         Arc::new(Origin { target, server: None, http2, in_full: false, may_be_here: true })
     }
 
     async fn asked(pool: &Upstreams, origin: &Arc<Origin>) -> Result<(bool, String), NoAnswer> {
-        let (upload, _) = Upload::within(LONG);
-        let body = RequestBody::new(Asked::nothing(), None, upload, clean_trailers);
+        let (upload, _) = UploadTimer::within(LONG);
+        let body = RequestBody::new(ClientBody::nothing(), None, upload, clean_trailers);
         let path = format!("/{}", "long".repeat(64));
         let request = Request::get(path).body(body).unwrap();
         let host = HeaderValue::from_static("a.example");
         let prepare =
             |request: &mut Request<RequestBody>, http2: bool| address(request, origin, &host, http2);
         let response = pool.send(origin, request, prepare).await?;
-        let kept = response.extensions().get::<Kept>().unwrap().0;
+        let kept = response.extensions().get::<UpstreamConnection>() == Some(&UpstreamConnection::Kept);
         let body = response.into_body().collect().await.unwrap().to_bytes();
         Ok((kept, String::from_utf8(body.to_vec()).unwrap()))
     }

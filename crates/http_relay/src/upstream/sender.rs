@@ -3,7 +3,7 @@
 use hyper::client::conn::http1;
 
 use super::super::request_body::RequestBody;
-use super::shared::{Http2, Stream};
+use super::http2::{Http2, StreamSlot};
 
 /// What requests are sent on.
 pub(super) enum Sender {
@@ -15,7 +15,7 @@ pub(super) enum Sender {
 pub(super) struct Ready {
     pub(super) sender: Sender,
     /// Its place on one that others share.
-    pub(super) stream: Option<Stream>,
+    pub(super) stream: Option<StreamSlot>,
     /// Whether it was there, or made for another.
     pub(super) kept: bool,
 }

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 
 use super::super::target::Origin;
 use super::error::NoConnection;
-use super::making::{HTTP1_LIFE, Made};
+use super::making::{HTTP1_LIFE, SharedConnection};
 use super::sender::{Ready, Sender};
 use super::upstreams::Upstreams;
 
 /// For who has it made.
-type Own = Arc<Mutex<Option<Ready>>>;
+type OwnConnection = Arc<Mutex<Option<Ready>>>;
 
 impl Upstreams {
     /// A connection for one more request, where none waits: one that another has made meanwhile, or a new one.
@@ -22,7 +22,7 @@ impl Upstreams {
         if !origin.http2 || !self.0.keeps {
             return self.connect(origin).await.map_err(Arc::new);
         }
-        let own = Own::default();
+        let own = OwnConnection::default();
         let deadline = Deadline::within(self.0.connect_timeout);
         // Each time around one was made, and others have taken all of its places: it ends where no more may be made.
         while !deadline.remaining().is_zero() {
@@ -32,7 +32,7 @@ impl Upstreams {
             if let Some(ready) = own.lock().take() {
                 return Ok(ready);
             }
-            let Made::Http2(shared) = made else {
+            let SharedConnection::Http2(shared) = made else {
                 return self.connect(origin).await.map_err(Arc::new);
             };
             if let Some(stream) = shared.claim() {
@@ -50,7 +50,7 @@ impl Upstreams {
         &self,
         origin: &Arc<Origin>,
         own: &Mutex<Option<Ready>>,
-    ) -> Result<Fresh<Made>, Failed<Arc<NoConnection>>> {
+    ) -> Result<Fresh<SharedConnection>, Failed<Arc<NoConnection>>> {
         // Somebody may just have been done with it.
         let ready = match self.0.pool.take(origin) {
             Some(ready) => ready,
@@ -60,8 +60,10 @@ impl Upstreams {
             }
         };
         let fresh = match &ready.sender {
-            Sender::Http2(shared) => Fresh { value: Made::Http2(shared.clone()), lifetime: Duration::ZERO },
-            Sender::Http1(_) => Fresh { value: Made::Http1, lifetime: HTTP1_LIFE },
+            Sender::Http2(shared) => {
+                Fresh { value: SharedConnection::Http2(shared.clone()), lifetime: Duration::ZERO }
+            }
+            Sender::Http1(_) => Fresh { value: SharedConnection::Http1, lifetime: HTTP1_LIFE },
         };
         *own.lock() = Some(ready);
         Ok(fresh)

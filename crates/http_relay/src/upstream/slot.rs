@@ -18,16 +18,16 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::super::address::canonical;
-use super::super::host::LeafName;
+use super::super::host::Host;
 use super::super::target::Target;
 use super::error::NoConnection;
-use crate::doors::Doors;
+use crate::service_tasks::ServiceTasks;
 
 /// How long a connection waits for a slot where all are taken, after the connection that was idle the longest was closed for it.
 const SLOT_WITHIN: Duration = Duration::from_millis(500);
 
 /// A name and a port, whoever named them.
-type HostPort = (LeafName, u16);
+type HostPort = (Host, u16);
 
 /// The local and the remote address of a connection: no two connections that are open have both.
 type Ends = (SocketAddr, SocketAddr);
@@ -122,20 +122,20 @@ impl Drop for Slot {
 /// Runs the tasks of an HTTP/2 connection, which end with the service and hold the connection's slot.
 #[derive(Clone)]
 pub(super) struct SlotExecutor {
-    doors: Doors,
+    tasks: ServiceTasks,
     slot: Arc<Slot>,
 }
 
 impl SlotExecutor {
-    pub(super) fn new(doors: Doors, slot: Slot) -> Self {
-        Self { doors, slot: Arc::new(slot) }
+    pub(super) fn new(tasks: ServiceTasks, slot: Slot) -> Self {
+        Self { tasks, slot: Arc::new(slot) }
     }
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for SlotExecutor {
     fn execute(&self, work: F) {
         let slot = Arc::clone(&self.slot);
-        self.doors.spawn_bounded(async move {
+        self.tasks.spawn_bounded(async move {
             let _slot = slot;
             work.await;
         });

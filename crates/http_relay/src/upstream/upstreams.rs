@@ -14,21 +14,22 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
+use super::super::access_log::UpstreamConnection;
 use super::super::target::{Origin, Target};
 use super::body::{GiveBack, Relayed};
 use super::connect::Dialler;
 use super::error::{NoAnswer, NoConnection};
+use super::http2::Http2;
 use super::http2_alone::{Http2Alone, http2_alone};
 use super::idle::Pool;
 use super::making::{HTTP1_ORIGINS_MAX, Making};
 use super::parent::Link;
 use super::policy::{Policies, UpstreamPolicies};
 use super::sender::{Ready, Sender};
-use super::shared::Http2;
 use super::slot::{Slot, Slots};
-use crate::doors::Doors;
-use crate::host::LeafName;
+use crate::host::Host;
 use crate::request_body::RequestBody;
+use crate::service_tasks::ServiceTasks;
 
 /// Between two looks for connections that have waited too long.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -73,12 +74,8 @@ impl Reuse {
     }
 }
 
-/// Of an answer: whether its connection had been kept.
-#[derive(Clone, Copy, Debug)]
-pub struct Kept(pub bool);
-
 /// A server that was spoken to before there was a request for it.
-pub struct Introduced {
+pub struct ProbedServer {
     /// What it showed.
     pub certificate: Option<CertificateDer<'static>>,
     /// Whether it speaks HTTP/2.
@@ -113,13 +110,13 @@ impl Upstreams {
         own: Vec<SocketAddr>,
         resolver: Resolver,
         roots: RootCertStore,
-        doors: Doors,
+        tasks: ServiceTasks,
         reuse: Reuse,
     ) -> Result<Self, rustls::Error> {
         let slots = Arc::new(Slots::new(options.connections_max, options.per_host_max));
-        let pool = Pool::new(options.idle_max, options.idle_life, Arc::clone(&slots), doors.clone());
+        let pool = Pool::new(options.idle_max, options.idle_life, Arc::clone(&slots), tasks.clone());
         let policies = Policies::new(&options.policies, roots)?;
-        let dialler = Dialler::new(resolver, policies, own, Arc::clone(&slots), doors);
+        let dialler = Dialler::new(resolver, policies, own, Arc::clone(&slots), tasks);
         Ok(Self(Arc::new(PoolState {
             dialler,
             pool: Arc::new(pool),
@@ -162,13 +159,13 @@ impl Upstreams {
     }
 
     /// Whether both names are believed and reached alike.
-    pub fn treats_alike(&self, one: &LeafName, other: &LeafName) -> bool {
+    pub fn treats_alike(&self, one: &Host, other: &Host) -> bool {
         self.0.dialler.treats_alike(one, other)
     }
 
     /// Makes a connection to `origin` as `server`, with HTTP/2 where both say so. It is kept for the first request of a client who is
     /// told to speak as the server does.
-    pub async fn introduce(&self, origin: &Origin, server: &LeafName) -> Result<Introduced, NoConnection> {
+    pub async fn probe(&self, origin: &Origin, server: &Host) -> Result<ProbedServer, NoConnection> {
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.pool.make_room();
         let (mut sender, certificate) = self.0.dialler.connect_by_tls(origin, server, deadline).await?;
@@ -179,14 +176,14 @@ impl Upstreams {
         }
         let http2 = matches!(sender, Sender::Http2(_));
         self.0.pool.keep(&Arc::new(Origin { http2, ..origin.clone() }), sender);
-        Ok(Introduced { certificate, http2 })
+        Ok(ProbedServer { certificate, http2 })
     }
 
     /// Octets to `target`, by the way that `name` has, and their slot; `may_be_here` as in [`Origin`].
     pub async fn link(
         &self,
         target: &Target,
-        name: &LeafName,
+        name: &Host,
         may_be_here: bool,
     ) -> Result<(Link, Slot), NoConnection> {
         self.0.pool.make_room();
@@ -250,7 +247,8 @@ impl Upstreams {
 
 /// With whether its connection had been kept.
 pub(super) fn marked(mut response: Response<Relayed>, reused: bool) -> Response<Relayed> {
-    response.extensions_mut().insert(Kept(reused));
+    let connection = if reused { UpstreamConnection::Kept } else { UpstreamConnection::New };
+    response.extensions_mut().insert(connection);
     response
 }
 

@@ -10,7 +10,7 @@ use moka::sync::Cache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::certificate_store::Newcomers;
+use crate::certificate_store::NewNameLimit;
 
 /// Clients that are remembered; of those, the ones that tried the longest ago are forgotten.
 const CLIENTS_MAX: u64 = 65_536;
@@ -38,7 +38,7 @@ pub(super) struct Waits {
 impl Waiting {
     /// None where there are as many as there may be.
     pub(super) fn enter(&self, client: IpAddr) -> Option<Waits> {
-        let client = Newcomers::of(client);
+        let client = NewNameLimit::of(client);
         let mut all = self.0.lock();
         if all.values().sum::<usize>() >= WAITING_MAX {
             return None;
@@ -119,7 +119,7 @@ impl Attempts {
 
     fn of(&self, client: IpAddr) -> Arc<Mutex<Left>> {
         let new = || Arc::new(Mutex::new(Left { tries: BURST, at: Instant::now() }));
-        self.0.get_with(Newcomers::of(client), new)
+        self.0.get_with(NewNameLimit::of(client), new)
     }
 }
 

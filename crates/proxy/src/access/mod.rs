@@ -34,7 +34,7 @@ use crate::revocation::RevocationMetrics;
 use crate::start_error::StartError;
 use attempts::{Attempts, Waiting};
 use passwords::CREDENTIAL_OCTETS_MAX;
-use tls::Door;
+use tls::OwnTlsAcceptor;
 
 /// Passwords that fit, which are remembered.
 const REMEMBERED_MAX: u64 = 65_536;
@@ -91,7 +91,7 @@ pub(super) struct Access {
     users: Arc<Users>,
     /// By digests under `key`: how long a look takes says nothing of what stands there.
     tokens: HashMap<Digest, Arc<str>>,
-    door: Option<Door>,
+    door: Option<OwnTlsAcceptor>,
     certificates: bool,
     key: hmac::Key,
     remembered: Cache<Digest, Arc<str>, Denied>,
@@ -106,7 +106,8 @@ impl Access {
         let mut secret = Zeroizing::new([0; DIGEST]);
         rand::fill(&mut *secret).map_err(|_| StartError::NoRandomness)?;
         let or_else = !options.users.is_empty() || !options.tokens.is_empty();
-        let door = options.tls.as_ref().map(|own| Door::new(own, or_else, metrics.clone())).transpose()?;
+        let door =
+            options.tls.as_ref().map(|own| OwnTlsAcceptor::new(own, or_else, metrics.clone())).transpose()?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, &*secret);
         let token = |token: &Token| (under(&key, &[&token.digest]), Arc::from(token.name.as_str()));
         let tokens = options.tokens.iter().map(token).collect();
@@ -136,7 +137,7 @@ impl Access {
     }
 
     /// TLS of its own.
-    pub(super) fn door(&self) -> Option<&Door> {
+    pub(super) fn door(&self) -> Option<&OwnTlsAcceptor> {
         self.door.as_ref()
     }
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::revocation::{BadLists, Guarded, Lists, RevocationLists, RevocationMetrics};
+use crate::revocation::{BadLists, LoadedCrls, RevocationGuard, RevocationLists, RevocationMetrics};
 
 /// What the proxy shows clients that speak TLS to it, on the port where it is also spoken to in the clear.
 #[derive(Clone, Debug)]
@@ -38,36 +38,36 @@ pub enum BadOwnTls {
     Verifier(#[from] rustls::server::VerifierBuilderError),
     /// Of certificates that were revoked.
     #[error(transparent)]
-    Lists(#[from] BadLists),
+    LoadedCrls(#[from] BadLists),
 }
 
-/// Speaks it.
-pub(crate) struct Door {
-    tls: Arc<Guarded>,
+/// Accepts TLS connections to the proxy itself.
+pub(crate) struct OwnTlsAcceptor {
+    tls: Arc<RevocationGuard>,
     pub(crate) only: bool,
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for OwnTlsAcceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Door").field("only", &self.only).finish_non_exhaustive()
+        f.debug_struct("OwnTlsAcceptor").field("only", &self.only).finish_non_exhaustive()
     }
 }
 
-impl Door {
+impl OwnTlsAcceptor {
     /// `or_else`: whether a client without a certificate may show something else.
     pub(super) fn new(own: &OwnTls, or_else: bool, metrics: RevocationMetrics) -> Result<Self, BadOwnTls> {
-        let lists = Lists::of(own.revoked.as_ref())?;
+        let lists = LoadedCrls::of(own.revoked.as_ref())?;
         let config = config_of(own, or_else, &lists.ders)?;
         let again = own.clone();
         let build = Box::new(move |crls: &[Vec<u8>]| {
             config_of(&again, or_else, crls).map_err(|error| error.to_string())
         });
-        let tls = Guarded::new(config, lists, own.revoked.clone(), build, (metrics, "access"));
+        let tls = RevocationGuard::new(config, lists, own.revoked.clone(), build, (metrics, "access"));
         Ok(Self { tls: Arc::new(tls), only: own.only })
     }
 
     /// What holds clients against lists.
-    pub(crate) fn guarded(&self) -> &Arc<Guarded> {
+    pub(crate) fn guarded(&self) -> &Arc<RevocationGuard> {
         &self.tls
     }
 

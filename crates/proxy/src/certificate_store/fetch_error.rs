@@ -1,6 +1,6 @@
 //! Why a client gets no leaf.
 
-use super::newcomers::TooManyNames;
+use super::new_name_limit::TooManyNames;
 use crate::mint::MintError;
 
 /// Why a client gets no leaf.

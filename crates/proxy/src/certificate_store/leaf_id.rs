@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use x509::Fingerprint;
 
 use crate::mint::{KeysOfLeaves, LeafKeyKind};
@@ -11,7 +11,7 @@ use crate::mint::{KeysOfLeaves, LeafKeyKind};
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct LeafId {
     /// Whom it is for.
-    pub name: LeafName,
+    pub name: Host,
     /// The authority's certificate.
     pub authority: Fingerprint,
     /// The key's type.

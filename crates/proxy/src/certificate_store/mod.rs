@@ -3,20 +3,20 @@
 //! A leaf is known by all that makes it what it is ([`LeafId`]), so two authorities, key types or profiles never share one.
 //! Whoever asks first mints, the others wait for the same; it is renewed before it ends without a caller waiting; a failure
 //! is remembered for a moment, so that a broken authority is not asked by every connection. Names come from clients: memory
-//! is bounded in octets, and so are the names that one client may have minted in a time ([`Newcomers`]).
+//! is bounded in octets, and so are the names that one client may have minted in a time ([`NewNameLimit`]).
 //!
 //! Behind memory there may be a [`SecondLevel`] that outlives the process and that several proxies share: a leaf that is not in
 //! memory is looked for there, by the one of all who ask, before it is minted.
 
 mod fetch_error;
 mod leaf_id;
-mod newcomers;
+mod new_name_limit;
 mod second_level;
 
 pub use fetch_error::FetchError;
 pub use leaf_id::{KeyGoesTo, LeafId};
-pub(crate) use newcomers::LOOKS_PER_NAME;
-pub use newcomers::{Charged, Newcomers, TooManyNames};
+pub(crate) use new_name_limit::LOOKS_PER_NAME;
+pub use new_name_limit::{NewNameLimit, RateLimitKey, TooManyNames};
 pub use second_level::{
     Backend, LEASE, LEAVES_MAX, Opened, Opening, SecondLevel, SecondLevelCounts, SecondLevelOptions,
     TRIP_TIMEOUT, Unopened, WhenAway, lease_of,
@@ -29,13 +29,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use flight::{Cache, Cached, Failed, Fresh};
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use x509::UnixTime;
 
 use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, MintError, VALIDITY_MIN};
-use second_level::Made;
+use second_level::Obtained;
 
 /// Octets of all leaves, unless said otherwise: some 50,000 names.
 pub const OCTETS_MAX: u64 = 64 << 20;
@@ -72,11 +72,11 @@ pub struct StoreCounts {
 
 /// Leaves by what they are. Cheap to clone; clones are one store.
 #[derive(Clone)]
-pub struct CertificateStore(Arc<Inner>);
+pub struct CertificateStore(Arc<StoreState>);
 
-struct Inner {
+struct StoreState {
     leaves: Cache<LeafId, Arc<Leaf>, FetchError>,
-    newcomers: Newcomers,
+    newcomers: NewNameLimit,
     /// Leaves whose renewal was begun a moment ago, whatever came of it.
     renewals: moka::sync::Cache<LeafId, ()>,
     second: Option<SecondLevel>,
@@ -94,13 +94,13 @@ impl fmt::Debug for CertificateStore {
 impl CertificateStore {
     /// Which holds at most `octets_max` octets; what was asked for the longest ago goes first.
     #[must_use]
-    pub fn new(octets_max: u64, newcomers: Newcomers) -> Self {
+    pub fn new(octets_max: u64, newcomers: NewNameLimit) -> Self {
         Self::with_second_level(octets_max, newcomers, None)
     }
 
     /// [`Self::new`] with a level behind memory; whoever calls spawns its [`SecondLevel::keep`].
     #[must_use]
-    pub fn with_second_level(octets_max: u64, newcomers: Newcomers, second: Option<SecondLevel>) -> Self {
+    pub fn with_second_level(octets_max: u64, newcomers: NewNameLimit, second: Option<SecondLevel>) -> Self {
         let weigh = |id: &LeafId, leaf: &Result<Arc<Leaf>, FetchError>| {
             let name = id.name.dns().map_or(0, str::len);
             let user = id.user.as_ref().map_or(0, |user| user.len());
@@ -112,7 +112,7 @@ impl CertificateStore {
             let octets = ENTRY_OCTETS + name + user + key + leaf.as_ref().map_or(0, |leaf| leaf.octets());
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
-        Self(Arc::new(Inner {
+        Self(Arc::new(StoreState {
             leaves: Cache::with_weight(octets_max, weigh),
             newcomers,
             renewals: moka::sync::Cache::builder()
@@ -137,7 +137,7 @@ impl CertificateStore {
     pub async fn fetch<W>(
         &self,
         id: &LeafId,
-        client: impl Into<Charged>,
+        client: impl Into<RateLimitKey>,
         now: UnixTime,
         mint: impl FnOnce() -> W + Send + 'static,
     ) -> Result<Arc<Leaf>, FetchError>
@@ -167,7 +167,7 @@ impl CertificateStore {
     async fn fetch_new<W>(
         &self,
         id: &LeafId,
-        charged: Charged,
+        charged: RateLimitKey,
         now: UnixTime,
         mint: impl FnOnce() -> W + Send + 'static,
     ) -> Result<Arc<Leaf>, FetchError>
@@ -253,8 +253,8 @@ impl CertificateStore {
     }
 }
 
-impl Inner {
-    fn admit(&self, client: &Charged, name: &LeafName) -> Result<(), Failed<FetchError>> {
+impl StoreState {
+    fn admit(&self, client: &RateLimitKey, name: &Host) -> Result<(), Failed<FetchError>> {
         self.newcomers.admit(client, name).map_err(|error| {
             self.refused.fetch_add(1, Relaxed);
             // Not remembered: the next client may.
@@ -266,21 +266,21 @@ impl Inner {
     async fn make(
         &self,
         id: &LeafId,
-        charged: Option<&Charged>,
+        charged: Option<&RateLimitKey>,
         now: UnixTime,
         ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
     ) -> Result<Fresh<Arc<Leaf>>, Failed<FetchError>> {
         let made = match self.second.as_ref().filter(|level| level.keeps(id)) {
             Some(second) => second.fetch(id, now, ends_from, minting).await,
-            None => minting.await.map(Made::Minted).map_err(FetchError::from),
+            None => minting.await.map(Obtained::Minted).map_err(FetchError::from),
         };
         let leaf = match made {
-            Ok(Made::Minted(leaf)) => {
+            Ok(Obtained::Minted(leaf)) => {
                 self.minted.fetch_add(1, Relaxed);
                 leaf
             }
-            Ok(Made::Found(leaf)) => {
+            Ok(Obtained::Found(leaf)) => {
                 charged.inspect(|client| self.newcomers.give_back(client));
                 leaf
             }

@@ -39,10 +39,10 @@ pub struct LeafKey {
     signing: Arc<dyn SigningKey>,
     /// Whether it was made to be handed to another process.
     pub(super) is_handed_out: bool,
-    pub(super) of: KeyOf,
+    of: KeyOf,
 }
 
-/// Who has leaves over it.
+/// Whose leaf certificates have the key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum KeyOf {
     /// All for whom there is no other.
@@ -107,6 +107,11 @@ impl LeafKey {
     /// The same, as one that may be handed to another process, or may not.
     pub(crate) fn for_another(self, is_handed_out: bool) -> Self {
         Self { is_handed_out, ..self }
+    }
+
+    /// The same key, with leaves of `owner`.
+    pub(super) fn owned_by(self, owner: KeyOf) -> Self {
+        Self { of: owner, ..self }
     }
 
     /// SHA-256 of the public key (DER SubjectPublicKeyInfo).

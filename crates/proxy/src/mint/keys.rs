@@ -72,7 +72,7 @@ impl LeafKeys {
     pub(super) fn of_user(stock: &RsaStock) -> Result<Self, KeyError> {
         let key = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
         Ok(Self {
-            p256: RwLock::new(LeafKey { of: KeyOf::Owner, ..key }),
+            p256: RwLock::new(key.owned_by(KeyOf::Owner)),
             rsa: RwLock::default(),
             of_leaves: KeysOfLeaves::ByUser,
             stock: Some(stock.clone()),
@@ -93,7 +93,7 @@ impl LeafKeys {
     fn of_one_leaf() -> Result<LeafKey, MintError> {
         let made = PrivateKey::generate(KeyType::P256).and_then(|key| LeafKey::of(LeafKeyKind::P256, &key));
         let key = made.map_err(|error| MintError::NoKey(error.to_string()))?;
-        Ok(LeafKey { of: KeyOf::Leaf, ..key })
+        Ok(key.owned_by(KeyOf::Leaf))
     }
 
     /// What a new leaf stands over.
@@ -115,7 +115,7 @@ impl LeafKeys {
         let stock = self.stock.as_ref()?;
         let mut rsa = self.rsa.write();
         if rsa.is_none() {
-            let taken = LeafKey { of: KeyOf::Owner, ..stock.take()? };
+            let taken = stock.take()?.owned_by(KeyOf::Owner);
             *rsa = Some(taken.for_another(self.p256.read().is_handed_out));
         }
         rsa.clone()

@@ -1,6 +1,6 @@
 //! What a leaf takes over from a server's own certificate.
 
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime, name};
 
 use super::validity::VALIDITY_MIN;
@@ -14,7 +14,7 @@ const NAME_HEADER: usize = 2;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Likeness {
     certificate: Fingerprint,
-    first: LeafName,
+    first: Host,
     pub(super) subject: DistinguishedName,
     pub(super) names: Vec<GeneralName>,
     pub(super) not_before: UnixTime,
@@ -45,7 +45,7 @@ impl Likeness {
     ///
     /// # Errors
     /// [`NoLikeness`]
-    pub fn of(der: &[u8], name: &LeafName, now: UnixTime) -> Result<Self, NoLikeness> {
+    pub fn of(der: &[u8], name: &Host, now: UnixTime) -> Result<Self, NoLikeness> {
         let certificate = Certificate::parse(der)?;
         let is_of_host = |name: &&GeneralName| {
             matches!(name, GeneralName::Dns(_) | GeneralName::Ip(_)) && name.is_writable()
@@ -76,7 +76,7 @@ impl Likeness {
 
     /// The first name of the certificate, without `*.`: the same for all hosts that it is for, so that they share a leaf.
     #[must_use]
-    pub fn first_name(&self) -> &LeafName {
+    pub fn first_name(&self) -> &Host {
         &self.first
     }
 
@@ -95,10 +95,10 @@ impl Likeness {
     }
 }
 
-fn is_for(presented: &GeneralName, name: &LeafName) -> bool {
+fn is_for(presented: &GeneralName, name: &Host) -> bool {
     match (presented, name) {
-        (GeneralName::Dns(pattern), LeafName::Dns(host)) => name::pattern_matches(pattern, host),
-        (GeneralName::Ip(address), LeafName::Ip(asked)) => address == asked,
+        (GeneralName::Dns(pattern), Host::Dns(host)) => name::pattern_matches(pattern, host),
+        (GeneralName::Ip(address), Host::Ip(asked)) => address == asked,
         _ => false,
     }
 }
@@ -110,10 +110,10 @@ fn octets_of(name: &GeneralName) -> usize {
     }
 }
 
-fn bare(name: &GeneralName) -> Option<LeafName> {
+fn bare(name: &GeneralName) -> Option<Host> {
     match name {
-        GeneralName::Dns(pattern) => LeafName::parse(pattern.strip_prefix("*.").unwrap_or(pattern)).ok(),
-        GeneralName::Ip(address) => Some(LeafName::Ip(*address)),
+        GeneralName::Dns(pattern) => Host::parse(pattern.strip_prefix("*.").unwrap_or(pattern)).ok(),
+        GeneralName::Ip(address) => Some(Host::Ip(*address)),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use parking_lot::RwLock;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
@@ -77,7 +77,7 @@ impl Minter {
     ///
     /// # Errors
     /// [`MintError`]
-    pub async fn mint(&self, name: &LeafName, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
+    pub async fn mint(&self, name: &Host, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
         let names = [general_name(name)];
         let wanted = Wanted { subject: &subject_of(name), names: &names, within: None };
         self.make(wanted, kind, now).await
@@ -161,7 +161,7 @@ fn extensions(authority: &Authority, wanted: &Wanted<'_>, key: &LeafKey) -> Vec<
 }
 
 /// The name as common name, for old clients; none where it would be too long for one.
-fn subject_of(name: &LeafName) -> DistinguishedName {
+fn subject_of(name: &Host) -> DistinguishedName {
     let text = name.to_string();
     match text.len() <= COMMON_NAME_MAX {
         true => build::distinguished_name(&[(build::Attribute::CommonName, text)]),
@@ -169,9 +169,9 @@ fn subject_of(name: &LeafName) -> DistinguishedName {
     }
 }
 
-fn general_name(name: &LeafName) -> GeneralName {
+fn general_name(name: &Host) -> GeneralName {
     match name {
-        LeafName::Dns(host) => GeneralName::Dns(host.as_str().to_owned()),
-        LeafName::Ip(address) => GeneralName::Ip(*address),
+        Host::Dns(host) => GeneralName::Dns(host.as_str().to_owned()),
+        Host::Ip(address) => GeneralName::Ip(*address),
     }
 }

@@ -19,10 +19,10 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// RSA-2048 keys from the system's generator, each given to one owner. Whoever finds none left has none: none is made while
 /// anybody waits. Clones are one stock.
 #[derive(Clone, Debug, Default)]
-pub struct RsaStock(Arc<Inner>);
+pub struct RsaStock(Arc<StockState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct StockState {
     ready: Mutex<Vec<LeafKey>>,
     taken: Notify,
 }

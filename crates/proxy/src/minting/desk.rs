@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::clock::now;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use keys::KeyError;
 
 use super::consumer::{CONSUMERS_MAX, Consumer};
-use super::metrics::{Door, MintingMetrics, Outcome};
+use super::metrics::{MintingMetrics, MintingProtocol, Outcome};
 use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId};
 use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, Minter, RsaStock};
 use crate::permission::{Asker, NotPermitted, Permission};
@@ -57,7 +57,7 @@ pub(crate) struct Leaves {
 }
 
 /// Gives leaves to consumers.
-pub(super) struct Desk {
+pub(super) struct LeafDesk {
     leaves: Leaves,
     names: Rules,
     keys: KeysByOwner,
@@ -66,7 +66,7 @@ pub(super) struct Desk {
     metrics: MintingMetrics,
 }
 
-impl Desk {
+impl LeafDesk {
     /// Keys of consumers are changed after their life; those in the set have RSA keys.
     pub(super) fn new(
         leaves: Leaves,
@@ -93,7 +93,7 @@ impl Desk {
         consumer: &Consumer,
         name: &str,
         kind: LeafKeyKind,
-        door: Door,
+        door: MintingProtocol,
     ) -> Result<Arc<Leaf>, NoLeaf> {
         let fetched = self.fetch(consumer, name, kind).await;
         self.metrics.answered(
@@ -107,7 +107,7 @@ impl Desk {
             },
         );
         if let Err(error) = &fetched {
-            let name = LeafName::parse(name).ok();
+            let name = Host::parse(name).ok();
             let why = error.source().map(ToString::to_string);
             tracing::info!(consumer = &*consumer.profile, ?name, %error, why, "a consumer gets no leaf");
         }
@@ -115,8 +115,8 @@ impl Desk {
     }
 
     /// Whether `name` is one that there are leaves for.
-    pub(super) fn allows(&self, name: &str) -> Option<LeafName> {
-        LeafName::parse(name).ok().filter(|name| self.names.decide(name) == Action::Intercept)
+    pub(super) fn allows(&self, name: &str) -> Option<Host> {
+        Host::parse(name).ok().filter(|name| self.names.decide(name) == Action::Intercept)
     }
 
     async fn fetch(&self, consumer: &Consumer, name: &str, kind: LeafKeyKind) -> Result<Arc<Leaf>, NoLeaf> {

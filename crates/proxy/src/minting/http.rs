@@ -16,7 +16,7 @@ use tower::Service;
 
 use super::consumer::Consumer;
 use super::desk::NoLeaf;
-use super::metrics::Door;
+use super::metrics::MintingProtocol;
 use super::sds::{SecretDiscovery, message_max, proto};
 use super::service::MintingService;
 use crate::certificate_store::FetchError;
@@ -32,13 +32,13 @@ const P256: &str = "403";
 const RSA: [&str; 6] = ["401", "501", "601", "804", "805", "806"];
 
 /// For one connection.
-pub(super) struct Answering {
+pub(super) struct ConsumerService {
     shared: Arc<MintingService>,
     consumer: Consumer,
     sds: SecretDiscoveryServiceServer<SecretDiscovery>,
 }
 
-impl Answering {
+impl ConsumerService {
     pub(super) fn new(shared: Arc<MintingService>, consumer: Consumer) -> Self {
         let discovery = SecretDiscovery::new(Arc::clone(&shared), consumer.clone());
         let octets_max = message_max(shared.names_per_stream_max);
@@ -73,7 +73,7 @@ impl Answering {
         let schemes = parameter(query, "signature_schemes").unwrap_or_default();
         // A client that can verify by none that there is gets none.
         let Some(kind) = kind_for(&schemes, own) else { return empty(StatusCode::NO_CONTENT) };
-        match self.shared.desk.leaf(&self.consumer, &name, kind, Door::Http).await {
+        match self.shared.desk.leaf(&self.consumer, &name, kind, MintingProtocol::Http).await {
             Ok(leaf) => match leaf.to_pem() {
                 Some(pem) => {
                     let mut response = text(StatusCode::OK, Bytes::from_owner(pem));

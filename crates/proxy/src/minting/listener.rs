@@ -8,12 +8,12 @@ use x509::Fingerprint;
 
 use super::consumer;
 use super::options::{Listen, StartError};
-use crate::revocation::{Guarded, Lists, RevocationLists, RevocationMetrics};
+use crate::revocation::{LoadedCrls, RevocationGuard, RevocationLists, RevocationMetrics};
 
 /// How consumers show who they are.
 #[derive(Clone)]
 pub(super) struct ConsumerTls {
-    pub(super) guarded: Arc<Guarded>,
+    pub(super) guarded: Arc<RevocationGuard>,
     /// Of the roots below which their certificates stand.
     pub(super) roots: Fingerprint,
 }
@@ -40,7 +40,7 @@ pub(super) async fn listen(
             Ok(Listener::Tcp(listener, None))
         }
         Listen::Tls(address, tls) => {
-            let lists = Lists::of(revoked.as_ref())?;
+            let lists = LoadedCrls::of(revoked.as_ref())?;
             let roots = consumer::digest_of_roots(&tls.client_roots);
             let build = move |crls: &[Vec<u8>]| {
                 let mut config = mutual_tls(&TlsOptions { client_crls: crls.to_vec(), ..tls.clone() })?;
@@ -49,7 +49,7 @@ pub(super) async fn listen(
             };
             let config = build(&lists.ders)?;
             let build = Box::new(move |crls: &[Vec<u8>]| build(crls).map_err(|error| error.to_string()));
-            let guarded = Guarded::new(config, lists, revoked, build, (metrics, "minting"));
+            let guarded = RevocationGuard::new(config, lists, revoked, build, (metrics, "minting"));
             let listener = inbound::listen(address).map_err(failed(address.to_string()))?;
             Ok(Listener::Tcp(listener, Some(ConsumerTls { guarded: Arc::new(guarded), roots })))
         }

@@ -39,7 +39,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// Lets in who comes, until the stop.
 pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, places: Arc<Semaphore>) {
-    let stopping = shared.doors.stopping();
+    let stopping = shared.tasks.stopping();
     loop {
         let accepted = tokio::select! {
             () = stopping.cancelled() => break,
@@ -64,7 +64,7 @@ async fn next(
         Listener::Unix(listener, _) => {
             let (stream, _) = listener.accept().await?;
             if let Some(place) = place(shared, places) {
-                shared.doors.spawn_bounded(serve(Arc::clone(shared), stream, Consumer::local(), place));
+                shared.tasks.spawn_bounded(serve(Arc::clone(shared), stream, Consumer::local(), place));
             }
         }
         Listener::Tcp(listener, tls) => {
@@ -73,11 +73,11 @@ async fn next(
             let Some(place) = place(shared, places) else { return Ok(()) };
             match tls {
                 None => {
-                    shared.doors.spawn_bounded(serve(Arc::clone(shared), stream, Consumer::local(), place));
+                    shared.tasks.spawn_bounded(serve(Arc::clone(shared), stream, Consumer::local(), place));
                 }
                 Some(tls) => {
                     let tls = tls.clone();
-                    shared.doors.spawn_bounded(over_tls(Arc::clone(shared), stream, from, tls, place));
+                    shared.tasks.spawn_bounded(over_tls(Arc::clone(shared), stream, from, tls, place));
                 }
             }
         }
@@ -126,12 +126,12 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let _live = telemetry::tasks::guard("minting-connection");
-    let stopping = shared.doors.stopping();
+    let stopping = shared.tasks.stopping();
     let ends = match consumer.until {
         Some(until) => Duration::from_secs(until.since(now()).max(0) as u64 + 1),
         None => Duration::MAX,
     };
-    let answering = Arc::new(http::Answering::new(shared, consumer));
+    let answering = Arc::new(http::ConsumerService::new(shared, consumer));
     let service = service_fn(move |request: Request<Incoming>| {
         let answering = Arc::clone(&answering);
         async move { Ok::<_, Infallible>(answering.answer(request).await) }

@@ -19,7 +19,7 @@ struct AnswerLabels {
 
 /// By what a consumer asks.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Door {
+pub(super) enum MintingProtocol {
     Http,
     Sds,
 }
@@ -36,10 +36,10 @@ pub(super) enum Outcome {
 
 /// Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct MintingMetrics(Arc<Inner>);
+pub(crate) struct MintingMetrics(Arc<MetricFamilies>);
 
 #[derive(Default)]
-struct Inner {
+struct MetricFamilies {
     answers: Family<AnswerLabels, Counter>,
     streams: Gauge,
     refused: Counter,
@@ -82,10 +82,10 @@ impl MintingMetrics {
         self.0.revocation.clone()
     }
 
-    pub(super) fn answered(&self, door: Door, outcome: Outcome) {
+    pub(super) fn answered(&self, door: MintingProtocol, outcome: Outcome) {
         let door = match door {
-            Door::Http => "http",
-            Door::Sds => "sds",
+            MintingProtocol::Http => "http",
+            MintingProtocol::Sds => "sds",
         };
         let outcome = match outcome {
             Outcome::Leaf => "leaf",

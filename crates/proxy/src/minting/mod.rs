@@ -24,10 +24,10 @@ pub use options::{Listen, NAMES_MAX, Options, StartError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http_relay::doors::Doors;
+use http_relay::service_tasks::ServiceTasks;
 use tokio::sync::Semaphore;
 
-use desk::Desk;
+use desk::LeafDesk;
 use listener::{Listener, listen};
 use service::MintingService;
 
@@ -38,11 +38,11 @@ pub(crate) struct Open {
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// Listens, as one of the services behind `doors`.
+/// Listens, as one of the `tasks`.
 pub(crate) async fn start(
     options: Options,
     leaves: Leaves,
-    doors: Doors,
+    tasks: ServiceTasks,
     metrics: MintingMetrics,
 ) -> Result<Open, StartError> {
     let listener = listen(options.listen, options.revoked, metrics.revocation()).await?;
@@ -51,19 +51,19 @@ pub(crate) async fn start(
         Listener::Unix(..) => None,
     };
     if let Listener::Tcp(_, Some(tls)) = &listener {
-        doors.spawn(Arc::clone(&tls.guarded).keep(doors.stopping()));
+        tasks.spawn(Arc::clone(&tls.guarded).keep(tasks.stopping()));
     }
     let rsa = options.rsa_consumers.into_iter().collect();
-    let desk = Desk::new(leaves, options.names, (options.key_life, rsa), metrics.clone());
+    let desk = LeafDesk::new(leaves, options.names, (options.key_life, rsa), metrics.clone());
     let shared = Arc::new(MintingService {
         desk,
         streams: Arc::new(Semaphore::new(options.streams_max)),
         names: Arc::new(Semaphore::new(NAMES_MAX)),
         names_per_stream_max: options.names_per_stream_max,
-        doors: doors.clone(),
+        tasks: tasks.clone(),
         metrics,
     });
     let places = Arc::new(Semaphore::new(options.connections_max));
-    doors.spawn(listening::accept(shared, listener, places));
+    tasks.spawn(listening::accept(shared, listener, places));
     Ok(Open { address })
 }

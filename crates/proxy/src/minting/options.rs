@@ -64,5 +64,5 @@ pub enum StartError {
     Tls(#[from] TlsError),
     /// Of revoked certificates.
     #[error(transparent)]
-    Lists(#[from] BadLists),
+    LoadedCrls(#[from] BadLists),
 }

@@ -15,7 +15,7 @@ use zeroize::Zeroize;
 
 use super::consumer::Consumer;
 use super::desk::NoLeaf;
-use super::metrics::{Door, Streaming as Counted};
+use super::metrics::{MintingProtocol, Streaming as Counted};
 use super::service::MintingService;
 use super::subscriptions::{Change, NAME_MAX, Refused, Subscriptions, version_of};
 use crate::mint::Leaf;
@@ -53,15 +53,15 @@ impl SecretDiscovery {
         Self { shared, consumer }
     }
 
-    fn stream<R>(&self, asked: Streaming<R>) -> Result<Told<R>, Status> {
+    fn stream<R>(&self, asked: Streaming<R>) -> Result<SecretStream<R>, Status> {
         let place = Arc::clone(&self.shared.streams).try_acquire_owned();
         let place =
             place.map_err(|_| Status::resource_exhausted("there are as many streams as there may be"))?;
-        Ok(Told {
+        Ok(SecretStream {
             asked,
             subscriptions: Subscriptions::new(Arc::clone(&self.shared), self.consumer.clone()),
             shared: Arc::clone(&self.shared),
-            stopping: self.shared.doors.stopping(),
+            stopping: self.shared.tasks.stopping(),
             said: 0,
             _counted: self.shared.metrics.streaming(),
             _place: place,
@@ -70,7 +70,7 @@ impl SecretDiscovery {
 }
 
 /// One stream.
-struct Told<R> {
+struct SecretStream<R> {
     asked: Streaming<R>,
     subscriptions: Subscriptions,
     shared: Arc<MintingService>,
@@ -87,7 +87,7 @@ enum Event<R> {
     Changed(Change),
 }
 
-impl<R> Told<R> {
+impl<R> SecretStream<R> {
     /// `None` at the end.
     async fn event(&mut self) -> Result<Option<Event<R>>, Status> {
         tokio::select! {
@@ -139,20 +139,20 @@ fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
 }
 
 /// A stream that is told of what changes.
-trait Tells: Sized + Send + 'static {
-    type Said: 'static;
+trait Responds: Sized + Send + 'static {
+    type Notification: 'static;
 
     /// What is said next; `None` at the end.
-    fn next(&mut self) -> impl Future<Output = Result<Option<Self::Said>, Status>> + Send;
+    fn next(&mut self) -> impl Future<Output = Result<Option<Self::Notification>, Status>> + Send;
 
-    fn all(self) -> BoxStream<'static, Result<Self::Said, Status>> {
+    fn all(self) -> BoxStream<'static, Result<Self::Notification, Status>> {
         let said = |mut told: Self| async move { Ok(told.next().await?.map(|said| (said, told))) };
         stream::try_unfold(self, said).boxed()
     }
 }
 
-impl Tells for Told<DeltaDiscoveryRequest> {
-    type Said = DeltaDiscoveryResponse;
+impl Responds for SecretStream<DeltaDiscoveryRequest> {
+    type Notification = DeltaDiscoveryResponse;
 
     async fn next(&mut self) -> Result<Option<DeltaDiscoveryResponse>, Status> {
         loop {
@@ -165,7 +165,7 @@ impl Tells for Told<DeltaDiscoveryRequest> {
     }
 }
 
-impl Told<DeltaDiscoveryRequest> {
+impl SecretStream<DeltaDiscoveryRequest> {
     fn take(&mut self, asked: &DeltaDiscoveryRequest) -> Result<(), Status> {
         fits(&asked.type_url)?;
         self.not_taken(asked.error_detail.as_ref());
@@ -198,8 +198,8 @@ impl Told<DeltaDiscoveryRequest> {
     }
 }
 
-impl Tells for Told<DiscoveryRequest> {
-    type Said = DiscoveryResponse;
+impl Responds for SecretStream<DiscoveryRequest> {
+    type Notification = DiscoveryResponse;
 
     async fn next(&mut self) -> Result<Option<DiscoveryResponse>, Status> {
         loop {
@@ -220,7 +220,7 @@ impl Tells for Told<DiscoveryRequest> {
     }
 }
 
-impl Told<DiscoveryRequest> {
+impl SecretStream<DiscoveryRequest> {
     fn take(&mut self, asked: &DiscoveryRequest) -> Result<(), Status> {
         fits(&asked.type_url)?;
         self.not_taken(asked.error_detail.as_ref());
@@ -275,7 +275,7 @@ impl SecretDiscoveryService for SecretDiscovery {
         let mut said = DiscoveryResponse { type_url: TYPE_URL.to_owned(), ..DiscoveryResponse::default() };
         for name in &asked.resource_names {
             let kind = self.shared.desk.kind_of(&self.consumer);
-            match self.shared.desk.leaf(&self.consumer, name, kind, Door::Sds).await {
+            match self.shared.desk.leaf(&self.consumer, name, kind, MintingProtocol::Sds).await {
                 Ok(leaf) => {
                     said.version_info = version_of(&leaf);
                     said.resources.extend(packed(name, &leaf));

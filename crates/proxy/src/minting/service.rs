@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use http_relay::doors::Doors;
+use http_relay::service_tasks::ServiceTasks;
 use tokio::sync::Semaphore;
 
-use super::desk::Desk;
+use super::desk::LeafDesk;
 use super::metrics::MintingMetrics;
 
 /// What all connections share.
 pub(super) struct MintingService {
-    pub(super) desk: Desk,
+    pub(super) desk: LeafDesk,
     pub(super) streams: Arc<Semaphore>,
     /// Of all streams together.
     pub(super) names: Arc<Semaphore>,
     pub(super) names_per_stream_max: usize,
-    pub(super) doors: Doors,
+    pub(super) tasks: ServiceTasks,
     pub(super) metrics: MintingMetrics,
 }

@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::consumer::Consumer;
 use super::desk::NoLeaf;
-use super::metrics::Door;
+use super::metrics::MintingProtocol;
 use super::service::MintingService;
 use crate::mint::Leaf;
 
@@ -33,7 +33,7 @@ pub(super) enum Change {
     Gone(String),
 }
 
-struct Held {
+struct Subscription {
     /// What the consumer has; empty when it has nothing.
     version: String,
     /// Whether it was told that there is none.
@@ -44,13 +44,13 @@ struct Held {
     _place: OwnedSemaphorePermit,
 }
 
-type Asked = (String, Result<Arc<Leaf>, NoLeaf>);
+type FetchedLeaf = (String, Result<Arc<Leaf>, NoLeaf>);
 
 pub(super) struct Subscriptions {
     shared: Arc<MintingService>,
     consumer: Consumer,
-    names: HashMap<String, Held>,
-    asking: FuturesUnordered<Abortable<BoxFuture<'static, Asked>>>,
+    names: HashMap<String, Subscription>,
+    asking: FuturesUnordered<Abortable<BoxFuture<'static, FetchedLeaf>>>,
 }
 
 /// Why a name is not told of.
@@ -93,7 +93,8 @@ impl Subscriptions {
         let place = Arc::clone(&self.shared.names).try_acquire_owned();
         let _place = place.map_err(|_| Refused::TooMany)?;
         let asking = self.ask(name, Duration::ZERO);
-        let held = Held { version: version.to_owned(), told_none: false, asking, failures: 0, _place };
+        let held =
+            Subscription { version: version.to_owned(), told_none: false, asking, failures: 0, _place };
         self.names.insert(name.to_owned(), held);
         Ok(())
     }
@@ -168,10 +169,10 @@ impl Subscriptions {
 
     fn ask(&self, name: &str, after: Duration) -> AbortHandle {
         let (shared, consumer, name) = (Arc::clone(&self.shared), self.consumer.clone(), name.to_owned());
-        let work: BoxFuture<'static, Asked> = Box::pin(async move {
+        let work: BoxFuture<'static, FetchedLeaf> = Box::pin(async move {
             tokio::time::sleep(after).await;
             let kind = shared.desk.kind_of(&consumer);
-            let asked = shared.desk.leaf(&consumer, &name, kind, Door::Sds).await;
+            let asked = shared.desk.leaf(&consumer, &name, kind, MintingProtocol::Sds).await;
             (name, asked)
         });
         let (work, handle) = futures_util::future::abortable(work);
@@ -211,12 +212,12 @@ fn version_of_certificate(der: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificate_store::{CertificateStore, Newcomers};
-    use http_relay::doors::Doors;
+    use crate::certificate_store::{CertificateStore, NewNameLimit};
+    use http_relay::service_tasks::ServiceTasks;
     use std::collections::HashSet;
 
     use crate::mint::{Authority, LeafKeys, Minter, RsaStock, new_root};
-    use crate::minting::desk::Desk;
+    use crate::minting::desk::LeafDesk;
     use crate::minting::{Leaves, MintingMetrics};
     use crate::permission::Permission;
     use crate::{Action, Rules};
@@ -228,7 +229,7 @@ mod tests {
         let root = new_root(&key, now()).unwrap();
         let authority = Authority::new(&[root], Arc::new(key), Vec::new()).unwrap();
         let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
-        let store = CertificateStore::new(1 << 20, Newcomers::new(1_000, 1_000));
+        let store = CertificateStore::new(1 << 20, NewNameLimit::new(1_000, 1_000));
         let mut names = Rules::new(Action::Reject);
         names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
         let metrics = MintingMetrics::default();
@@ -236,11 +237,11 @@ mod tests {
         let profile = minter.profile().into();
         let leaves = Leaves { minter, profile, store, permission, stock };
         let keys = (Duration::from_secs(3_600), HashSet::new());
-        let desk = Desk::new(leaves, names, keys, metrics.clone());
+        let desk = LeafDesk::new(leaves, names, keys, metrics.clone());
         let streams = Arc::new(Semaphore::new(1));
-        let doors = Doors::default();
+        let tasks = ServiceTasks::default();
         let names = Arc::new(Semaphore::new(3));
-        let shared = MintingService { desk, streams, names, names_per_stream_max, doors, metrics };
+        let shared = MintingService { desk, streams, names, names_per_stream_max, tasks, metrics };
         Subscriptions::new(Arc::new(shared), Consumer::local())
     }
 

@@ -28,9 +28,9 @@ type Answers = flight::Cache<Question, bool, Unanswered>;
 
 /// Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct PermissionMetrics(Arc<Inner>);
+pub(crate) struct PermissionMetrics(Arc<MetricFamilies>);
 
-struct Inner {
+struct MetricFamilies {
     questions: Family<OutcomeLabel, Counter>,
     durations: Histogram,
     refusals: Family<WhyLabel, Counter>,
@@ -40,7 +40,7 @@ struct Inner {
 
 impl Default for PermissionMetrics {
     fn default() -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(MetricFamilies {
             questions: Family::default(),
             // 1 ms to some 16 s
             durations: Histogram::new(exponential_buckets(0.001, 2.0, 15)),

@@ -4,11 +4,11 @@
 //! question and for its time; one question is asked for all who wait for the same. Questions are bounded at once,
 //! and by client in a time; silence is no answer, and [`WhenAway`] says what becomes of it.
 
-mod asking;
 mod metrics;
 mod options;
-mod places;
 mod question;
+mod question_slots;
+mod service;
 mod silence;
 
 pub(crate) use metrics::PermissionMetrics;
@@ -23,14 +23,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use outbound::resolve::Resolver;
 use tokio::time::Instant;
 
-use crate::certificate_store::{Charged, LOOKS_PER_NAME, Newcomers, TooManyNames};
-use asking::{Asking, NoAnswer};
-use places::Places;
+use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
 use question::{Question, Unanswered};
+use question_slots::QuestionSlots;
+use service::{AskError, PermissionService};
 use silence::Silence;
 
 /// How long it stands for the same question that there was no answer.
@@ -66,14 +66,14 @@ impl NotPermitted {
 
 /// Tells whether there may be a leaf. Cheap to clone; clones share what is remembered.
 #[derive(Clone, Default)]
-pub(crate) struct Permission(Option<Arc<Inner>>);
+pub(crate) struct Permission(Option<Arc<PermissionState>>);
 
-struct Inner {
-    asking: Asking,
+struct PermissionState {
+    asking: PermissionService,
     answers: Cache<Question, bool, Unanswered>,
     /// Who has questions asked: names come from clients.
-    newcomers: Newcomers,
-    places: Places,
+    newcomers: NewNameLimit,
+    places: QuestionSlots,
     silence: Silence,
     yes_for: Duration,
     no_for: Duration,
@@ -98,11 +98,11 @@ impl Permission {
         let looks = |names: u32| names.saturating_mul(LOOKS_PER_NAME);
         let answers = Cache::with_entries(options.answers_max);
         metrics.watch(answers.clone());
-        Ok(Self(Some(Arc::new(Inner {
-            asking: Asking::new(options, resolver)?,
+        Ok(Self(Some(Arc::new(PermissionState {
+            asking: PermissionService::new(options, resolver)?,
             answers,
-            newcomers: Newcomers::new(looks(per_minute), looks(burst)),
-            places: Places::new(options.questions_max),
+            newcomers: NewNameLimit::new(looks(per_minute), looks(burst)),
+            places: QuestionSlots::new(options.questions_max),
             silence: Silence::default(),
             yes_for: options.yes_for,
             no_for: options.no_for,
@@ -118,7 +118,7 @@ impl Permission {
     ///
     /// # Cancellation
     /// Dropping the future cancels nothing for others; with the last of them the question is given up.
-    pub(crate) async fn ask(&self, asker: Asker<'_>, name: &LeafName) -> Result<(), NotPermitted> {
+    pub(crate) async fn ask(&self, asker: Asker<'_>, name: &Host) -> Result<(), NotPermitted> {
         let Some(inner) = &self.0 else { return Ok(()) };
         let charged = asker.charged();
         let question = Question::new(name, asker, inner.names_clients);
@@ -154,9 +154,13 @@ impl Permission {
     }
 }
 
-impl Inner {
+impl PermissionState {
     /// Puts the question, once for all who wait for it.
-    async fn put(&self, question: &Question, charged: Charged) -> Result<Fresh<bool>, Failed<Unanswered>> {
+    async fn put(
+        &self,
+        question: &Question,
+        charged: RateLimitKey,
+    ) -> Result<Fresh<bool>, Failed<Unanswered>> {
         // Not remembered: it says nothing of the name, and the next client may.
         let ours = |error| Failed { error, lifetime: Duration::ZERO };
         let admitted = self.newcomers.admit(&charged, &question.name);
@@ -178,17 +182,17 @@ impl Inner {
                 tracing::debug!(name = %question.name, "a name is not permitted");
                 Ok(Fresh { value: false, lifetime: self.no_for })
             }
-            Err(NoAnswer::Silent(why)) => {
+            Err(AskError::Silent(why)) => {
                 Err(Failed { error: Unanswered::NoAnswer(why.into()), lifetime: FAILURE_LIFE })
             }
-            Err(NoAnswer::NotPut(why)) => {
+            Err(AskError::NotPut(why)) => {
                 Err(Failed { error: Unanswered::NotPut(why.into()), lifetime: FAILURE_LIFE })
             }
         }
     }
 
     /// Once, until there is an answer again: while it is away it is every question.
-    fn note(&self, answer: &Result<bool, NoAnswer>) {
+    fn note(&self, answer: &Result<bool, AskError>) {
         match answer {
             Ok(_) => {
                 self.silence.over();
@@ -196,7 +200,7 @@ impl Inner {
                     tracing::warn!("who is asked for permission answers again");
                 }
             }
-            Err(NoAnswer::Silent(why)) => {
+            Err(AskError::Silent(why)) => {
                 self.silence.goes_on();
                 let when_away = self.when_away;
                 match self.answers_now.swap(false, Relaxed) {
@@ -204,7 +208,7 @@ impl Inner {
                     false => tracing::debug!(why, "who is asked for permission does not answer"),
                 }
             }
-            Err(NoAnswer::NotPut(why)) => tracing::error!(why, "a question for permission cannot be put"),
+            Err(AskError::NotPut(why)) => tracing::error!(why, "a question for permission cannot be put"),
         }
     }
 }
@@ -215,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_answer_counts_for_what_was_asked_and_for_nobody_else() {
-        let name = LeafName::parse("a.example").unwrap();
+        let name = Host::parse("a.example").unwrap();
         let asker = |address: &str, user| Asker { address: address.parse().unwrap(), user, consumer: None };
         let one = asker("192.0.2.1", Some("alice"));
         let long = "é".repeat(1_024);

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 
-use crate::certificate_store::{Charged, TooManyNames};
+use crate::certificate_store::{RateLimitKey, TooManyNames};
 
 /// For whom a leaf is to be.
 #[derive(Clone, Copy, Debug)]
@@ -31,22 +31,22 @@ pub(crate) struct Identity {
 
 impl Asker<'_> {
     /// Who is charged for the question.
-    pub(super) fn charged(&self) -> Charged {
-        self.user.map_or_else(|| self.address.into(), |user| Charged::User(user.into()))
+    pub(super) fn charged(&self) -> RateLimitKey {
+        self.user.map_or_else(|| self.address.into(), |user| RateLimitKey::User(user.into()))
     }
 }
 
 /// All that is asked. An answer counts for the same question.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Question {
-    pub(super) name: LeafName,
+    pub(super) name: Host,
     pub(super) client: Option<IpAddr>,
     pub(super) user: Option<Arc<str>>,
     pub(super) consumer: Option<Arc<Identity>>,
 }
 
 impl Question {
-    pub(super) fn new(name: &LeafName, asker: Asker<'_>, names_clients: bool) -> Self {
+    pub(super) fn new(name: &Host, asker: Asker<'_>, names_clients: bool) -> Self {
         Self {
             name: name.clone(),
             client: names_clients.then_some(asker.address),
@@ -64,5 +64,5 @@ pub(super) enum Unanswered {
     NotPut(Arc<str>),
     TooMany(TooManyNames),
     /// Of this client.
-    Busy(Charged),
+    Busy(RateLimitKey),
 }

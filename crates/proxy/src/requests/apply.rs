@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Either;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use http_relay::page::{self, Body};
 use http_relay::target::{Origin, Target};
 use http_relay::upstream::Relayed;
@@ -13,26 +13,26 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::compile::{Answer, Compiled, Headers, Rule};
+use super::compile::{Compiled, Headers, OwnAnswer, Rule};
 use super::inject::{Injected, Injection, NoSecret, Secrets};
 use super::matcher::{has_dots, hides_dots, is_doubtful, is_like, is_named, plain_path, sent_path};
 use super::rewrite::Rewrite;
 use super::{RequestMetrics, RequestRules};
-use crate::way::Way;
+use crate::connection_context::ConnectionContext;
 
 /// The rules that a request meets; of those with a type of answer it is not known yet.
-pub(crate) struct Judged {
+pub(crate) struct MatchedRules {
     compiled: Arc<Compiled>,
     met: Vec<u32>,
-    host: LeafName,
+    host: Host,
     /// Whom the connection was asked for, whatever rules make of it.
     target: Target,
     /// What the connection is for, in TLS.
-    server: Option<LeafName>,
+    server: Option<Host>,
 }
 
 /// Whom a request goes to.
-pub(crate) struct Place {
+pub(crate) struct Destination {
     pub(crate) origin: Arc<Origin>,
     pub(crate) authority: HeaderValue,
 }
@@ -46,9 +46,9 @@ impl RequestRules {
     pub(crate) fn judge<B>(
         &self,
         request: &mut Request<B>,
-        way: &Way,
-        host: &LeafName,
-    ) -> Result<Option<Judged>, &'static str> {
+        way: &ConnectionContext,
+        host: &Host,
+    ) -> Result<Option<MatchedRules>, &'static str> {
         if self.is_empty() {
             return Ok(None);
         }
@@ -67,7 +67,7 @@ impl RequestRules {
             return Ok(None);
         }
         let server = way.origin.server.clone();
-        let server_name = server.as_ref().map(LeafName::to_string);
+        let server_name = server.as_ref().map(Host::to_string);
         let kind = Kind::of(request.headers());
         let client = way.client.ip().to_canonical();
         met.retain(|at| {
@@ -80,7 +80,7 @@ impl RequestRules {
                 && kind.is_one_of(&rule.request_types, rule)
         });
         let (compiled, target) = (Arc::clone(&self.0), way.origin.target.clone());
-        Ok((!met.is_empty()).then(|| Judged { compiled, met, host: host.clone(), target, server }))
+        Ok((!met.is_empty()).then(|| MatchedRules { compiled, met, host: host.clone(), target, server }))
     }
 }
 
@@ -113,12 +113,12 @@ impl Kind {
             || match self {
                 Self::Missing => false,
                 Self::Of(kind) => patterns.iter().any(|pattern| is_like(pattern, kind)),
-                Self::Unreadable => matches!(rule.answer, Some(Answer::Block(..))),
+                Self::Unreadable => matches!(rule.answer, Some(OwnAnswer::Block(..))),
             }
     }
 }
 
-impl Judged {
+impl MatchedRules {
     fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.met.iter().filter_map(|at| self.compiled.rules.get(*at as usize))
     }
@@ -163,7 +163,7 @@ impl Judged {
     }
 
     /// Headers, path and place.
-    pub(crate) fn change<B>(&self, request: &mut Request<B>, place: &mut Place) {
+    pub(crate) fn change<B>(&self, request: &mut Request<B>, place: &mut Destination) {
         self.of_requests().for_each(|rule| change(request.headers_mut(), &rule.request));
         let Some(rewrite) = self.of_requests().find_map(|rule| rule.rewrite.as_ref()) else { return };
         if let Some((from, to)) = &rewrite.path
@@ -289,18 +289,18 @@ fn change(headers: &mut HeaderMap, change: &Headers) {
     }
 }
 
-fn said(rule: &Rule, answer: &Answer) -> Response<Body> {
+fn said(rule: &Rule, answer: &OwnAnswer) -> Response<Body> {
     match answer {
-        Answer::Redirect(status, to) => {
+        OwnAnswer::Redirect(status, to) => {
             let mut response = page::empty(*status);
             response.headers_mut().insert(LOCATION, to.clone());
             response
         }
-        Answer::Block(status, None) => {
+        OwnAnswer::Block(status, None) => {
             let detail = format!("a rule ({}) does not allow this request", rule.name);
             page::problem(*status, "http_request_denied", &detail)
         }
-        Answer::Block(status, Some(text)) => {
+        OwnAnswer::Block(status, Some(text)) => {
             let mut response = page::problem(*status, "http_request_denied", "");
             let html = text.trim_start().starts_with('<');
             let kind = if html { "text/html; charset=utf-8" } else { "text/plain; charset=utf-8" };
@@ -344,7 +344,7 @@ fn settle_path<B>(request: &mut Request<B>) {
     }
 }
 
-fn moved(rewrite: &Rewrite, place: &Place) -> Option<Place> {
+fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
     let (name, port) = rewrite.host.as_ref()?;
     let mut origin = (*place.origin).clone();
     // It is the rule's author who names it, not the client.
@@ -362,7 +362,7 @@ fn moved(rewrite: &Rewrite, place: &Place) -> Option<Place> {
         false => &whole,
     };
     let authority = HeaderValue::try_from(named).ok()?;
-    Some(Place { origin: Arc::new(origin), authority })
+    Some(Destination { origin: Arc::new(origin), authority })
 }
 
 /// What an upstream said beside its headers goes no further where a credential was sent to it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use ipnet::IpNet;
@@ -35,7 +35,7 @@ pub(super) struct Rule {
     pub(super) response_types: Vec<String>,
     pub(super) request: Headers,
     pub(super) response: Headers,
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<OwnAnswer>,
     pub(super) rewrite: Option<Rewrite>,
     pub(super) delay: Option<Duration>,
     pub(super) record: bool,
@@ -51,7 +51,7 @@ pub(super) struct Headers {
 
 /// What the proxy says itself.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum OwnAnswer {
     Redirect(StatusCode, HeaderValue),
     Block(StatusCode, Option<String>),
 }
@@ -196,7 +196,7 @@ impl Rule {
             || self.rewrite.is_some()
             || self.delay.is_some()
             || self.inject.is_some()
-            || matches!(self.answer, Some(Answer::Redirect(..)));
+            || matches!(self.answer, Some(OwnAnswer::Redirect(..)));
         if !self.response_types.is_empty() && on_requests {
             let hint = "a rule with response_type changes answers' headers, blocks or records; use another rule beside it";
             return Err(invalid("response_type", "is known when the request has been sent", hint));
@@ -228,7 +228,7 @@ fn hosts(key: &'static str, patterns: &[String]) -> Result<Vec<String>, InvalidS
     let read = |pattern: &String| {
         let name = match pattern.strip_prefix("*.") {
             Some(rest) => HostName::parse(rest).ok().map(|name| format!("*.{}", name.as_str())),
-            None => LeafName::parse(pattern).ok().map(|name| name.to_string()),
+            None => Host::parse(pattern).ok().map(|name| name.to_string()),
         };
         let hint = "give a name, *.NAME for all below it, or an address; no port, no scheme";
         name.ok_or_else(|| invalid(key, format!("{pattern:?} is no host name or address"), hint))
@@ -301,7 +301,7 @@ fn delay(ms: Option<u64>) -> Result<Option<Duration>, InvalidSetting> {
     }
 }
 
-fn answer(text: &RuleText) -> Result<Option<Answer>, InvalidSetting> {
+fn answer(text: &RuleText) -> Result<Option<OwnAnswer>, InvalidSetting> {
     let known = |key, code: u16| {
         StatusCode::from_u16(code)
             .map_err(|_| invalid(key, format!("{code} is no status"), "for example 403"))
@@ -322,7 +322,7 @@ fn answer(text: &RuleText) -> Result<Option<Answer>, InvalidSetting> {
         }
         (Some(code), None) => {
             short("page", text.page.as_deref().unwrap_or_default())?;
-            Ok(Some(Answer::Block(known("block", code)?, text.page.clone())))
+            Ok(Some(OwnAnswer::Block(known("block", code)?, text.page.clone())))
         }
         (None, Some(to)) => {
             let code = text.redirect_status.unwrap_or(302);
@@ -337,7 +337,7 @@ fn answer(text: &RuleText) -> Result<Option<Answer>, InvalidSetting> {
             let value = uri.and_then(|_| HeaderValue::from_str(to).ok());
             let value =
                 value.ok_or_else(|| invalid("redirect", format!("{to:?} is no URL"), "https://HOST/PATH"))?;
-            Ok(Some(Answer::Redirect(known("redirect_status", code)?, value)))
+            Ok(Some(OwnAnswer::Redirect(known("redirect_status", code)?, value)))
         }
         (None, None) => Ok(None),
     }

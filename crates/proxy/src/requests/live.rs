@@ -19,9 +19,9 @@ pub(crate) struct RuleSet {
 
 /// The rules in force. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Live(Arc<RwLock<Arc<RuleSet>>>);
+pub(crate) struct LiveRules(Arc<RwLock<Arc<RuleSet>>>);
 
-impl Live {
+impl LiveRules {
     pub(crate) fn new(names: Rules, options: &Options) -> Self {
         let (requests, secrets) = (options.rules.clone(), options.secrets.clone());
         Self(Arc::new(RwLock::new(Arc::new(RuleSet { names, requests, secrets }))))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use http_relay::access_log::{AccessLogger, Entry};
 use http_relay::client::Client;
-use http_relay::doors::Doors;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
+use http_relay::service_tasks::ServiceTasks;
 use http_relay::target::Target;
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::sync::Notify;
@@ -43,19 +43,19 @@ impl RequestLog {
     pub(crate) fn start(
         options: &Options,
         metrics: &RequestMetrics,
-        doors: &Doors,
+        tasks: &ServiceTasks,
         reopen: &Reopen,
     ) -> io::Result<Self> {
         let lines = AccessLogger::start(
             options.access_log.as_ref(),
             options.access_log_query,
             &metrics.lines_dropped,
-            doors,
+            tasks,
             &reopen.log,
         )?;
         let record = options.record.as_ref();
         let recorder =
-            record.map(|record| Arc::new(Recorder::start(record, metrics, doors, &reopen.recorder)));
+            record.map(|record| Arc::new(Recorder::start(record, metrics, tasks, &reopen.recorder)));
         Ok(Self { lines, recorder, metrics: metrics.clone() })
     }
 
@@ -78,7 +78,7 @@ impl RequestLog {
     }
 
     /// The entry of a tunnel to `target`, whose client asks for `name`.
-    pub(crate) fn tunnel(&self, client: &Client, target: &Target, name: &LeafName) -> Option<Box<Entry>> {
+    pub(crate) fn tunnel(&self, client: &Client, target: &Target, name: &Host) -> Option<Box<Entry>> {
         let mut entry = self.lines.tunnel(client, target.to_string())?;
         entry.set_server_name((*name != target.name).then(|| name.to_string()));
         Some(entry)
@@ -96,7 +96,7 @@ impl RequestLog {
         &self,
         client: &Client,
         target: &Target,
-        name: &LeafName,
+        name: &Host,
         (status, reason): (StatusCode, &'static str),
     ) {
         if let Some(mut entry) = self.tunnel(client, target, name) {

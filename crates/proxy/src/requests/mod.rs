@@ -27,7 +27,7 @@ pub use metrics::RequestMetrics;
 pub use options::Options;
 pub use rule::{BadRequestRule, Form, InjectText, RewriteText, RuleText};
 
-pub(crate) use apply::{Judged, Place, redact, was_taken};
+pub(crate) use apply::{Destination, MatchedRules, redact, was_taken};
 pub(crate) use inject::Injected;
-pub(crate) use live::{Live, RuleSet};
+pub(crate) use live::{LiveRules, RuleSet};
 pub(crate) use log::{Reopen, RequestLog};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http_relay::access_log::{CapturedBody, Entry, Recording, Spool, Timings};
-use http_relay::doors::Doors;
+use http_relay::service_tasks::ServiceTasks;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -29,13 +29,13 @@ impl Recorder {
     pub(super) fn start(
         options: &RecordOptions,
         metrics: &RequestMetrics,
-        doors: &Doors,
+        tasks: &ServiceTasks,
         reopen: &Arc<Notify>,
     ) -> Self {
         let dropped = metrics.recordings_dropped.clone();
         let (spool, work) =
             Spool::new(HarFolder::new(options.clone()), RECORDINGS_MAX, dropped, Arc::clone(reopen));
-        doors.spawn(work);
+        tasks.spawn(work);
         Self {
             spool,
             slots: Arc::new(Semaphore::new(RECORDINGS_MAX)),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http_relay::host::LeafName;
-use proxy::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, Newcomers};
+use http_relay::host::Host;
+use proxy::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, NewNameLimit};
 use proxy::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, MintError, Minter};
 use tokio::sync::Semaphore;
 use x509::Fingerprint;
@@ -17,7 +17,7 @@ const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 fn id(name: &str) -> LeafId {
     LeafId {
-        name: LeafName::parse(name).unwrap(),
+        name: Host::parse(name).unwrap(),
         authority: Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,
@@ -33,7 +33,7 @@ fn minter(validity: Duration) -> Minter {
 }
 
 fn store() -> CertificateStore {
-    CertificateStore::new(1 << 20, Newcomers::new(1_000, 1_000))
+    CertificateStore::new(1 << 20, NewNameLimit::new(1_000, 1_000))
 }
 
 /// Lets others go on until it is so; by turns, as time stands still in some tests.
@@ -163,7 +163,7 @@ async fn a_failure_stands_for_a_second() {
 
 #[tokio::test]
 async fn memory_is_bounded_whatever_names_come() {
-    let store = CertificateStore::new(64 << 10, Newcomers::new(1_000_000, 1_000_000));
+    let store = CertificateStore::new(64 << 10, NewNameLimit::new(1_000_000, 1_000_000));
     let minter = minter(Duration::from_secs(86_400));
     let mut octets = 0;
     for host in 0..500 {
@@ -176,7 +176,7 @@ async fn memory_is_bounded_whatever_names_come() {
 #[tokio::test]
 async fn the_keys_of_users_count_towards_what_memory_holds() {
     const KEY: u64 = 1_024;
-    let store = CertificateStore::new(64 << 10, Newcomers::new(1_000_000, 1_000_000));
+    let store = CertificateStore::new(64 << 10, NewNameLimit::new(1_000_000, 1_000_000));
     let minter = minter(Duration::from_secs(86_400));
     let mut octets = 0;
     for user in 0..500 {

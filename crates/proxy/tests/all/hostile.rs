@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http_relay::host::LeafName;
-use proxy::certificate_store::{CertificateStore, KeyGoesTo, LeafId, Newcomers};
+use http_relay::host::Host;
+use proxy::certificate_store::{CertificateStore, KeyGoesTo, LeafId, NewNameLimit};
 use proxy::mint::{KeysOfLeaves, LeafKeyKind, LeafKeys, Minter};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
@@ -119,9 +119,9 @@ async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memor
     const OCTETS_MAX: u64 = 512 << 10;
     let (authority, _) = authority();
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
-    let store = CertificateStore::new(OCTETS_MAX, Newcomers::new(1, BURST));
+    let store = CertificateStore::new(OCTETS_MAX, NewNameLimit::new(1, BURST));
     let id = |number: u64| LeafId {
-        name: LeafName::parse(&format!("host{number}.example")).unwrap(),
+        name: Host::parse(&format!("host{number}.example")).unwrap(),
         authority: x509::Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,
@@ -159,7 +159,7 @@ async fn networks_that_may_not_use_it_are_closed_out() {
 
 #[tokio::test]
 async fn two_authorities_never_have_the_same_leaf_key() {
-    let name = LeafName::parse("same.example").unwrap();
+    let name = Host::parse("same.example").unwrap();
     let mut seen = Vec::new();
     for _ in 0..2 {
         let (authority, root) = authority();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, Full};
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -352,7 +352,7 @@ async fn an_authority_of_the_process_stands_between() {
     let intermediates = Intermediates::new(above, Duration::from_secs(3_600));
     let first = intermediates.make(now()).await.unwrap();
     let minter = Minter::new(first.clone(), Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
-    let name = LeafName::parse("a.example").unwrap();
+    let name = Host::parse("a.example").unwrap();
     let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
     let chain = &leaf.certified.cert;
     assert_eq!(chain.len(), 2, "the leaf and what stands between");

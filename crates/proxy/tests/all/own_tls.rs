@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use http_relay::upstream::{Parent, UpstreamWay};
 use hyper::client::conn::http2;
 use hyper::{Method, Request, Response, StatusCode};
@@ -27,7 +27,7 @@ const BASIC: &str = "Basic YWxpY2U6c2VjcmV0";
 async fn guarded(upstream: &Upstream, change: impl FnOnce(&mut Options)) -> (World, Vec<u8>) {
     let (authority, root) = authority();
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
-    let name = LeafName::parse("localhost").unwrap();
+    let name = Host::parse("localhost").unwrap();
     let certificate = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap().certified.clone();
     let world = World::new(&upstream.root, |options| {
         options.access.tls =

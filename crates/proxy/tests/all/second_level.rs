@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use keys::Keyring;
 use proxy::certificate_store::{
-    Backend, CertificateStore, FetchError, KeyGoesTo, LeafId, Newcomers, SecondLevel, SecondLevelOptions,
+    Backend, CertificateStore, FetchError, KeyGoesTo, LeafId, NewNameLimit, SecondLevel, SecondLevelOptions,
     WhenAway,
 };
 use proxy::mint::{
@@ -68,7 +68,7 @@ impl Proxy {
         options: SecondLevelOptions,
         authority: Authority,
     ) -> Self {
-        Self::with_newcomers(backend, ring, options, authority, Newcomers::new(10_000, 10_000))
+        Self::with_newcomers(backend, ring, options, authority, NewNameLimit::new(10_000, 10_000))
     }
 
     fn with_newcomers(
@@ -76,7 +76,7 @@ impl Proxy {
         ring: &Arc<Keyring>,
         options: SecondLevelOptions,
         authority: Authority,
-        newcomers: Newcomers,
+        newcomers: NewNameLimit,
     ) -> Self {
         let level = SecondLevel::new(backend, Arc::clone(ring), options);
         let stop = CancellationToken::new();
@@ -91,7 +91,7 @@ impl Proxy {
 
     fn id(&self, name: &str) -> LeafId {
         LeafId {
-            name: LeafName::parse(name).unwrap(),
+            name: Host::parse(name).unwrap(),
             authority: self.minter.authority().fingerprint(),
             kind: LeafKeyKind::P256,
             keys: KeysOfLeaves::Shared,
@@ -758,7 +758,7 @@ async fn who_may_have_no_more_names_asks_the_backend_nothing() {
         other.fetch(name).await.unwrap();
     }
     let spied = Spied::new(place.open().await);
-    let newcomers = Newcomers::new(1, 1);
+    let newcomers = NewNameLimit::new(1, 1);
     let proxy = Proxy::with_newcomers(spied.clone(), &ring, PATIENT, authority, newcomers);
     for name in ["a.example", "b.example", "c.example"] {
         proxy.fetch(name).await.unwrap();

@@ -124,9 +124,9 @@ pub struct SecondLevelCounts {
 
 /// A level behind memory. Cheap to clone; clones are one level.
 #[derive(Clone)]
-pub struct SecondLevel(Arc<Level>);
+pub struct SecondLevel(Arc<LevelState>);
 
-struct Level {
+struct LevelState {
     backend: LazyBackend,
     options: SecondLevelOptions,
     /// This process, in leases.
@@ -148,7 +148,7 @@ struct Level {
 }
 
 /// A leaf, and where it is from.
-pub(super) enum Made {
+pub(super) enum Obtained {
     Minted(Leaf),
     Found(Leaf),
 }
@@ -161,7 +161,7 @@ enum Turn {
 
 /// Ours while we mint. Given back when nobody waits for the leaf any more and the minting is dropped.
 struct Lease {
-    level: Arc<Level>,
+    level: Arc<LevelState>,
     id: String,
     is_done: bool,
 }
@@ -183,7 +183,7 @@ impl Drop for Lease {
 }
 
 /// One leaf asked for.
-struct Asking {
+struct LeafRequest {
     /// Its digest, 64 hexadecimal digits.
     id: String,
     /// Whether its key goes to another process.
@@ -192,7 +192,7 @@ struct Asking {
     began: Instant,
 }
 
-impl Asking {
+impl LeafRequest {
     /// The caller's clock, which went on while it waited.
     fn now_us(&self) -> i64 {
         self.now_us.saturating_add(micros(self.began.elapsed()))
@@ -219,7 +219,7 @@ impl SecondLevel {
     }
 
     fn at(backend: LazyBackend, away: bool, options: SecondLevelOptions) -> Self {
-        Self(Arc::new(Level {
+        Self(Arc::new(LevelState {
             backend,
             options,
             holder: Uuid::now_v7(),
@@ -262,12 +262,12 @@ impl SecondLevel {
         now: UnixTime,
         ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
-    ) -> Result<Made, FetchError> {
+    ) -> Result<Obtained, FetchError> {
         let is_handed_out = id.key_goes_to != KeyGoesTo::Nobody;
         let (now_us, began) = (micros_of(now), Instant::now());
-        let asking = Asking { id: seals::digest_of(id), is_handed_out, now_us, began };
+        let asking = LeafRequest { id: seals::digest_of(id), is_handed_out, now_us, began };
         match self.0.turn(&asking, micros_of(ends_from)).await {
-            Some(Turn::Found(leaf)) => Ok(Made::Found(leaf)),
+            Some(Turn::Found(leaf)) => Ok(Obtained::Found(leaf)),
             Some(Turn::Ours) => {
                 let mut lease = Lease { level: Arc::clone(&self.0), id: asking.id.clone(), is_done: false };
                 let made = self.0.mint(&asking, micros_of(ends_from), minting).await;
@@ -304,9 +304,9 @@ impl SecondLevel {
     }
 }
 
-impl Level {
+impl LevelState {
     /// Whose turn it is; nothing where that cannot be said: it is away, or others have taken too long.
-    async fn turn(&self, asking: &Asking, mut ends_from_us: i64) -> Option<Turn> {
+    async fn turn(&self, asking: &LeafRequest, mut ends_from_us: i64) -> Option<Turn> {
         let opened = self.backend.get()?;
         let began = Instant::now();
         let patience = self.options.lease + self.options.trip_timeout;
@@ -354,10 +354,10 @@ impl Level {
     /// With the lease: mints and puts the leaf. Who lost the lease meanwhile gives out what the others do.
     async fn mint(
         &self,
-        asking: &Asking,
+        asking: &LeafRequest,
         ends_from_us: i64,
         minting: impl Future<Output = Result<Leaf, MintError>>,
-    ) -> Result<Made, FetchError> {
+    ) -> Result<Obtained, FetchError> {
         let leaf = match minting.await {
             Ok(leaf) => leaf,
             Err(error) => {
@@ -373,16 +373,16 @@ impl Level {
             // The row is gone, perhaps with all others.
             self.said.invalidate_all();
             match self.turn(asking, ends_from_us).await {
-                Some(Turn::Found(theirs)) => return Ok(Made::Found(theirs)),
+                Some(Turn::Found(theirs)) => return Ok(Obtained::Found(theirs)),
                 Some(Turn::Ours) => {}
                 None => break,
             }
         }
-        Ok(Made::Minted(leaf))
+        Ok(Obtained::Minted(leaf))
     }
 
     /// Whether it is put; nothing where the backend is away.
-    async fn put(&self, asking: &Asking, leaf: &Leaf) -> Option<bool> {
+    async fn put(&self, asking: &LeafRequest, leaf: &Leaf) -> Option<bool> {
         let opened = self.backend.get()?;
         let key_id = seals::key_id_of(&leaf.key);
         let now_us = asking.now_us();
@@ -421,10 +421,10 @@ impl Level {
     async fn without(
         &self,
         minting: impl Future<Output = Result<Leaf, MintError>>,
-    ) -> Result<Made, FetchError> {
+    ) -> Result<Obtained, FetchError> {
         self.without.fetch_add(1, Relaxed);
         match self.options.when_away {
-            WhenAway::Mint => Ok(Made::Minted(minting.await?)),
+            WhenAway::Mint => Ok(Obtained::Minted(minting.await?)),
             WhenAway::Refuse if self.away.load(Relaxed) => Err(FetchError::Away),
             WhenAway::Refuse => Err(FetchError::Awaited),
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use keys::{Context, KeyError, Keyring, OpenError, PrivateKey};
 use moka::sync::Cache;
 use rustls::pki_types::CertificateDer;
@@ -112,8 +112,8 @@ pub(super) fn digest_of(id: &LeafId) -> String {
     };
     part(b"bulla leaf 1");
     match &id.name {
-        LeafName::Dns(host) => part(format!("dns:{}", host.as_str()).as_bytes()),
-        LeafName::Ip(address) => part(format!("ip:{address}").as_bytes()),
+        Host::Dns(host) => part(format!("dns:{}", host.as_str()).as_bytes()),
+        Host::Ip(address) => part(format!("ip:{address}").as_bytes()),
     }
     part(id.authority.as_bytes());
     part(match id.kind {

@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 
 /// What all requests of a connection share.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct ConnectionContext {
     pub(super) origin: Arc<Origin>,
     /// Whose they are.
     pub(super) client: Client,

@@ -16,17 +16,17 @@ const STREAMS_MAX: usize = 256;
 #[derive(Clone)]
 pub(super) struct Http2 {
     pub(super) sender: SendRequest<RequestBody>,
-    streams: Arc<Streams>,
+    streams: Arc<StreamCount>,
 }
 
-struct Streams {
+struct StreamCount {
     under_way: AtomicUsize,
     /// How many the upstream allows now; none once the connection has ended.
     allowed: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 /// A request's place on a connection, until it is dropped.
-pub(super) struct Stream(Arc<Streams>);
+pub(super) struct StreamSlot(Arc<StreamCount>);
 
 impl Http2 {
     /// `allowed` says how many requests may be under way.
@@ -34,7 +34,7 @@ impl Http2 {
         sender: SendRequest<RequestBody>,
         allowed: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Self {
-        let streams = Streams { under_way: AtomicUsize::new(0), allowed: Box::new(allowed) };
+        let streams = StreamCount { under_way: AtomicUsize::new(0), allowed: Box::new(allowed) };
         Self { sender, streams: Arc::new(streams) }
     }
 
@@ -43,24 +43,24 @@ impl Http2 {
     }
 
     /// A place, unless all are taken or the connection has ended.
-    pub(super) fn claim(&self) -> Option<Stream> {
+    pub(super) fn claim(&self) -> Option<StreamSlot> {
         if self.is_closed() {
             return None;
         }
         let most = STREAMS_MAX.min((self.streams.allowed)());
         let claim = |under_way| (under_way < most).then_some(under_way + 1);
         self.streams.under_way.fetch_update(Relaxed, Relaxed, claim).ok()?;
-        Some(Stream(Arc::clone(&self.streams)))
+        Some(StreamSlot(Arc::clone(&self.streams)))
     }
 
     /// A place for whom it was made for, who goes first in any case.
-    pub(super) fn claim_first(&self) -> Stream {
+    pub(super) fn claim_first(&self) -> StreamSlot {
         self.streams.under_way.fetch_add(1, Relaxed);
-        Stream(Arc::clone(&self.streams))
+        StreamSlot(Arc::clone(&self.streams))
     }
 }
 
-impl Drop for Stream {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.0.under_way.fetch_sub(1, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Who listens: places for connections, and how they come to their end.
+//! The tasks of a service: listeners, connections, and their graceful shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use tokio_util::task::TaskTracker;
 /// After an error of `accept` (no descriptors left), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// All tasks of a service, and how they stop.
+/// All tasks of a service. Clones are of the same service.
 #[derive(Clone, Debug, Default)]
-pub struct Doors {
+pub struct ServiceTasks {
     tracker: TaskTracker,
     stopping: CancellationToken,
     kill: CancellationToken,
 }
 
-/// What a service does with connections.
-pub trait Host: Send + Sync + 'static {
-    /// The name of a connection's task.
+/// Handles the connections that a service accepts.
+pub trait ConnectionHandler: Send + Sync + 'static {
+    /// The name of a connection's task, in figures of tasks.
     const TASK: &'static str;
 
-    /// One, to its end.
+    /// Serves a connection until it ends.
     fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) -> impl Future<Output = ()> + Send;
 
-    /// Another had no place.
+    /// Notes that a connection was closed, as all slots were taken.
     fn refused(&self);
 
-    /// One was cut off at the stop.
+    /// Notes that a connection was closed at the end of the shutdown's grace period.
     fn cut_off(&self);
 }
 
-impl Doors {
-    /// Ends once the service is to stop.
+impl ServiceTasks {
+    /// A token that is cancelled when the shutdown begins.
     pub fn stopping(&self) -> CancellationToken {
         self.stopping.clone()
     }
 
-    /// Has something done until it ends; whoever closes waits for it.
+    /// Runs `work` as a task. The shutdown waits for its end.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(work);
     }
 
-    /// As [`Self::spawn`], cut off at the stop when its time is over.
+    /// Runs `work` as a task that the shutdown aborts after the grace period.
     pub fn spawn_bounded(&self, work: impl Future<Output = ()> + Send + 'static) {
         let (kill, work) = (self.kill.clone(), Box::pin(work));
         self.tracker.spawn(async move {
@@ -55,24 +55,34 @@ impl Doors {
         });
     }
 
-    /// Lets in who comes, as long as there are places.
-    pub fn open<H: Host>(&self, listener: TcpListener, host: Arc<H>, connections_max: usize) {
-        self.open_sharing(listener, host, Arc::new(Semaphore::new(connections_max)));
+    /// Accepts connections, `connections_max` at once. Further connections are closed at once.
+    pub fn open<H: ConnectionHandler>(&self, listener: TcpListener, handler: Arc<H>, connections_max: usize) {
+        self.open_sharing(listener, handler, Arc::new(Semaphore::new(connections_max)));
     }
 
-    /// As [`Self::open`], with places that other listeners take too.
-    pub fn open_sharing<H: Host>(&self, listener: TcpListener, host: Arc<H>, places: Arc<Semaphore>) {
-        self.tracker.spawn(self.clone().accept(listener, host, places));
+    /// As [`Self::open`], with slots that other listeners use too.
+    pub fn open_sharing<H: ConnectionHandler>(
+        &self,
+        listener: TcpListener,
+        handler: Arc<H>,
+        slots: Arc<Semaphore>,
+    ) {
+        self.tracker.spawn(self.clone().accept(listener, handler, slots));
     }
 
-    async fn accept<H: Host>(self, listener: TcpListener, host: Arc<H>, places: Arc<Semaphore>) {
+    async fn accept<H: ConnectionHandler>(
+        self,
+        listener: TcpListener,
+        handler: Arc<H>,
+        slots: Arc<Semaphore>,
+    ) {
         loop {
             let accepted = tokio::select! {
                 () = self.stopping.cancelled() => return,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, client)) => self.take(stream, client, &host, &places),
+                Ok((stream, client)) => self.take(stream, client, &handler, &slots),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -81,27 +91,33 @@ impl Doors {
         }
     }
 
-    fn take<H: Host>(&self, stream: TcpStream, client: SocketAddr, host: &Arc<H>, places: &Arc<Semaphore>) {
-        // Closed rather than left waiting: another may have a place.
-        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
-            host.refused();
+    fn take<H: ConnectionHandler>(
+        &self,
+        stream: TcpStream,
+        client: SocketAddr,
+        handler: &Arc<H>,
+        slots: &Arc<Semaphore>,
+    ) {
+        // Closed rather than left waiting: another may have a slot.
+        let Ok(slot) = Arc::clone(slots).try_acquire_owned() else {
+            handler.refused();
             return close_fast(stream);
         };
-        let (host, kill) = (Arc::clone(host), self.kill.clone());
+        let (handler, kill) = (Arc::clone(handler), self.kill.clone());
         self.tracker.spawn(async move {
             let _live = telemetry::tasks::guard(H::TASK);
-            let _place = place;
+            let _slot = slot;
             // Answers are written whole: waiting for more only delays them.
             let _ = stream.set_nodelay(true);
             // On the heap at once: it is large, and moved some times on its way into a task.
-            let serving = Box::pin(Arc::clone(&host).serve(stream, client));
+            let serving = Box::pin(Arc::clone(&handler).serve(stream, client));
             if kill.run_until_cancelled(serving).await.is_none() {
-                host.cut_off();
+                handler.cut_off();
             }
         });
     }
 
-    /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.
+    /// Shuts down: accepts no more connections, and waits for those that are open for `grace`. Returns false when some were aborted.
     pub async fn close(self, grace: Duration) -> bool {
         self.stopping.cancel();
         self.tracker.close();

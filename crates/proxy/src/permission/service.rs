@@ -21,7 +21,7 @@ const NAMES_MAX: usize = 16;
 
 /// Why there is none.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) enum NoAnswer {
+pub(super) enum AskError {
     /// It did not come, or says neither.
     Silent(String),
     /// The question cannot be put: that is no silence of who is asked.
@@ -29,14 +29,14 @@ pub(super) enum NoAnswer {
 }
 
 /// Asks by HTTP: one client, whose connections are kept.
-pub(super) struct Asking {
+pub(super) struct PermissionService {
     http: Client,
     url: String,
     authorization: Option<Zeroizing<String>>,
     timeout: Duration,
 }
 
-impl Asking {
+impl PermissionService {
     pub(super) fn new(options: &Options, resolver: &Resolver) -> Result<Self, BadPermission> {
         let url = Guard::default().url(&options.url)?;
         let host = url.host_str().unwrap_or_default();
@@ -65,8 +65,8 @@ impl Asking {
 
     /// # Cancellation
     /// Dropping the future gives up the question; by HTTP/1.1 its connection too.
-    pub(super) async fn put(&self, question: &Question) -> Result<bool, NoAnswer> {
-        let url = self.url_of(question).map_err(|error| NoAnswer::NotPut(error.to_string()))?;
+    pub(super) async fn put(&self, question: &Question) -> Result<bool, AskError> {
+        let url = self.url_of(question).map_err(|error| AskError::NotPut(error.to_string()))?;
         let header = self.authorization.as_ref().map(|value| ("authorization", value.as_str()));
         let deadline = Deadline::within(self.timeout);
         let answer = self.http.get(&url, header.as_slice(), BODY_OCTETS_MAX, deadline).await;
@@ -74,12 +74,12 @@ impl Asking {
             Ok(reply) => meaning(reply.status.as_u16()),
             Err(HttpError::TimedOut { host }) => {
                 let limit = self.timeout.as_millis();
-                Err(NoAnswer::Silent(format!("{host} did not answer within {limit} ms")))
+                Err(AskError::Silent(format!("{host} did not answer within {limit} ms")))
             }
             Err(error @ (HttpError::Refused(_) | HttpError::Header(_))) => {
-                Err(NoAnswer::NotPut(error.to_string()))
+                Err(AskError::NotPut(error.to_string()))
             }
-            Err(error) => Err(NoAnswer::Silent(error.to_string())),
+            Err(error) => Err(AskError::Silent(error.to_string())),
         }
     }
 
@@ -119,11 +119,11 @@ fn is_of_this_machine(host: &str) -> bool {
 }
 
 /// A yes, a no, or neither: what says that the question was not let in, came too often or too late says nothing of the name.
-fn meaning(status: u16) -> Result<bool, NoAnswer> {
+fn meaning(status: u16) -> Result<bool, AskError> {
     match status {
         200 | 204 => Ok(true),
         400..=499 if ![401, 407, 408, 425, 429].contains(&status) => Ok(false),
-        _ => Err(NoAnswer::Silent(format!("the question was answered by {status}"))),
+        _ => Err(AskError::Silent(format!("the question was answered by {status}"))),
     }
 }
 
@@ -154,8 +154,9 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_in_the_clear_over_a_network() {
-        let refused =
-            |url: &str| Asking::new(&Options::new(url.to_owned()), &Resolver::system().unwrap()).err();
+        let refused = |url: &str| {
+            PermissionService::new(&Options::new(url.to_owned()), &Resolver::system().unwrap()).err()
+        };
         for url in
             ["https://ask.example/x", "http://127.0.0.1:1/x?a=b", "http://[::1]/", "http://localhost:80"]
         {
@@ -176,7 +177,7 @@ mod tests {
                 token: Some(super::super::Token::new(token.to_owned())),
                 ..Options::new("http://127.0.0.1:1/".to_owned())
             };
-            Asking::new(&options, &Resolver::system().unwrap()).err()
+            PermissionService::new(&options, &Resolver::system().unwrap()).err()
         };
         assert!(asking("a-b.c~d+e/f=").is_none());
         for token in ["", "one\ntwo", "sés", "two words", "\u{7f}"] {
@@ -188,9 +189,9 @@ mod tests {
     fn a_question_names_whom_it_is_for_and_nothing_else_comes_in() {
         let mut options = Options::new("http://127.0.0.1:1/ask?for=proxy".to_owned());
         options.token = Some(super::super::Token::new("t".into()));
-        let asking = Asking::new(&options, &Resolver::system().unwrap()).unwrap();
+        let asking = PermissionService::new(&options, &Resolver::system().unwrap()).unwrap();
         let question = Question {
-            name: http_relay::host::LeafName::parse("a.example").unwrap(),
+            name: http_relay::host::Host::parse("a.example").unwrap(),
             client: Some("2001:db8::1".parse().unwrap()),
             user: Some("al&domain=evil.example".into()),
             consumer: Some(std::sync::Arc::new(crate::permission::Identity {

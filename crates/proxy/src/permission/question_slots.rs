@@ -7,7 +7,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::certificate_store::Charged;
+use crate::certificate_store::RateLimitKey;
 
 /// A client has one part in so many of all places.
 const SHARE: usize = 4;
@@ -16,19 +16,19 @@ const CLIENTS_MAX: u64 = 65_536;
 /// A client is forgotten that has not asked for so long: longer than any question takes.
 const IDLE: Duration = Duration::from_secs(300);
 
-pub(super) struct Places {
+pub(super) struct QuestionSlots {
     all: Arc<Semaphore>,
     share: usize,
-    of: Cache<Charged, Arc<Semaphore>>,
+    of: Cache<RateLimitKey, Arc<Semaphore>>,
 }
 
 /// Held while a question is under way.
-pub(super) struct Place {
+pub(super) struct QuestionSlot {
     _own: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
-impl Places {
+impl QuestionSlots {
     /// With so many in all.
     pub(super) fn new(questions_max: usize) -> Self {
         let of = Cache::builder().max_capacity(CLIENTS_MAX).time_to_idle(IDLE);
@@ -41,11 +41,11 @@ impl Places {
 
     /// A place of the client's own, for which it waits behind itself alone, `limit` at most; of all, one that is there at once.
     /// None where there is none.
-    pub(super) async fn enter(&self, client: &Charged, limit: Duration) -> Option<Place> {
+    pub(super) async fn enter(&self, client: &RateLimitKey, limit: Duration) -> Option<QuestionSlot> {
         let own = self.of.get_with_by_ref(client, || Arc::new(Semaphore::new(self.share)));
         let own = tokio::time::timeout(limit, own.acquire_owned()).await.ok()?.ok()?;
         let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
-        Some(Place { _own: own, _of_all: of_all })
+        Some(QuestionSlot { _own: own, _of_all: of_all })
     }
 }
 
@@ -57,8 +57,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_client_waits_behind_itself_and_keeps_nobody_from_asking() {
-        let places = Places::new(8);
-        let client = |last: u8| Charged::from(IpAddr::from([192, 0, 2, last]));
+        let places = QuestionSlots::new(8);
+        let client = |last: u8| RateLimitKey::from(IpAddr::from([192, 0, 2, last]));
         let limit = Duration::from_secs(2);
         let mut held = Vec::new();
         for _ in 0..2 {

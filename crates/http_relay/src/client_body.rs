@@ -1,4 +1,4 @@
-//! The body of a client's request, to its end, whether it is wanted or not.
+//! The body of a client's request, which is read to its end even where nothing of it is wanted.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,42 +10,42 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::EXPECT;
 use outbound::unwanted::read_away;
 
-use crate::doors::Doors;
+use crate::service_tasks::ServiceTasks;
 
-/// A request's body. What is left of it when it is dropped is read beside its connection, so that a client that still
-/// writes gets its answer.
-pub struct Asked {
+/// The body of a client's request. What is left of it when it is dropped is read and discarded, so that a client that is still
+/// sending gets its answer.
+pub struct ClientBody {
     /// Until it is dropped.
     inner: Option<Incoming>,
     /// Who reads what is left, and how long; nobody for a client that asked first whether to send it (RFC 9110 section
     /// 10.1.1), and is not told to.
-    rest: Option<(Doors, Duration)>,
+    rest: Option<(ServiceTasks, Duration)>,
 }
 
-impl Asked {
+impl ClientBody {
     /// Takes the body of `request`. `limit` is the timeout of reading what is left of it when it is dropped.
-    pub fn of(request: Request<Incoming>, doors: &Doors, limit: Duration) -> Request<Self> {
-        let rest = (!request.headers().contains_key(EXPECT)).then(|| (doors.clone(), limit));
+    pub fn of(request: Request<Incoming>, tasks: &ServiceTasks, limit: Duration) -> Request<Self> {
+        let rest = (!request.headers().contains_key(EXPECT)).then(|| (tasks.clone(), limit));
         request.map(|inner| Self { inner: Some(inner), rest })
     }
 
-    /// That has no octets.
+    /// An empty body.
     #[cfg(test)]
     pub fn nothing() -> Self {
         Self { inner: None, rest: None }
     }
 
-    /// Nothing more of it is waited for.
+    /// Stops waiting for the rest of the body.
     pub(crate) fn give_up(&mut self) {
         self.rest = None;
     }
 }
 
-impl Drop for Asked {
+impl Drop for ClientBody {
     fn drop(&mut self) {
         let left = self.inner.take().filter(|inner| !inner.is_end_stream());
-        if let (Some(left), Some((doors, limit))) = (left, self.rest.take()) {
-            doors.spawn_bounded(async move {
+        if let (Some(left), Some((tasks, limit))) = (left, self.rest.take()) {
+            tasks.spawn_bounded(async move {
                 let _live = telemetry::tasks::guard("proxy-unwanted-body");
                 read_away(left, limit).await;
             });
@@ -53,7 +53,7 @@ impl Drop for Asked {
     }
 }
 
-impl Body for Asked {
+impl Body for ClientBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -1,4 +1,4 @@
-//! How many names one client may have minted that nobody had before.
+//! Rate limit of new names: names that a client has minted and that nobody had before.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::client::Client;
-use http_relay::host::LeafName;
+use http_relay::host::Host;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use parking_lot::Mutex;
@@ -19,23 +19,23 @@ const CLIENTS_MAX: u64 = 65_536;
 /// for as new, but cost a trip.
 pub(crate) const LOOKS_PER_NAME: u32 = 10;
 
-/// Who asks, and is charged: a user or, where that is not known, an address (of IPv6, its network of 64 bits, as one machine
+/// Whose rate limit counts: a user's or, where that is not known, an address (of IPv6, its network of 64 bits, as one machine
 /// has all of it).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub enum Charged {
+pub enum RateLimitKey {
     /// By name.
     User(Arc<str>),
-    /// As [`Newcomers`] tells addresses apart.
+    /// As [`NewNameLimit`] tells addresses apart.
     Address(IpAddr),
 }
 
-impl From<IpAddr> for Charged {
+impl From<IpAddr> for RateLimitKey {
     fn from(address: IpAddr) -> Self {
-        Self::Address(Newcomers::of(address))
+        Self::Address(NewNameLimit::of(address))
     }
 }
 
-impl From<&Client> for Charged {
+impl From<&Client> for RateLimitKey {
     fn from(client: &Client) -> Self {
         match &client.user {
             Some(user) => Self::User(Arc::clone(user)),
@@ -44,7 +44,7 @@ impl From<&Client> for Charged {
     }
 }
 
-impl fmt::Display for Charged {
+impl fmt::Display for RateLimitKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(user) => write!(f, "{user}"),
@@ -58,7 +58,7 @@ impl fmt::Display for Charged {
 #[error("{client} asks for too many new names: {per_minute} a minute, {burst} at once")]
 pub struct TooManyNames {
     /// Who asks.
-    pub client: Charged,
+    pub client: RateLimitKey,
     /// That are let in.
     pub per_minute: u32,
     /// That are let in at once.
@@ -67,10 +67,10 @@ pub struct TooManyNames {
 
 /// A bucket for each client.
 #[derive(Debug)]
-pub struct Newcomers {
+pub struct NewNameLimit {
     per_minute: u32,
     burst: u32,
-    buckets: Cache<Charged, Arc<Mutex<Bucket>>>,
+    buckets: Cache<RateLimitKey, Arc<Mutex<Bucket>>>,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ struct Bucket {
     at: Instant,
 }
 
-impl Newcomers {
+impl NewNameLimit {
     /// Of each client, `per_minute` names, and `burst` at once.
     #[must_use]
     pub fn new(per_minute: u32, burst: u32) -> Self {
@@ -104,7 +104,7 @@ impl Newcomers {
 
     /// # Errors
     /// [`TooManyNames`]
-    pub(crate) fn admit(&self, client: &Charged, name: &LeafName) -> Result<(), TooManyNames> {
+    pub(crate) fn admit(&self, client: &RateLimitKey, name: &Host) -> Result<(), TooManyNames> {
         let bucket = self.buckets.get_with_by_ref(client, || {
             Arc::new(Mutex::new(Bucket {
                 left: f64::from(self.burst),
@@ -129,7 +129,7 @@ impl Newcomers {
     }
 
     /// The name was not new: the second level had it. The look stays charged for.
-    pub(super) fn give_back(&self, client: &Charged) {
+    pub(super) fn give_back(&self, client: &RateLimitKey) {
         if let Some(bucket) = self.buckets.get(client) {
             let mut bucket = bucket.lock();
             bucket.left = (bucket.left + 1.0).min(f64::from(self.burst));
@@ -147,10 +147,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_gets_its_burst_and_then_its_rate_and_others_theirs() {
-        let newcomers = Newcomers::new(60, 3);
-        let name = LeafName::parse("a.example").unwrap();
+        let newcomers = NewNameLimit::new(60, 3);
+        let name = Host::parse("a.example").unwrap();
         let of = |client: &str| {
-            client.parse::<IpAddr>().map_or_else(|_| Charged::User(client.into()), Charged::from)
+            client.parse::<IpAddr>().map_or_else(|_| RateLimitKey::User(client.into()), RateLimitKey::from)
         };
         let admit = |client: &str| newcomers.admit(&of(client), &name).is_ok();
         assert!((0..3).all(|_| admit("2001:db8::1")));
@@ -163,9 +163,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn names_that_were_not_new_are_given_back_up_to_ten_times_as_many() {
-        let newcomers = Newcomers::new(1, 3);
-        let name = LeafName::parse("a.example").unwrap();
-        let client = Charged::from("10.0.0.1".parse::<IpAddr>().unwrap());
+        let newcomers = NewNameLimit::new(1, 3);
+        let name = Host::parse("a.example").unwrap();
+        let client = RateLimitKey::from("10.0.0.1".parse::<IpAddr>().unwrap());
         for number in 0..30 {
             assert!(newcomers.admit(&client, &name).is_ok(), "{number}");
             newcomers.give_back(&client);

@@ -1,0 +1,53 @@
+//! HTTP to clients: requests come in, and go to whatever answers them.
+
+use http_relay::client_body::ClientBody;
+use http_relay::page::Body;
+use http_relay::serve::{Serving, Websockets};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::task::TaskTracker;
+
+use super::metrics::End;
+use super::proxy::Proxy;
+
+impl Proxy {
+    /// Serves HTTP/1 to a client until the connection ends. `answer` answers each request.
+    pub(super) async fn http1<S, A, F>(&self, stream: S, answer: A) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<Body>>,
+    {
+        End::of(self.serving().http1(stream, answer).await)
+    }
+
+    /// Serves HTTP/2 to a client until the connection ends. `answer` answers each request.
+    pub(super) async fn http2<S, A, F>(&self, stream: S, answer: A, websockets: Websockets) -> End
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<Body>> + Send + 'static,
+    {
+        End::of(self.serving().http2(stream, answer, websockets).await)
+    }
+
+    fn serving(&self) -> Serving {
+        Serving {
+            head_timeout: self.options.head_timeout,
+            idle: self.options.idle,
+            stopping: self.tasks.stopping(),
+        }
+    }
+
+    /// Takes the body of `request`. What is left of it when the request is answered is read, within the timeout of a request's head.
+    pub(super) fn with_body(&self, request: Request<Incoming>) -> Request<ClientBody> {
+        ClientBody::of(request, &self.tasks, self.options.head_timeout)
+    }
+}
+
+/// Waits for the tunnels of a connection, after its own part has ended: until then they count as the client's connection.
+pub(super) async fn ended(tunnels: &TaskTracker) {
+    tunnels.close();
+    tunnels.wait().await;
+}
