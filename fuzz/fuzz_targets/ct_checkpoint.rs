@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use scan::ct::{LogKey, LogList};
+use ct::{LogKey, LogList};
 
 /// A P-256 key whose private half nobody kept.
 const SPKI: &[u8] = include_bytes!("ct_checkpoint.spki");

@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use scan::ct::search::{read_cert_spotter, read_crt_sh};
+use ct::search::{read_cert_spotter, read_crt_sh};
 
 fuzz_target!(|octets: &[u8]| {
     for found in [read_cert_spotter(octets), read_crt_sh(octets, "example.com", Some("17"))].into_iter().flatten() {
         for issuance in found.issuances {
-            assert!(issuance.names.len() <= scan::ct::issuance::NAMES_MAX);
+            assert!(issuance.names.len() <= ct::issuance::NAMES_MAX);
         }
     }
 });

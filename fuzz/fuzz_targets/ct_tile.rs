@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use scan::ct::entry::Entries;
-use scan::ct::names::names;
-use scan::ct::{DomainSet, Issuance};
+use ct::entry::Entries;
+use ct::names::names;
+use ct::{DomainSet, Issuance};
 
 fuzz_target!(|octets: &[u8]| {
     let Ok(domains) = DomainSet::compile(["example.com"], 7) else { return };
@@ -13,7 +13,7 @@ fuzz_target!(|octets: &[u8]| {
         let _ = (entry.leaf_hash(), entry.leaf_index);
         names(entry.logged.hashed(), |name| domains.matches(name, |id| assert_eq!(id, 0)));
         let issuance = Issuance::from_logged(entry.logged);
-        assert!(issuance.names.len() <= scan::ct::issuance::NAMES_MAX);
+        assert!(issuance.names.len() <= ct::issuance::NAMES_MAX);
         let _ = issuance.matches(&domains);
     }
     // As a certificate of its own too: most octets are no tile.

@@ -8,6 +8,7 @@ pub mod deadline;
 pub mod dial;
 pub mod guard;
 pub mod http;
+pub mod jitter;
 pub mod limits;
 pub mod pool;
 pub mod rate;

@@ -132,7 +132,7 @@ impl Scanner {
         let issuers = move |certificate: &x509::Certificate, sent: &[Arc<x509::Certificate>]| {
             context.judge.issuer_of(certificate, sent)
         };
-        crate::revocation::stage::with_verdicts(observations, checker, issuers, stop)
+        crate::revocation::with_verdicts(observations, checker, issuers, stop)
     }
 }
 

@@ -25,7 +25,7 @@ const SIGNATURES_KEPT_MAX: usize = 16_384;
 pub(crate) const FINDINGS_MAX: usize = 64;
 
 /// Turns what was seen into what it means. Pure but for its caches.
-pub(crate) struct Judge {
+pub struct Judge {
     trust: Trusted,
     expiring_within_days: u32,
     expiring_fraction: f64,
@@ -34,7 +34,9 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    pub(crate) fn new(options: &ScanOptions, trust: Trusted) -> Self {
+    /// Judges by the thresholds of `options` and the roots of `trust`.
+    #[must_use]
+    pub fn new(options: &ScanOptions, trust: Trusted) -> Self {
         Self {
             trust,
             expiring_within_days: options.expiring_within_days,
@@ -63,7 +65,7 @@ impl Judge {
 
     /// Judges certificates that came without a handshake, from a file. An authority's own certificate
     /// is judged by itself: nobody is meant to be served it.
-    pub(crate) fn judge_file(&self, observation: &mut Observation) {
+    pub fn judge_file(&self, observation: &mut Observation) {
         let mut findings = Findings::default();
         match observation.leaf().cloned() {
             Some(leaf) if leaf.basic_constraints.is_some_and(|b| b.ca) => {
@@ -76,7 +78,7 @@ impl Judge {
     }
 
     /// Judges a leaf whose chain is kept where it cannot be read: of the chain nothing is said.
-    pub(crate) fn judge_leaf(&self, observation: &mut Observation) {
+    pub fn judge_leaf(&self, observation: &mut Observation) {
         let mut findings = Findings::default();
         for fault in &observation.unparsed {
             findings.add(&rules::UNREADABLE, fault);
@@ -101,8 +103,12 @@ impl Judge {
         }
     }
 
-    /// Leaves are many and seen once; what stands above them is few and seen everywhere.
-    pub(crate) fn parse(&self, der: &[u8], keep: bool) -> Result<Arc<Certificate>, x509::ParseError> {
+    /// Parses a certificate. With `keep`, the result is cached: intermediates are few and seen everywhere, leaves are many
+    /// and seen once.
+    ///
+    /// # Errors
+    /// [`x509::ParseError`].
+    pub fn parse(&self, der: &[u8], keep: bool) -> Result<Arc<Certificate>, x509::ParseError> {
         if !keep {
             return Certificate::parse(der).map(Arc::new);
         }
@@ -140,8 +146,9 @@ impl Judge {
         observation.trust = Some(trust);
     }
 
-    /// Whoever signed `certificate`: among those sent with it, or a root.
-    pub(crate) fn issuer_of(
+    /// Returns the certificate that signed `certificate`: one of those sent with it, or a root.
+    #[must_use]
+    pub fn issuer_of(
         &self,
         certificate: &Certificate,
         sent: &[Arc<Certificate>],

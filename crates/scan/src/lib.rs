@@ -1,34 +1,27 @@
 //! Targets, the probe and the findings: what TLS endpoints really serve.
 
-pub mod clouds;
-pub mod ct;
 mod ending;
 mod engine;
 pub mod estate;
 pub mod files;
-pub mod history;
-mod judge;
+pub mod judge;
 mod look;
 pub mod observation;
 mod options;
-pub mod ownership;
 mod paths;
 mod progress;
-pub mod record;
 pub mod revocation;
 pub mod rules;
 pub mod starttls;
 pub mod target;
 pub mod tls;
 mod trusted;
-pub mod watch;
 
 pub use engine::{Known, Run, Scanner};
 pub use estate::{Estate, EstateFinding};
 pub use observation::{Observation, Outcome};
 pub use options::{Limits, ScanOptions};
 pub use progress::{Progress, Snapshot};
-pub use record::Recorder;
 pub use target::{Target, TargetOptions, Targets};
 pub use trusted::{TrustError, Trusted};
 

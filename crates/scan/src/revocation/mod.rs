@@ -14,7 +14,7 @@ mod answer;
 mod fetch;
 mod list;
 mod serials;
-pub(crate) mod stage;
+mod stage;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -35,6 +35,7 @@ use answer::Answer;
 use list::{List, Word};
 
 pub use fetch::{DEFECT_KEPT, FAILURE_KEPT, KEEP_MAX};
+pub use stage::with_verdicts;
 pub use verdict::{Cause, Source, Verdict, Why};
 
 /// CRL and OCSP URLs of one certificate that are tried. Certificates name one, some a second for the same list.

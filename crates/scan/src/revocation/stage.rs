@@ -28,9 +28,12 @@ type Verdicts = Vec<(Fingerprint, Verdict)>;
 /// Observations on their way to a reader: as many as wait between the scan and the stage.
 const OBSERVATIONS_IN_CHANNEL: usize = 256;
 
-/// Observations of `from`, each with its verdicts by `checker`, in a channel of their own: [`join`] as a task. Without a checker
-/// they are as they come.
-pub(crate) fn with_verdicts(
+/// Adds revocation verdicts by `checker` to the observations of `from`. `issuers` finds the issuer of a certificate among
+/// those sent with it and the roots. Without a checker, returns `from` itself.
+///
+/// # Cancellation
+/// When `stop` is cancelled the returned channel ends; observations still waiting for verdicts are dropped.
+pub fn with_verdicts(
     from: mpsc::Receiver<Observation>,
     checker: Option<RevocationChecker>,
     issuers: impl Fn(&Certificate, &[Arc<Certificate>]) -> Option<Arc<Certificate>>

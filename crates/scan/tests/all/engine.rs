@@ -7,7 +7,7 @@ use fleet::{Mix, Plan};
 use scan::{Known, Outcome, ScanOptions, TargetOptions, Targets};
 use tokio_util::sync::CancellationToken;
 
-use crate::truth::patient;
+use crate::limits::patient;
 use crate::world::{World, scan_with};
 
 fn healthy(endpoints: usize) -> Plan {

@@ -2,19 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
-mod ct_follow;
-mod ct_ledger;
-mod ct_monitor;
-mod ct_search;
 mod engine;
-mod history;
+mod limits;
 mod revocation;
-mod revocation_clouds;
+mod revoking;
 mod starttls_postgres;
 mod tls_openssl;
 mod tls_rustls;
 mod truth;
-mod watch;
-mod watch_clouds;
-mod watch_telling;
 mod world;

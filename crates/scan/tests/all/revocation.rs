@@ -20,63 +20,16 @@ use x509::crl::{Reason, Revoked, Scope};
 use x509::ocsp::{Answer, CertificateId, ErrorStatus, OcspHash, Status};
 use x509::{Certificate, DAY, KeyUsage, SerialNumber, UnixTime};
 
-use crate::truth::{options, patient};
+use crate::limits::{options, patient};
 use crate::world::{Seen, World};
 
 const NEEDS_OPENSSL: &str = "openssl is needed: apt-get install -y openssl";
-pub(crate) const SERIAL: &[u8] = &[0x4a, 0xbc, 1];
-const REVOKED_AT: UnixTime = UnixTime(1_780_000_000);
 
 fn now() -> UnixTime {
     UnixTime(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64)
 }
 
-fn checker(options: RevocationOptions) -> RevocationChecker {
-    let resolver = Resolver::with_upstreams(Vec::new());
-    RevocationChecker::new(Client::new(&resolver, &outbound::http::Options::default()).unwrap(), options)
-}
-
-pub(crate) fn entry(serial: &[u8], reason: Option<Reason>) -> Revoked {
-    Revoked { serial: SerialNumber::from_content(serial), at: REVOKED_AT, reason, invalidity_date: None }
-}
-
-/// An authority and a server for what it publishes.
-pub(crate) struct Place {
-    ca: Arc<RevokingAuthority>,
-    pub(crate) issuer: Arc<Certificate>,
-    pub(crate) server: RevocationServer,
-    pub(crate) checker: RevocationChecker,
-}
-
 impl Place {
-    pub(crate) async fn new() -> Self {
-        Self::with(RevocationOptions::default()).await
-    }
-
-    async fn with(options: RevocationOptions) -> Self {
-        let ca = Arc::new(RevokingAuthority::new(1).unwrap());
-        let issuer = Arc::new(ca.certificate().clone());
-        let server = RevocationServer::start(Duration::ZERO).await.unwrap();
-        Self { ca, issuer, server, checker: checker(options) }
-    }
-
-    /// A certificate that names the CRL at `path`.
-    pub(crate) fn leaf(&self, serial: &[u8], path: &str) -> Certificate {
-        self.leaf_of(LeafOrder {
-            serial: Some(serial.to_vec()),
-            crl_urls: vec![self.server.url(path)],
-            ..LeafOrder::default()
-        })
-    }
-
-    fn leaf_of(&self, order: LeafOrder) -> Certificate {
-        Certificate::parse(&self.ca.issue(&order).unwrap()).unwrap()
-    }
-
-    pub(crate) fn publish(&self, path: &str, order: &CrlOrder) {
-        self.server.put_octets(path, self.ca.crl(order).unwrap());
-    }
-
     async fn check(&self, certificate: &Certificate) -> Verdict {
         self.checker.check(certificate, &self.issuer, None, now()).await
     }
@@ -712,10 +665,6 @@ async fn what_openssl_makes_is_read() {
         other.code() == "revoked" && other.to_string().contains("crl"),
         "another's staple says nothing: {other}"
     );
-}
-
-pub(crate) fn with_checker(checker: &RevocationChecker) -> ScanOptions {
-    ScanOptions { revocation: Some(checker.clone()), ..options() }
 }
 
 /// The endpoints with that finding.

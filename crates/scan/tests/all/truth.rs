@@ -1,30 +1,9 @@
 //! The whole scanner against the fleet's ground truth: no finding too many, none missed.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use fleet::{Mix, Plan};
-use outbound::resolve::Families;
-use scan::{Limits, ScanOptions};
 
 use crate::world::World;
-
-/// Limits that a busy machine keeps for whoever answers, and that keep the test short for those who do
-/// not.
-pub(crate) fn options() -> ScanOptions {
-    ScanOptions {
-        families: Families::V4,
-        first: Limits::each(Duration::from_millis(1_500)),
-        second: Limits::each(Duration::from_secs(5)),
-        ..ScanOptions::default()
-    }
-}
-
-/// Limits for where everybody answers: however busy the machine, nobody is given up.
-pub(crate) fn patient() -> ScanOptions {
-    let limits = Limits::each(Duration::from_secs(60));
-    ScanOptions { first: limits, second: limits, ..options() }
-}
+use fleet::{Mix, Plan};
 
 type Verdicts = BTreeMap<String, (String, Vec<String>)>;
 

@@ -1,0 +1,258 @@
+//! The entries of a log as data tiles carry them (c2sp.org/static-ct-api, "Log entries"; RFC 6962 section 3.4).
+
+use super::merkle::{Hash, leaf_hash_of};
+use super::tile::TILE_WIDTH;
+
+/// Octets of the longest data tile read, unpacked: 256 entries of 256 KiB, the most that log software takes for one
+/// (Tessera's limit). A usual tile has about 1 MB. A smaller bound would let whoever fills a tile with large certificates
+/// blind those who follow the log.
+pub const DATA_TILE_OCTETS_MAX: usize = 64 * 1024 * 1024;
+
+/// One entry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Entry<'a> {
+    /// When the log took it in, milliseconds since 1970 UTC.
+    pub timestamp_ms: u64,
+    /// What it took in.
+    pub logged: Logged<'a>,
+    /// The `leaf_index` extension: which entry of the log this is.
+    pub leaf_index: Option<u64>,
+    /// SHA-256 of each issuer's certificate in the chain that came with it, nearest first.
+    pub chain: &'a [[u8; 32]],
+    /// The TimestampedEntry, which is the leaf but for its first two octets.
+    timestamped: &'a [u8],
+}
+
+/// What was logged.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Logged<'a> {
+    /// A certificate.
+    Certificate(&'a [u8]),
+    /// A promise to issue one.
+    Precertificate {
+        /// The tbsCertificate without poison: what the certificate will have, but for timestamps.
+        tbs: &'a [u8],
+        /// SHA-256 of the issuer's SubjectPublicKeyInfo.
+        issuer_key_hash: &'a [u8; 32],
+        /// The precertificate as submitted.
+        precertificate: &'a [u8],
+    },
+}
+
+impl<'a> Logged<'a> {
+    /// The certificate or precertificate, DER.
+    #[must_use]
+    pub fn der(self) -> &'a [u8] {
+        match self {
+            Self::Certificate(der) | Self::Precertificate { precertificate: der, .. } => der,
+        }
+    }
+
+    /// What the log vouches for: the leaf has this and not the precertificate around it.
+    #[must_use]
+    pub fn hashed(self) -> &'a [u8] {
+        match self {
+            Self::Certificate(der) => der,
+            Self::Precertificate { tbs, .. } => tbs,
+        }
+    }
+}
+
+/// Octets that are no data tile.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("entry {at} of the data tile: {what}")]
+pub struct EntryError {
+    /// Which entry of the tile, from 0.
+    pub at: u16,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+/// Reads the entries of a data tile one after the other; after an error, none.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    rest: &'a [u8],
+    at: u16,
+}
+
+impl<'a> Entries<'a> {
+    /// The entries of `tile`, at most 256.
+    #[must_use]
+    pub fn new(tile: &'a [u8]) -> Self {
+        Self { rest: tile, at: 0 }
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, EntryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let at = self.at;
+        let read = if u64::from(at) == TILE_WIDTH { Err("over 256 entries") } else { entry(&mut self.rest) };
+        self.at = at.saturating_add(1);
+        Some(read.map_err(|what| {
+            self.rest = &[];
+            EntryError { at, what }
+        }))
+    }
+}
+
+impl Entry<'_> {
+    /// The hash of this entry's MerkleTreeLeaf (RFC 6962 section 3.4).
+    #[must_use]
+    pub fn leaf_hash(&self) -> Hash {
+        // version v1, leaf type timestamped_entry
+        leaf_hash_of(&[&[0, 0], self.timestamped])
+    }
+}
+
+/// TileLeaf.
+fn entry<'a>(input: &mut &'a [u8]) -> Result<Entry<'a>, &'static str> {
+    const X509_ENTRY: [u8; 2] = [0, 0];
+    const PRECERT_ENTRY: [u8; 2] = [0, 1];
+    let start = *input;
+    let timestamp_ms = u64::from_be_bytes(*chunk::<8>(input)?);
+    let kind = *chunk::<2>(input)?;
+    let (issuer_key_hash, signed) = match kind {
+        X509_ENTRY => (None, vector::<3>(input)?),
+        PRECERT_ENTRY => (Some(chunk::<32>(input)?), vector::<3>(input)?),
+        _ => return Err("an entry type that is not known"),
+    };
+    let leaf_index = leaf_index(vector::<2>(input)?)?;
+    let timestamped = &start[..start.len() - input.len()];
+    let logged = match issuer_key_hash {
+        None => Logged::Certificate(signed),
+        Some(issuer_key_hash) => {
+            Logged::Precertificate { tbs: signed, issuer_key_hash, precertificate: vector::<3>(input)? }
+        }
+    };
+    let (chain, rest) = vector::<2>(input)?.as_chunks::<32>();
+    if !rest.is_empty() {
+        return Err("a chain that is not of fingerprints");
+    }
+    Ok(Entry { timestamp_ms, logged, leaf_index, chain, timestamped })
+}
+
+/// The leaf_index among CtExtensions; other extensions are passed over.
+fn leaf_index(mut extensions: &[u8]) -> Result<Option<u64>, &'static str> {
+    const LEAF_INDEX: u8 = 0;
+    let mut index = None;
+    while let Some((kind, rest)) = extensions.split_first() {
+        extensions = rest;
+        let data = vector::<2>(&mut extensions)?;
+        if *kind != LEAF_INDEX {
+            continue;
+        }
+        let octets: [u8; 5] = data.try_into().map_err(|_| "a leaf_index that has not 40 bits")?;
+        if index.replace(octets.iter().fold(0, |n, b| (n << 8) | u64::from(*b))).is_some() {
+            return Err("two leaf indices");
+        }
+    }
+    Ok(index)
+}
+
+const CUT_OFF: &str = "it is cut off";
+
+fn chunk<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8; N], &'static str> {
+    let (chunk, rest) = input.split_first_chunk::<N>().ok_or(CUT_OFF)?;
+    *input = rest;
+    Ok(chunk)
+}
+
+/// A vector with `N` octets of length (RFC 8446 section 3.4).
+fn vector<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
+    let length = chunk::<N>(input)?.iter().fold(0_usize, |n, b| (n << 8) | usize::from(*b));
+    let (vector, rest) = input.split_at_checked(length).ok_or(CUT_OFF)?;
+    *input = rest;
+    Ok(vector)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn write(
+        timestamp: u64,
+        precert: Option<(&[u8], &[u8])>,
+        der: &[u8],
+        index: u64,
+        chain: usize,
+    ) -> Vec<u8> {
+        let mut out = timestamp.to_be_bytes().to_vec();
+        let long = |out: &mut Vec<u8>, octets: &[u8]| {
+            out.extend(&(octets.len() as u32).to_be_bytes()[1..]);
+            out.extend(octets);
+        };
+        match precert {
+            None => {
+                out.extend([0, 0]);
+                long(&mut out, der);
+            }
+            Some((tbs, _)) => {
+                out.extend([0, 1]);
+                out.extend([5; 32]);
+                long(&mut out, tbs);
+            }
+        }
+        out.extend([0, 8, 0, 0, 5]);
+        out.extend(&index.to_be_bytes()[3..]);
+        if let Some((_, precertificate)) = precert {
+            long(&mut out, precertificate);
+        }
+        out.extend(((chain * 32) as u16).to_be_bytes());
+        out.extend(std::iter::repeat_n(7, chain * 32));
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn entries_come_back(
+            timestamp: u64, der: Vec<u8>, tbs: Vec<u8>, precertificate: Vec<u8>, index in 0_u64..1 << 40,
+            chain in 0_usize..5,
+        ) {
+            let mut tile = write(timestamp, None, &der, index, chain);
+            tile.extend(write(timestamp, Some((&tbs, &precertificate)), &[], index, chain));
+            let entries: Vec<_> = Entries::new(&tile).collect::<Result<_, _>>().unwrap();
+            prop_assert_eq!(entries.len(), 2);
+            prop_assert_eq!(entries[0].logged, Logged::Certificate(&der));
+            let Logged::Precertificate { tbs: read, precertificate: submitted, .. } = entries[1].logged else {
+                return Err(TestCaseError::fail("a precertificate"));
+            };
+            prop_assert_eq!((read, submitted), (&tbs[..], &precertificate[..]));
+            for entry in &entries {
+                prop_assert_eq!((entry.timestamp_ms, entry.leaf_index), (timestamp, Some(index)));
+                prop_assert_eq!(entry.chain, vec![[7; 32]; chain]);
+            }
+            // The leaf has everything up to the extensions, and nothing after.
+            let leaf_end = tile.len() - write(timestamp, Some((&tbs, &precertificate)), &[], index, chain).len()
+                - 2 - 32 * chain;
+            let leaf = [&[0, 0], &tile[..leaf_end]].concat();
+            prop_assert_eq!(entries[0].leaf_hash(), crate::merkle::leaf_hash(&leaf));
+        }
+
+        #[test]
+        fn any_octets_are_read_within_bounds(octets in prop::collection::vec(any::<u8>(), 0..2_000)) {
+            prop_assert!(Entries::new(&octets).count() <= 257);
+        }
+
+        #[test]
+        fn a_tile_cut_off_is_no_tile(der: Vec<u8>, at: prop::sample::Index) {
+            let tile = write(1, None, &der, 3, 1);
+            let cut = &tile[..at.index(tile.len() - 1) + 1];
+            prop_assert!(Entries::new(cut).any(|entry| entry.is_err()));
+        }
+    }
+
+    #[test]
+    fn a_tile_has_256_entries_at_most() {
+        let tile = write(1, None, b"x", 3, 0).repeat(257);
+        let read: Vec<_> = Entries::new(&tile).collect();
+        assert_eq!(read.len(), 257);
+        assert_eq!(read[256], Err(EntryError { at: 256, what: "over 256 entries" }));
+    }
+}

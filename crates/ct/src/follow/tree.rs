@@ -1,0 +1,139 @@
+//! A log's tree under one checkpoint: tiles that are proven to belong to it.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use super::fetch::Source;
+use super::place::{Alarm, Place};
+use super::{FollowError, unavailable};
+use crate::merkle::Hash;
+use crate::tile::{Edge, EdgeError, TILE_WIDTH, TileId, ancestors, is_below};
+
+/// Full tiles above level 0 that are kept: one of level 1 covers 65,536 entries, a log of 2³² has some sixty-six
+/// thousand of them, and a follower reads them in order.
+const KEPT_MAX: usize = 64;
+
+/// The tree of one checkpoint.
+pub(super) struct Tree<'s> {
+    source: &'s Source,
+    note: &'s str,
+    edge: Edge,
+    /// Full tiles, proven, by level and index.
+    kept: HashMap<(u8, u64), Vec<Hash>>,
+}
+
+impl<'s> Tree<'s> {
+    /// Fetches the tiles that the root vouches for, unless `memory` has them. Served wrongly they are asked for once
+    /// more.
+    pub(super) async fn open(
+        source: &'s Source,
+        at: &'s Place,
+        memory: &Mutex<Option<Edge>>,
+    ) -> Result<Self, FollowError> {
+        let remembered = memory.lock().clone();
+        if let Some(edge) = remembered.filter(|edge| edge.size() == at.size && edge.root() == at.root) {
+            return Ok(Self { source, note: &at.note, edge, kept: HashMap::new() });
+        }
+        let mut again = true;
+        loop {
+            let tiles = fetch_all(source, Edge::ids(at.size)).await?;
+            match Edge::verified(at.size, &at.root, tiles) {
+                Ok(edge) => {
+                    *memory.lock() = Some(edge.clone());
+                    return Ok(Self { source, note: &at.note, edge, kept: HashMap::new() });
+                }
+                Err(EdgeError::Root) if again => again = false,
+                Err(error) => {
+                    let path = Edge::ids(at.size).last().map_or_else(String::new, |id| id.path());
+                    return Err(wrong(path, error.to_string(), &at.note));
+                }
+            }
+        }
+    }
+
+    /// The root of the first `size` leaves of this tree.
+    pub(super) async fn root_at(&mut self, size: u64) -> Result<Hash, FollowError> {
+        let mut tiles = Vec::new();
+        for id in Edge::ids(size) {
+            // As wide as this tree has it.
+            let id = TileId::at(id.level, id.index, self.edge.size()).unwrap_or(id);
+            tiles.push(self.tile(id).await?);
+        }
+        Edge::of(size, tiles)
+            .map(|edge| edge.root())
+            .map_err(|error| wrong(String::new(), error.to_string(), self.note))
+    }
+
+    /// The proven hashes of a tile of this tree.
+    async fn tile(&mut self, id: TileId) -> Result<Vec<Hash>, FollowError> {
+        self.prove_above(id).await?;
+        if let Some(known) = self.known(id) {
+            return Ok(known.to_vec());
+        }
+        let tile = self.fetch_below(id).await?;
+        if id.level > 0 {
+            self.keep(id, tile.clone());
+        }
+        Ok(tile)
+    }
+
+    /// Fetches and proves what stands above a tile, so that [`Tree::is_proven`] can tell.
+    pub(super) async fn prove_above(&mut self, id: TileId) -> Result<(), FollowError> {
+        for above in ancestors(id, self.edge.size()).into_iter().rev() {
+            if self.known(above).is_none() {
+                let tile = self.fetch_below(above).await?;
+                self.keep(above, tile);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether these are the hashes of the tile: what stands above it must have been proven.
+    pub(super) fn is_proven(&self, id: TileId, tile: &[Hash]) -> bool {
+        if !id.is_full() {
+            return self.edge.partial(id.level).is_some_and(|edge| edge == tile);
+        }
+        let parent = TileId::at(id.level + 1, id.index / TILE_WIDTH, self.edge.size());
+        parent.and_then(|parent| self.known(parent)).is_some_and(|parent| is_below(tile, id.index, parent))
+    }
+
+    /// A full tile whose parent is known. Served wrongly it is asked for once more.
+    async fn fetch_below(&self, id: TileId) -> Result<Vec<Hash>, FollowError> {
+        for _ in 0..2 {
+            let tile = self.source.hashes(id).await.map_err(unavailable)?;
+            if self.is_proven(id, &tile) {
+                return Ok(tile);
+            }
+        }
+        Err(wrong(id.path(), "it does not hash to the tile above it".to_owned(), self.note))
+    }
+
+    fn known(&self, id: TileId) -> Option<&[Hash]> {
+        if id.is_full() {
+            self.kept.get(&(id.level, id.index)).map(Vec::as_slice)
+        } else {
+            self.edge.partial(id.level)
+        }
+    }
+
+    fn keep(&mut self, id: TileId, tile: Vec<Hash>) {
+        if self.kept.len() >= KEPT_MAX {
+            // Entries are read from left to right.
+            if let Some(oldest) = self.kept.keys().min().copied() {
+                self.kept.remove(&oldest);
+            }
+        }
+        self.kept.insert((id.level, id.index), tile);
+    }
+}
+
+/// At most one tile a level.
+async fn fetch_all(source: &Source, ids: Vec<TileId>) -> Result<Vec<Vec<Hash>>, FollowError> {
+    let tiles = ids.into_iter().map(|id| source.hashes(id));
+    futures_util::future::try_join_all(tiles).await.map_err(unavailable)
+}
+
+pub(super) fn wrong(path: String, reason: String, note: &str) -> FollowError {
+    FollowError::Alarm(Box::new(Alarm::WrongTile { path, reason, note: note.to_owned() }))
+}

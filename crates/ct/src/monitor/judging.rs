@@ -1,0 +1,239 @@
+//! What one node of a cluster does for all: verdicts, who is behind, what is old.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use store::ct::{CT_JUDGED_MAX, CtIssuanceRow, CtVerdict};
+use store::{Cursor, Event, StoreError, emit};
+use telemetry::chain;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    BEHIND, CAUGHT_UP, EXPECTED, Monitor, UNEXPECTED, in_us, log_subject, service_subject, verdict_name,
+};
+use crate::issuance::{Unasked, Verdict};
+use crate::ledger::{Judged, judge_issuances};
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(5);
+/// The same while no domain is watched.
+const IDLE_PERIOD: Duration = Duration::from_secs(60);
+/// How long the one who looks holds that duty: twelve looks.
+const LEASE: Duration = Duration::from_secs(60);
+/// Looks between two at who is behind: a minute.
+const BEHIND_EVERY: u64 = 12;
+/// Looks between two at what nobody asked for and may be known by now: ten minutes.
+const AGAIN_EVERY: u64 = 120;
+/// Looks between two clean-ups: an hour.
+const TRIM_EVERY: u64 = 720;
+/// For how long an unasked issuance may still turn out to be known: longer than scans are apart.
+const AGAIN_FOR: Duration = Duration::from_secs(30 * 86_400);
+/// How long issuances stay after their end: certificates of a quarter year are followed by a renewal well before.
+const KEPT_AFTER_END: Duration = Duration::from_secs(90 * 86_400);
+/// Rows of one clean-up's transaction.
+const TRIMMED: usize = 1_000;
+/// Transactions of one clean-up.
+const TRIMS: usize = 100;
+/// Pages of one look: 256 issuances each. More wait for the next.
+const PAGES: usize = 64;
+/// Names of an issuance that an event tells.
+const NAMES_TOLD: usize = 10;
+/// The lease's name.
+const DUTY: &str = "ct-judge";
+
+/// Who was behind at the last look, by subject. A new process tells once more; alerts of one key are counted, not sent
+/// again.
+type Seen = HashMap<String, bool>;
+
+impl Monitor {
+    /// Judges, and says who is behind, until told to stop; one node of a cluster at a time.
+    pub(super) async fn judge(&self, stop: &CancellationToken) {
+        let (node, mut seen, mut looks) = (Uuid::now_v7(), Seen::new(), 0_u64);
+        loop {
+            let (woken, now_us) = (self.0.wake.notified(), self.0.clock.now_us());
+            match self.0.store.lease(DUTY, node, now_us, in_us(LEASE)).await {
+                Ok(true) => {
+                    if let Err(error) = self.look(&mut seen, looks).await {
+                        tracing::warn!(error = chain(&error), "issuances could not be judged");
+                    }
+                    looks += 1;
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(error = chain(&error), "no lease: the database is away"),
+            }
+            let (domains, ..) = self.0.watched.read().stamp;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = woken => {}
+                () = tokio::time::sleep(if domains == 0 { IDLE_PERIOD } else { PERIOD }) => {}
+            }
+        }
+        let given_back = self.0.store.release(DUTY, node);
+        if !matches!(tokio::time::timeout(PERIOD, given_back).await, Ok(Ok(()))) {
+            tracing::warn!("the duty to judge could not be given back; its lease ends within a minute");
+        }
+    }
+
+    /// One look of one who has looked at nothing before: for tests.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[doc(hidden)]
+    pub async fn look_once(&self) -> Result<(), StoreError> {
+        self.look(&mut Seen::new(), 0).await
+    }
+
+    async fn look(&self, seen: &mut Seen, looks: u64) -> Result<(), StoreError> {
+        let now_us = self.0.clock.now_us();
+        let before = now_us.saturating_sub(in_us(self.0.options.grace));
+        self.judge_those(CtVerdict::Pending, 0, before).await?;
+        if looks.is_multiple_of(AGAIN_EVERY) {
+            self.judge_those(CtVerdict::Unasked, now_us.saturating_sub(in_us(AGAIN_FOR)), before).await?;
+        }
+        if looks.is_multiple_of(BEHIND_EVERY) {
+            self.tell_behind(seen).await?;
+        }
+        if looks % TRIM_EVERY == 1 {
+            self.trim(now_us.saturating_sub(in_us(KEPT_AFTER_END))).await?;
+        }
+        Ok(())
+    }
+
+    /// Verdicts and what tells of them, in one transaction a page.
+    async fn judge_those(&self, verdict: CtVerdict, from_us: i64, to_us: i64) -> Result<(), StoreError> {
+        let watched = self.watched().await?;
+        let mut after: Option<Cursor> = None;
+        for _ in 0..PAGES {
+            let page = self
+                .0
+                .store
+                .ct_issuances_judgeable(verdict, from_us..=to_us, after.as_ref(), CT_JUDGED_MAX)
+                .await?;
+            if page.rows.is_empty() {
+                return Ok(());
+            }
+            let (rules, now_us) = (std::sync::Arc::clone(&watched), self.0.clock.now_us());
+            let judged = self.0.store.write("ct_judge", move |tx| {
+                async move {
+                    let judged = judge_issuances(tx, page.rows, |domain| rules.rule(domain)).await?;
+                    emit(tx, judged.iter().filter_map(|one| told(one, now_us)).collect()).await?;
+                    Ok(judged)
+                }
+                .boxed()
+            });
+            let judged = judged.await?;
+            {
+                let mut counters = self.0.counters.lock();
+                for one in &judged {
+                    let stored =
+                        if one.verdict.is_unasked() { CtVerdict::Unasked } else { CtVerdict::Expected };
+                    counters.verdict(verdict_name(stored));
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Services and logs that have told nothing for too long, and those that tell again.
+    async fn tell_behind(&self, seen: &mut Seen) -> Result<(), StoreError> {
+        let (store, now_us) = (&self.0.store, self.0.clock.now_us());
+        let too_long = in_us(self.0.options.behind_after);
+        let mut events = Vec::new();
+        let mut tell = |subject: String, since_us: Option<i64>, body: Value| {
+            let lag_us = since_us.map_or(0, |since| now_us.saturating_sub(since).max(0));
+            let behind = since_us.is_some() && lag_us >= too_long;
+            if seen.insert(subject.clone(), behind) != Some(behind) {
+                let kind = if behind { BEHIND } else { CAUGHT_UP };
+                events.push(Event { at_us: now_us, kind, subject, body });
+            }
+            lag_us as f64 / 1e6
+        };
+        let there = self.services();
+        for row in store.ct_services().await? {
+            if !there.contains(&row.service.as_str()) {
+                continue;
+            }
+            // Overdue, or tried in vain.
+            let overdue = (row.due_at_us < now_us).then_some(row.due_at_us);
+            let since = [overdue, row.failing_since_us].into_iter().flatten().min();
+            let detail =
+                format!("{} of {} domains could not be asked for at the last try", row.failing, row.domains);
+            let body = json!({"name": row.service, "detail": detail});
+            let lag_s = tell(service_subject(&row.service), since, body);
+            self.0.counters.lock().service(&row.service).lag_s = lag_s;
+        }
+        for row in store.ct_logs().await? {
+            if !self.0.counters.lock().follows(&row.name) {
+                continue;
+            }
+            let since = [row.failing_since_us, row.behind_since_us].into_iter().flatten().min();
+            let detail = row.last_error.unwrap_or_else(|| format!("{} entries are not read", row.behind));
+            tell(log_subject(&row.log_id), since, json!({"name": row.name, "detail": detail}));
+        }
+        if events.is_empty() {
+            return Ok(());
+        }
+        store.write("ct_behind", move |tx| async move { emit(tx, events).await }.boxed()).await
+    }
+
+    async fn trim(&self, before_us: i64) -> Result<(), StoreError> {
+        for _ in 0..TRIMS {
+            if self.0.store.ct_issuances_trim(before_us, TRIMMED).await? < TRIMMED as u64 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a verdict tells: that nobody asked for it, or that somebody did, after all.
+fn told(judged: &Judged, now_us: i64) -> Option<Event> {
+    let issuance = &judged.issuance;
+    let kind = match &judged.verdict {
+        Verdict::Unasked(_) => UNEXPECTED,
+        _ if issuance.verdict == CtVerdict::Unasked => EXPECTED,
+        _ => return None,
+    };
+    Some(Event {
+        at_us: now_us,
+        kind,
+        subject: format!("ct-issuance/{}", issuance.id),
+        body: json!({"name": judged.domain, "issuer": issuance.issuer, "serial": issuance.serial,
+            "names": issuance.names.iter().take(NAMES_TOLD).collect::<Vec<_>>(), "source": issuance.source,
+            "detail": detail(issuance, &judged.verdict)}),
+    })
+}
+
+fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
+    let names: Vec<&str> = issuance.names.iter().take(NAMES_TOLD).map(String::as_str).collect();
+    let more = issuance.names.len().saturating_sub(NAMES_TOLD);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let why = match verdict {
+        Verdict::Unasked(why) => why.iter().map(said_of).collect::<Vec<_>>().join("; "),
+        Verdict::NotWatched => "its domain is not watched any more".to_owned(),
+        _ => "it is known by now".to_owned(),
+    };
+    format!("{}{more}: {why}", names.join(", "))
+}
+
+/// For people.
+fn said_of(why: &Unasked) -> String {
+    match why {
+        Unasked::IssuerNotAllowed => {
+            "its issuer has issued nothing known for the domain, or is not allowed".to_owned()
+        }
+        Unasked::NamesNotKnown(names) => {
+            let told: Vec<&str> = names.iter().take(NAMES_TOLD).map(String::as_str).collect();
+            format!("no known certificate of its issuer has all of its names; new are: {}", told.join(", "))
+        }
+        Unasked::TooEarly { .. } => "what it would renew is far from its end, and has another key".to_owned(),
+        Unasked::Unreadable => "it cannot be read".to_owned(),
+    }
+}

@@ -1,0 +1,349 @@
+//! Following logs: which there are, who is at each, and what a step comes to in the database.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use http::StatusCode;
+use outbound::Deadline;
+use outbound::http::Reply;
+use serde_json::json;
+use store::ct::{CtLogRow, CtLogStep, alarm_ct_log, fail_ct_log, step_ct_log};
+use store::{Event, StoreError, emit};
+use telemetry::chain;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{LOG_CONSISTENT, LOG_INCONSISTENT, Monitor, Watched, in_us, log_subject};
+use crate::follow::{Alarm, FollowError, FollowOptions, Follower, Place, Step};
+use crate::ledger::{Found, record};
+use crate::log_list::{LIST_OCTETS_MAX, LogList, TiledLog};
+use crate::merkle::Hash;
+use crate::{LIST_SIGNATURE_OCTETS_MAX, ListSigner};
+
+/// Logs followed: the programmes know some dozens at a time that are not over.
+const FOLLOWED_MAX: usize = 256;
+/// Between two readings of the lists: programmes change theirs some times a month.
+const LISTS_EVERY: Duration = Duration::from_secs(86_400);
+/// The same after a reading that failed.
+const LISTS_RETRY: Duration = Duration::from_secs(600);
+/// For one list.
+const LIST_LIMIT: Duration = Duration::from_secs(60);
+/// How long a log is one node's without being taken again.
+const LEASE: Duration = Duration::from_secs(60);
+/// How often it is, during a step: sixty-four tiles over a slow line take minutes.
+const KEEP_EVERY: Duration = Duration::from_secs(20);
+/// What may be spent on a database that does not answer, once the node is to stop.
+const LAST_TRY: Duration = Duration::from_secs(2);
+
+/// Where lists of logs come from (`log_list.json`, version 3).
+#[derive(Clone, Debug)]
+pub struct LogLists {
+    /// Fetched daily.
+    pub urls: Vec<String>,
+    /// Read daily. Whoever put them there has verified them.
+    pub files: Vec<PathBuf>,
+    /// Whoever signs lists: what is fetched from where one of them does counts only with the signature.
+    pub signers: Vec<ListSigner>,
+}
+
+impl Default for LogLists {
+    fn default() -> Self {
+        Self { urls: Vec::new(), files: Vec::new(), signers: ListSigner::google().into_iter().collect() }
+    }
+}
+
+impl LogLists {
+    /// Whether no log is followed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.urls.is_empty() && self.files.is_empty()
+    }
+}
+
+impl Monitor {
+    /// Follows the logs of the lists until told to stop.
+    pub(super) async fn follow(&self, stop: &CancellationToken) {
+        if self.0.lists.is_empty() {
+            return;
+        }
+        let node = Uuid::now_v7();
+        let mut tasks = JoinSet::new();
+        let mut followed: HashMap<Hash, CancellationToken> = HashMap::new();
+        loop {
+            let lists = tokio::select! {
+                () = stop.cancelled() => break,
+                lists = self.lists() => lists,
+            };
+            let again = match lists {
+                Ok(list) => {
+                    self.follow_these(list, node, stop, &mut tasks, &mut followed);
+                    LISTS_EVERY
+                }
+                Err(error) => {
+                    tracing::warn!(error, "the list of CT logs could not be read");
+                    LISTS_RETRY
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(again) => {}
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// All lists as one. One that cannot be read fails all: a log must not go unwatched because of a bad moment.
+    async fn lists(&self) -> Result<LogList, String> {
+        let mut lists = Vec::new();
+        for path in &self.0.lists.files {
+            let text = tokio::fs::read(path).await.map_err(|error| format!("{}: {error}", path.display()))?;
+            lists.push(LogList::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?);
+        }
+        for url in &self.0.lists.urls {
+            let list = self.fetched(url, LIST_OCTETS_MAX).await?;
+            self.verify_list(url, &list.body).await?;
+            lists.push(LogList::parse(&list.body).map_err(|error| format!("{url}: {error}"))?);
+        }
+        let list = LogList::merged(lists);
+        for unusable in &list.unusable {
+            tracing::warn!(log = unusable, "a CT log of the list cannot be followed");
+        }
+        Ok(list)
+    }
+
+    /// Holds a list against its signature, where lists are signed. Fetched one after the other the two may be of different days
+    /// for a moment: they are fetched anew with the next try, and the logs of the last good list are followed meanwhile.
+    async fn verify_list(&self, url: &str, list: &[u8]) -> Result<(), String> {
+        for signer in &self.0.lists.signers {
+            if let Some(beside) = signer.signature_of(url) {
+                let signature = self.fetched(&beside, LIST_SIGNATURE_OCTETS_MAX).await?;
+                signer.verify(list, &signature.body).map_err(|error| format!("{url}: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn fetched(&self, url: &str, octets_max: usize) -> Result<Reply, String> {
+        let reply = self.0.http.get(url, &[], octets_max, Deadline::within(LIST_LIMIT)).await;
+        let reply = reply.map_err(|error| format!("{url}: {}", chain(&error)))?;
+        if reply.status == StatusCode::OK { Ok(reply) } else { Err(format!("{url}: {}", reply.status)) }
+    }
+
+    /// Begins with logs that are new on the list, ends with those that are gone or over.
+    fn follow_these(
+        &self,
+        list: LogList,
+        node: Uuid,
+        stop: &CancellationToken,
+        tasks: &mut JoinSet<()>,
+        followed: &mut HashMap<Hash, CancellationToken>,
+    ) {
+        let mut wanted: Vec<TiledLog> = list.tiled.into_iter().filter(|log| log.state.is_watched()).collect();
+        if wanted.len() > FOLLOWED_MAX {
+            tracing::warn!(logs = wanted.len(), FOLLOWED_MAX, "more CT logs than are followed at once");
+            wanted.truncate(FOLLOWED_MAX);
+        }
+        followed.retain(|id, ended| {
+            let stays = wanted.iter().any(|log| log.key.log_id() == id);
+            if !stays {
+                ended.cancel();
+            }
+            stays
+        });
+        self.0.counters.lock().keep_logs(wanted.iter().map(|log| log.description.as_str()));
+        for log in wanted {
+            followed.entry(*log.key.log_id()).or_insert_with(|| {
+                let (monitor, until) = (self.clone(), stop.child_token());
+                let ended = until.clone();
+                tasks.spawn(async move {
+                    let _live = telemetry::tasks::guard("ct-log");
+                    monitor.follow_log(&log, node, &until).await;
+                });
+                ended
+            });
+        }
+    }
+
+    /// Follows one log while its lease can be had.
+    async fn follow_log(&self, log: &TiledLog, node: Uuid, stop: &CancellationToken) {
+        let options = FollowOptions {
+            merge_delay: Duration::from_secs(u64::from(log.mmd_seconds)),
+            ..self.0.options.follow
+        };
+        let (http, clock) = (self.0.http.clone(), self.0.clock.clone());
+        let follower = Follower::new(log.key.clone(), &log.monitoring_url, http, options, clock);
+        let lease = log_subject(log.key.log_id());
+        loop {
+            let more = tokio::select! {
+                () = stop.cancelled() => break,
+                stepped = self.step(&follower, log, &lease, node) => stepped.unwrap_or_else(|error| {
+                    tracing::warn!(log = log.description, error = chain(&error), "a step was not stored");
+                    false
+                }),
+            };
+            if more {
+                continue;
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(self.0.options.checkpoint_every) => {}
+            }
+        }
+        // Another goes on at once.
+        let given_back = self.0.store.release(&lease, node);
+        if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
+            tracing::warn!(log = log.description, "a log could not be given back; its lease ends by itself");
+        }
+    }
+
+    /// One step, where the log is ours to follow; says whether to take another at once.
+    async fn step(
+        &self,
+        follower: &Follower,
+        log: &TiledLog,
+        lease: &str,
+        node: Uuid,
+    ) -> Result<bool, StoreError> {
+        // Never closed.
+        let _room = self.0.steps.acquire().await;
+        let store = &self.0.store;
+        if !store.lease(lease, node, self.0.clock.now_us(), in_us(LEASE)).await? {
+            return Ok(false);
+        }
+        let watched = self.watched().await?;
+        if watched.logs.is_empty() {
+            return Ok(false);
+        }
+        let row = store.ct_log(*log.key.log_id()).await?;
+        let place = match row.as_ref().map(|row| row.place.as_str()) {
+            None | Some("") => None,
+            Some(text) => match serde_json::from_str::<Place>(text) {
+                Ok(place) => Some(place),
+                Err(error) => {
+                    self.fail(log, format!("its place cannot be read: {error}")).await?;
+                    return Ok(false);
+                }
+            },
+        };
+        let step = tokio::select! {
+            step = follower.step(place.as_ref(), &watched.logs) => step,
+            lost = self.keep(lease, node) => return lost.map(|()| false),
+        };
+        match step {
+            Ok(step) => self.stepped(log, row, step, &watched).await,
+            Err(FollowError::Alarm(alarm)) => {
+                self.alarm(log, row.as_ref(), &alarm).await?;
+                Ok(false)
+            }
+            Err(FollowError::Unavailable { reason, .. }) => {
+                self.fail(log, reason).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Keeps a log's lease until it is another's.
+    async fn keep(&self, lease: &str, node: Uuid) -> Result<(), StoreError> {
+        loop {
+            tokio::time::sleep(KEEP_EVERY).await;
+            if !self.0.store.lease(lease, node, self.0.clock.now_us(), in_us(LEASE)).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Place, matches and the end of an alarm, in one transaction.
+    async fn stepped(
+        &self,
+        log: &TiledLog,
+        row: Option<CtLogRow>,
+        step: Step,
+        watched: &Watched,
+    ) -> Result<bool, StoreError> {
+        let now_us = self.0.clock.now_us();
+        let name = &log.description;
+        let stale = step.stale.map(|age| {
+            format!("its newest checkpoint was signed {} s ago, more than its merge delay", age.as_secs())
+        });
+        let (failing, behind) =
+            row.as_ref().map_or((None, None), |row| (row.failing_since_us, row.behind_since_us));
+        let stored = CtLogStep {
+            log_id: *log.key.log_id(),
+            name: name.clone(),
+            from: row.as_ref().map(|row| row.place.clone()).unwrap_or_default(),
+            // Always serialises.
+            place: serde_json::to_string(&step.place).unwrap_or_default(),
+            behind: i64::try_from(step.behind).unwrap_or(i64::MAX),
+            behind_since_us: step.more.then(|| behind.unwrap_or(now_us)),
+            failing_since_us: stale.is_some().then(|| failing.unwrap_or(now_us)),
+            warning: stale,
+            at_us: now_us,
+        };
+        let found = step.matches.into_iter().map(|one| Found::in_log(one, &watched.logs, name)).collect();
+        let over = row.filter(|row| row.alarm.is_some()).map(|_| self.log_event(log, LOG_CONSISTENT, None));
+        let new = self.0.store.write("ct_step", move |tx| {
+            async move {
+                if !step_ct_log(tx, &stored).await? {
+                    return Ok(None);
+                }
+                let new = record(tx, found, now_us).await?;
+                emit(tx, over.into_iter().collect()).await?;
+                Ok(Some(new.len()))
+            }
+            .boxed()
+        });
+        let Some(new) = new.await? else { return Ok(false) };
+        let mut counters = self.0.counters.lock();
+        let figures = counters.log(name);
+        figures.entries += step.entries;
+        figures.new += new as u64;
+        (figures.size, figures.behind, figures.inconsistent) = (step.place.size, step.behind, false);
+        Ok(step.more)
+    }
+
+    async fn alarm(&self, log: &TiledLog, row: Option<&CtLogRow>, alarm: &Alarm) -> Result<(), StoreError> {
+        let known = row.and_then(|row| row.alarm.as_deref()).and_then(|text| serde_json::from_str(text).ok());
+        let news = known.is_none_or(|known: Alarm| known.code() != alarm.code());
+        let (log_id, name, now_us) = (*log.key.log_id(), log.description.clone(), self.0.clock.now_us());
+        let event = news.then(|| self.log_event(log, LOG_INCONSISTENT, Some(alarm)));
+        // Always serialises.
+        let text = serde_json::to_string(alarm).unwrap_or_default();
+        tracing::error!(log = name, alarm = alarm.code(), "a CT log is not what it was: {alarm}");
+        {
+            let mut counters = self.0.counters.lock();
+            let figures = counters.log(&name);
+            (figures.inconsistent, figures.failed) = (true, figures.failed + 1);
+        }
+        let write = self.0.store.write("ct_alarm", move |tx| {
+            async move {
+                alarm_ct_log(tx, log_id, &name, &text, now_us).await?;
+                emit(tx, event.into_iter().collect()).await
+            }
+            .boxed()
+        });
+        write.await
+    }
+
+    async fn fail(&self, log: &TiledLog, reason: String) -> Result<(), StoreError> {
+        let (log_id, name, now_us) = (*log.key.log_id(), log.description.clone(), self.0.clock.now_us());
+        self.0.counters.lock().log(&name).failed += 1;
+        tracing::debug!(log = name, reason, "a CT log could not be read");
+        let write = self.0.store.write("ct_fail", move |tx| {
+            async move { fail_ct_log(tx, log_id, &name, &reason, now_us).await }.boxed()
+        });
+        write.await
+    }
+
+    fn log_event(&self, log: &TiledLog, kind: &'static str, alarm: Option<&Alarm>) -> Event {
+        Event {
+            at_us: self.0.clock.now_us(),
+            kind,
+            subject: log_subject(log.key.log_id()),
+            body: json!({"name": log.description, "operator": log.operator, "alarm": alarm.map(Alarm::code),
+                "detail": alarm.map(ToString::to_string)}),
+        }
+    }
+}

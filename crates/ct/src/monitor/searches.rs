@@ -1,0 +1,281 @@
+//! One node's part in asking search services: claims what is due, keeps its leases, gives back what it cannot end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use store::ct::{CtSearchRow, leave_ct_search, seed_ct_searches};
+use store::{Store, StoreError};
+use telemetry::chain;
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Monitor, in_us};
+use crate::issuance::Verdict;
+use crate::ledger::{Found, record, settle};
+use crate::search::{Answer, Question, SearchCursor, SearchError, SearchPage, SearchService, poll};
+use outbound::jitter;
+
+/// Between two looks at what is due, and between two extensions of leases.
+const PERIOD: Duration = Duration::from_secs(5);
+/// How long a claim holds without being extended: twelve periods, so that a pause of the process or a failover of the
+/// database costs no question.
+const LEASE: Duration = Duration::from_secs(60);
+/// Looks between two at domains that a service was never asked for: a minute. Those added on this node need none.
+const SEED_EVERY: u64 = 12;
+/// Soonest after a failure, whatever the service says.
+const RETRY_MIN: Duration = Duration::from_secs(60);
+/// The part of the interval that questions of one moment are spread over.
+const JITTER: u32 = 10;
+/// What may be spent on a database that does not answer, once the node is to stop.
+const LAST_TRY: Duration = Duration::from_secs(2);
+
+/// Service and domain.
+type Key = (String, String);
+
+/// What a node asks.
+struct Asker {
+    monitor: Monitor,
+    node: Uuid,
+    tasks: JoinSet<()>,
+    held: HashMap<Id, (Key, CancellationToken)>,
+}
+
+impl Monitor {
+    /// Asks services when questions are due, until told to stop; then gives back those under way.
+    pub(super) async fn ask(&self, stop: &CancellationToken) {
+        if self.0.services.is_empty() {
+            return;
+        }
+        let monitor = self.clone();
+        let mut asker = Asker { monitor, node: Uuid::now_v7(), tasks: JoinSet::new(), held: HashMap::new() };
+        let mut looks = 0_u64;
+        loop {
+            let woken = self.0.wake.notified();
+            if let Err(error) = asker.tick(looks.is_multiple_of(SEED_EVERY)).await {
+                tracing::warn!(error = chain(&error), "questions to CT search services could not be claimed");
+            }
+            let until = tokio::time::Instant::now() + PERIOD;
+            let due = tokio::select! {
+                () = stop.cancelled() => break,
+                () = woken => false,
+                Some(ended) = asker.tasks.join_next_with_id() => { asker.ended(ended); false }
+                () = tokio::time::sleep_until(until) => true,
+            };
+            looks += u64::from(due);
+        }
+        asker.stop().await;
+    }
+
+    /// Makes a claimed question, page after page. What cannot be written down is left to the lease.
+    async fn question(&self, node: Uuid, service: Arc<SearchService>, row: CtSearchRow) {
+        let cursor: SearchCursor = serde_json::from_str(&row.cursor).unwrap_or_default();
+        let question = Question { domain: row.domain.clone(), cursor };
+        // One page waits while one is stored.
+        let (sender, mut answers) = mpsc::channel::<Answer>(1);
+        let storing = async move {
+            let mut row = row;
+            while let Some(answer) = answers.recv().await {
+                match self.store_answer(node, &row, answer.result).await {
+                    Ok(Some(left)) => row = left,
+                    Ok(None) => return,
+                    Err(error) => {
+                        let (service, domain) = (&row.service, &row.domain);
+                        tracing::warn!(service, domain, error = chain(&error), "an answer was not stored");
+                        return;
+                    }
+                }
+            }
+        };
+        tokio::join!(poll(vec![(service, vec![question])], sender), storing);
+    }
+
+    /// Stores a page and the cursor after it in one transaction; `None` when the question is another's by now.
+    async fn store_answer(
+        &self,
+        node: Uuid,
+        row: &CtSearchRow,
+        result: Result<SearchPage, SearchError>,
+    ) -> Result<Option<CtSearchRow>, StoreError> {
+        let now_us = self.0.clock.now_us();
+        self.count(&row.service, &result);
+        let (left, found) = match result {
+            Ok(page) => {
+                let left = self.after(row, &page, node, now_us);
+                let watched = self.0.watched.read().clone();
+                let of = |one| Found::in_search(one, &row.domain, &watched.all, &row.service);
+                (left, page.issuances.into_iter().map(of).collect())
+            }
+            Err(error) => (failed(row, &error, now_us), Vec::new()),
+        };
+        // What a service tells until it has told all is what was there at the start.
+        let baseline = row.baseline_at_us.is_none();
+        let next = left.clone();
+        let new = self.0.store.write("ct_answer", move |tx| {
+            async move {
+                if !leave_ct_search(tx, node, &left).await? {
+                    return Ok(None);
+                }
+                let new = record(tx, found, now_us).await?;
+                if baseline && !new.is_empty() {
+                    settle(tx, &new, &Verdict::Baseline).await?;
+                }
+                Ok(Some(new.len()))
+            }
+            .boxed()
+        });
+        let Some(new) = new.await? else { return Ok(None) };
+        self.0.counters.lock().service(&row.service).new += new as u64;
+        Ok(Some(next))
+    }
+
+    fn count(&self, service: &str, result: &Result<SearchPage, SearchError>) {
+        let mut counters = self.0.counters.lock();
+        let figures = counters.service(service);
+        match result {
+            Ok(_) => figures.answered += 1,
+            Err(SearchError::Throttled { .. }) => figures.throttled += 1,
+            Err(_) => figures.failed += 1,
+        }
+    }
+
+    /// Where a service is left after a page.
+    fn after(&self, row: &CtSearchRow, page: &SearchPage, node: Uuid, now_us: i64) -> CtSearchRow {
+        let left = CtSearchRow {
+            // Always serialises.
+            cursor: serde_json::to_string(&page.cursor).unwrap_or_default(),
+            answered_at_us: Some(now_us),
+            failures: 0,
+            last_error: None,
+            failing_since_us: None,
+            ..row.clone()
+        };
+        if page.more {
+            let until_us = Some(now_us.saturating_add(in_us(LEASE)));
+            return CtSearchRow { holder: Some(node), until_us, ..left };
+        }
+        let every = self.0.options.poll_every;
+        let (wait, told_all) =
+            if page.doubtful { (page.poll_after, None) } else { (every.max(page.poll_after), Some(now_us)) };
+        let of = format!("{}/{}", row.service, row.domain);
+        let jitter = jitter::by_hash(of.as_bytes(), now_us, in_us(wait / JITTER));
+        CtSearchRow {
+            due_at_us: now_us.saturating_add(in_us(wait)).saturating_add(jitter),
+            baseline_at_us: row.baseline_at_us.or(told_all),
+            holder: None,
+            until_us: None,
+            ..left
+        }
+    }
+}
+
+/// Where a service is left after a failure: the cursor holds.
+fn failed(row: &CtSearchRow, error: &SearchError, now_us: i64) -> CtSearchRow {
+    tracing::debug!(service = row.service, domain = row.domain, %error, "a CT search service does not answer");
+    CtSearchRow {
+        due_at_us: now_us.saturating_add(in_us(error.retry_after().max(RETRY_MIN))),
+        failures: row.failures.saturating_add(1),
+        last_error: Some(error.to_string()),
+        failing_since_us: row.failing_since_us.or(Some(now_us)),
+        holder: None,
+        until_us: None,
+        ..row.clone()
+    }
+}
+
+impl Asker {
+    fn store(&self) -> &Store {
+        &self.monitor.0.store
+    }
+
+    /// Extends leases, gives up what is another's, claims what is due and there is room for.
+    async fn tick(&mut self, seed: bool) -> Result<(), StoreError> {
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            self.ended(ended);
+        }
+        self.keep().await?;
+        // A server that watches nothing writes nothing.
+        if self.monitor.watched().await?.all.is_empty() {
+            return Ok(());
+        }
+        for service in self.monitor.0.services.clone() {
+            let now_us = self.monitor.0.clock.now_us();
+            if seed {
+                let name = service.name().to_owned();
+                let seeded = self.store().write("ct_seed", move |tx| {
+                    async move { seed_ct_searches(tx, &name, None, now_us).await }.boxed()
+                });
+                seeded.await?;
+            }
+            let under_way = self.held.values().filter(|((name, _), _)| name == service.name()).count();
+            let room = service.in_flight().saturating_sub(under_way);
+            if room == 0 {
+                continue;
+            }
+            let until_us = now_us.saturating_add(in_us(LEASE));
+            let due =
+                self.store().claim_ct_searches(service.name(), self.node, now_us, until_us, room).await?;
+            for row in due {
+                self.begin(Arc::clone(&service), row);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, service: Arc<SearchService>, row: CtSearchRow) {
+        let key = (row.service.clone(), row.domain.clone());
+        let (monitor, node, stop) = (self.monitor.clone(), self.node, CancellationToken::new());
+        let until = stop.clone();
+        let task = self.tasks.spawn(async move {
+            let _live = telemetry::tasks::guard("ct-question");
+            tokio::select! {
+                () = until.cancelled() => {}
+                () = monitor.question(node, service, row) => {}
+            }
+        });
+        self.held.insert(task.id(), (key, stop));
+    }
+
+    async fn keep(&self) -> Result<(), StoreError> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let until_us = self.monitor.0.clock.now_us().saturating_add(in_us(LEASE));
+        let keys: Vec<Key> = self.held.values().map(|(key, _)| key.clone()).collect();
+        let kept = self.store().renew_ct_searches(self.node, &keys, until_us).await?;
+        for (key, stop) in self.held.values() {
+            // One that has just ended is kept by nobody, and cancelling it does nothing.
+            if !kept.contains(key) {
+                stop.cancel();
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
+        let id = match &ended {
+            Ok((id, ())) => *id,
+            Err(error) => {
+                tracing::error!(%error, "a question to a CT search service ended in a panic");
+                error.id()
+            }
+        };
+        self.held.remove(&id);
+    }
+
+    async fn stop(mut self) {
+        for (_, stop) in self.held.values() {
+            stop.cancel();
+        }
+        while let Some(ended) = self.tasks.join_next_with_id().await {
+            self.ended(ended);
+        }
+        let given_back = self.store().release_ct_searches(self.node);
+        if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
+            tracing::warn!("questions under way could not be given back; their leases end within a minute");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The tree in tiles (c2sp.org/static-ct-api, "Merkle Tree"): 256 hashes each, every one the root of a full tile of
+//! the level below.
+//!
+//! [`Edge`] is what a checkpoint's root vouches for directly: the partial tiles at the tree's right edge. Everything
+//! else is authenticated downwards: a full tile hashes to one entry of the tile above it.
+
+use super::merkle::{Hash, empty_root, root_of};
+
+/// Hashes of a full tile.
+pub const TILE_WIDTH: u64 = 256;
+/// Levels a tree may have: static-ct-api names the tiles 0 to 5, which reach 2⁴⁸ leaves; leaf indices have 40 bits.
+pub const LEVELS_MAX: u8 = 6;
+/// Octets of a full tile.
+pub const TILE_OCTETS: usize = 32 * TILE_WIDTH as usize;
+
+/// Which tile.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct TileId {
+    /// 0: leaf hashes.
+    pub level: u8,
+    /// From the left, in its level.
+    pub index: u64,
+    /// How many hashes, 1 to 256; under 256 it is partial.
+    pub width: u16,
+}
+
+impl TileId {
+    /// The tile with `index` at `level` in a tree of `size` leaves; `None` when it would be empty.
+    #[must_use]
+    pub fn at(level: u8, index: u64, size: u64) -> Option<Self> {
+        let hashes = width_of_level(size, level);
+        let width = hashes.checked_sub(index.checked_mul(TILE_WIDTH)?)?.min(TILE_WIDTH);
+        (width > 0).then_some(Self { level, index, width: width as u16 })
+    }
+
+    /// Whether it has all its hashes.
+    #[must_use]
+    pub fn is_full(self) -> bool {
+        u64::from(self.width) == TILE_WIDTH
+    }
+
+    /// The same tile with all its hashes: what a log may serve once it has grown.
+    #[must_use]
+    pub fn full(self) -> Self {
+        Self { width: TILE_WIDTH as u16, ..self }
+    }
+
+    /// The path of the hashes below the monitoring prefix: `tile/0/x001/234.p/5`.
+    #[must_use]
+    pub fn path(self) -> String {
+        format!("tile/{}/{}", self.level, self.number())
+    }
+
+    /// The path of the entries below the monitoring prefix: `tile/data/x001/234.p/5`.
+    #[must_use]
+    pub fn data_path(self) -> String {
+        format!("tile/data/{}", self.number())
+    }
+
+    /// Three digits an element, all but the last one after an `x`.
+    fn number(self) -> String {
+        let mut elements = vec![format!("{:03}", self.index % 1_000)];
+        let mut rest = self.index / 1_000;
+        while rest > 0 {
+            elements.push(format!("x{:03}", rest % 1_000));
+            rest /= 1_000;
+        }
+        elements.reverse();
+        let mut path = elements.join("/");
+        if !self.is_full() {
+            path.push_str(&format!(".p/{}", self.width));
+        }
+        path
+    }
+}
+
+/// Octets as hashes; `None` when they are not exactly `width` of them.
+#[must_use]
+pub fn hashes(octets: &[u8], width: u16) -> Option<Vec<Hash>> {
+    let (hashes, rest) = octets.as_chunks::<32>();
+    (rest.is_empty() && hashes.len() == usize::from(width)).then(|| hashes.to_vec())
+}
+
+/// How many hashes `level` has in a tree of `size` leaves.
+fn width_of_level(size: u64, level: u8) -> u64 {
+    size.checked_shr(8 * u32::from(level)).unwrap_or(0)
+}
+
+/// The partial tiles of a tree, from level 0 up; levels whose last tile is full have none.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Edge {
+    size: u64,
+    /// At most [`LEVELS_MAX`], by level.
+    tiles: Vec<Vec<Hash>>,
+}
+
+/// Tiles that are not those of the tree.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum EdgeError {
+    /// Not the tiles that [`Edge::ids`] names.
+    #[error("not the tiles of this tree's edge")]
+    Shape,
+    /// They hash to something else.
+    #[error("the tiles do not hash to the checkpoint's root")]
+    Root,
+}
+
+impl Edge {
+    /// The tiles that the edge of a tree of `size` leaves is made of.
+    #[must_use]
+    pub fn ids(size: u64) -> Vec<TileId> {
+        let partial = |level| {
+            let hashes = width_of_level(size, level);
+            TileId::at(level, hashes / TILE_WIDTH, size)
+        };
+        (0..LEVELS_MAX).filter_map(partial).collect()
+    }
+
+    /// The edge of the tree of `size` leaves under `root`, from the tiles that [`Edge::ids`] names, in that order. A
+    /// tile that has grown since is taken too: its first hashes are what they were.
+    ///
+    /// # Errors
+    /// [`EdgeError`]; a tree too high for tiles is [`EdgeError::Shape`].
+    pub fn verified(size: u64, root: &Hash, tiles: Vec<Vec<Hash>>) -> Result<Self, EdgeError> {
+        let edge = Self::of(size, tiles)?;
+        if edge.root() == *root { Ok(edge) } else { Err(EdgeError::Root) }
+    }
+
+    /// The edge of a smaller tree from tiles of a larger one, which are authentic already.
+    ///
+    /// # Errors
+    /// [`EdgeError::Shape`].
+    pub fn of(size: u64, tiles: Vec<Vec<Hash>>) -> Result<Self, EdgeError> {
+        let ids = Self::ids(size);
+        let too_high = width_of_level(size, LEVELS_MAX) > 0;
+        if too_high || ids.len() != tiles.len() {
+            return Err(EdgeError::Shape);
+        }
+        let mut levels = vec![Vec::new(); usize::from(LEVELS_MAX)];
+        for (id, mut tile) in ids.into_iter().zip(tiles) {
+            if tile.len() < usize::from(id.width) {
+                return Err(EdgeError::Shape);
+            }
+            tile.truncate(id.width.into());
+            levels[usize::from(id.level)] = tile;
+        }
+        Ok(Self { size, tiles: levels })
+    }
+
+    /// The leaves of the tree.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The root of the tree.
+    #[must_use]
+    pub fn root(&self) -> Hash {
+        let mut below: Option<Hash> = None;
+        for tile in self.tiles.iter().filter(|tile| !tile.is_empty()) {
+            // What the lower levels come to is the last, smaller subtree of this one.
+            let hashes: Vec<Hash> = tile.iter().copied().chain(below).collect();
+            below = Some(root_of(&hashes));
+        }
+        below.unwrap_or_else(empty_root)
+    }
+
+    /// The partial tile at `level`; `None` where the last one is full.
+    #[must_use]
+    pub fn partial(&self, level: u8) -> Option<&[Hash]> {
+        self.tiles.get(usize::from(level)).filter(|tile| !tile.is_empty()).map(Vec::as_slice)
+    }
+}
+
+/// The tiles above `id`, nearest first, up to the one that lies on the edge of a tree of `size` leaves. Empty when
+/// `id` itself is partial there.
+#[must_use]
+pub fn ancestors(id: TileId, size: u64) -> Vec<TileId> {
+    let mut above = Vec::new();
+    let mut at = id;
+    while at.is_full() {
+        let Some(parent) = TileId::at(at.level + 1, at.index / TILE_WIDTH, size) else { break };
+        above.push(parent);
+        at = parent;
+    }
+    above
+}
+
+/// Whether `tile`, full and number `index` of its level, is what `parent`, the tile above it, has in its place.
+#[must_use]
+pub fn is_below(tile: &[Hash], index: u64, parent: &[Hash]) -> bool {
+    let place = (index % TILE_WIDTH) as usize;
+    tile.len() as u64 == TILE_WIDTH && parent.get(place).is_some_and(|hash| *hash == root_of(tile))
+}
+
+/// The perfect subtree of 2^`height` leaves, number `index`, out of tiles: for [`super::merkle`]'s proofs. `tile` gives
+/// a tile's hashes by level and index.
+#[must_use]
+pub fn subtree<'t>(
+    height: u32,
+    index: u64,
+    tile: impl FnOnce(u8, u64) -> Option<&'t [Hash]>,
+) -> Option<Hash> {
+    let (level, within) = (height / 8, height % 8);
+    let first = index.checked_mul(1 << within)?;
+    let hashes = tile(u8::try_from(level).ok()?, first / TILE_WIDTH)?;
+    let place = (first % TILE_WIDTH) as usize;
+    hashes.get(place..place + (1 << within)).map(root_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::merkle::{
+        consistency_proof, inclusion_proof, leaf_hash, root_at, verify_consistency, verify_inclusion,
+    };
+
+    /// A tree's tiles, full and partial.
+    struct Tiles(HashMap<(u8, u64), Vec<Hash>>, Vec<Hash>);
+
+    impl Tiles {
+        fn of(size: usize) -> Self {
+            let leaves: Vec<Hash> = (0..size).map(|n| leaf_hash(&n.to_be_bytes())).collect();
+            let (mut tiles, mut hashes, mut level) = (HashMap::new(), leaves.clone(), 0);
+            while !hashes.is_empty() {
+                let mut above = Vec::new();
+                for (index, tile) in (0..).zip(hashes.chunks(256)) {
+                    tiles.insert((level, index), tile.to_vec());
+                    if tile.len() == 256 {
+                        above.push(root_of(tile));
+                    }
+                }
+                (hashes, level) = (above, level + 1);
+            }
+            Self(tiles, leaves)
+        }
+
+        fn get(&self, level: u8, index: u64) -> Option<&[Hash]> {
+            self.0.get(&(level, index)).map(Vec::as_slice)
+        }
+
+        fn edge(&self, size: usize, root: &Hash) -> Result<Edge, EdgeError> {
+            let tiles = Edge::ids(size as u64).into_iter().map(|id| self.0[&(id.level, id.index)].clone());
+            Edge::verified(size as u64, root, tiles.collect())
+        }
+    }
+
+    #[test]
+    fn paths() {
+        let id = |level, index, width| TileId { level, index, width };
+        assert_eq!(id(0, 0, 256).path(), "tile/0/000");
+        assert_eq!(id(1, 1_234_067, 256).path(), "tile/1/x001/x234/067", "the example of the specification");
+        assert_eq!(id(2, 1_000, 17).path(), "tile/2/x001/000.p/17");
+        assert_eq!(id(0, 273, 112).data_path(), "tile/data/273.p/112");
+    }
+
+    #[test]
+    fn the_tree_of_the_specification() {
+        // 70,000: 273 full tiles and one of 112; one full and one of 17; one of 1.
+        let ids = Edge::ids(70_000);
+        let told: Vec<_> = ids.iter().map(|id| (id.level, id.index, id.width)).collect();
+        assert_eq!(told, [(0, 273, 112), (1, 1, 17), (2, 0, 1)]);
+        let told: Vec<_> = Edge::ids(256).iter().map(|id| (id.level, id.index, id.width)).collect();
+        assert_eq!(told, [(1, 0, 1)], "a full level 0 tile and a partial level 1 tile of width 1");
+        assert!(Edge::ids(0).is_empty());
+    }
+
+    #[test]
+    fn a_full_tile_leads_up_to_the_edge() {
+        let id = TileId { level: 0, index: 3, width: 256 };
+        let told: Vec<_> = ancestors(id, 70_000).iter().map(|id| (id.level, id.index, id.width)).collect();
+        assert_eq!(told, [(1, 0, 256), (2, 0, 1)]);
+        assert!(ancestors(TileId { level: 0, index: 273, width: 112 }, 70_000).is_empty());
+    }
+
+    #[test]
+    fn tiles_authenticate_each_other_up_to_the_root() {
+        let size = 66_000;
+        let tiles = Tiles::of(size);
+        let root = root_of(&tiles.1);
+        let edge = tiles.edge(size, &root).unwrap();
+        assert_eq!(edge.root(), root);
+        assert_eq!(tiles.edge(size, &[7; 32]), Err(EdgeError::Root));
+        let (leaf, middle) = (tiles.get(0, 200).unwrap(), tiles.get(1, 0).unwrap());
+        assert!(is_below(leaf, 200, middle) && is_below(middle, 0, edge.partial(2).unwrap()));
+        let mut forged = leaf.to_vec();
+        forged[17][3] ^= 1;
+        assert!(!is_below(&forged, 200, middle));
+        assert!(!is_below(leaf, 201, middle));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn an_edge_hashes_to_the_root(size in 0_usize..1_500, larger in 0_usize..600) {
+            let tiles = Tiles::of(size + larger);
+            let root = root_of(&tiles.1[..size]);
+            // Tiles of the tree as it is later serve for the tree as it was.
+            prop_assert!(tiles.edge(size, &root).is_ok());
+        }
+
+        #[test]
+        fn proofs_come_out_of_tiles(size in 1_u64..1_500, index: prop::sample::Index) {
+            let tiles = Tiles::of(size as usize);
+            let root = root_of(&tiles.1);
+            let get = |height, index| subtree(height, index, |level, index| tiles.get(level, index));
+            prop_assert_eq!(root_at(size, &get), Some(root));
+            let index = index.index(size as usize) as u64;
+            let proof = inclusion_proof(index, size, &get).unwrap();
+            prop_assert!(verify_inclusion(&tiles.1[index as usize], index, size, &proof, &root));
+            let old = index + 1;
+            let proof = consistency_proof(old, size, &get).unwrap();
+            prop_assert!(verify_consistency((old, &root_of(&tiles.1[..old as usize])), (size, &root), &proof));
+        }
+
+        #[test]
+        fn paths_name_one_tile_each(level in 0_u8..6, a in 0_u64..1 << 40, b in 0_u64..1 << 40, width in 1_u16..=256) {
+            let id = |index| TileId { level, index, width };
+            prop_assert_eq!(id(a).path() == id(b).path(), a == b);
+        }
+    }
+}

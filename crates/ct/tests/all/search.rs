@@ -1,0 +1,310 @@
+//! Search services, honest and not.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ct::Issuance;
+use ct::search::{Answer, Dialect, Question, SearchCursor, SearchError, SearchOptions, SearchService, poll};
+use fleet::ct::{CtAuthority, IssuedPair, Quota, SearchFake, SearchKind, Trouble};
+use outbound::http::Client;
+use outbound::rate::{Pace, Rate};
+use outbound::resolve::Resolver;
+use store::Clock;
+
+fn now() -> i64 {
+    Clock::system().now_seconds()
+}
+
+fn service_with(
+    fake: &SearchFake,
+    dialect: Dialect,
+    change: impl FnOnce(&mut SearchOptions),
+) -> SearchService {
+    let mut options = match dialect {
+        Dialect::CertSpotter => SearchOptions::cert_spotter(None),
+        Dialect::CrtSh => SearchOptions::crt_sh(),
+    };
+    options.url = fake.url();
+    options.pace = Pace::default();
+    change(&mut options);
+    let client = Client::new(&Resolver::with_upstreams(Vec::new()), &outbound::http::Options::default());
+    SearchService::new(options, client.unwrap(), Clock::system())
+}
+
+fn service(fake: &SearchFake, dialect: Dialect) -> SearchService {
+    service_with(fake, dialect, |_| {})
+}
+
+async fn fake(kind: SearchKind, change: impl FnOnce(&mut fleet::ct::SearchOptions)) -> SearchFake {
+    let mut options = fleet::ct::SearchOptions::new(kind);
+    change(&mut options);
+    SearchFake::start(&options).await.unwrap()
+}
+
+fn issue(authority: &CtAuthority, name: &str) -> IssuedPair {
+    authority.issue(&[name], now(), 90).unwrap()
+}
+
+async fn collected(services: Vec<(Arc<SearchService>, Vec<Question>)>) -> Vec<Answer> {
+    let (send, mut receive) = tokio::sync::mpsc::channel(4);
+    let asking = tokio::spawn(poll(services, send));
+    let mut all = Vec::new();
+    while let Some(answer) = receive.recv().await {
+        all.push(answer);
+    }
+    asking.await.unwrap();
+    all
+}
+
+fn questions(cursors: &HashMap<String, SearchCursor>) -> Vec<Question> {
+    cursors
+        .iter()
+        .map(|(domain, cursor)| Question { domain: domain.clone(), cursor: cursor.clone() })
+        .collect()
+}
+
+#[tokio::test]
+async fn an_estate_of_1800_names_is_20_queries_and_then_20_polls() {
+    let authority = CtAuthority::new(1).unwrap();
+    let domains: Vec<String> = (0..20).map(|n| format!("estate-{n}.example")).collect();
+    let pairs: Vec<IssuedPair> =
+        (0..1_800).map(|n| issue(&authority, &format!("host-{n}.{}", domains[n % 20]))).collect();
+    // With Cert Spotter the page after the last tells that it was the last.
+    for (kind, dialect, first) in
+        [(SearchKind::CertSpotter, Dialect::CertSpotter, 40), (SearchKind::CrtSh, Dialect::CrtSh, 20)]
+    {
+        let fake = fake(kind, |_| {}).await;
+        fake.add(&pairs);
+        let service = Arc::new(service(&fake, dialect));
+        let mut cursors: HashMap<String, SearchCursor> =
+            domains.iter().map(|domain| (domain.clone(), SearchCursor::default())).collect();
+        let mut found = BTreeSet::new();
+        for answer in collected(vec![(service.clone(), questions(&cursors))]).await {
+            let page = answer.result.unwrap();
+            found.extend(page.issuances.iter().map(|one| one.id.issuer_serial));
+            // As it is stored and read again.
+            let row = serde_json::to_string(&page.cursor).unwrap();
+            cursors.insert(answer.domain, serde_json::from_str(&row).unwrap());
+        }
+        let expected: BTreeSet<_> =
+            pairs.iter().map(|pair| Issuance::from_der(&pair.certificate).id.issuer_serial).collect();
+        assert_eq!(found, expected, "{kind:?}");
+        assert_eq!(fake.counts().requests, first, "{kind:?}");
+        let new = issue(&authority, "new.estate-7.example");
+        fake.add(std::slice::from_ref(&new));
+        let answers = collected(vec![(service, questions(&cursors))]).await;
+        let fresh: Vec<_> = answers
+            .iter()
+            .flat_map(|answer| &answer.result.as_ref().unwrap().issuances)
+            .filter(|one| !expected.contains(&one.id.issuer_serial))
+            .map(|one| one.names.clone())
+            .collect();
+        assert_eq!(fresh, [new.names], "{kind:?}");
+        let polls = fake.counts().requests - first;
+        assert!(
+            polls <= 21,
+            "{polls} polls at {kind:?}: one a domain, and the end of the page with something"
+        );
+        let counts = fake.counts();
+        assert!(counts.connections * 3 <= counts.requests, "connections are reused: {counts:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_follow_each_other_and_a_cursor_goes_on_in_the_middle() {
+    let authority = CtAuthority::new(1).unwrap();
+    let fake = fake(SearchKind::CertSpotter, |options| options.page = 10).await;
+    let pairs: Vec<_> = (0..35).map(|n| issue(&authority, &format!("h{n}.pages.example"))).collect();
+    fake.add(&pairs);
+    let (mut cursor, mut names, mut sizes) = (SearchCursor::default(), Vec::new(), Vec::new());
+    loop {
+        // A new process each time.
+        let page =
+            service(&fake, Dialect::CertSpotter).issuances_since("pages.example", &cursor).await.unwrap();
+        sizes.push(page.issuances.len());
+        names.extend(page.issuances.iter().map(|one| one.names[0].clone()));
+        cursor = page.cursor;
+        if !page.more {
+            assert_eq!(page.poll_after, Duration::from_secs(3_600), "as the service says");
+            break;
+        }
+    }
+    assert_eq!(sizes, [10, 10, 10, 5, 0]);
+    assert_eq!(names, pairs.iter().map(|pair| pair.names[0].clone()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn both_services_tell_of_one_issuance() {
+    let pair = issue(&CtAuthority::new(1).unwrap(), "www.both.example");
+    let mut ids = Vec::new();
+    for (kind, dialect) in
+        [(SearchKind::CertSpotter, Dialect::CertSpotter), (SearchKind::CrtSh, Dialect::CrtSh)]
+    {
+        let fake = fake(kind, |_| {}).await;
+        fake.add(std::slice::from_ref(&pair));
+        let service = service(&fake, dialect);
+        let page = service.issuances_since("both.example", &SearchCursor::default()).await.unwrap();
+        assert_eq!(page.issuances.len(), 1);
+        assert_eq!(page.issuances[0].names, ["www.both.example"]);
+        ids.push(page.issuances[0].id);
+    }
+    ids.push(Issuance::from_der(&pair.precertificate).id);
+    ids.push(Issuance::from_der(&pair.certificate).id);
+    assert!(ids.iter().all(|one| ids.iter().all(|other| one.is(other))), "{ids:?}");
+    assert_eq!(ids[0].tbs, Some(pair.tbs_sha256()));
+}
+
+#[tokio::test]
+async fn throttling_is_obeyed_and_learned() {
+    let fake = fake(SearchKind::CertSpotter, |_| {}).await;
+    let service = service_with(&fake, Dialect::CertSpotter, |options| {
+        options.pace = Pace { per_second: Some(Rate::per_second(100)), per_minute: None };
+        options.patience = Duration::from_secs(1);
+    });
+    fake.trouble(&[Trouble::StatusRetry(429, 1_800)]);
+    let cursor = SearchCursor::default();
+    for _ in 0..2 {
+        let error = service.issuances_since("a.example", &cursor).await.unwrap_err();
+        assert!(matches!(error, SearchError::Throttled { .. }), "{error}");
+        assert!(error.retry_after() > Duration::from_secs(1_790), "{error}");
+    }
+    assert_eq!(fake.counts().requests, 1, "it is not asked before");
+    assert!(service.paced().learned_per_minute.is_some_and(|rate| rate < 6_000.0), "{:?}", service.paced());
+}
+
+#[tokio::test]
+async fn a_quota_that_nobody_told_us_is_found() {
+    let authority = CtAuthority::new(1).unwrap();
+    let quota = Quota { per_second: Some(8), retry_after: true, ..Quota::default() };
+    let fake = fake(SearchKind::CrtSh, |options| options.quota = quota).await;
+    let domains: Vec<String> = (0..24).map(|n| format!("quota-{n}.example")).collect();
+    let pairs: Vec<_> = domains.iter().map(|domain| issue(&authority, domain)).collect();
+    fake.add(&pairs);
+    let service = Arc::new(service_with(&fake, Dialect::CrtSh, |options| {
+        options.pace = Pace { per_second: Some(Rate::per_second(64).with_burst(4)), per_minute: None };
+        options.in_flight = 16;
+    }));
+    let mut open: HashMap<String, SearchCursor> =
+        domains.iter().map(|domain| (domain.clone(), SearchCursor::default())).collect();
+    for _ in 0..10 {
+        for answer in collected(vec![(service.clone(), questions(&open))]).await {
+            match answer.result {
+                Ok(page) => {
+                    assert_eq!(page.issuances.len(), 1);
+                    open.remove(&answer.domain);
+                }
+                Err(error) => assert!(matches!(error, SearchError::Throttled { .. }), "{error}"),
+            }
+        }
+        if open.is_empty() {
+            break;
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    let counts = fake.counts();
+    let paced = service.paced();
+    assert_eq!(paced.throttled, counts.throttled);
+    assert!(paced.adapted >= 1 && paced.throttled_after_adapting <= 1, "one lesson is enough: {paced:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_believed_late_where_there_was_something() {
+    let authority = CtAuthority::new(1).unwrap();
+    let fake = fake(SearchKind::CrtSh, |_| {}).await;
+    fake.add(&[issue(&authority, "a.empty.example")]);
+    let patient = |options: &mut SearchOptions| options.patience = Duration::from_secs(30);
+    let service = service_with(&fake, Dialect::CrtSh, patient);
+    let page = service.issuances_since("empty.example", &SearchCursor::default()).await.unwrap();
+    fake.trouble(&[Trouble::Empty]);
+    let error = service.issuances_since("empty.example", &page.cursor).await.unwrap_err();
+    assert!(matches!(error, SearchError::SuspiciousEmpty { .. }), "{error}");
+    assert!(error.retry_after() > Duration::ZERO);
+    let again = service.issuances_since("empty.example", &page.cursor).await.unwrap();
+    assert_eq!(again.issuances.len(), 1);
+}
+
+#[tokio::test]
+async fn a_first_answer_without_anything_is_asked_again_until_it_is_believed() {
+    for (kind, dialect) in
+        [(SearchKind::CertSpotter, Dialect::CertSpotter), (SearchKind::CrtSh, Dialect::CrtSh)]
+    {
+        let fake = fake(kind, |_| {}).await;
+        let service = service(&fake, dialect);
+        let mut cursor = SearchCursor::default();
+        let mut doubts = Vec::new();
+        for _ in 0..4 {
+            let page = service.issuances_since("nothing.example", &cursor).await.unwrap();
+            assert!(page.issuances.is_empty() && !page.more);
+            doubts.push((page.doubtful, page.poll_after < Duration::from_secs(3_600)));
+            cursor = page.cursor;
+        }
+        assert_eq!(doubts, [(true, true), (true, true), (false, false), (false, false)], "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn half_pages_errors_and_silence_leave_the_cursor_where_it_was() {
+    let authority = CtAuthority::new(1).unwrap();
+    let fake = fake(SearchKind::CertSpotter, |_| {}).await;
+    fake.add(&[issue(&authority, "a.half.example")]);
+    for trouble in [Trouble::HalfPage, Trouble::HalfBody, Trouble::Status(502), Trouble::Hang] {
+        let service = service_with(&fake, Dialect::CertSpotter, |options| {
+            options.answer_limit = Duration::from_millis(500);
+        });
+        fake.trouble(&[trouble]);
+        let error = service.issuances_since("half.example", &SearchCursor::default()).await.unwrap_err();
+        assert!(matches!(error, SearchError::Failing { .. }), "{trouble:?}: {error}");
+        assert!(error.retry_after() > Duration::ZERO, "{trouble:?}");
+    }
+    fake.trouble(&[Trouble::Status(403)]);
+    let service = service(&fake, Dialect::CertSpotter);
+    let error = service.issuances_since("half.example", &SearchCursor::default()).await.unwrap_err();
+    assert!(matches!(error, SearchError::Refused { .. }), "{error}");
+    let page = service.issuances_since("half.example", &SearchCursor::default()).await.unwrap();
+    assert_eq!(page.issuances.len(), 1);
+}
+
+#[tokio::test]
+async fn a_silent_service_holds_up_nobody_else() {
+    let authority = CtAuthority::new(1).unwrap();
+    let (silent, healthy) = (fake(SearchKind::CrtSh, |_| {}).await, fake(SearchKind::CrtSh, |_| {}).await);
+    healthy.add(&[issue(&authority, "a.one.example"), issue(&authority, "a.two.example")]);
+    silent.trouble(&[Trouble::Hang; 2]);
+    let ask = |fake: &SearchFake, name: &str| {
+        let service = service_with(fake, Dialect::CrtSh, |options| options.name = name.to_owned());
+        let question = |domain: &str| Question { domain: domain.to_owned(), cursor: SearchCursor::default() };
+        (Arc::new(service), vec![question("one.example"), question("two.example")])
+    };
+    let (send, mut receive) = tokio::sync::mpsc::channel(4);
+    let asking = tokio::spawn(poll(vec![ask(&silent, "silent"), ask(&healthy, "healthy")], send));
+    for _ in 0..2 {
+        let answer = receive.recv().await.unwrap();
+        assert_eq!((answer.service.as_str(), answer.result.unwrap().issuances.len()), ("healthy", 1));
+    }
+    asking.abort();
+    assert!(receive.recv().await.is_none(), "nobody is left who would answer");
+}
+
+#[tokio::test]
+async fn a_token_is_shown_and_a_wrong_one_is_a_refusal() {
+    let authority = CtAuthority::new(1).unwrap();
+    let fake = fake(SearchKind::CertSpotter, |options| options.token = Some("right".to_owned())).await;
+    fake.add(&[issue(&authority, "a.token.example")]);
+    let cursor = SearchCursor::default();
+    for (token, works) in [(Some("right"), true), (Some("not-this-one"), false), (None, false)] {
+        let service =
+            service_with(&fake, Dialect::CertSpotter, |options| options.token = token.map(str::to_owned));
+        let page = service.issuances_since("token.example", &cursor).await;
+        match page {
+            Ok(page) => assert!(works && page.issuances.len() == 1),
+            Err(error) => {
+                assert!(!works && matches!(error, SearchError::Refused { .. }), "{error}");
+                assert!(
+                    !format!("{service:?} {error}").contains("not-this-one"),
+                    "a token is not told: {service:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What deciding whose an endpoint is costs: a thousand rules held against a hundred thousand endpoints, in memory.
+//!
+//! `cargo run --release -p inventory --example ownership_cost [RULES] [ENDPOINTS]`. The rules are those that are tried longest: none
+//! of the first matches, so that each endpoint is held against all of them. A second run lets half of the endpoints be
+//! claimed by a rule in the middle.
+
+use std::error::Error;
+use std::time::Instant;
+
+use inventory::ownership::{Assignment, Conditions, FromTags, Place, Rule, Rules, When};
+use uuid::Uuid;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut given = std::env::args().skip(1).map(|number| number.parse::<usize>());
+    let rules = given.next().transpose()?.unwrap_or(1_000);
+    let endpoints = given.next().transpose()?.unwrap_or(100_000);
+    let places: Vec<Place> = (0..endpoints).map(place).collect();
+    for (kind, conditions) in [
+        (
+            "host",
+            conditions(|n| Conditions { host: Some(format!("*.t{n}.pay.example")), ..Conditions::default() }),
+        ),
+        (
+            "name",
+            conditions(|n| Conditions { name: Some(format!("*.t{n}.pay.example")), ..Conditions::default() }),
+        ),
+        (
+            "network",
+            conditions(|n| Conditions {
+                network: Some(format!("10.{}.{}.0/24", n / 256, n % 256)),
+                ..Conditions::default()
+            }),
+        ),
+        ("tag", conditions(|n| Conditions { tag: Some(format!("team=t{n}")), ..Conditions::default() })),
+    ] {
+        let none = Rules::new((0..rules).map(|n| rule(n, &conditions(n))).collect::<Result<_, _>>()?);
+        measure(kind, "none matches", &none, &places);
+        let half = Conditions { host: Some("*.even.example".to_owned()), ..Conditions::default() };
+        let middle = |n: usize| if n == rules / 2 { half.clone() } else { conditions(n) };
+        let some = Rules::new((0..rules).map(|n| rule(n, &middle(n))).collect::<Result<_, _>>()?);
+        measure(kind, "half by the middle one", &some, &places);
+    }
+    Ok(())
+}
+
+fn conditions(of: impl Fn(usize) -> Conditions + 'static) -> Box<dyn Fn(usize) -> Conditions> {
+    Box::new(of)
+}
+
+fn rule(number: usize, conditions: &Conditions) -> Result<Rule, Box<dyn Error>> {
+    Ok(Rule {
+        id: Uuid::nil(),
+        name: format!("r{number}"),
+        position: u32::try_from(number)?,
+        when: When::parse(conditions)?,
+        assign: Assignment { team: Some(format!("t{number}")), ..Assignment::default() },
+        from_tags: FromTags::default(),
+    })
+}
+
+/// Of the shape that scans find: three names, two tags.
+fn place(number: usize) -> Place {
+    let parity = if number.is_multiple_of(2) { "even" } else { "odd" };
+    let host = format!("www{number}.shop.{parity}.example");
+    Place {
+        host: host.clone(),
+        server_name: host.clone(),
+        address: Some([192, 168, (number / 256 % 256) as u8, (number % 256) as u8].into()),
+        names: vec![host, format!("api{number}.shop.{parity}.example"), format!("*.shop.{parity}.example")],
+        issuer: "CN=R11, O=Let's Encrypt, C=US".to_owned(),
+        protocol: "tls".to_owned(),
+        group: "prod".to_owned(),
+        tags: vec![
+            ("team".to_owned(), "web".to_owned()),
+            ("environment".to_owned(), "production".to_owned()),
+        ],
+    }
+}
+
+fn measure(kind: &str, what: &str, rules: &Rules, places: &[Place]) {
+    let began = Instant::now();
+    let owned = places.iter().filter(|place| rules.of(place).is_some()).count();
+    let took = began.elapsed();
+    let each = took.as_secs_f64() * 1e6 / places.len().max(1) as f64;
+    println!("{kind:8} {what:24} {owned:7} owned  {took:>10.3?}  {each:8.2} us an endpoint");
+}

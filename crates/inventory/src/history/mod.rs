@@ -1,0 +1,373 @@
+//! History and drift: what a scanner's figures were over the last week, and whether they still are.
+//!
+//! Every process measures ([`Samples`]) and stores its sketches once a minute, in stretches of five minutes. Every
+//! server reads those of all each minute and judges each [`Series`] against its own seven days ([`judge`]); one of them,
+//! under a lease, tells of what begins and of what is over, and folds what is older than two hours into hours.
+
+mod judge;
+mod samples;
+mod series;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use serde_json::json;
+use store::history::{
+    FOLDED, HistoryKey, HistoryRow, begin_drift, delete_history, end_drift, folded_history, put_history,
+    unfolded_history,
+};
+use store::{Clock, Event, Store, StoreError, Tx, emit};
+use telemetry::sketch::Sketch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub use judge::{Figures, Judgement, Past, Piece, Verdict, judge};
+pub use samples::{CloudCalls, Samples};
+pub use series::{Asked, FleetSize, Series};
+
+use clouds::Pools;
+
+const HOUR_US: i64 = 3_600_000_000;
+const DAY_US: i64 = 24 * HOUR_US;
+/// A stretch of time with a sketch of its own: as fine as the last hour is known.
+const SLOT_US: i64 = HOUR_US / 12;
+/// How far back the baseline reaches.
+const BASE_US: i64 = 7 * DAY_US;
+/// What is older is removed: a day more than is read.
+const KEPT_US: i64 = 8 * DAY_US;
+/// Stretches that are over for so long are folded: by then every node has stored them.
+const FOLD_AFTER_US: i64 = 2 * HOUR_US;
+
+/// Between two samples of what is not an event: tasks, connections.
+const SAMPLE_EVERY: Duration = Duration::from_secs(15);
+/// Samples between two looks: a minute.
+const LOOK_EVERY: u64 = 4;
+/// Looks between two foldings: ten minutes.
+const TIDY_EVERY: u64 = 10;
+/// How long the one who tells holds that duty, µs: three looks.
+const LEASE_US: i64 = 180_000_000;
+const LEASE: &str = "history";
+/// What may be spent on the last measurements, once the process is to stop.
+const LAST_TRY: Duration = Duration::from_secs(2);
+
+/// Rows read at a time, some kilobytes each.
+const PAGE: usize = 1_000;
+/// Pages of one read: sixteen series of a hundred nodes for the last two hours, and the folded days.
+const PAGES_MAX: usize = 64;
+
+/// The history of a cluster, as one node keeps and judges it. Cheap to clone.
+#[derive(Clone)]
+pub struct History(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    clock: Clock,
+    node: Uuid,
+    samples: Samples,
+    /// Of this process' listings.
+    clouds: Option<Mutex<CloudCalls>>,
+    /// What is older than a day, read once an hour.
+    older: tokio::sync::Mutex<Older>,
+    seen: Mutex<Vec<Seen>>,
+}
+
+/// What does not change within an hour.
+#[derive(Default)]
+struct Older {
+    until_us: i64,
+    sketches: HashMap<Series, Sketch>,
+    began_us: HashMap<Series, i64>,
+}
+
+/// A judgement, as the last look made it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The judgement.
+    pub judgement: Judgement,
+    /// Since when people are told of it, µs.
+    pub since_us: Option<i64>,
+}
+
+impl History {
+    /// Opens it; nothing is measured before [`History::run`] but what [`History::samples`] is given. `pools` are those
+    /// that this process' listings of clouds share.
+    #[must_use]
+    pub fn new(store: Store, clock: Clock, pools: Option<Pools>) -> Self {
+        let samples = Samples::new(clock.clone());
+        let clouds = pools.map(|pools| Mutex::new(CloudCalls::new(pools)));
+        Self(Arc::new(Inner {
+            store,
+            clock,
+            node: Uuid::now_v7(),
+            samples,
+            clouds,
+            older: tokio::sync::Mutex::default(),
+            seen: Mutex::default(),
+        }))
+    }
+
+    /// Where this process' measurements go.
+    #[must_use]
+    pub fn samples(&self) -> &Samples {
+        &self.0.samples
+    }
+
+    /// What the last look saw: series with something measured in eight days, by name. Empty before the first.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        self.0.seen.lock().clone()
+    }
+
+    /// Measures, stores, judges, and tells where it is this node's turn, until told to stop.
+    pub async fn run(self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("history");
+        let mut samples = 0_u64;
+        loop {
+            self.sample();
+            if samples.is_multiple_of(LOOK_EVERY)
+                && let Err(error) = self.turn(samples / LOOK_EVERY).await
+            {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the scanner's history could not be looked after"
+                );
+            }
+            samples += 1;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(SAMPLE_EVERY) => {}
+            }
+        }
+        let last = async {
+            self.0.samples.store(&self.0.store).await?;
+            // Another takes over at once.
+            self.0.store.release(LEASE, self.0.node).await
+        };
+        if !matches!(tokio::time::timeout(LAST_TRY, last).await, Ok(Ok(()))) {
+            tracing::warn!("the last minute's measurements could not be stored");
+        }
+    }
+
+    async fn turn(&self, looks: u64) -> Result<(), StoreError> {
+        self.0.samples.store(&self.0.store).await?;
+        let now_us = self.0.clock.now_us();
+        self.look().await?;
+        if self.0.store.lease(LEASE, self.0.node, now_us, LEASE_US).await? {
+            self.tell().await?;
+            if looks.is_multiple_of(TIDY_EVERY) {
+                self.tidy().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one sample of what is not an event.
+    fn sample(&self) {
+        let tasks: i64 = telemetry::tasks::live().into_iter().map(|(_, live)| live).sum();
+        self.0.samples.record(Series::Tasks, tasks as f64);
+        let share = |pool: store::PoolUse| pool.in_use as f64 / pool.size.max(1) as f64;
+        let busiest = self.0.store.pools().into_iter().map(share).fold(0.0, f64::max);
+        self.0.samples.record(Series::DatabasePool, busiest);
+        if let Some(clouds) = &self.0.clouds {
+            clouds.lock().count(&self.0.samples);
+        }
+    }
+
+    /// Reads what all nodes have measured, and judges it.
+    ///
+    /// # Errors
+    /// Those of the database; what was seen before stays.
+    pub async fn look(&self) -> Result<(), StoreError> {
+        let now_us = self.0.clock.now_us();
+        let day_us = start_of(now_us, HOUR_US) - DAY_US;
+        let mut recent: HashMap<Series, Vec<Piece>> = HashMap::new();
+        self.read(day_us, now_us.saturating_add(SLOT_US), |series, piece| {
+            recent.entry(series).or_default().push(piece);
+        })
+        .await?;
+        let told = self.0.store.drifts(Series::all().count()).await?;
+        let mut older = self.0.older.lock().await;
+        if older.until_us != day_us {
+            *older = self.older(day_us).await?;
+        }
+        let mut seen = Vec::new();
+        for series in Series::all() {
+            let recent = recent.remove(&series).unwrap_or_default();
+            let first = recent.first().map(|piece| piece.from_us);
+            let past = Past {
+                began_us: older.began_us.get(&series).copied().or(first),
+                older: older.sketches.get(&series).cloned().unwrap_or_default(),
+                recent,
+            };
+            let since_us =
+                told.iter().find(|drift| drift.series == series.name()).map(|drift| drift.began_at_us);
+            if past.began_us.is_some() || since_us.is_some() {
+                let judgement = judge(series, &past, since_us.is_some(), now_us);
+                seen.push(Seen { judgement, since_us });
+            }
+        }
+        *self.0.seen.lock() = seen;
+        Ok(())
+    }
+
+    async fn older(&self, until_us: i64) -> Result<Older, StoreError> {
+        let mut older = Older { until_us, ..Older::default() };
+        self.read(until_us + DAY_US - BASE_US, until_us, |series, piece| {
+            older.began_us.entry(series).or_insert(piece.from_us);
+            older.sketches.entry(series).or_default().merge(&piece.sketch);
+        })
+        .await?;
+        Ok(older)
+    }
+
+    /// Gives every row of a time, oldest first. Series of a newer Bulla and texts that are no sketches are passed over.
+    async fn read(
+        &self,
+        from_us: i64,
+        before_us: i64,
+        mut give: impl FnMut(Series, Piece),
+    ) -> Result<(), StoreError> {
+        let mut after = HistoryKey { from_us, ..HistoryKey::default() };
+        for _ in 0..PAGES_MAX {
+            let rows = self.0.store.history(&after, before_us, PAGE).await?;
+            let last = rows.last().filter(|_| rows.len() == PAGE).map(|row| row.key.clone());
+            for HistoryRow { key, sketch } in rows {
+                if let (Some(series), Ok(sketch)) = (Series::named(&key.series), sketch.parse()) {
+                    give(series, Piece { from_us: key.from_us, node: key.node, sketch });
+                }
+            }
+            match last {
+                Some(key) => after = key,
+                None => return Ok(()),
+            }
+        }
+        tracing::warn!(
+            rows = PAGES_MAX * PAGE,
+            "history: there is more than can be read; the rest is left out"
+        );
+        Ok(())
+    }
+
+    /// Tells of drifts that began or are over since people were told last: each once, whoever looks.
+    ///
+    /// # Errors
+    /// Those of the database; nothing is told then.
+    pub async fn tell(&self) -> Result<(), StoreError> {
+        let at_us = self.0.clock.now_us();
+        let drifts = |one: &Seen| one.judgement.verdict == Verdict::Drifting;
+        let changed: Vec<Seen> =
+            self.seen().into_iter().filter(|one| drifts(one) != one.since_us.is_some()).collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let write = self.0.store.write("history_tell", move |tx| {
+            async move {
+                let mut events = Vec::new();
+                for one in &changed {
+                    let (series, drifting) = (one.judgement.series, drifts(one));
+                    let news = if drifting {
+                        begin_drift(tx, series.name(), at_us).await?
+                    } else {
+                        end_drift(tx, series.name()).await?
+                    };
+                    events.extend(event_of(&one.judgement, drifting, at_us).filter(|_| news));
+                }
+                emit(tx, events).await
+            }
+            .boxed()
+        });
+        write.await?;
+        // Since when is known by the next reader, too.
+        self.look().await
+    }
+
+    /// Folds stretches long over into hours of all nodes, and removes what is older than eight days.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn tidy(&self) -> Result<(), StoreError> {
+        let now_us = self.0.clock.now_us();
+        let before_us = start_of(now_us - FOLD_AFTER_US, HOUR_US);
+        for _ in 0..PAGES_MAX {
+            let fold = self
+                .0
+                .store
+                .write("history_fold", move |tx| async move { fold(tx, before_us).await }.boxed());
+            if fold.await? < PAGE {
+                break;
+            }
+        }
+        self.0.store.trim_history(now_us - KEPT_US).await.map(drop)
+    }
+}
+
+/// Folds a page of rows; answers how many there were.
+async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
+    let rows = unfolded_history(tx, before_us, PAGE).await?;
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(0) };
+    let (first_us, last_us) = (start_of(first.key.from_us, HOUR_US), start_of(last.key.from_us, HOUR_US));
+    let mut hours: BTreeMap<(i64, String), Sketch> = BTreeMap::new();
+    let mut add = |row: &HistoryRow| match row.sketch.parse::<Sketch>() {
+        Ok(sketch) => {
+            let hour = (start_of(row.key.from_us, HOUR_US), row.key.series.clone());
+            hours.entry(hour).or_default().merge(&sketch);
+        }
+        Err(error) => tracing::warn!(%error, series = row.key.series, "history: a row is left out"),
+    };
+    rows.iter().for_each(&mut add);
+    let limit = usize::try_from(KEPT_US / HOUR_US).unwrap_or(PAGE) * Series::all().count() * 2;
+    let there = folded_history(tx, first_us, last_us + HOUR_US, limit).await?;
+    there.iter().for_each(&mut add);
+    let keys: Vec<HistoryKey> = rows.iter().map(|row| row.key.clone()).collect();
+    delete_history(tx, &keys).await?;
+    let folded: Vec<HistoryRow> = hours
+        .into_iter()
+        .map(|((from_us, series), sketch)| HistoryRow {
+            key: HistoryKey { from_us, series, node: FOLDED },
+            sketch: sketch.to_string(),
+        })
+        .collect();
+    put_history(tx, &folded).await?;
+    Ok(keys.len())
+}
+
+/// The event of a drift that began or is over.
+fn event_of(judgement: &Judgement, begins: bool, at_us: i64) -> Option<Event> {
+    let [began, over] = match judgement.series {
+        Series::ScanDuration(_) | Series::ListDuration(_) => ["drift.scan_slow", "drift.scan_slow_over"],
+        Series::ProviderErrors(_) => ["drift.provider_errors", "drift.provider_errors_over"],
+        Series::DatabasePool => ["drift.database_pool", "drift.database_pool_over"],
+        Series::Tasks => ["drift.tasks", "drift.tasks_over"],
+        Series::WriterBatch | Series::WriterFlush => return None,
+    };
+    let series = judgement.series.name();
+    Some(Event {
+        at_us,
+        kind: if begins { began } else { over },
+        subject: format!("drift/{series}"),
+        body: json!({"name": series, "unit": judgement.series.unit(), "value": judgement.value,
+            "baseline": judgement.base_value, "ratio": judgement.ratio(), "detail": detail(judgement)}),
+    })
+}
+
+/// What people are told of it, in figures.
+fn detail(judgement: &Judgement) -> String {
+    let shown = |value: f64| match judgement.series.unit() {
+        "share" => format!("{:.1} %", value * 100.0),
+        "seconds" => format!("{value:.2} s"),
+        _ => format!("{value:.0}"),
+    };
+    let before = judgement.base_value.map(|base| format!(", and {} over the seven days before", shown(base)));
+    match judgement.value.filter(|_| judgement.verdict != Verdict::Learning) {
+        Some(value) => format!("{}{}", shown(value), before.unwrap_or_default()),
+        None => "too little was measured to tell".to_owned(),
+    }
+}
+
+/// The start of the stretch of this length that a time is in.
+fn start_of(at_us: i64, length_us: i64) -> i64 {
+    at_us - at_us.rem_euclid(length_us)
+}

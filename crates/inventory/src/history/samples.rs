@@ -1,0 +1,224 @@
+//! What this process has measured and not stored for good.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use store::history::{HistoryKey, HistoryRow, put_history};
+use store::{Clock, OnFlush, Store, StoreError};
+use telemetry::sketch::Sketch;
+use uuid::Uuid;
+
+use super::{Asked, FleetSize, SLOT_US, Series, start_of};
+use clouds::{Pools, Provider};
+use scan::Snapshot;
+
+/// Stretches of time kept while the database is away: two hours. Older ones are given up.
+const SLOTS_MAX: usize = 24;
+
+/// Sketches by stretch and series, until they are stored. Cheap to clone; clones share them.
+#[derive(Clone, Debug)]
+pub struct Samples(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clock: Clock,
+    /// Whose rows these are: of this process, in this life.
+    node: Uuid,
+    // Held for one count, never across an await.
+    kept: Mutex<BTreeMap<i64, BTreeMap<Series, Sketch>>>,
+}
+
+impl Samples {
+    /// None yet.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self(Arc::new(Inner { clock, node: Uuid::now_v7(), kept: Mutex::default() }))
+    }
+
+    /// Counts a value of now.
+    pub fn record(&self, series: Series, value: f64) {
+        self.record_many(series, &[(value, 1)]);
+    }
+
+    fn record_many(&self, series: Series, values: &[(f64, u64)]) {
+        if values.iter().all(|(_, times)| *times == 0) {
+            return;
+        }
+        let mut kept = self.0.kept.lock();
+        let slot = kept.entry(start_of(self.0.clock.now_us(), SLOT_US)).or_default();
+        let sketch = slot.entry(series).or_default();
+        values.iter().for_each(|(value, times)| sketch.record_many(*value, *times));
+        while kept.len() > SLOTS_MAX {
+            kept.pop_first();
+            tracing::warn!("history: the database is away, and the oldest measurements are given up");
+        }
+    }
+
+    /// Counts calls, and those of them that failed.
+    pub fn calls(&self, asked: Asked, calls: u64, failed: u64) {
+        let failed = failed.min(calls);
+        self.record_many(Series::ProviderErrors(asked), &[(0.0, calls - failed), (1.0, failed)]);
+    }
+
+    /// Counts the looks of a scan; one that shows no certificate has failed.
+    pub fn looks(&self, progress: &Snapshot) {
+        self.calls(Asked::Endpoints, progress.finished, progress.finished.saturating_sub(progress.answered));
+    }
+
+    /// Counts a scan that went over all of its endpoints.
+    pub fn scanned(&self, endpoints: u64, took: Duration) {
+        if let Some(size) = FleetSize::of(endpoints) {
+            self.record(Series::ScanDuration(size), took.as_secs_f64());
+        }
+    }
+
+    /// Counts a run that listed clouds, whole, beside its looks: apart from scans, for clouds have a pace of their own.
+    pub fn listed(&self, seen: u64, took: Duration) {
+        if let Some(size) = FleetSize::of(seen) {
+            self.record(Series::ListDuration(size), took.as_secs_f64());
+        }
+    }
+
+    /// Counts the transactions of a writer that is given this.
+    #[must_use]
+    pub fn on_flush(&self) -> OnFlush {
+        let samples = self.clone();
+        OnFlush(Arc::new(move |rows, took| {
+            samples.record(Series::WriterBatch, rows as f64);
+            samples.record(Series::WriterFlush, took.as_secs_f64());
+        }))
+    }
+
+    /// Stores everything: one statement. What is of a stretch under way is stored as it is, and again with what comes
+    /// after; what is of one that is over is forgotten.
+    ///
+    /// # Errors
+    /// Those of the database; nothing is forgotten then.
+    pub async fn store(&self, store: &Store) -> Result<(), StoreError> {
+        // Before the rows are read: nothing is added to an earlier stretch after this.
+        let under_way = start_of(self.0.clock.now_us(), SLOT_US);
+        let rows = self.rows();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let write = store.write("history_put", move |tx| async move { put_history(tx, &rows).await }.boxed());
+        write.await?;
+        self.0.kept.lock().retain(|from, _| *from >= under_way);
+        Ok(())
+    }
+
+    fn rows(&self) -> Vec<HistoryRow> {
+        let kept = self.0.kept.lock();
+        let of_slot = |(from, sketches): (&i64, &BTreeMap<Series, Sketch>)| {
+            let (from_us, node) = (*from, self.0.node);
+            let row = move |(series, sketch): (&Series, &Sketch)| HistoryRow {
+                key: HistoryKey { from_us, series: series.name().to_owned(), node },
+                sketch: sketch.to_string(),
+            };
+            sketches.iter().map(row).collect::<Vec<_>>()
+        };
+        kept.iter().flat_map(of_slot).collect()
+    }
+}
+
+/// The calls of pools, and how many of them were counted before.
+pub struct CloudCalls {
+    pools: Pools,
+    counted: BTreeMap<Provider, [u64; 2]>,
+}
+
+impl CloudCalls {
+    /// None of the calls is counted yet.
+    #[must_use]
+    pub fn new(pools: Pools) -> Self {
+        Self { pools, counted: BTreeMap::new() }
+    }
+
+    /// Counts those since the last time.
+    pub fn count(&mut self, samples: &Samples) {
+        let mut now: BTreeMap<Provider, [u64; 2]> = BTreeMap::new();
+        for pool in self.pools.gauges() {
+            if let Some(provider) = Provider::of_source(&pool.name) {
+                let [calls, failed] = now.entry(provider).or_default();
+                *calls += pool.calls;
+                *failed += pool.failed;
+            }
+        }
+        for (provider, [calls, failed]) in &now {
+            let [before, failed_before] = self.counted.get(provider).copied().unwrap_or_default();
+            let (new, new_failed) = (calls.saturating_sub(before), failed.saturating_sub(failed_before));
+            samples.calls(Asked::Cloud(*provider), new, new_failed);
+        }
+        self.counted = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbound::Deadline;
+
+    use super::*;
+    use clouds::{ApiError, Machine, PoolSettings};
+
+    const NOW: i64 = 1_795_219_200_000_000;
+
+    #[test]
+    fn what_cannot_be_stored_is_bounded() {
+        let clock = Clock::manual(NOW);
+        let samples = Samples::new(clock.clone());
+        for _ in 0..3 * SLOTS_MAX {
+            Series::all().for_each(|series| samples.record(series, 1.0));
+            clock.advance(Duration::from_secs(300));
+        }
+        let rows = samples.rows();
+        assert_eq!(rows.len(), SLOTS_MAX * Series::all().count());
+        assert_eq!(rows[0].key.from_us, NOW + 2 * SLOTS_MAX as i64 * SLOT_US, "the newest stay");
+    }
+
+    #[test]
+    fn calls_are_zeros_and_ones() {
+        let samples = Samples::new(Clock::manual(NOW));
+        samples.calls(Asked::Endpoints, 0, 0);
+        assert!(samples.rows().is_empty());
+        samples.calls(Asked::Endpoints, 200, 3);
+        samples.calls(Asked::Endpoints, 1, 9);
+        let rows = samples.rows();
+        let sketch: Sketch = rows[0].sketch.parse().unwrap();
+        assert_eq!((rows.len(), sketch.count()), (1, 201));
+        assert!((sketch.mean().unwrap() - 4.0 / 201.0).abs() < 1e-12);
+    }
+    #[tokio::test]
+    async fn calls_of_pools_are_counted_once() {
+        let machine = Machine { descriptors: 1_024, database: None };
+        let pools = Pools::new(PoolSettings::default(), machine).unwrap();
+        let samples = Samples::new(Clock::manual(NOW));
+        let mut calls = CloudCalls::new(pools.clone());
+        let count = |calls: &mut CloudCalls| {
+            calls.count(&samples);
+            let rows = samples.rows();
+            let sketch = |row: &HistoryRow| row.sketch.parse::<Sketch>().unwrap();
+            let of = |row: &HistoryRow| (row.key.series.clone(), sketch(row).count(), sketch(row).mean());
+            rows.iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(count(&mut calls), []);
+        let call = async |project: &str, status: u16| {
+            let answer = || async move {
+                if status == 200 { Ok(()) } else { Err(ApiError::of_status(status, "", "", None)) }
+            };
+            let pool = pools.of(Provider::Gcp, project);
+            let _ = pool.call("compute:Read", Deadline::within(Duration::from_secs(60)), answer).await;
+        };
+        // Two pools of one provider are one series.
+        for (project, status) in [("a", 200), ("b", 200), ("a", 403), ("b", 200)] {
+            call(project, status).await;
+        }
+        let gcp = |calls, part| ("provider.errors/gcp".to_owned(), calls, Some(part));
+        assert_eq!(count(&mut calls), [gcp(4, 0.25)]);
+        assert_eq!(count(&mut calls), [gcp(4, 0.25)], "nothing new was called");
+        call("a", 403).await;
+        assert_eq!(count(&mut calls), [gcp(5, 0.4)]);
+    }
+}

@@ -1,0 +1,131 @@
+//! What is measured. Few by their type, so that neither memory nor database can fill with series.
+
+use clouds::Provider;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Series {
+    /// How long a scan of so many endpoints took, seconds.
+    ScanDuration(FleetSize),
+    /// How long a run took that listed clouds, by the endpoints and certificates that it saw, seconds.
+    ListDuration(FleetSize),
+    /// Whether a call failed, 0 or 1: the mean is the part of calls that failed.
+    ProviderErrors(Asked),
+    /// Rows of a transaction of the inventory's writer.
+    WriterBatch,
+    /// How long it took, seconds.
+    WriterFlush,
+    /// The part of this process' database connections that is taken: of readers or of writers, whichever is more.
+    DatabasePool,
+    /// Tasks alive in a process.
+    Tasks,
+}
+
+/// Endpoints of a scan, by powers of ten: a scan is slow beside its like.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct FleetSize(u8);
+
+/// The largest size: a million endpoints and more.
+const SIZE_MAX: u8 = 6;
+
+/// Who was asked.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Asked {
+    /// Endpoints that were looked at; one that did not show a certificate is an error.
+    Endpoints,
+    /// A cloud's or cluster's API.
+    Cloud(Provider),
+}
+
+impl FleetSize {
+    /// The size of a scan; none without endpoints.
+    #[must_use]
+    pub fn of(endpoints: u64) -> Option<Self> {
+        endpoints.checked_ilog10().map(|power| Self(u8::try_from(power).unwrap_or(SIZE_MAX).min(SIZE_MAX)))
+    }
+}
+
+const ALL: [(Series, &str); 23] = [
+    (Series::ScanDuration(FleetSize(0)), "scan.duration/1-9"),
+    (Series::ScanDuration(FleetSize(1)), "scan.duration/10-99"),
+    (Series::ScanDuration(FleetSize(2)), "scan.duration/100-999"),
+    (Series::ScanDuration(FleetSize(3)), "scan.duration/1000-9999"),
+    (Series::ScanDuration(FleetSize(4)), "scan.duration/10000-99999"),
+    (Series::ScanDuration(FleetSize(5)), "scan.duration/100000-999999"),
+    (Series::ScanDuration(FleetSize(SIZE_MAX)), "scan.duration/1000000+"),
+    (Series::ListDuration(FleetSize(0)), "list.duration/1-9"),
+    (Series::ListDuration(FleetSize(1)), "list.duration/10-99"),
+    (Series::ListDuration(FleetSize(2)), "list.duration/100-999"),
+    (Series::ListDuration(FleetSize(3)), "list.duration/1000-9999"),
+    (Series::ListDuration(FleetSize(4)), "list.duration/10000-99999"),
+    (Series::ListDuration(FleetSize(5)), "list.duration/100000-999999"),
+    (Series::ListDuration(FleetSize(SIZE_MAX)), "list.duration/1000000+"),
+    (Series::ProviderErrors(Asked::Endpoints), "provider.errors/endpoints"),
+    (Series::ProviderErrors(Asked::Cloud(Provider::Aws)), "provider.errors/aws"),
+    (Series::ProviderErrors(Asked::Cloud(Provider::Azure)), "provider.errors/azure"),
+    (Series::ProviderErrors(Asked::Cloud(Provider::Gcp)), "provider.errors/gcp"),
+    (Series::ProviderErrors(Asked::Cloud(Provider::Kubernetes)), "provider.errors/kubernetes"),
+    (Series::WriterBatch, "writer.batch"),
+    (Series::WriterFlush, "writer.flush"),
+    (Series::DatabasePool, "database.pool"),
+    (Series::Tasks, "tasks"),
+];
+
+impl Series {
+    /// Every series there is.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ALL.into_iter().map(|(series, _)| series)
+    }
+
+    /// The stable name in the database, the API and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        ALL.iter().find(|(series, _)| *series == self).map_or("other", |(_, name)| name)
+    }
+
+    /// The series of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        ALL.iter().find(|(_, known)| *known == name).map(|(series, _)| *series)
+    }
+
+    /// In what it is measured.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::ScanDuration(_) | Self::ListDuration(_) | Self::WriterFlush => "seconds",
+            Self::ProviderErrors(_) | Self::DatabasePool => "share",
+            Self::WriterBatch => "rows",
+            Self::Tasks => "tasks",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_series_has_a_name_of_its_own() {
+        for series in Series::all() {
+            assert_eq!(Series::named(series.name()), Some(series));
+        }
+        assert_eq!(Series::named("other"), None);
+    }
+
+    #[test]
+    fn sizes_are_powers_of_ten() {
+        let name = |endpoints| FleetSize::of(endpoints).map(|size| Series::ScanDuration(size).name());
+        for (endpoints, wanted) in [
+            (0, None),
+            (1, Some("scan.duration/1-9")),
+            (9, Some("scan.duration/1-9")),
+            (10, Some("scan.duration/10-99")),
+            (1_800, Some("scan.duration/1000-9999")),
+            (1_000_000, Some("scan.duration/1000000+")),
+            (u64::MAX, Some("scan.duration/1000000+")),
+        ] {
+            assert_eq!(name(endpoints), wanted, "{endpoints}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The inventory of certificates: what scans and listings of clouds showed, when they run, and who owns what they found.
+//!
+//! - [`record`]: observations as rows of the database.
+//! - [`sources`]: what clouds and clusters keep, as observations.
+//! - [`watch`]: scans that a server repeats by itself.
+//! - [`ownership`]: rules that say which team owns an endpoint or certificate.
+//! - [`history`]: how long scans and calls to clouds take, and whether that has become worse.
+
+pub mod history;
+pub mod ownership;
+pub mod record;
+pub mod sources;
+pub mod watch;
+
+pub use record::Recorder;

@@ -1,0 +1,715 @@
+//! Rules as values: what one matches, whom it names, and which of several wins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::glob::{BadGlob, Glob};
+use super::place::Place;
+use super::tagged::{FromTags, Tagged};
+use clouds::{TAG_KEY_OCTETS_MAX, Tags};
+
+/// Octets of a part of an issuer's name.
+pub const ISSUER_OCTETS_MAX: usize = 256;
+/// Octets of an owner, team, environment, tag or its value.
+pub const LABEL_OCTETS_MAX: usize = 200;
+/// Tags that one rule adds, and that one certificate has.
+pub const TAGS_MAX: usize = 32;
+/// Names shown in an explanation: enough to see what a certificate is for.
+const NAMES_SHOWN: usize = 5;
+
+/// Whether a text can name an owner, team, environment, tag or its value: 1 to [`LABEL_OCTETS_MAX`] octets, not blank, no
+/// control characters.
+#[must_use]
+pub fn is_label(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= LABEL_OCTETS_MAX && !text.chars().any(char::is_control)
+}
+
+/// Conditions as people write them; all that are given must hold, and none given holds everywhere.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Conditions {
+    /// A pattern for the host or the server name.
+    pub host: Option<String>,
+    /// A pattern for one of the certificate's names.
+    pub name: Option<String>,
+    /// A network, or one address.
+    pub network: Option<String>,
+    /// A pattern for the protocol or the watch's group.
+    pub source: Option<String>,
+    /// A part of the issuer's name.
+    pub issuer: Option<String>,
+    /// A tag's key, or `KEY=PATTERN` for its value.
+    pub tag: Option<String>,
+}
+
+/// Conditions that were understood.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct When {
+    /// What the host or the server name is like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Glob>,
+    /// What one of the certificate's names is like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Glob>,
+    /// Where the address is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<IpNet>,
+    /// What the protocol or the watch's group is like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Glob>,
+    /// What the issuer's name holds, in any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// What one of its tags in a cloud or cluster is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<Tagged>,
+}
+
+/// Whom a rule names, and what it says beside.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Assignment {
+    /// The team that answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// Who does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Where it is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// Labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Why a rule is refused.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadRule {
+    /// A pattern that is none.
+    #[error("{field}: {source}")]
+    Glob {
+        /// Which condition.
+        field: &'static str,
+        /// Why.
+        source: BadGlob,
+    },
+    /// Neither a network nor an address.
+    #[error("network: {0:?} is neither a network as 10.0.0.0/8 nor an address")]
+    Network(String),
+    /// Empty, too long, or with control characters.
+    #[error("issuer: a part of a name has 1 to {ISSUER_OCTETS_MAX} octets and no control characters")]
+    Issuer,
+    /// It would change nothing.
+    #[error("a rule names a team, an owner, an environment or a tag")]
+    Nothing,
+    /// Too long, empty, or with control characters.
+    #[error("{0} has 1 to {LABEL_OCTETS_MAX} octets and no control characters")]
+    Label(&'static str),
+    /// More than [`TAGS_MAX`].
+    #[error("a rule adds up to {TAGS_MAX} tags")]
+    TooManyTags,
+    /// Neither a key nor a key and a pattern.
+    #[error(
+        "a tag to look at is KEY or KEY=PATTERN, a key of 1 to {TAG_KEY_OCTETS_MAX} octets, without control characters"
+    )]
+    Tag,
+}
+
+/// A condition that does not hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Unmet {
+    Host,
+    Name,
+    Network,
+    Source,
+    Issuer,
+    Tag,
+    /// No tag that something is to be taken from.
+    Taken,
+}
+
+impl When {
+    /// Reads conditions.
+    ///
+    /// # Errors
+    /// [`BadRule`]
+    pub fn parse(conditions: &Conditions) -> Result<Self, BadRule> {
+        let glob = |field: &'static str, text: &Option<String>| {
+            let parsed = text.as_deref().map(Glob::parse).transpose();
+            parsed.map_err(|source| BadRule::Glob { field, source })
+        };
+        let issuer = conditions.issuer.clone();
+        if issuer.as_ref().is_some_and(|part| !is_part(part)) {
+            return Err(BadRule::Issuer);
+        }
+        Ok(Self {
+            host: glob("host", &conditions.host)?,
+            name: glob("name", &conditions.name)?,
+            network: conditions.network.as_deref().map(network).transpose()?,
+            source: glob("source", &conditions.source)?,
+            issuer: issuer.map(|part| part.to_lowercase()),
+            tag: conditions.tag.as_deref().map(Tagged::parse).transpose()?,
+        })
+    }
+
+    /// The first condition that does not hold, of a place in lower case.
+    fn unmet(&self, place: &Place) -> Option<Unmet> {
+        let like = |glob: &Option<Glob>, texts: [&str; 2]| {
+            let one = |glob: &Glob| texts.iter().any(|text| !text.is_empty() && glob.matches_lower(text));
+            glob.as_ref().is_none_or(one)
+        };
+        if !like(&self.host, [&place.host, &place.server_name]) {
+            return Some(Unmet::Host);
+        }
+        let named = |glob: &Glob| place.names.iter().any(|name| glob.matches_lower(name));
+        if !self.name.as_ref().is_none_or(named) {
+            return Some(Unmet::Name);
+        }
+        let within = |network: &IpNet| place.address.is_some_and(|address| network.contains(&address));
+        if !self.network.as_ref().is_none_or(within) {
+            return Some(Unmet::Network);
+        }
+        if !like(&self.source, [&place.protocol, &place.group]) {
+            return Some(Unmet::Source);
+        }
+        let issued = |part: &String| place.issuer.contains(part.as_str());
+        if !self.issuer.as_ref().is_none_or(issued) {
+            return Some(Unmet::Issuer);
+        }
+        let tagged = |wanted: &Tagged| place.tags.iter().any(|tag| wanted.matches_lower(tag));
+        (!self.tag.as_ref().is_none_or(tagged)).then_some(Unmet::Tag)
+    }
+
+    /// Why a condition does not hold, for people.
+    fn why(&self, unmet: Unmet, place: &Place) -> String {
+        let shown = |wanted: Option<String>| wanted.unwrap_or_default();
+        match unmet {
+            Unmet::Host => {
+                let is = listed(&[place.host.as_str(), place.server_name.as_str()]);
+                format!("host {}: it is {is}", shown(self.host.as_ref().map(Glob::to_string)))
+            }
+            Unmet::Name => {
+                let names: Vec<&str> = place.names.iter().map(String::as_str).collect();
+                format!("name {}: it has {}", shown(self.name.as_ref().map(Glob::to_string)), listed(&names))
+            }
+            Unmet::Network => {
+                let is = place.address.map_or_else(|| "not known".to_owned(), |address| address.to_string());
+                format!("network {}: the address is {is}", shown(self.network.map(|one| one.to_string())))
+            }
+            Unmet::Source => {
+                let is = listed(&[place.protocol.as_str(), place.group.as_str()]);
+                format!("source {}: it is {is}", shown(self.source.as_ref().map(Glob::to_string)))
+            }
+            Unmet::Issuer => {
+                format!("issuer {}: it is {}", shown(self.issuer.clone()), listed(&[place.issuer.as_str()]))
+            }
+            Unmet::Tag => {
+                format!("tag {}: its tags are {}", shown(self.tag.clone().map(String::from)), tags_of(place))
+            }
+            Unmet::Taken => format!("no tag to take from: its tags are {}", tags_of(place)),
+        }
+    }
+}
+
+fn is_part(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= ISSUER_OCTETS_MAX && !text.chars().any(char::is_control)
+}
+
+fn network(text: &str) -> Result<IpNet, BadRule> {
+    // An IPv4 address in IPv6's clothes is an IPv4 address.
+    let one = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
+    let network = text.parse::<IpNet>().ok().or_else(one);
+    network.map(|network| network.trunc()).ok_or_else(|| BadRule::Network(text.to_owned()))
+}
+
+fn tags_of(place: &Place) -> String {
+    let tags: Vec<String> = place.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+    listed(&tags)
+}
+
+/// What is known of several texts, for people.
+fn listed(texts: &[&str]) -> String {
+    let mut known: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
+    known.dedup();
+    if known.is_empty() {
+        return "not known".to_owned();
+    }
+    let more = known.len().saturating_sub(NAMES_SHOWN);
+    known.truncate(NAMES_SHOWN);
+    let shown = known.join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
+impl Assignment {
+    /// Whether it says anything, in texts that can be kept.
+    ///
+    /// # Errors
+    /// [`BadRule`]
+    pub fn check(&self) -> Result<(), BadRule> {
+        self.check_texts()?;
+        if *self == Self::default() { Err(BadRule::Nothing) } else { Ok(()) }
+    }
+
+    /// Whether its texts can be kept.
+    ///
+    /// # Errors
+    /// [`BadRule`]
+    pub fn check_texts(&self) -> Result<(), BadRule> {
+        let labels =
+            [("the team", &self.team), ("the owner", &self.owner), ("the environment", &self.environment)];
+        for (field, text) in labels {
+            if text.as_ref().is_some_and(|text| !is_label(text)) {
+                return Err(BadRule::Label(field));
+            }
+        }
+        if self.tags.len() > TAGS_MAX {
+            return Err(BadRule::TooManyTags);
+        }
+        if self.tags.iter().any(|(tag, value)| !is_label(tag) || !is_label(value)) {
+            return Err(BadRule::Label("a tag"));
+        }
+        Ok(())
+    }
+}
+
+/// Puts whom a rule names into an event's body, as alerts read it.
+pub(crate) fn write_into(assignment: &Assignment, body: &mut Value) {
+    let texts =
+        [("team", &assignment.team), ("owner", &assignment.owner), ("environment", &assignment.environment)];
+    for (member, text) in texts {
+        if let Some(text) = text {
+            body[member] = text.as_str().into();
+        }
+    }
+    if !assignment.tags.is_empty() {
+        body["tags"] =
+            assignment.tags.iter().map(|(tag, value)| (tag.clone(), Value::from(value.as_str()))).collect();
+    }
+}
+
+/// A rule.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rule {
+    /// Its identity.
+    pub id: Uuid,
+    /// Unique.
+    pub name: String,
+    /// Its place among the others, lowest first; of equal ones the name decides.
+    pub position: u32,
+    /// Where it holds.
+    pub when: When,
+    /// Whom it names.
+    pub assign: Assignment,
+    /// What of it is taken from tags.
+    pub from_tags: FromTags,
+}
+
+impl Rule {
+    /// The first condition that does not hold, of a place in lower case.
+    fn unmet(&self, lower: &Place) -> Option<Unmet> {
+        let taken = || self.from_tags.finds_nothing(&lower.tags).then_some(Unmet::Taken);
+        self.when.unmet(lower).or_else(taken)
+    }
+
+    /// Whom it names there.
+    fn names(&self, place: &Place) -> Assignment {
+        let mut assign = self.assign.clone();
+        self.from_tags.fill(&place.tags, &mut assign);
+        assign
+    }
+
+    fn looks_at_tags(&self) -> bool {
+        self.when.tag.is_some() || !self.from_tags.is_empty()
+    }
+
+    /// The keys of the tags that it looks at.
+    fn tags_looked_at(&self) -> impl Iterator<Item = &String> {
+        self.when.tag.iter().map(|tagged| &tagged.key).chain(self.from_tags.keys())
+    }
+}
+
+/// One rule of an explanation.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Step<'r> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// The first of its conditions that does not hold; `None` when the rule matches.
+    pub unmet: Option<String>,
+}
+
+/// All rules, in their order.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Rules(Vec<Rule>);
+
+impl Rules {
+    /// These rules, in their order.
+    #[must_use]
+    pub fn new(mut rules: Vec<Rule>) -> Self {
+        rules.sort_by(|one, other| (one.position, &one.name).cmp(&(other.position, &other.name)));
+        Self(rules)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether some rule looks at the names of certificates.
+    #[must_use]
+    pub fn look_at_names(&self) -> bool {
+        self.0.iter().any(|rule| rule.when.name.is_some())
+    }
+
+    /// Whether some rule looks at protocols and groups.
+    #[must_use]
+    pub fn look_at_sources(&self) -> bool {
+        self.0.iter().any(|rule| rule.when.source.is_some())
+    }
+
+    /// Whether some rule looks at tags.
+    #[must_use]
+    pub fn look_at_tags(&self) -> bool {
+        self.0.iter().any(Rule::looks_at_tags)
+    }
+
+    /// Whether some rule looks at a tag whose values differ between the tags of one of these pairs.
+    #[must_use]
+    pub(crate) fn tell_apart<'t>(&self, pairs: impl IntoIterator<Item = (&'t Tags, &'t Tags)>) -> bool {
+        let keys: BTreeSet<String> =
+            self.0.iter().flat_map(Rule::tags_looked_at).map(|key| key.to_ascii_lowercase()).collect();
+        let seen = |tags: &'t Tags| -> Vec<(String, &'t String)> {
+            let lower = tags.iter().map(|(key, value)| (key.to_ascii_lowercase(), value));
+            lower.filter(|(key, _)| keys.contains(key)).collect()
+        };
+        !keys.is_empty() && pairs.into_iter().any(|(one, other)| seen(one) != seen(other))
+    }
+
+    /// Whom the first rule that matches names.
+    #[must_use]
+    pub fn of(&self, place: &Place) -> Option<Assignment> {
+        self.of_any(std::slice::from_ref(place))
+    }
+
+    /// Whom the first rule names that matches one of several places, for the first of them.
+    #[must_use]
+    pub fn of_any(&self, places: &[Place]) -> Option<Assignment> {
+        let lower: Vec<Place> = places.iter().map(Place::lower).collect();
+        self.0.iter().find_map(|rule| {
+            let matches = lower.iter().position(|place| rule.unmet(place).is_none())?;
+            Some(rule.names(&places[matches]))
+        })
+    }
+
+    /// Every rule up to the first that matches, with why those before do not; whom that one names is [`Rules::of`]'s to say.
+    #[must_use]
+    pub fn explain(&self, place: &Place) -> Vec<Step<'_>> {
+        let lower = place.lower();
+        let mut steps = Vec::new();
+        for rule in &self.0 {
+            let unmet = rule.unmet(&lower).map(|unmet| rule.when.why(unmet, place));
+            let matches = unmet.is_none();
+            steps.push(Step { rule, unmet });
+            if matches {
+                break;
+            }
+        }
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn place() -> Place {
+        Place {
+            host: "10.1.2.3".to_owned(),
+            server_name: "shop.pay.example".to_owned(),
+            address: Some("10.1.2.3".parse().unwrap()),
+            names: vec!["shop.pay.example".to_owned(), "*.shop.example".to_owned()],
+            issuer: "CN=R11, O=Let's Encrypt, C=US".to_owned(),
+            protocol: "tls".to_owned(),
+            group: "prod".to_owned(),
+            tags: [("Team", "Pay"), ("cost-center", "4711"), ("empty", ""), ("Team", "web")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+        }
+    }
+
+    fn conditions(of: &[(&str, &str)]) -> Conditions {
+        let get = |field: &str| of.iter().find(|(one, _)| *one == field).map(|(_, text)| (*text).to_owned());
+        Conditions {
+            host: get("host"),
+            name: get("name"),
+            network: get("network"),
+            source: get("source"),
+            issuer: get("issuer"),
+            tag: get("tag"),
+        }
+    }
+
+    fn rule(name: &str, position: u32, of: &[(&str, &str)]) -> Rule {
+        Rule {
+            id: Uuid::nil(),
+            name: name.to_owned(),
+            position,
+            when: When::parse(&conditions(of)).unwrap(),
+            assign: Assignment { team: Some(name.to_owned()), ..Assignment::default() },
+            from_tags: FromTags::default(),
+        }
+    }
+
+    fn team_of(rules: &Rules, place: &Place) -> Option<String> {
+        rules.of(place).and_then(|assign| assign.team)
+    }
+
+    const CONDITIONS: &[(&[(&str, &str)], Option<&str>)] = &[
+        (&[], None),
+        (&[("host", "*.pay.example")], None), // by the server name
+        (&[("host", "10.1.*")], None),
+        (&[("host", "*.bank.example")], Some("host *.bank.example: it is 10.1.2.3, shop.pay.example")),
+        (&[("name", "*.SHOP.example")], None),
+        (&[("name", "*.bank.example")], Some("name *.bank.example: it has shop.pay.example, *.shop.example")),
+        (&[("network", "10.0.0.0/8")], None),
+        (&[("network", "10.1.2.3")], None),
+        (&[("network", "::ffff:10.1.2.3")], None),
+        (&[("network", "10.1.3.7/24")], Some("network 10.1.3.0/24: the address is 10.1.2.3")),
+        (&[("network", "fd00::/8")], Some("network fd00::/8: the address is 10.1.2.3")),
+        (&[("source", "tls")], None),
+        (&[("source", "PROD")], None),
+        (&[("source", "aws-*")], Some("source aws-*: it is tls, prod")),
+        (&[("issuer", "let's encrypt")], None),
+        (&[("issuer", "DigiCert")], Some("issuer digicert: it is CN=R11, O=Let's Encrypt, C=US")),
+        (&[("tag", "team")], None),
+        (&[("tag", "empty")], None),
+        (&[("tag", "TEAM=pay")], None),
+        (&[("tag", "team=w*")], None), // any of its values
+        (&[("tag", "empty=*")], None),
+        (
+            &[("tag", "team=bank")],
+            Some("tag team=bank: its tags are Team=Pay, cost-center=4711, empty=, Team=web"),
+        ),
+        (&[("tag", "tea")], Some("tag tea: its tags are Team=Pay, cost-center=4711, empty=, Team=web")),
+        // All that are given must hold.
+        (
+            &[("host", "*.pay.example"), ("network", "10.0.0.0/8"), ("source", "prod"), ("issuer", "R11")],
+            None,
+        ),
+        (&[("host", "*.pay.example"), ("source", "staging")], Some("source staging: it is tls, prod")),
+    ];
+
+    #[test]
+    fn every_condition_that_is_given_must_hold() {
+        for (of, why) in CONDITIONS {
+            let rules = Rules::new(vec![rule("one", 1, of)]);
+            let steps = rules.explain(&place());
+            assert_eq!(steps[0].unmet.as_deref(), *why, "{of:?}");
+            assert_eq!(rules.of(&place()).is_some(), why.is_none(), "{of:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_meets_no_condition() {
+        for of in [
+            ("host", "*"),
+            ("name", "*"),
+            ("network", "0.0.0.0/0"),
+            ("source", "*"),
+            ("issuer", "x"),
+            ("tag", "team"),
+        ] {
+            let rules = Rules::new(vec![rule("one", 1, &[of])]);
+            let unmet = rules.explain(&Place::default())[0].unmet.clone().unwrap();
+            assert!(unmet.contains("not known"), "{unmet}");
+        }
+        let many = Place { names: (0..9).map(|n| format!("n{n}.example")).collect(), ..place() };
+        let unmet = Rules::new(vec![rule("one", 1, &[("name", "x")])]).explain(&many)[0].unmet.clone();
+        assert!(unmet.unwrap().ends_with("n4.example and 4 more"));
+    }
+
+    #[test]
+    fn the_first_that_matches_wins() {
+        let all = vec![
+            rule("rest", 900, &[]),
+            rule("b", 10, &[("host", "*.pay.example")]),
+            rule("a", 10, &[("host", "*.pay.example")]),
+            rule("first", 1, &[("host", "*.bank.example")]),
+        ];
+        let rules = Rules::new(all);
+        let names: Vec<_> = rules.explain(&place()).iter().map(|step| step.rule.name.clone()).collect();
+        assert_eq!(
+            names,
+            ["first", "a"],
+            "of equal positions the name decides; what is behind is not looked at"
+        );
+        assert_eq!(team_of(&rules, &place()).as_deref(), Some("a"));
+        assert_eq!(team_of(&rules, &Place::default()).as_deref(), Some("rest"));
+        let bank = Place { host: "x.bank.example".to_owned(), ..Place::default() };
+        assert_eq!(
+            rules.of_any(&[place(), bank]).unwrap().team.as_deref(),
+            Some("first"),
+            "the rules' order counts, not the places'"
+        );
+        assert_eq!(rules.of_any(&[]), None);
+        assert_eq!(Rules::default().explain(&place()), []);
+    }
+
+    #[test]
+    fn a_tag_names_the_team_where_there_is_one() {
+        let key = |key: &str| Some(key.to_owned());
+        let taking = |from_tags: FromTags, assign: Assignment| {
+            Rules::new(vec![Rule { assign, from_tags, ..rule("tags", 1, &[]) }, rule("rest", 2, &[])])
+        };
+        let platform = Assignment {
+            team: Some("platform".to_owned()),
+            environment: Some("lab".to_owned()),
+            ..Assignment::default()
+        };
+        for (from_tags, team, owner, environment) in [
+            // The first of several values, as written there.
+            (FromTags { team: key("team"), ..FromTags::default() }, "Pay", None, Some("lab")),
+            (
+                FromTags { owner: key("COST-CENTER"), ..FromTags::default() },
+                "platform",
+                Some("4711"),
+                Some("lab"),
+            ),
+            // One of them is enough; what is not found is as the rule says.
+            (
+                FromTags { team: key("none"), owner: key("cost-center"), environment: key("empty") },
+                "platform",
+                Some("4711"),
+                Some("lab"),
+            ),
+            // None is found: the rule does not hold.
+            (FromTags { team: key("none"), ..FromTags::default() }, "rest", None, None),
+            (FromTags { team: key("empty"), ..FromTags::default() }, "rest", None, None),
+        ] {
+            let rules = taking(from_tags.clone(), platform.clone());
+            let named = rules.of(&place()).unwrap();
+            let said = (named.team.as_deref(), named.owner.as_deref(), named.environment.as_deref());
+            assert_eq!(said, (Some(team), owner, environment), "{from_tags:?}");
+        }
+        let none = taking(FromTags { team: key("none"), ..FromTags::default() }, Assignment::default());
+        let why = none.explain(&place())[0].unmet.clone().unwrap();
+        assert_eq!(why, "no tag to take from: its tags are Team=Pay, cost-center=4711, empty=, Team=web");
+        assert!(none.look_at_tags() && !Rules::new(vec![rule("one", 1, &[])]).look_at_tags());
+        assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).look_at_tags());
+        // Of several places the first that the rule matches names.
+        let other = Place { tags: vec![("team".to_owned(), "web".to_owned())], ..Place::default() };
+        let rules = taking(FromTags { team: key("team"), ..FromTags::default() }, Assignment::default());
+        let named = rules.of_any(&[Place::default(), other, place()]).unwrap();
+        assert_eq!(named.team.as_deref(), Some("web"));
+    }
+
+    /// A deployment changes labels all day; only those that rules look at say that something is another's.
+    #[test]
+    fn only_tags_that_rules_look_at_tell_certificates_apart() {
+        let tags = |of: &[(&str, &str)]| -> Tags {
+            of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let from_tags = FromTags { owner: Some("Who".to_owned()), ..FromTags::default() };
+        let all = vec![rule("one", 1, &[("tag", "Team=pay*")]), Rule { from_tags, ..rule("two", 2, &[]) }];
+        let (rules, none) = (Rules::new(all), Rules::new(vec![rule("one", 1, &[("host", "*")])]));
+        let was = tags(&[("TEAM", "pay"), ("who", "ann"), ("version", "1")]);
+        for (now, apart) in [
+            (tags(&[("team", "pay"), ("who", "ann"), ("version", "2")]), false),
+            (tags(&[("team", "Pay"), ("who", "ann")]), true), // as written it is what is taken
+            (tags(&[("team", "pay"), ("who", "bob")]), true),
+            (tags(&[("who", "ann")]), true),
+        ] {
+            assert_eq!(rules.tell_apart([(&was, &was), (&was, &now)]), apart, "{now:?}");
+            assert!(!none.tell_apart([(&was, &now)]));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let refused = |of: (&str, &str)| When::parse(&conditions(&[of])).unwrap_err();
+        assert_eq!(refused(("host", "")), BadRule::Glob { field: "host", source: BadGlob });
+        assert_eq!(refused(("network", "10.0.0.0/33")), BadRule::Network("10.0.0.0/33".to_owned()));
+        assert_eq!(refused(("network", "pay.example")), BadRule::Network("pay.example".to_owned()));
+        assert_eq!(refused(("issuer", " ")), BadRule::Issuer);
+        for odd in ["", "=pay", " =pay", "team=", "te\nam", &"x".repeat(TAG_KEY_OCTETS_MAX + 1)] {
+            assert_eq!(refused(("tag", odd)), BadRule::Tag, "{odd:?}");
+        }
+        assert_eq!(FromTags { owner: Some(String::new()), ..FromTags::default() }.check(), Err(BadRule::Tag));
+        let assign = |team: &str| Assignment { team: Some(team.to_owned()), ..Assignment::default() };
+        assert_eq!(assign("pay").check(), Ok(()));
+        assert_eq!(assign(" ").check(), Err(BadRule::Label("the team")));
+        assert_eq!(assign(&"x".repeat(LABEL_OCTETS_MAX + 1)).check(), Err(BadRule::Label("the team")));
+        assert_eq!(Assignment::default().check(), Err(BadRule::Nothing));
+        let tags = |count: usize| Assignment {
+            tags: (0..count).map(|n| (format!("t{n}"), "v".to_owned())).collect(),
+            ..Assignment::default()
+        };
+        assert_eq!(tags(TAGS_MAX).check(), Ok(()));
+        assert_eq!(tags(TAGS_MAX + 1).check(), Err(BadRule::TooManyTags));
+        let empty = Assignment { tags: [("pci".to_owned(), String::new())].into(), ..Assignment::default() };
+        assert_eq!(empty.check(), Err(BadRule::Label("a tag")));
+    }
+
+    #[test]
+    fn an_event_says_what_the_rule_names_and_keeps_the_rest() {
+        let assign = Assignment {
+            team: Some("pay".to_owned()),
+            environment: Some("production".to_owned()),
+            tags: [("pci".to_owned(), "yes".to_owned())].into(),
+            ..Assignment::default()
+        };
+        let mut body = json!({"name": "a.example:443", "group": "prod"});
+        write_into(&assign, &mut body);
+        let wanted = json!({"name": "a.example:443", "group": "prod", "team": "pay", "environment": "production",
+            "tags": {"pci": "yes"}});
+        assert_eq!(body, wanted);
+    }
+
+    proptest! {
+        /// The order in which rules come does not count, and the winner is the first in their own order that matches.
+        #[test]
+        fn the_winner_is_the_lowest_that_matches(
+            positions in proptest::collection::vec((0_u32..5, 0_usize..4), 0..12).prop_shuffle(),
+        ) {
+            const HOSTS: [&str; 4] = ["*", "*.pay.example", "10.*", "*.other.example"];
+            let all: Vec<Rule> = positions
+                .iter()
+                .enumerate()
+                .map(|(n, (position, host))| rule(&format!("r{n:02}"), *position, &[("host", HOSTS[*host])]))
+                .collect();
+            let wanted = all
+                .iter()
+                .filter(|one| one.when.host.as_ref().is_some_and(|glob| glob.as_str() != HOSTS[3]))
+                .min_by_key(|one| (one.position, one.name.clone()))
+                .map(|one| one.name.clone());
+            let rules = Rules::new(all.clone());
+            prop_assert_eq!(team_of(&rules, &place()), wanted.clone());
+            let backwards = Rules::new(all.into_iter().rev().collect());
+            prop_assert_eq!(&backwards, &rules);
+            let last = rules.explain(&place()).pop().filter(|step| step.unmet.is_none());
+            prop_assert_eq!(last.map(|step| step.rule.name.clone()), wanted, "the explanation agrees");
+        }
+
+        #[test]
+        fn conditions_are_kept_as_they_were_read(host in "[a-zA-Z*.]{1,20}", bits in 0_u8..=32, issuer in "[A-Z ]{0,5}x",
+            tag in "[a-zA-Z/:.-]{1,9}(=[a-zA-Z*=]{1,9})?") {
+            let network = format!("10.9.8.7/{bits}");
+            let of = [
+                ("host", host.as_str()), ("network", network.as_str()), ("issuer", issuer.as_str()), ("tag", tag.as_str()),
+            ];
+            let when = When::parse(&conditions(&of)).unwrap();
+            let kept: When = serde_json::from_value(json!(when)).unwrap();
+            prop_assert_eq!(kept, when);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What rules have to do with tags: whether one is there, and what its value names.
+
+use serde::{Deserialize, Serialize};
+
+use super::glob::Glob;
+use super::rule::{Assignment, BadRule, is_label};
+use clouds::TAG_KEY_OCTETS_MAX;
+
+/// A tag by its key, and what its value is like: `team=pay*`; `team` alone is any value, also none. In ASCII, case does not
+/// count. What stands before the first `=` is the key.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Tagged {
+    /// In lower case.
+    pub(super) key: String,
+    value: Option<Glob>,
+}
+
+impl Tagged {
+    pub(super) fn parse(text: &str) -> Result<Self, BadRule> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (text, None),
+        };
+        let value = value.map(Glob::parse).transpose();
+        match value {
+            Ok(value) if is_key(key) => Ok(Self { key: key.to_ascii_lowercase(), value }),
+            _ => Err(BadRule::Tag),
+        }
+    }
+
+    pub(super) fn matches_lower(&self, (key, value): &(String, String)) -> bool {
+        *key == self.key && self.value.as_ref().is_none_or(|wanted| wanted.matches_lower(value))
+    }
+}
+
+impl TryFrom<String> for Tagged {
+    type Error = BadRule;
+
+    fn try_from(text: String) -> Result<Self, BadRule> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Tagged> for String {
+    fn from(tagged: Tagged) -> Self {
+        match tagged.value {
+            Some(value) => format!("{}={value}", tagged.key),
+            None => tagged.key,
+        }
+    }
+}
+
+/// Whether a text can be a tag's key in a rule.
+fn is_key(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= TAG_KEY_OCTETS_MAX && !text.chars().any(char::is_control)
+}
+
+/// What a rule takes from the value of a tag, by the tag's key: `team` from `cost-center`. A rule that takes something holds
+/// only where it finds something to take; what it does not find is as the rule says by itself.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FromTags {
+    /// The team that answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// Who does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Where it is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+}
+
+impl FromTags {
+    /// Whether nothing is taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &String> {
+        [&self.team, &self.owner, &self.environment].into_iter().flatten()
+    }
+
+    /// Whether its keys can be those of tags.
+    ///
+    /// # Errors
+    /// [`BadRule::Tag`]
+    pub fn check(&self) -> Result<(), BadRule> {
+        if self.keys().all(|key| is_key(key)) { Ok(()) } else { Err(BadRule::Tag) }
+    }
+
+    /// Puts what these tags say into `assign`.
+    pub(super) fn fill(&self, tags: &[(String, String)], assign: &mut Assignment) {
+        let into = [
+            (&self.team, &mut assign.team),
+            (&self.owner, &mut assign.owner),
+            (&self.environment, &mut assign.environment),
+        ];
+        for (key, field) in into {
+            if let Some(value) = key.as_ref().and_then(|key| value_of(key, tags)) {
+                *field = Some(value.to_owned());
+            }
+        }
+    }
+
+    /// Whether there is nothing to take, although something is to be taken.
+    pub(super) fn finds_nothing(&self, tags: &[(String, String)]) -> bool {
+        !self.is_empty() && self.keys().all(|key| value_of(key, tags).is_none())
+    }
+}
+
+/// The first value of a tag that can name somebody.
+fn value_of<'t>(key: &str, tags: &'t [(String, String)]) -> Option<&'t str> {
+    let of_key = tags.iter().filter(|(one, _)| one.eq_ignore_ascii_case(key));
+    of_key.map(|(_, value)| value.as_str()).find(|value| is_label(value))
+}

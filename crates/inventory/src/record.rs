@@ -1,0 +1,151 @@
+//! Observations as the inventory keeps them.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use store::{EndpointKey, NewCertificate, NewObservation, Store, StoreError};
+use uuid::Uuid;
+use x509::{Certificate, Fingerprint, HostName, UnixTime};
+
+use scan::Observation;
+use scan::target::{CloudStore, Host, Protocol, ProtocolSource, Target};
+
+/// Rows of a page when everything is read.
+const PAGE_ROWS: usize = 1_000;
+
+/// Certificates kept in the inventory's form, so that an intermediate is put into words once.
+const KEPT_MAX: usize = 1_024;
+
+/// Writes observations as rows. One per scan: it remembers the intermediates.
+#[derive(Default)]
+pub struct Recorder {
+    kept: HashMap<Fingerprint, Arc<NewCertificate>>,
+}
+
+impl Recorder {
+    /// The row for `observation`. `detail` is a JSON object with whatever the columns do not say.
+    pub fn row(&mut self, observation: &Observation, detail: String) -> NewObservation {
+        let session = observation.session.as_deref();
+        NewObservation {
+            endpoint: endpoint_key(observation),
+            address: observation.address,
+            observed_at_us: observation.at_us,
+            outcome: observation.outcome.code().to_owned(),
+            answered: !observation.chain.is_empty(),
+            tls_version: session.and_then(|s| s.version),
+            cipher_suite: session.and_then(|s| s.cipher),
+            chain: observation
+                .chain
+                .iter()
+                .enumerate()
+                .map(|(index, certificate)| self.certificate(certificate, index > 0))
+                .collect(),
+            trust: observation.trust.as_ref().map_or("not-judged", |t| t.verdict).to_owned(),
+            severity: observation.severity().map(|s| s as u8),
+            findings: serde_json::to_string(&observation.findings).unwrap_or_default(),
+            detail,
+        }
+    }
+
+    fn certificate(&mut self, certificate: &Arc<Certificate>, keep: bool) -> Arc<NewCertificate> {
+        if let Some(known) = self.kept.get(&certificate.fingerprint) {
+            return known.clone();
+        }
+        let row = Arc::new(certificate_row(certificate));
+        if keep {
+            if self.kept.len() >= KEPT_MAX {
+                self.kept.clear();
+            }
+            self.kept.insert(certificate.fingerprint, row.clone());
+        }
+        row
+    }
+}
+
+/// The target that an endpoint of the inventory was; `None` when this build has no such.
+#[must_use]
+pub fn target(key: &EndpointKey) -> Option<Target> {
+    if key.protocol == Protocol::File.name() {
+        return Some(Target::file(Path::new(&key.host)));
+    }
+    if let Some(store) = CloudStore::named(&key.protocol) {
+        return Some(Target::resource(store, key.host.as_str().into()));
+    }
+    let host = match key.host.parse() {
+        Ok(address) => Host::Address(address),
+        Err(_) => Host::Name(HostName::parse(&key.host).ok()?),
+    };
+    let own_name = matches!(&host, Host::Name(name) if name.as_str() == key.server_name);
+    let server_name = if own_name || key.server_name.is_empty() {
+        None
+    } else {
+        Some(HostName::parse(&key.server_name).ok()?)
+    };
+    let protocol = Protocol::named(&key.protocol)?;
+    Some(Target::new(host, key.port, protocol, ProtocolSource::Given, server_name))
+}
+
+/// How the engine knows an endpoint of the inventory (see [`Target::identity`]).
+#[must_use]
+pub fn identity(key: &EndpointKey) -> Option<String> {
+    let target = target(key)?;
+    Some(match key.address.parse() {
+        Ok(address) => target.identity_at(address),
+        Err(_) => target.identity(),
+    })
+}
+
+/// Endpoints that `scan` has observed already, by [`identity`], for [`Known::observed`](scan::Known::observed): some 100
+/// octets each.
+///
+/// # Errors
+/// [`StoreError::UnknownScan`]; those of the database.
+pub async fn observed(store: &Store, scan: Uuid) -> Result<HashSet<String>, StoreError> {
+    let mut identities = HashSet::new();
+    let mut after = None;
+    loop {
+        let page = store.scanned_endpoints(scan, after.as_ref(), PAGE_ROWS).await?;
+        identities.extend(page.rows.iter().filter_map(identity));
+        after = page.next;
+        if after.is_none() {
+            return Ok(identities);
+        }
+    }
+}
+
+fn certificate_row(certificate: &Certificate) -> NewCertificate {
+    NewCertificate {
+        sha256: *certificate.fingerprint.as_bytes(),
+        der: certificate.der.clone(),
+        subject: certificate.subject.text.clone(),
+        issuer: certificate.issuer.text.clone(),
+        serial: certificate.serial.to_string(),
+        not_before_us: in_us(certificate.not_before),
+        not_after_us: in_us(certificate.not_after),
+        key_algorithm: certificate.public_key.algorithm.name().into_owned(),
+        key_bits: certificate.public_key.bits,
+        spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
+        names: certificate.names(),
+    }
+}
+
+fn in_us(time: UnixTime) -> i64 {
+    time.0.saturating_mul(1_000_000)
+}
+
+/// The endpoint of an observation, as the inventory tells endpoints apart.
+#[must_use]
+pub fn endpoint_key(observation: &Observation) -> EndpointKey {
+    let target = &observation.target;
+    EndpointKey {
+        host: target.host_text().to_owned(),
+        port: target.port,
+        protocol: target.protocol.name().to_owned(),
+        server_name: target.sni().unwrap_or_default().to_owned(),
+        address: match observation.address {
+            Some(address) if observation.by_address => address.to_string(),
+            _ => String::new(),
+        },
+    }
+}

@@ -1,0 +1,303 @@
+//! What clouds keep as observations: the same as those of endpoints and files.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::{Clock, Store, StoreError};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use x509::{Certificate, Fingerprint};
+
+use clouds::{Chain, CloudCertificate, CloudSource, Event, Listed, Place, State, Tags};
+use scan::judge::Judge;
+use scan::observation::{Kept, Observation, Outcome, Use};
+use scan::revocation::{RevocationChecker, with_verdicts};
+use scan::target::Target;
+use scan::{Run, ScanOptions, Trusted};
+
+/// Observations under way to the reader: a slow writer is felt at once.
+const OBSERVATIONS_IN_CHANNEL: usize = 256;
+
+/// Why certificates could not be turned into observations.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// The inventory, which has the unchanged certificates, could not be read.
+    #[error("unchanged certificates could not be read from the inventory")]
+    Inventory(#[from] StoreError),
+}
+
+/// Judges what clouds keep. Built once; it remembers intermediates and signatures.
+pub struct Observer {
+    judge: Arc<Judge>,
+    revocation: Option<RevocationChecker>,
+    store: Option<Store>,
+}
+
+impl Observer {
+    /// Judges by `options` and `trust`. Certificates that a source calls unchanged are read from `store`; without one, use
+    /// empty states, and none will be. Where `options` ask about revocation, so does [`observe`], beside the listing.
+    #[must_use]
+    pub fn new(options: &ScanOptions, trust: Trusted, store: Option<Store>) -> Self {
+        let (judge, revocation) = (Arc::new(Judge::new(options, trust)), options.revocation.clone());
+        Self { judge, revocation, store }
+    }
+
+    /// Observations of `certificates`, one each, in their order; and the places whose certificates the inventory does not
+    /// have, although their source calls them unchanged: [`State::forget`] them.
+    ///
+    /// # Errors
+    /// [`ObserveError`].
+    pub async fn observe(
+        &self,
+        source: &Arc<str>,
+        certificates: Vec<CloudCertificate>,
+    ) -> Result<(Vec<Observation>, Vec<Place>), ObserveError> {
+        let known = self.known(&certificates).await?;
+        let mut missing = Vec::new();
+        let observations = certificates.into_iter().map(|certificate| {
+            let place = certificate.place.clone();
+            let observation = self.one(source, certificate, &known);
+            if observation.outcome == Outcome::Unknown {
+                missing.push(place);
+            }
+            observation
+        });
+        let observations = observations.collect();
+        Ok((observations, missing))
+    }
+
+    /// The observation of a place that is there no more.
+    #[must_use]
+    pub fn gone(&self, source: &Arc<str>, place: &Place) -> Observation {
+        let detail = format!("{source} does not list it any more");
+        observation(source, place, Outcome::Gone, Some(detail))
+    }
+
+    /// The unchanged certificates of a batch, in one read.
+    async fn known(&self, batch: &[CloudCertificate]) -> Result<HashMap<[u8; 32], Arc<[u8]>>, ObserveError> {
+        let mut wanted: Vec<[u8; 32]> = batch
+            .iter()
+            .filter_map(|certificate| match &certificate.chain {
+                Chain::Unchanged(chain) => Some(chain),
+                Chain::Read(_) | Chain::None(_) => None,
+            })
+            .flatten()
+            .map(|fingerprint| *fingerprint.as_bytes())
+            .collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        match &self.store {
+            Some(store) if !wanted.is_empty() => Ok(store.ders(&wanted).await?),
+            _ => Ok(HashMap::new()),
+        }
+    }
+
+    fn one(
+        &self,
+        source: &Arc<str>,
+        certificate: CloudCertificate,
+        known: &HashMap<[u8; 32], Arc<[u8]>>,
+    ) -> Observation {
+        let CloudCertificate { place, chain, used_by, tags, .. } = certificate;
+        let tags = tags.unwrap_or_default();
+        let unchanged = matches!(chain, Chain::Unchanged(_));
+        let ders: Vec<Arc<[u8]>> = match chain {
+            Chain::None(why) => {
+                let mut seen = observation(source, &place, Outcome::NotIssued, Some(why));
+                keep(&mut seen, used_by, tags, false);
+                return seen;
+            }
+            Chain::Read(ders) => ders.into_iter().map(Arc::from).collect(),
+            Chain::Unchanged(chain) => {
+                let of = |fingerprint: &Fingerprint| known.get(fingerprint.as_bytes()).cloned();
+                match chain.iter().map(of).collect() {
+                    Some(ders) => ders,
+                    None => {
+                        let why =
+                            "unchanged by its source's word, but not in this inventory; read anew next time";
+                        return observation(source, &place, Outcome::Unknown, Some(why.to_owned()));
+                    }
+                }
+            }
+        };
+        let mut seen = observation(source, &place, Outcome::Answered, None);
+        keep(&mut seen, used_by, tags, unchanged);
+        for (index, der) in ders.iter().enumerate() {
+            match self.judge.parse(der, index > 0) {
+                Ok(certificate) => seen.chain.push(certificate),
+                Err(error) => seen.unparsed.push(format!("certificate {index}: {error}")),
+            }
+            if seen.chain.is_empty() {
+                // What stands above an unreadable certificate is not judged in its place.
+                break;
+            }
+        }
+        if place.store.gives_chains() {
+            self.judge.judge_file(&mut seen);
+        } else {
+            self.judge.judge_leaf(&mut seen);
+        }
+        seen
+    }
+}
+
+/// A listing as observations.
+pub struct CloudRun {
+    /// Every certificate, once, and the places that are gone. Ends when all sources have.
+    pub observations: mpsc::Receiver<Observation>,
+    /// How each source ended, once the observations have: keep the states after storing those.
+    pub ended: JoinHandle<Result<Vec<Listed>, ObserveError>>,
+}
+
+/// [`clouds::start`], with the certificates as observations.
+///
+/// # Cancellation
+/// As there; the sources that had not ended then are not among those told.
+#[must_use = "the channel is where the results come from"]
+pub fn observe(
+    sources: Vec<Arc<dyn CloudSource>>,
+    states: HashMap<String, State>,
+    limit: Duration,
+    observer: Observer,
+    stop: CancellationToken,
+) -> CloudRun {
+    let (out, observations) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
+    let (judge, checker) = (observer.judge.clone(), observer.revocation.clone());
+    let issuers =
+        move |certificate: &Certificate, sent: &[Arc<Certificate>]| judge.issuer_of(certificate, sent);
+    let observations = with_verdicts(observations, checker, issuers, &stop);
+    let events = clouds::start(sources, states, limit, stop);
+    let guard = telemetry::tasks::guard("cloud-observer");
+    let ended = tokio::spawn(async move {
+        let _guard = guard;
+        observe_all(events, &observer, &out).await
+    });
+    CloudRun { observations, ended }
+}
+
+impl CloudRun {
+    /// The observations of `run` and of the listing through one channel, and how the listing ended.
+    pub fn beside(self, run: Run) -> (Run, JoinHandle<Result<Vec<Listed>, ObserveError>>) {
+        let (out, both) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
+        let Run { observations, refused, progress } = run;
+        for from in [observations, self.observations] {
+            tokio::spawn(forward(from, out.clone(), telemetry::tasks::guard("cloud-observer")));
+        }
+        (Run { observations: both, refused, progress }, self.ended)
+    }
+}
+
+/// Ends with its source, or with the reader.
+async fn forward(
+    mut from: mpsc::Receiver<Observation>,
+    to: mpsc::Sender<Observation>,
+    _live: telemetry::tasks::TaskGuard,
+) {
+    while let Some(observation) = from.recv().await {
+        if to.send(observation).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn observe_all(
+    mut events: mpsc::Receiver<Event>,
+    observer: &Observer,
+    out: &mpsc::Sender<Observation>,
+) -> Result<Vec<Listed>, ObserveError> {
+    let (mut ended, mut forgotten) = (Vec::new(), Vec::new());
+    while let Some(event) = events.recv().await {
+        let observations = match event {
+            Event::Certificates { source, certificates } => {
+                let (observations, missing) = observer.observe(&source, certificates).await?;
+                forgotten.extend(missing.into_iter().map(|place| (source.clone(), place)));
+                observations
+            }
+            Event::Ended(mut listed) => {
+                forgotten.retain(|(source, place)| {
+                    let other = *source != listed.source;
+                    if !other {
+                        listed.state.forget(place);
+                    }
+                    other
+                });
+                let gone = listed.gone.iter().map(|place| observer.gone(&listed.source, place)).collect();
+                ended.push(*listed);
+                gone
+            }
+        };
+        for observation in observations {
+            if out.send(observation).await.is_err() {
+                // Nobody reads any more: what was not read must not count as shown.
+                return Ok(Vec::new());
+            }
+        }
+    }
+    Ok(ended)
+}
+
+fn observation(source: &Arc<str>, place: &Place, outcome: Outcome, detail: Option<String>) -> Observation {
+    let target = Arc::new(Target::resource(place.store, place.name.clone()));
+    let mut observation = Observation::ended(target, Clock::system().now_us(), outcome, detail);
+    observation.kept = Some(Box::new(Kept { source: source.clone(), ..Kept::default() }));
+    observation
+}
+
+fn keep(observation: &mut Observation, used_by: Vec<Use>, tags: Tags, unchanged: bool) {
+    if let Some(kept) = &mut observation.kept {
+        kept.used_by = used_by;
+        kept.tags = tags;
+        kept.unchanged = unchanged;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clouds::CloudStore;
+
+    use crate::record::endpoint_key;
+
+    fn certificate(chain: Chain) -> CloudCertificate {
+        let place =
+            Place { store: CloudStore::GcpCompute, name: "projects/p/global/sslCertificates/c".into() };
+        CloudCertificate {
+            place,
+            chain,
+            not_after: None,
+            used_by: Vec::new(),
+            tags: None,
+            marker: "1".into(),
+        }
+    }
+
+    fn chain() -> Vec<Vec<u8>> {
+        let pem = include_bytes!("../../../scan/tests/fixtures/chain.pem");
+        x509::pem::certificates(pem).map(|(_, der)| der).collect()
+    }
+
+    #[tokio::test]
+    async fn what_was_read_is_judged_and_what_was_not_is_said_to_be_missing() {
+        let observer = Observer::new(&ScanOptions::default(), Trusted::nobody(), None);
+        let source: Arc<str> = "gcp/p".into();
+        let elsewhere = vec![Fingerprint::of(b"elsewhere")];
+        let batch = vec![
+            certificate(Chain::Read(chain())),
+            certificate(Chain::None("being issued".into())),
+            certificate(Chain::Unchanged(elsewhere)),
+            certificate(Chain::Read(vec![vec![0x30, 0]])),
+        ];
+        let (seen, missing) = observer.observe(&source, batch).await.unwrap();
+        let outcomes: Vec<_> = seen.iter().map(|seen| seen.outcome.code()).collect();
+        assert_eq!(outcomes, ["answered", "not-issued", "unknown", "answered"]);
+        assert_eq!(missing.len(), 1);
+        assert!(seen[0].leaf().is_some());
+        assert!(seen[3].leaf().is_none() && !seen[3].findings.is_empty(), "an unreadable one is a finding");
+        let key = endpoint_key(&seen[0]);
+        assert_eq!((key.protocol.as_str(), key.port), ("gcp-compute", 0));
+        assert_eq!(key.host, "projects/p/global/sslCertificates/c");
+        assert_eq!(seen[0].label(), "gcp-compute:projects/p/global/sslCertificates/c");
+    }
+}

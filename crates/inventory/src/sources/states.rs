@@ -1,0 +1,73 @@
+//! States in the inventory, and the tags that came with them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use store::kept_tags::{KeptTags, put_kept_tags};
+use store::ownership::note_ownership_changed;
+use store::{Store, StoreError};
+
+use crate::ownership::Rules;
+use clouds::{CloudSource, Listed, State};
+
+/// Places whose tags are written in one transaction.
+const TAGGED_AT_ONCE: usize = 500;
+
+/// What `sources` showed when they were last listed into this inventory, by name. A state that cannot be read costs one
+/// listing in full.
+///
+/// # Errors
+/// Those of the database.
+pub async fn states_of(
+    store: &Store,
+    sources: &[Arc<dyn CloudSource>],
+) -> Result<HashMap<String, State>, StoreError> {
+    let mut all = store.source_states().await?;
+    let states = sources.iter().filter_map(|source| all.remove_entry(&**source.name()));
+    Ok(states.map(|(name, state)| (name, State::from_text(&state).unwrap_or_default())).collect())
+}
+
+/// Keeps the states of what was `listed`, and the tags that are new, once its observations are stored. Where the same
+/// certificate has other values than before of tags that rules of ownership look at, watches tell anew whose it is.
+///
+/// # Errors
+/// Those of the database. What was kept stays.
+pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), StoreError> {
+    let tagged = listed.iter().flat_map(|one| &one.tagged);
+    let retagged: Vec<_> = tagged.filter_map(|one| Some((one.before.as_ref()?, &one.tags))).collect();
+    let another = !retagged.is_empty() && Rules::read(store).await?.tell_apart(retagged);
+    for one in listed {
+        keep_tags(store, one).await?;
+    }
+    if another {
+        let noting = store.write("tags_changed", move |tx| note_ownership_changed(tx, at_us).boxed());
+        noting.await?;
+    }
+    // Last: whatever broke off before is done again.
+    for one in listed {
+        store.put_source_state(&one.source, &one.state.to_text(), at_us).await?;
+    }
+    Ok(())
+}
+
+async fn keep_tags(store: &Store, listed: &Listed) -> Result<(), StoreError> {
+    let tagged = listed.tagged.iter().map(|tagged| KeptTags {
+        protocol: tagged.place.store.name().to_owned(),
+        host: tagged.place.name.to_string(),
+        sha256: tagged.leaf.map(|leaf| *leaf.as_bytes()),
+        tags: (!tagged.tags.is_empty()).then(|| serde_json::to_string(&tagged.tags).unwrap_or_default()),
+    });
+    let gone = listed.gone.iter().map(|place| KeptTags {
+        protocol: place.store.name().to_owned(),
+        host: place.name.to_string(),
+        sha256: None,
+        tags: None,
+    });
+    let all: Vec<KeptTags> = tagged.chain(gone).collect();
+    for some in all.chunks(TAGGED_AT_ONCE) {
+        let some = some.to_vec();
+        store.write("kept_tags", move |tx| put_kept_tags(tx, some).boxed()).await?;
+    }
+    Ok(())
+}

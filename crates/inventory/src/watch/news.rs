@@ -1,0 +1,466 @@
+//! What there is to tell of one endpoint, given what it showed and what was told of it before. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::told::{SeenEndpoint, SeenLeaf, Told};
+use store::watches::WatchRow;
+use store::{EndpointKey, Event};
+
+use super::run::FINISHED;
+use crate::record;
+use scan::target::CloudStore;
+
+/// Troubles, and changes, of one kind that one run tells of by endpoint: what half an estate has in common is for a report,
+/// not for a pager. Troubles beyond are told by the runs after it, as far as they last.
+pub const TOLD_AT_ONCE: usize = 100;
+/// Octets of a finding's evidence in an event.
+const EVIDENCE_MAX: usize = 512;
+/// How far the clocks of nodes may be apart, µs: a run that seems to have begun this little after the rules of ownership
+/// changed may have gone by the old ones.
+const CLOCKS_APART_US: i64 = 300_000_000;
+
+/// What an endpoint can be in, as people are told of it.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Condition {
+    Mismatch,
+    Untrusted,
+    Weak,
+    Revoked,
+    KeyNotProven,
+    Outdated,
+}
+
+/// How long after a renewal a version before it may still be served, µs: a day, for deployments to have their window.
+const REPLACED_FOR_US: i64 = 86_400_000_000;
+
+impl Condition {
+    const ALL: [Self; 6] =
+        [Self::Mismatch, Self::Untrusted, Self::Weak, Self::Revoked, Self::KeyNotProven, Self::Outdated];
+
+    /// Its bit, kept in the inventory.
+    fn bit(self) -> i64 {
+        1 << self as u8
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Mismatch => "mismatch",
+            Self::Untrusted => "untrusted",
+            Self::Weak => "weak",
+            Self::Revoked => "revoked",
+            Self::KeyNotProven => "key_not_proven",
+            Self::Outdated => "outdated",
+        }
+    }
+
+    fn of(code: &str) -> Option<Self> {
+        Some(match code {
+            "endpoint.name-mismatch" => Self::Mismatch,
+            "chain.self-signed"
+            | "chain.untrusted"
+            | "chain.incomplete"
+            | "chain.expired-intermediate"
+            | "chain.invalid" => Self::Untrusted,
+            "certificate.weak-key"
+            | "certificate.weak-signature"
+            | "certificate.sha1-signature"
+            | "protocol.obsolete"
+            | "protocol.weak-cipher" => Self::Weak,
+            "endpoint.revoked" | "endpoint.staple-revoked" => Self::Revoked,
+            "endpoint.key-not-proven" => Self::KeyNotProven,
+            _ => return None,
+        })
+    }
+}
+
+/// How the certificate of an endpoint differs from the one told of before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Change {
+    /// The endpoint itself was never seen before.
+    New,
+    /// Another certificate, of the same issuer: a renewal, as a rule.
+    Renewed,
+    /// Another issuer, or other certificates above the same one.
+    Chain,
+}
+
+impl Change {
+    fn word(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Renewed => "renewed",
+            Self::Chain => "chain",
+        }
+    }
+}
+
+/// A finding, as stored.
+#[derive(Deserialize)]
+struct Stored {
+    code: String,
+    title: String,
+    #[serde(default)]
+    evidence: String,
+}
+
+/// What one run may still tell, by kind.
+#[derive(Default)]
+pub(super) struct Budget {
+    told: BTreeMap<&'static str, usize>,
+    /// What was not told for being too much.
+    pub(super) untold: u64,
+}
+
+impl Budget {
+    fn take(&mut self, kind: &'static str) -> bool {
+        let told = self.told.entry(kind).or_insert(0);
+        *told += 1;
+        let room = *told <= TOLD_AT_ONCE;
+        self.untold += u64::from(!room);
+        room
+    }
+}
+
+/// What one endpoint comes to.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) events: Vec<Event>,
+    /// A certificate whose end is to be watched from now on.
+    pub(super) found: Option<Event>,
+    /// What has been told now, when that is something else than before.
+    pub(super) told: Option<Told>,
+    /// A certificate whose end this endpoint was watched for, and is not any more.
+    pub(super) left: Option<i64>,
+}
+
+/// The run that tells.
+#[derive(Clone, Copy)]
+pub(super) struct Looking<'w> {
+    pub(super) watch: &'w WatchRow,
+    /// What the first run finds is what there is, not what is new.
+    pub(super) baseline: bool,
+    /// Whether whose a certificate is may differ from what was told, so that its end is told of anew.
+    pub(super) again: bool,
+}
+
+impl News {
+    pub(super) fn tells(&self) -> bool {
+        self.found.is_some() || !self.events.is_empty()
+    }
+}
+
+/// Whether the rules of ownership, last changed at `changed_us` (0: there never was one), may have changed since the last
+/// run that went over everything began.
+pub(super) fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
+    let told_us = watch.last.as_ref().filter(|last| last.outcome == FINISHED).map(|last| last.began_at_us);
+    changed_us > 0 && told_us.is_none_or(|told_us| told_us < changed_us.saturating_add(CLOCKS_APART_US))
+}
+
+/// What is to be told of one endpoint.
+pub(super) fn news_of(seen: &SeenEndpoint, run: Looking<'_>, budget: &mut Budget) -> News {
+    let (mut news, watch) = (News::default(), run.watch);
+    let leaf = &seen.leaf;
+    let found = findings(seen);
+    let before = seen.told.map_or(0, |told| told.conditions);
+    let mut conditions = 0;
+    for condition in Condition::ALL {
+        let was = before & condition.bit() != 0;
+        match found.iter().find(|(one, _)| *one == condition).filter(|_| !leaf.dismissed) {
+            Some(_) if was => conditions |= condition.bit(),
+            Some((_, finding)) if budget.take(condition.word()) => {
+                conditions |= condition.bit();
+                news.events.push(condition_began(seen, watch, condition, finding));
+            }
+            None if was => news.events.push(condition_ended(&seen.endpoint, condition, seen.at_us)),
+            _ => {}
+        }
+    }
+    if let Some(change) = change_of(seen, run.baseline) {
+        // Ours are expected; the rest is told of as long as there is room, and is in the list of changes in any case.
+        let expected = leaf.managed || leaf.issued || leaf.dismissed || change == Change::Renewed;
+        let quiet = expected || !budget.take(change.word());
+        news.events.push(certificate_changed(seen, watch, change, quiet));
+    }
+    let expiry = !leaf.managed && !leaf.dismissed;
+    let watched = seen.told.filter(|told| told.expiry).map(|told| told.leaf);
+    if expiry && (run.again || watched != Some(leaf.row)) {
+        news.found = Some(certificate_found(seen, watch));
+    }
+    news.left = watched.filter(|watched| !expiry || *watched != leaf.row);
+    let told = Told { leaf: leaf.row, issuer: leaf.issuer, chain: leaf.chain, conditions, expiry };
+    news.told = (seen.told != Some(told)).then_some(told);
+    news
+}
+
+fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<Change> {
+    let Some(told) = seen.told else { return (seen.new && !baseline).then_some(Change::New) };
+    if told.leaf == seen.leaf.row {
+        return (told.chain != seen.leaf.chain).then_some(Change::Chain);
+    }
+    Some(if told.issuer == seen.leaf.issuer { Change::Renewed } else { Change::Chain })
+}
+
+/// The worst finding for each condition, in the order of the findings, which is worst first; and what only the inventory
+/// knows.
+fn findings(seen: &SeenEndpoint) -> Vec<(Condition, Stored)> {
+    let all: Vec<Stored> = serde_json::from_str(&seen.findings).unwrap_or_default();
+    let mut found: Vec<_> =
+        all.into_iter().filter_map(|one| Some((Condition::of(&one.code)?, one))).collect();
+    let replaced =
+        seen.leaf.replaced_at_us.filter(|at_us| at_us.saturating_add(REPLACED_FOR_US) < seen.at_us);
+    if let Some(at_us) = replaced {
+        let since = jiff::Timestamp::from_microsecond(at_us).map(|at| at.to_string()).unwrap_or_default();
+        found.push((
+            Condition::Outdated,
+            Stored {
+                code: "endpoint.outdated".to_owned(),
+                title: "a version that was replaced is still served".to_owned(),
+                evidence: format!("there has been a newer one since {since}"),
+            },
+        ));
+    }
+    found
+}
+
+pub(super) fn in_set(conditions: i64) -> impl Iterator<Item = Condition> {
+    Condition::ALL.into_iter().filter(move |one| conditions & one.bit() != 0)
+}
+
+/// As people write it.
+fn written(endpoint: &EndpointKey) -> String {
+    let text = record::target(endpoint)
+        .map_or_else(|| format!("{}:{}", endpoint.host, endpoint.port), |target| target.to_string());
+    if endpoint.address.is_empty() { text } else { format!("{text} at {}", endpoint.address) }
+}
+
+fn subject(endpoint: &EndpointKey) -> String {
+    format!("endpoint/{}", written(endpoint))
+}
+
+pub(super) fn found(leaf: &[u8; 32]) -> String {
+    format!("found/{}", x509::Fingerprint::from_bytes(*leaf))
+}
+
+/// What every event about an endpoint says.
+fn body(seen: &SeenEndpoint, watch: &WatchRow) -> Value {
+    json!({
+        "name": written(&seen.endpoint),
+        "watch": watch.settings.name,
+        "group": watch.settings.group,
+        "issuer": seen.leaf.issuer_name,
+        "certificate": x509::Fingerprint::from_bytes(seen.leaf.sha256).to_string(),
+        "certificate_name": name_of(&seen.leaf),
+    })
+}
+
+fn name_of(leaf: &SeenLeaf) -> &str {
+    leaf.name.as_deref().unwrap_or(&leaf.subject)
+}
+
+fn condition_began(seen: &SeenEndpoint, watch: &WatchRow, condition: Condition, finding: &Stored) -> Event {
+    let mut body = body(seen, watch);
+    let evidence: String = finding.evidence.chars().take(EVIDENCE_MAX).collect();
+    body["condition"] = condition.word().into();
+    body["code"] = finding.code.as_str().into();
+    body["detail"] =
+        if evidence.is_empty() { finding.title.clone() } else { format!("{}: {evidence}", finding.title) }
+            .into();
+    Event { at_us: seen.at_us, kind: "endpoint.trouble", subject: subject(&seen.endpoint), body }
+}
+
+pub(super) fn condition_ended(endpoint: &EndpointKey, condition: Condition, at_us: i64) -> Event {
+    let body = json!({"name": written(endpoint), "condition": condition.word()});
+    Event { at_us, kind: "endpoint.trouble_over", subject: subject(endpoint), body }
+}
+
+fn certificate_changed(seen: &SeenEndpoint, watch: &WatchRow, change: Change, quiet: bool) -> Event {
+    let mut body = body(seen, watch);
+    body["change"] = change.word().into();
+    body["quiet"] = quiet.into();
+    body["detail"] = format!("{} of {}", name_of(&seen.leaf), seen.leaf.issuer_name).into();
+    Event { at_us: seen.at_us, kind: "endpoint.certificate_changed", subject: subject(&seen.endpoint), body }
+}
+
+fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> Event {
+    let mut body = body(seen, watch);
+    body["name"] = name_of(&seen.leaf).into();
+    let kept = CloudStore::named(&seen.endpoint.protocol).is_some();
+    let how = if kept { "kept in" } else { "served at" };
+    body["detail"] = format!("{how} {}", written(&seen.endpoint)).into();
+    body["not_before_us"] = seen.leaf.not_before_us.into();
+    body["not_after_us"] = seen.leaf.not_after_us.into();
+    Event { at_us: seen.at_us, kind: "certificate.found", subject: found(&seen.leaf.sha256), body }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::watches::{WatchSettings, WatchTimes};
+    use uuid::Uuid;
+
+    use super::*;
+
+    const DAY_US: i64 = 86_400_000_000;
+
+    fn watch() -> WatchRow {
+        WatchRow {
+            id: Uuid::nil(),
+            settings: WatchSettings {
+                name: "edge".to_owned(),
+                group: String::new(),
+                spec: String::new(),
+                interval_us: DAY_US,
+                jitter_us: 0,
+                enabled: true,
+            },
+            revision: 1,
+            times: WatchTimes { planned_at_us: 0, next_run_at_us: 0 },
+            claims: 1,
+            run: None,
+            last: None,
+            created_at_us: 0,
+            updated_at_us: 0,
+        }
+    }
+
+    fn seen(told: Option<Told>) -> SeenEndpoint {
+        SeenEndpoint {
+            row: 1,
+            endpoint: EndpointKey {
+                host: "a.example".to_owned(),
+                port: 443,
+                protocol: "tls".to_owned(),
+                server_name: "a.example".to_owned(),
+                address: String::new(),
+            },
+            new: told.is_none(),
+            at_us: 10 * DAY_US,
+            address: None,
+            findings: "[]".to_owned(),
+            leaf: SeenLeaf {
+                row: 7,
+                sha256: [7; 32],
+                subject: "CN=a.example".to_owned(),
+                name: Some("a.example".to_owned()),
+                issuer: 3,
+                issuer_name: "CN=Issuer".to_owned(),
+                not_before_us: 0,
+                not_after_us: 90 * DAY_US,
+                chain: 5,
+                managed: false,
+                replaced_at_us: None,
+                issued: false,
+                dismissed: false,
+            },
+            told,
+        }
+    }
+
+    fn kinds(news: &News) -> Vec<(&'static str, String)> {
+        let of = |event: &Event| {
+            let what = event.body["condition"].as_str().or(event.body["change"].as_str());
+            (event.kind, what.unwrap_or_default().to_owned())
+        };
+        news.events.iter().map(of).collect()
+    }
+
+    fn news(seen: &SeenEndpoint) -> News {
+        let watch = watch();
+        let run = Looking { watch: &watch, baseline: false, again: false };
+        news_of(seen, run, &mut Budget::default())
+    }
+
+    #[test]
+    fn a_version_that_was_replaced_is_told_after_a_day() {
+        let told = Told { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
+        let mut one = seen(Some(told));
+        one.leaf.managed = true;
+        one.leaf.replaced_at_us = Some(9 * DAY_US);
+        assert_eq!(kinds(&news(&one)), []);
+        one.leaf.replaced_at_us = Some(9 * DAY_US - 1);
+        let began = news(&one);
+        assert_eq!(kinds(&began), [("endpoint.trouble", "outdated".to_owned())]);
+        // The new version is in its place.
+        let mut over = seen(began.told);
+        over.leaf = SeenLeaf { row: 8, managed: true, ..over.leaf };
+        let over = kinds(&news(&over));
+        assert_eq!(over[0], ("endpoint.trouble_over", "outdated".to_owned()));
+    }
+
+    #[test]
+    fn an_end_is_told_of_anew_once_the_rules_of_ownership_have_changed() {
+        let told = Told { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
+        let (mut one, mut watch) = (seen(Some(told)), watch());
+        let found = |one: &SeenEndpoint, watch: &WatchRow, changed_us: i64| {
+            let again = changed_since(changed_us, watch);
+            let news = news_of(one, Looking { watch, baseline: false, again }, &mut Budget::default());
+            assert_eq!((news.events.len(), news.told, news.left), (0, None, None), "nothing else is new");
+            news.found.is_some()
+        };
+        let mut ended = |outcome: &str, began_at_us: i64| {
+            let (outcome, ended_at_us) = (outcome.to_owned(), began_at_us + 1);
+            let last = store::watches::WatchLast {
+                scan: None,
+                began_at_us,
+                ended_at_us,
+                outcome,
+                error: None,
+                counts: None,
+            };
+            watch.last = Some(last);
+            watch.clone()
+        };
+        let changed_us = DAY_US;
+        assert!(!found(&one, &ended("finished", 0), 0), "no rule ever was");
+        assert!(found(&one, &ended("finished", changed_us - 1), changed_us));
+        assert!(found(&one, &ended("finished", changed_us + CLOCKS_APART_US - 1), changed_us));
+        assert!(!found(&one, &ended("finished", changed_us + CLOCKS_APART_US), changed_us));
+        assert!(
+            found(&one, &ended("failed", changed_us + CLOCKS_APART_US), changed_us),
+            "it told of nothing"
+        );
+        one.leaf.dismissed = true;
+        one.told = Some(Told { expiry: false, ..told });
+        assert!(!found(&one, &ended("finished", 0), changed_us), "nobody wants to hear of it");
+    }
+
+    #[test]
+    fn another_issuer_is_another_chain_unless_it_is_ours() {
+        let told = Told { leaf: 6, issuer: 2, chain: 4, conditions: 0, expiry: true };
+        let one = seen(Some(told));
+        let quiet = |news: &News| news.events[0].body["quiet"] == true;
+        let changed = news(&one);
+        assert_eq!(kinds(&changed), [("endpoint.certificate_changed", "chain".to_owned())]);
+        assert!(!quiet(&changed));
+        assert_eq!(changed.left, Some(6));
+        assert!(changed.found.is_some());
+        let mut ours = seen(Some(told));
+        ours.leaf.issued = true;
+        assert!(quiet(&news(&ours)));
+        let mut other_above = seen(Some(Told { leaf: 7, issuer: 3, chain: 4, conditions: 0, expiry: true }));
+        assert_eq!(kinds(&news(&other_above)), [("endpoint.certificate_changed", "chain".to_owned())]);
+        other_above.leaf.dismissed = true;
+        assert!(quiet(&news(&other_above)));
+    }
+
+    #[test]
+    fn no_more_than_a_hundred_of_a_kind_are_told_and_the_rest_is_told_later() {
+        let mut budget = Budget::default();
+        let mut one = seen(None);
+        one.findings =
+            r#"[{"code":"protocol.obsolete","title":"old"},{"code":"endpoint.name-mismatch","title":"x"}]"#
+                .to_owned();
+        let watch = watch();
+        let run = Looking { watch: &watch, baseline: true, again: false };
+        let told: Vec<i64> =
+            (0..TOLD_AT_ONCE + 3).map(|_| news_of(&one, run, &mut budget).told.unwrap().conditions).collect();
+        let both = Condition::Weak.bit() | Condition::Mismatch.bit();
+        assert!(told[..TOLD_AT_ONCE].iter().all(|conditions| *conditions == both));
+        assert!(
+            told[TOLD_AT_ONCE..].iter().all(|conditions| *conditions == 0),
+            "not told, so still to be told"
+        );
+        assert_eq!(budget.untold, 6);
+    }
+}

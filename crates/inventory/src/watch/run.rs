@@ -1,0 +1,331 @@
+//! One run: a scan into the inventory, and its end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::watches::{WatchEnd, WatchRow, end_watch, fill_watch, watch};
+use store::{Event, ScanState, StoreError, Writer, WriterOptions, emit};
+use telemetry::chain;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::parts::{Node, parts_of};
+use super::{Clouds, WatchSpec, Watches, schedule};
+use crate::history::Samples;
+use crate::record::{Recorder, observed};
+use crate::sources::{CloudRun, keep, observe, states_of};
+use clouds::{LIST_LIMIT, Listed};
+use scan::Observation;
+use scan::{Known, Run};
+
+/// What may be spent on storing the last results, once a run is cancelled.
+const LAST_TRY: Duration = Duration::from_secs(1);
+
+/// Parts of sources that could not be listed of which a run says why; the rest is counted.
+const FAILURES_SHOWN: usize = 10;
+
+/// The outcome of a run that went over all of its targets.
+pub(super) const FINISHED: &str = "finished";
+/// The outcome of one that did not.
+const FAILED: &str = "failed";
+
+/// A claim.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    pub(super) id: Uuid,
+    pub(super) node: Uuid,
+    pub(super) claims: i64,
+}
+
+/// Endpoints by the severity of their worst finding.
+pub(super) type Findings = BTreeMap<String, u64>;
+
+/// What a run could not list, or not read beside what it listed.
+#[derive(Default)]
+struct NotListed {
+    count: u64,
+    first: Vec<String>,
+    /// What could not be read beside the certificates: nothing is missing for it.
+    not_read: Vec<String>,
+}
+
+/// Why a run, or a part of one, has no results.
+pub(super) enum Unfinished {
+    /// It is another's now, or will be.
+    Cancelled,
+    Failed(String),
+}
+
+impl From<StoreError> for Unfinished {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(chain(&error))
+    }
+}
+
+impl Watches {
+    /// Makes a claimed run. Whatever cannot be written down is left to the lease.
+    pub(super) async fn run_claimed(&self, held: Held, row: WatchRow, node: Node, stop: CancellationToken) {
+        let name = row.settings.name.clone();
+        let scan = row.run.as_ref().and_then(|run| run.scan);
+        let looked = match scan {
+            Some(scan) => Ok((scan, true)),
+            None => self.fill(held).await.map(|scan| (scan, false)),
+        };
+        let (scan, looked) = match looked {
+            Ok((scan, again)) => (Some(scan), self.look(scan, again, &row, &node, &stop).await),
+            Err(unfinished) => (None, Err(unfinished)),
+        };
+        let ended = match looked {
+            Ok(counts) => self.end(held, scan, Ok(counts)).await,
+            Err(Unfinished::Cancelled) => self.abandon_without_watch(held, scan).await,
+            Err(Unfinished::Failed(why)) => {
+                tracing::warn!(watch = name, error = why, "a watch's run failed");
+                self.abandon(scan).await;
+                self.end(held, scan, Err(why)).await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::warn!(watch = name, error = chain(&error), "the end of a watch's run was not stored");
+        }
+    }
+
+    /// Nobody will go on with the scan of a watch that is gone; another's run is the other's to end.
+    async fn abandon_without_watch(&self, held: Held, scan: Option<Uuid>) -> Result<(), StoreError> {
+        if self.0.store.watch(held.id).await?.is_none() {
+            self.abandon(scan).await;
+        }
+        Ok(())
+    }
+
+    /// Notes that a scan did not come to its end. One that cannot even be marked shows as running, as a killed one does.
+    async fn abandon(&self, scan: Option<Uuid>) {
+        let Some(scan) = scan else { return };
+        let at_us = self.0.clock.now_us();
+        if let Err(error) = self.0.store.finish_scan(scan, at_us, ScanState::Interrupted, "{}").await {
+            tracing::debug!(%scan, error = chain(&error), "an unfinished scan could not be marked");
+        }
+    }
+
+    /// Gives the run its scan.
+    async fn fill(&self, held: Held) -> Result<Uuid, Unfinished> {
+        let scan = Uuid::now_v7();
+        let Held { id, node, claims } = held;
+        let filled =
+            self.0.store.write("watch_fill", move |tx| fill_watch(tx, id, node, claims, scan).boxed());
+        if filled.await? { Ok(scan) } else { Err(Unfinished::Cancelled) }
+    }
+
+    /// Looks at all targets that the scan has not seen yet, and lists all sources; answers the counts, JSON.
+    async fn look(
+        &self,
+        scan: Uuid,
+        again: bool,
+        row: &WatchRow,
+        node: &Node,
+        stop: &CancellationToken,
+    ) -> Result<String, Unfinished> {
+        let (store, kit) = (&self.0.store, &self.0.kit);
+        let spec: WatchSpec =
+            serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(chain(&error)))?;
+        store.begin_scan(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
+        if again {
+            store.resume_scan(scan).await?;
+        }
+        let endpoints = kit.targets(&spec).map_err(Unfinished::Failed)?.expected().unwrap_or(0);
+        let parts = parts_of(endpoints, self.0.options.part_endpoints);
+        let looks = async {
+            match parts {
+                1 => self.scan_range(scan, &spec, None, again, stop).await,
+                _ => self.make_parts(scan, row, parts, node, stop).await,
+            }
+        };
+        let (mut findings, (kept, not_listed)) =
+            tokio::try_join!(looks, self.list_clouds(scan, &spec, stop))?;
+        for (severity, count) in kept {
+            *findings.entry(severity).or_insert(0) += count;
+        }
+        let untold = self.tell(scan, row, not_listed.count == 0, stop).await?;
+        if stop.is_cancelled() {
+            return Err(Unfinished::Cancelled);
+        }
+        let Some(stored) = store.scan(scan).await? else {
+            return Err(Unfinished::Failed(format!("scan {scan} is not there any more")));
+        };
+        let counts = json!({
+            "endpoints": stored.observations,
+            "answered": stored.answered,
+            "changed": stored.changes,
+            "new_certificates": stored.new_certificates,
+            "worst_findings": findings,
+            "untold": untold,
+            "parts": parts,
+            "not_listed": not_listed.count,
+            "not_listed_first": not_listed.first,
+            "not_read_first": not_listed.not_read,
+        });
+        let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
+        let ended_at_us = self.0.clock.now_us();
+        store.finish_scan(scan, ended_at_us, ScanState::Finished, &summary).await?;
+        // What another node began has waited for this one.
+        if let (false, Some(samples), Some(run)) = (again, &self.0.options.samples, &row.run) {
+            let took =
+                Duration::from_micros(ended_at_us.saturating_sub(run.began_at_us).max(0).unsigned_abs());
+            if spec.sources.is_empty() {
+                samples.scanned(stored.observations, took);
+            } else if not_listed.count == 0 {
+                samples.listed(stored.observations, took);
+            }
+        }
+        Ok(counts.to_string())
+    }
+
+    /// Looks at the targets of a range, the first so many left out and so many taken, or at all; if `again`, at those only that
+    /// the scan has not seen yet.
+    pub(super) async fn scan_range(
+        &self,
+        scan: Uuid,
+        spec: &WatchSpec,
+        range: Option<(usize, usize)>,
+        again: bool,
+        stop: &CancellationToken,
+    ) -> Result<Findings, Unfinished> {
+        let (kit, mut known) = (&self.0.kit, Known::default());
+        if again {
+            known.observed = observed(&self.0.store, scan).await?;
+        }
+        let targets = kit.targets(spec).map_err(Unfinished::Failed)?;
+        let (skip, take) = range.unwrap_or((0, usize::MAX));
+        let scanner = kit.scanner(spec).map_err(Unfinished::Failed)?;
+        let looking = stop.child_token();
+        let _ended = looking.clone().drop_guard();
+        // Every target was understood when the watch was made, so nobody reads refusals.
+        let Run { observations, refused, progress } =
+            scanner.start(Box::new(targets.skip(skip).take(take)), known, looking.clone());
+        drop(refused);
+        let findings = self.gather(scan, observations, &looking, stop).await;
+        if let Some(samples) = &self.0.options.samples {
+            samples.looks(&progress.snapshot());
+        }
+        findings
+    }
+
+    /// Lists clouds and clusters, and keeps what they showed once its observations are stored.
+    async fn list_clouds(
+        &self,
+        scan: Uuid,
+        spec: &WatchSpec,
+        stop: &CancellationToken,
+    ) -> Result<(Findings, NotListed), Unfinished> {
+        let store = &self.0.store;
+        let clouds = self.0.kit.clouds(spec, store).await.map_err(Unfinished::Failed)?;
+        let Some(Clouds { sources, observer }) = clouds else { return Ok(Default::default()) };
+        let states = states_of(store, &sources).await?;
+        let listing = stop.child_token();
+        let _ended = listing.clone().drop_guard();
+        let CloudRun { observations, ended } =
+            observe(sources, states, LIST_LIMIT, observer, listing.clone());
+        let findings = self.gather(scan, observations, &listing, stop).await?;
+        let listed = match ended.await {
+            Ok(listed) => listed.map_err(|error| Unfinished::Failed(chain(&error)))?,
+            Err(error) => return Err(Unfinished::Failed(chain(&error))),
+        };
+        keep(store, &listed, self.0.clock.now_us()).await?;
+        let mut not_listed = NotListed::default();
+        for failure in listed.iter().flat_map(Listed::failures) {
+            not_listed.count += 1;
+            if not_listed.first.len() < FAILURES_SHOWN {
+                not_listed.first.push(failure);
+            }
+        }
+        not_listed.not_read = listed.iter().flat_map(Listed::remarked).take(FAILURES_SHOWN).collect();
+        Ok((findings, not_listed))
+    }
+
+    /// Stores what is seen; answers endpoints by the severity of their worst finding. `looking` stops who looks.
+    async fn gather(
+        &self,
+        scan: Uuid,
+        mut observations: mpsc::Receiver<Observation>,
+        looking: &CancellationToken,
+        stop: &CancellationToken,
+    ) -> Result<Findings, Unfinished> {
+        let options = WriterOptions {
+            patience: self.0.options.patience,
+            on_flush: self.0.options.samples.as_ref().map(Samples::on_flush),
+            ..WriterOptions::default()
+        };
+        let (sender, writer) = Writer::start(self.0.store.clone(), scan, options);
+        let (mut recorder, mut findings) = (Recorder::default(), Findings::new());
+        while let Some(observation) = observations.recv().await {
+            if let Some(severity) = observation.severity() {
+                *findings.entry(severity.name().to_owned()).or_insert(0) += 1;
+            }
+            let row = recorder.row(&observation, self.0.kit.detail(&observation));
+            let sent = tokio::select! {
+                biased;
+                sent = sender.send(row) => sent.is_ok(),
+                () = stop.cancelled() => false,
+            };
+            if !sent {
+                looking.cancel();
+                break;
+            }
+        }
+        drop(sender);
+        if stop.is_cancelled() {
+            // What was not stored is looked at again by whoever goes on.
+            drop(tokio::time::timeout(LAST_TRY, writer.finish()).await);
+            return Err(Unfinished::Cancelled);
+        }
+        match writer.finish().await {
+            Ok(_) => Ok(findings),
+            Err(error) => Err(Unfinished::Failed(chain(&error))),
+        }
+    }
+
+    /// Ends the run, tells of it and plans the next, in one transaction. Nothing when the run is another's by now.
+    async fn end(
+        &self,
+        held: Held,
+        scan: Option<Uuid>,
+        result: Result<String, String>,
+    ) -> Result<(), StoreError> {
+        let ended_at_us = self.0.clock.now_us();
+        let write = self.0.store.write("watch_end", move |tx| {
+            async move {
+                let Some(row) = watch(tx, held.id).await? else { return Ok(()) };
+                let (settings, planned) = (&row.settings, row.times.planned_at_us);
+                let (interval, jitter) = (settings.interval_us, settings.jitter_us);
+                let outcome = if result.is_ok() { FINISHED } else { FAILED };
+                let end = WatchEnd {
+                    scan,
+                    ended_at_us,
+                    outcome: outcome.to_owned(),
+                    error: result.as_ref().err().cloned(),
+                    counts: result.ok(),
+                    times: schedule::next(held.id, planned, interval, jitter, ended_at_us),
+                };
+                if end_watch(tx, held.id, held.node, held.claims, &end).await? {
+                    emit(tx, vec![told(&row, &end)]).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        write.await
+    }
+}
+
+fn told(row: &WatchRow, end: &WatchEnd) -> Event {
+    let counts = end.counts.as_deref().and_then(|counts| serde_json::from_str(counts).ok());
+    Event {
+        at_us: end.ended_at_us,
+        kind: if end.error.is_some() { "watch.failed" } else { "watch.finished" },
+        subject: format!("watch/{}", row.id),
+        body: json!({"name": row.settings.name, "group": row.settings.group, "scan": end.scan,
+            "error": end.error, "counts": counts.unwrap_or(serde_json::Value::Null)}),
+    }
+}

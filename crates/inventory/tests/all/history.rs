@@ -1,0 +1,210 @@
+//! History and drift over the database, in a week that the test makes pass.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use inventory::history::{Asked, History, Seen, Series, Verdict};
+use store::history::{FOLDED, HistoryKey, HistoryRow};
+use store::testing::Cluster;
+use store::{Clock, OutboxPlace, Store, StoreUrl};
+
+/// 2026-11-21, µs.
+const NOW: i64 = 1_795_219_200_000_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+const SLOT: Duration = Duration::from_secs(300);
+/// Hours of a week.
+const WEEK: usize = 7 * 24;
+/// Of a scan of 1,800 endpoints, in seconds.
+const USUAL: f64 = 87.0;
+
+struct World {
+    store: Store,
+    clock: Clock,
+    _folder: Option<tempfile::TempDir>,
+    // Last: the connections go before the server.
+    _cluster: Option<Arc<Cluster>>,
+}
+
+impl World {
+    async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("history.db"))).await.unwrap();
+        Self { store, clock: Clock::manual(NOW), _folder: Some(folder), _cluster: None }
+    }
+
+    async fn postgres() -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        let store = Store::open(&cluster.database()).await.unwrap();
+        Self { store, clock: Clock::manual(NOW), _folder: None, _cluster: Some(cluster) }
+    }
+
+    /// A node, newly started.
+    fn node(&self) -> History {
+        History::new(self.store.clone(), self.clock.clone(), None)
+    }
+
+    /// So many hours, with a scan in each that takes so long, and a look at the end of each; what a tidy node does.
+    async fn hours(&self, node: &History, hours: usize, seconds: f64) {
+        for _ in 0..hours {
+            node.samples().scanned(1_800, Duration::from_secs_f64(seconds));
+            self.clock.advance(SLOT);
+            node.samples().store(&self.store).await.unwrap();
+            self.clock.advance(HOUR - SLOT);
+            node.look().await.unwrap();
+            node.tell().await.unwrap();
+        }
+        node.tidy().await.unwrap();
+    }
+
+    /// The events so far are these. On PostgreSQL an event comes once no older transaction is open, of any database of the
+    /// cluster: other tests have some.
+    async fn told(&self, wanted: &[&str]) {
+        loop {
+            let all = self.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
+            let told: Vec<String> =
+                all.into_iter().map(|event| format!("{} {}", event.kind, event.subject)).collect();
+            if told.len() >= wanted.len() {
+                assert_eq!(told, wanted);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn rows(&self) -> Vec<HistoryRow> {
+        self.store.history(&HistoryKey::default(), i64::MAX, 10_000).await.unwrap()
+    }
+}
+
+fn of(node: &History, name: &str) -> Seen {
+    node.seen().into_iter().find(|one| one.judgement.series.name() == name).unwrap()
+}
+
+const SLOW: &str = "drift.scan_slow drift/scan.duration/1000-9999";
+const SLOW_OVER: &str = "drift.scan_slow_over drift/scan.duration/1000-9999";
+const ERRORS: &str = "drift.provider_errors drift/provider.errors/aws";
+const ERRORS_OVER: &str = "drift.provider_errors_over drift/provider.errors/aws";
+const DURATION: &str = "scan.duration/1000-9999";
+
+async fn scans_that_become_slow_are_told_once_and_until_they_recover(world: World) {
+    let node = world.node();
+    world.hours(&node, 3, 5.0 * USUAL).await;
+    assert_eq!(of(&node, DURATION).judgement.verdict, Verdict::Learning, "nothing is known of before");
+    world.hours(&node, WEEK, USUAL).await;
+    assert_eq!(of(&node, DURATION).judgement.verdict, Verdict::Steady);
+    world.hours(&node, 6, 1.24 * USUAL).await;
+    assert_eq!(of(&node, DURATION).judgement.verdict, Verdict::Steady);
+    world.told(&[]).await;
+
+    world.hours(&node, 6, 1.26 * USUAL).await;
+    // Once, whatever number of looks.
+    world.told(&[SLOW]).await;
+    let seen = of(&node, DURATION);
+    assert!(seen.since_us.is_some_and(|since| since < world.clock.now_us()), "{seen:?}");
+    let ratio = seen.judgement.ratio().unwrap();
+    assert!((1.25..1.27).contains(&ratio), "{seen:?}");
+    // What another node, or the next life of this one, sees is known.
+    let (other, third) = (world.node(), world.node());
+    for node in [&other, &third] {
+        node.look().await.unwrap();
+    }
+    let (a, b) = tokio::join!(other.tell(), third.tell());
+    a.and(b).unwrap();
+    assert_eq!(of(&other, DURATION), of(&node, DURATION));
+    world.told(&[SLOW]).await;
+
+    // Between the mark where it began and the one where it is over nothing is told.
+    world.hours(&node, 6, 1.2 * USUAL).await;
+    world.told(&[SLOW]).await;
+    world.hours(&node, 3, USUAL).await;
+    world.told(&[SLOW, SLOW_OVER]).await;
+    assert_eq!(of(&node, DURATION).since_us, None);
+}
+
+async fn two_that_see_the_same_at_once_tell_once(world: World) {
+    let node = world.node();
+    for _ in 0..12 {
+        node.samples().calls(Asked::Endpoints, 10, 0);
+        world.clock.advance(SLOT);
+    }
+    let cloud = Asked::Cloud(clouds::Provider::Aws);
+    node.samples().calls(cloud, 1_000, 11);
+    node.samples().store(&world.store).await.unwrap();
+    let nodes = [world.node(), world.node(), world.node()];
+    for node in &nodes {
+        node.look().await.unwrap();
+        assert_eq!(of(node, "provider.errors/aws").judgement.verdict, Verdict::Drifting);
+    }
+    let (a, b, c) = tokio::join!(nodes[0].tell(), nodes[1].tell(), nodes[2].tell());
+    a.and(b).and(c).unwrap();
+    world.told(&[ERRORS]).await;
+    // Nothing more is called, and after a day nothing is known.
+    world.clock.advance(25 * HOUR);
+    nodes[1].look().await.unwrap();
+    nodes[1].tell().await.unwrap();
+    world.told(&[ERRORS, ERRORS_OVER]).await;
+}
+
+async fn stretches_are_folded_into_hours_and_removed_after_eight_days(world: World) {
+    let nodes = [world.node(), world.node()];
+    for slot in 0..36 {
+        for node in &nodes {
+            node.samples().record(Series::Tasks, 40.0);
+            node.samples().record(Series::WriterBatch, f64::from(slot));
+            node.samples().store(&world.store).await.unwrap();
+        }
+        world.clock.advance(SLOT);
+    }
+    assert_eq!(world.rows().await.len(), 36 * 2 * 2);
+    nodes[0].look().await.unwrap();
+    let before = of(&nodes[0], "writer.batch");
+    nodes[0].tidy().await.unwrap();
+    // Three hours have passed; of the first one row a series is left.
+    let rows = world.rows().await;
+    let folded: Vec<&HistoryRow> = rows.iter().filter(|row| row.key.node == FOLDED).collect();
+    assert_eq!((rows.len(), folded.len()), (24 * 2 * 2 + 2, 2));
+    assert!(folded.iter().all(|row| row.key.from_us == NOW));
+    // Nothing was lost by it, and doing it again changes nothing.
+    nodes[1].look().await.unwrap();
+    assert_eq!(of(&nodes[1], "writer.batch"), before);
+    nodes[1].tidy().await.unwrap();
+    assert_eq!(world.rows().await, rows);
+    // What a node was late with is added.
+    let count = |rows: &[HistoryRow]| -> u64 {
+        let sketch = |row: &HistoryRow| row.sketch.parse::<telemetry::sketch::Sketch>().unwrap().count();
+        rows.iter().filter(|row| row.key.series == "tasks").map(sketch).sum()
+    };
+    assert_eq!(count(&rows), 72);
+    let late = HistoryKey { from_us: NOW, series: "tasks".to_owned(), node: uuid::Uuid::now_v7() };
+    let late = HistoryRow { key: late, sketch: "1;40;0;738:1".to_owned() };
+    let put = world
+        .store
+        .write("late", move |tx| Box::pin(async move { store::history::put_history(tx, &[late]).await }));
+    put.await.unwrap();
+    nodes[0].tidy().await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!((rows.len(), count(&rows)), (24 * 2 * 2 + 2, 73));
+
+    world.clock.advance(9 * 24 * HOUR);
+    nodes[0].tidy().await.unwrap();
+    assert_eq!(world.rows().await, []);
+}
+
+macro_rules! on_both {
+    ($($case:ident)*) => {
+        mod sqlite { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case(super::World::sqlite().await).await; }
+        )* }
+        mod postgres { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case(super::World::postgres().await).await; }
+        )* }
+    };
+}
+
+on_both! {
+    scans_that_become_slow_are_told_once_and_until_they_recover
+    two_that_see_the_same_at_once_tell_once
+    stretches_are_folded_into_hours_and_removed_after_eight_days
+}

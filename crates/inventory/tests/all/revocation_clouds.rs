@@ -1,0 +1,89 @@
+//! Revocation of what clouds keep.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clouds::{
+    Chain, CloudCertificate, CloudSource, CloudStore, Place as CloudPlace, Provider, Sink, SourceError,
+};
+use fleet::revocation::CrlOrder;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use inventory::sources::{Observer, observe};
+use scan::Trusted;
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::options;
+use crate::revoking::{Place, SERIAL, entry, with_checker};
+
+/// A source that keeps what it is given.
+struct Safe(Arc<str>, Vec<Vec<Vec<u8>>>);
+
+impl CloudSource for Safe {
+    fn name(&self) -> &Arc<str> {
+        &self.0
+    }
+
+    fn provider(&self) -> Provider {
+        Provider::Aws
+    }
+
+    fn list<'a>(&'a self, sink: &'a Sink, _: outbound::Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
+        async move {
+            for (number, chain) in self.1.iter().enumerate() {
+                let chain = match chain.as_slice() {
+                    [] => Chain::None("being issued".to_owned()),
+                    chain => Chain::Read(chain.to_vec()),
+                };
+                let place = CloudPlace { store: CloudStore::AwsAcm, name: format!("arn:{number}").into() };
+                let certificate = CloudCertificate {
+                    place,
+                    chain,
+                    not_after: None,
+                    used_by: Vec::new(),
+                    tags: None,
+                    marker: "1".to_owned(),
+                };
+                sink.seen("all", certificate).await?;
+            }
+            sink.listed("all");
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// What clouds keep is asked about as what is served is, where that is asked at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clouds_keep_is_asked_about_too() {
+    let place = Place::new().await;
+    place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
+    let above = place.issuer.der.to_vec();
+    let kept = |serial: &[u8]| vec![place.leaf(serial, "/a.crl").der.to_vec(), above.clone()];
+    let alone = vec![place.leaf(&[3], "/a.crl").der.to_vec()];
+    let source: Arc<dyn CloudSource> =
+        Arc::new(Safe("aws/1".into(), vec![kept(SERIAL), kept(&[2]), alone, Vec::new()]));
+    for (options, words) in
+        [(with_checker(&place.checker), ["revoked", "good", "unknown", ""]), (options(), ["", "", "", ""])]
+    {
+        let observer = Observer::new(&options, Trusted::nobody(), None);
+        let (sources, stop) = (vec![source.clone()], CancellationToken::new());
+        let mut run = observe(sources, HashMap::new(), Duration::from_secs(60), observer, stop);
+        let mut seen = HashMap::new();
+        while let Some(observation) = run.observations.recv().await {
+            seen.insert(observation.target.host_text().to_owned(), observation);
+        }
+        assert_eq!(run.ended.await.unwrap().unwrap()[0].certificates, 4);
+        assert_eq!(seen.len(), 4, "none is lost");
+        for (number, word) in words.into_iter().enumerate() {
+            let observation = &seen[&format!("arn:{number}")];
+            let verdict = observation.revocation.first().map_or("", |(_, verdict)| verdict.code());
+            assert_eq!(verdict, word, "{number}");
+            let told = observation.findings.iter().any(|finding| finding.rule.code == "endpoint.revoked");
+            assert_eq!(told, word == "revoked", "{number}");
+        }
+    }
+    assert_eq!(place.server.counts().requests, 1, "one list for all");
+    place.server.stop().await;
+}

@@ -1,0 +1,573 @@
+//! Watches: runs on schedule, once each, whatever happens to their nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clouds::CloudSource;
+use fleet::{Fleet, Mix, Plan};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use inventory::sources::Observer;
+use inventory::watch::{Clouds, Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
+use outbound::resolve::Resolver;
+use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
+use store::testing::Cluster;
+use store::watch_parts::RunProgress;
+use store::watches::{WatchRow, WatchSettings};
+use store::{Clock, ScanState, Store, StoreOptions, StoreUrl};
+use uuid::Uuid;
+
+use crate::limits::{options, patient};
+use crate::watch_clouds::Shelf;
+
+/// 2026-11-21, µs.
+const NOW: i64 = 1_795_219_200_000_000;
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+/// Longer than a lease.
+const DEAD: Duration = Duration::from_secs(61);
+const DEAD_US: i64 = 61_000_000;
+const HOUR_US: i64 = 3_600_000_000;
+const ENDPOINTS: usize = 40;
+/// Nobody looks further than this at a list in these tests.
+const PAGE: usize = 100;
+
+struct FleetKit {
+    resolver: Resolver,
+    roots: Vec<u8>,
+    shelf: Arc<Shelf>,
+    /// Everybody answers, or nobody shall before the run is cut off.
+    is_patient: bool,
+}
+
+impl FleetKit {
+    fn options(&self) -> ScanOptions {
+        if self.is_patient { patient() } else { options() }
+    }
+
+    fn trusted(&self) -> Trusted {
+        let mut trusted = Trusted::nobody();
+        trusted.add_bytes(&self.roots);
+        trusted
+    }
+}
+
+impl Kit for FleetKit {
+    fn targets(&self, spec: &WatchSpec) -> Result<Targets, String> {
+        Targets::of_network(&spec.targets, TargetOptions::default()).map_err(|error| error.to_string())
+    }
+
+    fn scanner(&self, _: &WatchSpec) -> Result<Scanner, String> {
+        Scanner::new(self.options(), self.resolver.clone(), self.trusted()).map_err(|error| error.to_string())
+    }
+
+    fn check_sources(&self, spec: &WatchSpec) -> Result<(), String> {
+        match spec.sources.iter().find(|source| **source != **self.shelf.name()) {
+            Some(unknown) => Err(format!("there is no source {unknown:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn clouds<'a>(
+        &'a self,
+        spec: &'a WatchSpec,
+        store: &'a Store,
+    ) -> BoxFuture<'a, Result<Option<Clouds>, String>> {
+        let clouds = (!spec.sources.is_empty()).then(|| Clouds {
+            sources: vec![self.shelf.clone()],
+            observer: Observer::new(&self.options(), self.trusted(), Some(store.clone())),
+        });
+        std::future::ready(Ok(clouds)).boxed()
+    }
+
+    fn asked(&self, spec: &WatchSpec) -> String {
+        serde_json::to_string(spec).unwrap()
+    }
+
+    fn detail(&self, _: &Observation) -> String {
+        "{}".to_owned()
+    }
+}
+
+fn usual() -> WatchOptions {
+    WatchOptions { at_once: 4, ..WatchOptions::default() }
+}
+
+/// Four parts.
+fn cut(at_once: usize) -> WatchOptions {
+    WatchOptions { at_once, part_endpoints: 10, ..WatchOptions::default() }
+}
+
+pub(crate) struct World {
+    pub(crate) fleet: Fleet,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) targets: Vec<String>,
+    pub(crate) shelf: Arc<Shelf>,
+    /// Everybody of the fleet answers.
+    is_healthy: bool,
+    url: StoreUrl,
+    /// A name server that never answers.
+    mute: std::net::UdpSocket,
+    _folder: Option<tempfile::TempDir>,
+    // Last: the connections go before the server.
+    _cluster: Option<Arc<Cluster>>,
+}
+
+impl World {
+    async fn sqlite() -> Self {
+        Self::sqlite_with(Mix::Healthy).await
+    }
+
+    async fn postgres() -> Self {
+        Self::postgres_with(Mix::Healthy).await
+    }
+
+    pub(crate) async fn sqlite_with(mix: Mix) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("watch.db"));
+        Self::on(url, mix, Some(folder), None).await
+    }
+
+    pub(crate) async fn postgres_with(mix: Mix) -> Self {
+        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+        Self::on(cluster.database(), mix, None, Some(cluster)).await
+    }
+
+    async fn on(
+        url: StoreUrl,
+        mix: Mix,
+        folder: Option<tempfile::TempDir>,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Self {
+        let is_healthy = matches!(mix, Mix::Healthy);
+        let plan = Plan { endpoints: ENDPOINTS, dead_fraction: 0.0, mix, ..Plan::default() };
+        let fleet = Fleet::start(&plan).await.expect("a fleet on loopback");
+        let targets = fleet.truth().into_iter().map(|truth| truth.target).collect();
+        let store = Store::open(&url).await.unwrap();
+        let clock = Clock::manual(NOW);
+        let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let shelf = Arc::default();
+        Self {
+            fleet,
+            store,
+            clock,
+            targets,
+            shelf,
+            is_healthy,
+            url,
+            mute,
+            _folder: folder,
+            _cluster: cluster,
+        }
+    }
+
+    /// What a node has, over connections of its own.
+    pub(crate) async fn node(&self) -> Watches {
+        self.node_with(self.fleet.dns(), usual()).await
+    }
+
+    /// A node whose runs are under way for two minutes: no name is resolved.
+    async fn slow_node(&self) -> Watches {
+        self.slow_node_with(usual()).await
+    }
+
+    async fn slow_node_with(&self, options: WatchOptions) -> Watches {
+        self.node_with(self.mute.local_addr().unwrap(), options).await
+    }
+
+    pub(crate) async fn node_with(&self, dns: std::net::SocketAddr, options: WatchOptions) -> Watches {
+        let store =
+            if self.store.is_postgres() { Store::open(&self.url).await.unwrap() } else { self.store.clone() };
+        self.node_on(store, dns, options)
+    }
+
+    fn node_on(&self, store: Store, dns: std::net::SocketAddr, options: WatchOptions) -> Watches {
+        let kit = FleetKit {
+            resolver: Resolver::with_upstreams(vec![dns]),
+            roots: self.fleet.roots_pem().into_bytes(),
+            shelf: Arc::clone(&self.shelf),
+            is_patient: self.is_healthy,
+        };
+        Watches::new(store, self.clock.clone(), kit, options)
+    }
+
+    pub(crate) fn watch(&self, name: &str) -> NewWatch {
+        NewWatch {
+            name: name.to_owned(),
+            group: "fleet".to_owned(),
+            spec: WatchSpec { targets: self.targets.clone(), ..WatchSpec::default() },
+            interval: HOUR,
+            jitter: Duration::ZERO,
+            enabled: true,
+        }
+    }
+
+    pub(crate) async fn row(&self, id: Uuid) -> WatchRow {
+        self.store.watch(id).await.unwrap().unwrap()
+    }
+
+    async fn scans(&self) -> Vec<store::ScanRow> {
+        self.store.scans(None, PAGE).await.unwrap().rows
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
+    let world = World::sqlite().await;
+    let node = world.node().await;
+    let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    let mut runner = node.runner();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.idle().await;
+    let row = world.row(id).await;
+    let last = row.last.clone().expect("a run has ended");
+    assert_eq!((last.outcome.as_str(), &last.error, row.run), ("finished", &None, None));
+    let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
+    assert_eq!((counts["endpoints"].as_u64(), counts["answered"].as_u64()), (Some(40), Some(40)), "{counts}");
+    assert_eq!(row.times.next_run_at_us, NOW + HOUR_US);
+    let page = world.store.known_endpoints(None, PAGE).await.unwrap();
+    assert_eq!(page.rows.len(), ENDPOINTS);
+    assert_eq!(world.scans().await[0].state, ScanState::Finished);
+
+    assert_eq!(runner.tick().await.unwrap(), 0, "not due");
+    // Three planned times are missed: one run stands for all.
+    world.clock.advance(3 * HOUR + Duration::from_secs(7));
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.idle().await;
+    assert_eq!(runner.tick().await.unwrap(), 0);
+    assert_eq!(world.row(id).await.times.next_run_at_us, NOW + 4 * HOUR_US);
+    assert_eq!(world.scans().await.len(), 2);
+
+    // One more by hand leaves the plan as it is.
+    node.run_now(&world.row(id).await, "user:a").await.unwrap();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.idle().await;
+    assert_eq!(world.row(id).await.times.next_run_at_us, NOW + 4 * HOUR_US);
+    runner.stop().await;
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_on_one_database_run_each_watch_once() {
+    let world = World::postgres().await;
+    let (one, two) = (world.node().await, world.node().await);
+    let mut ids = Vec::new();
+    for n in 0..6 {
+        ids.push(one.create(&world.watch(&format!("w{n}")), "user:a").await.unwrap().id);
+    }
+    let (mut first, mut second) = (one.runner(), two.runner());
+    let mut began = 0;
+    // Who meets the other's claim may get fewer rows than it has room for, and gets them at its next look.
+    while began < 6 {
+        let (a, b) = tokio::join!(first.tick(), second.tick());
+        began += a.unwrap() + b.unwrap();
+        tokio::join!(first.idle(), second.idle());
+    }
+    assert_eq!(began, 6, "each is claimed by one");
+    assert_eq!(first.tick().await.unwrap() + second.tick().await.unwrap(), 0);
+    for id in ids {
+        let row = world.row(id).await;
+        let last = row.last.as_ref().expect("it has run");
+        assert_eq!((last.outcome.as_str(), &last.error, row.claims), ("finished", &None, 1));
+    }
+    let scans = world.scans().await;
+    assert_eq!(scans.len(), 6);
+    assert!(scans.iter().all(|scan| scan.observations == ENDPOINTS as u64), "{scans:?}");
+    world.fleet.stop().await;
+}
+
+async fn a_lost_run_is_taken_over(world: World) {
+    let (one, two) = (world.slow_node().await, world.node().await);
+    let id = one.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    let (mut first, mut second) = (one.runner(), two.runner());
+    assert_eq!(first.tick().await.unwrap(), 1);
+    let scan = scan_of(&world, id).await;
+    // Killed: nothing is said, nothing is given back.
+    drop(first);
+    assert_eq!(second.tick().await.unwrap(), 0, "the lease holds");
+    world.clock.advance(DEAD);
+    assert_eq!(second.tick().await.unwrap(), 1);
+    second.idle().await;
+    let row = world.row(id).await;
+    let last = row.last.unwrap();
+    assert_eq!(
+        (last.outcome.as_str(), last.scan),
+        ("finished", Some(scan)),
+        "the same scan goes on: {:?}",
+        last.error
+    );
+    assert_eq!((last.began_at_us, row.claims), (NOW, 2));
+    let scans = world.scans().await;
+    assert_eq!((scans.len(), scans[0].observations, scans[0].state), (1, 40, ScanState::Finished));
+    world.fleet.stop().await;
+}
+
+/// The scan of the run under way.
+async fn scan_of(world: &World, id: Uuid) -> Uuid {
+    loop {
+        if let Some(scan) = world.row(id).await.run.and_then(|run| run.scan) {
+            return scan;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn assert_whole(world: &World, id: Uuid, claims: i64) {
+    let row = world.row(id).await;
+    let last = row.last.expect("it has ended");
+    assert_eq!((last.outcome.as_str(), &last.error, row.claims), ("finished", &None, claims));
+    let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
+    let of = |what: &str| counts[what].as_u64().unwrap();
+    assert_eq!((of("endpoints"), of("answered"), of("parts")), (40, 40, 4), "{counts}");
+    assert!(world.store.watch_part_results(last.scan.unwrap()).await.unwrap().is_empty());
+}
+
+/// The first node holds the run and one part, and comes nowhere; the second does the rest.
+async fn a_wide_run_is_shared_by_nodes(world: World) {
+    let (one, two) = (world.slow_node_with(cut(1)).await, world.node_with(world.fleet.dns(), cut(4)).await);
+    let id = one.create(&world.watch("wide"), "user:a").await.unwrap().id;
+    let (mut first, mut second) = (one.runner(), two.runner());
+    assert_eq!(first.tick().await.unwrap(), 1);
+    let scan = scan_of(&world, id).await;
+    // Leases that end at once show what is free.
+    let free = async || {
+        let free = world.store.claim_watch_parts(Uuid::nil(), Some(scan), NOW, NOW, 10).await.unwrap();
+        free.len()
+    };
+    while free().await != 3 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(second.tick().await.unwrap(), 3);
+    second.idle().await;
+    let results = world.store.watch_part_results(scan).await.unwrap();
+    assert_eq!(results.iter().flatten().count(), 3, "{results:?}");
+    let seen = world.store.scan(scan).await.unwrap().unwrap();
+    assert_eq!((seen.observations, seen.answered), (30, 30));
+    let progress = two.progress(&[world.row(id).await]).await.unwrap()[&id];
+    let RunProgress { observations, parts, parts_ended, parts_held } = progress.done;
+    assert_eq!((observations, parts, parts_ended, parts_held, progress.expected), (30, 4, 3, 1, Some(40)));
+    // Run and part are given back, and the second ends both.
+    first.stop().await;
+    assert!(second.tick().await.unwrap() >= 1);
+    second.idle().await;
+    assert_whole(&world, id, 2).await;
+    assert!(two.progress(&[world.row(id).await]).await.unwrap().is_empty(), "nothing is under way");
+    world.fleet.stop().await;
+}
+
+async fn a_dead_node_costs_its_parts_only(world: World) {
+    let (one, two) = (world.slow_node_with(cut(4)).await, world.node_with(world.fleet.dns(), cut(4)).await);
+    let id = one.create(&world.watch("wide"), "user:a").await.unwrap().id;
+    let (mut first, mut second) = (one.runner(), two.runner());
+    assert_eq!(first.tick().await.unwrap(), 1);
+    let scan = scan_of(&world, id).await;
+    while world.store.watch_part_results(scan).await.unwrap().len() != 4 {
+        tokio::task::yield_now().await;
+    }
+    // Two of the parts, with nobody at them that goes on.
+    let lost = world.store.claim_watch_parts(Uuid::nil(), Some(scan), NOW, NOW + DEAD_US, 2).await.unwrap();
+    drop(first);
+    second.tick().await.unwrap();
+    second.idle().await;
+    let ended = world.store.watch_part_results(scan).await.unwrap().iter().flatten().count();
+    assert!(ended < 4, "what is held is left alone while its lease holds");
+    world.clock.advance(2 * DEAD);
+    assert!(second.tick().await.unwrap() >= 1);
+    second.idle().await;
+    assert_whole(&world, id, 2).await;
+    assert!(!lost.is_empty() && !world.store.end_watch_part(&lost[0], Uuid::nil(), "{}").await.unwrap());
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wide_run_is_shared_by_nodes_on_postgres() {
+    a_wide_run_is_shared_by_nodes(World::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wide_run_is_shared_by_runners_on_sqlite() {
+    a_wide_run_is_shared_by_nodes(World::sqlite().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_node_costs_its_parts_only_on_postgres() {
+    a_dead_node_costs_its_parts_only(World::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_nodes_run_is_taken_over_after_its_lease() {
+    a_lost_run_is_taken_over(World::sqlite().await).await;
+    a_lost_run_is_taken_over(World::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_node_gives_its_run_back_at_once() {
+    let world = World::sqlite().await;
+    let (one, two) = (world.slow_node().await, world.node().await);
+    let id = one.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    let (mut first, mut second) = (one.runner(), two.runner());
+    assert_eq!(first.tick().await.unwrap(), 1);
+    first.stop().await;
+    let run = world.row(id).await.run.expect("it is not over");
+    assert_eq!((run.holder, run.until_us), (None, None));
+    assert_eq!(second.tick().await.unwrap(), 1, "no waiting for the lease");
+    second.idle().await;
+    assert_eq!(world.row(id).await.last.unwrap().outcome, "finished");
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_watchs_run_is_cancelled_and_a_paused_one_begins_none() {
+    let world = World::sqlite().await;
+    let node = world.slow_node().await;
+    let row = node.create(&world.watch("edge"), "user:a").await.unwrap();
+    let mut runner = node.runner();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    assert!(matches!(node.run_now(&row, "user:a").await, Err(WatchError::NotNow)), "it runs");
+    node.delete(&row, "user:a").await.unwrap();
+    runner.tick().await.unwrap();
+    runner.idle().await;
+    assert!(world.store.watch(row.id).await.unwrap().is_none());
+    let scans = world.scans().await;
+    assert!(scans.iter().all(|scan| scan.state == ScanState::Interrupted), "{scans:?}");
+
+    let row = node.create(&world.watch("edge"), "user:a").await.unwrap();
+    let row = node.enable(&row, false, "user:a").await.unwrap();
+    assert_eq!(runner.tick().await.unwrap(), 0);
+    assert!(matches!(node.run_now(&row, "user:a").await, Err(WatchError::NotNow)));
+    node.enable(&row, true, "user:a").await.unwrap();
+    assert!(matches!(node.enable(&row, true, "user:a").await, Err(WatchError::Changed)), "read before");
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.stop().await;
+    let actions = world.store.audit_page(&store::AuditFilter::default(), None, PAGE).await.unwrap().rows;
+    let mut actions: Vec<_> = actions.into_iter().map(|row| row.action).collect();
+    actions.sort();
+    assert_eq!(actions, ["watch.create", "watch.create", "watch.delete", "watch.pause", "watch.resume"]);
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_cannot_begin_fails_is_told_of_and_is_planned_again() {
+    let world = World::sqlite().await;
+    let node = world.node().await;
+    let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    // As a configuration that has changed meanwhile does.
+    let settings =
+        WatchSettings { spec: r#"{"targets":["10.0.0.0/8"]}"#.into(), ..world.row(id).await.settings };
+    let times = world.row(id).await.times;
+    let change = world.store.write("change", move |tx| {
+        async move { store::watches::update_watch(tx, id, 1, &settings, times, NOW).await }.boxed()
+    });
+    assert!(change.await.unwrap());
+    let mut runner = node.runner();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.idle().await;
+    let row = world.row(id).await;
+    let last = row.last.unwrap();
+    assert_eq!((last.outcome.as_str(), row.times.next_run_at_us), ("failed", NOW + HOUR_US));
+    assert!(last.error.as_deref().is_some_and(|error| error.contains("more than")), "{:?}", last.error);
+    assert_eq!(world.scans().await[0].state, ScanState::Interrupted);
+    let told = world.store.outbox_after(store::OutboxPlace::default(), PAGE as i64).await.unwrap();
+    assert_eq!(told.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["watch.failed"]);
+    world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_watched_is_refused_with_the_reason() {
+    let world = World::sqlite().await;
+    let node = world.node().await;
+    let of = |targets: &[&str]| WatchSpec {
+        targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+        ..WatchSpec::default()
+    };
+    let usual = || world.watch("edge");
+    let cases = [
+        (NewWatch { name: String::new(), ..usual() }, "a name has"),
+        (NewWatch { name: "a/b".into(), ..usual() }, "a name has"),
+        (NewWatch { name: Uuid::nil().to_string(), ..usual() }, "is no UUID"),
+        (NewWatch { group: "a b".into(), ..usual() }, "a group has"),
+        (NewWatch { interval: Duration::from_secs(59), ..usual() }, "the interval is 60 to"),
+        (NewWatch { jitter: 2 * HOUR, ..usual() }, "the jitter is at most"),
+        (NewWatch { spec: of(&[]), ..usual() }, "at least one target or source"),
+        (NewWatch { spec: of(&["a.example", "/etc/ssl"]), ..usual() }, "only hosts"),
+        (NewWatch { spec: of(&["@/etc/passwd"]), ..usual() }, "only hosts"),
+        (NewWatch { spec: of(&["-"]), ..usual() }, "only hosts"),
+        (NewWatch { spec: of(&["*.example"]), ..usual() }, "a wildcard"),
+        (NewWatch { spec: of(&["10.0.0.0/8"]), ..usual() }, "more than"),
+        (NewWatch { spec: of(&["10.0.0.0/16"; 17]), ..usual() }, "1048576 endpoints"),
+    ];
+    for (watch, wanted) in cases {
+        let said = node.create(&watch, "user:a").await.unwrap_err().to_string();
+        assert!(said.contains(wanted), "{:?}: {said}", watch.spec.targets.last());
+    }
+    // A word that is a file's name here is a host all the same.
+    let host = NewWatch { name: "host".into(), spec: of(&["Cargo.toml"]), ..usual() };
+    node.create(&host, "user:a").await.unwrap();
+    let taken = node.create(&host, "user:a").await.unwrap_err();
+    assert!(matches!(taken, WatchError::Taken(_)), "{taken}");
+    world.fleet.stop().await;
+}
+
+/// Callers far beyond the connections there are wait for their turn, and so does a run: nothing fails, and no more are opened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_workers_share_a_dozen_connections() {
+    many_workers_share(store::CONNECTIONS_DEFAULT).await;
+}
+
+/// The outage of CertPulse: a pool of five under 256 workers. Nothing stalls, nothing fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_workers_share_five_connections() {
+    many_workers_share(5).await;
+}
+
+/// A reader and a writer are enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_workers_share_two_connections() {
+    many_workers_share(store::CONNECTIONS_MIN).await;
+}
+
+async fn many_workers_share(connections: usize) {
+    const WORKERS: usize = 256;
+    const READS: usize = 20;
+    /// 10,240 calls take some seconds over a single connection.
+    const STALLED: Duration = Duration::from_secs(600);
+    let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+    let url = cluster.database();
+    let mut world = World::on(url, Mix::Healthy, None, Some(cluster.clone())).await;
+    let options = StoreOptions { connections, ..StoreOptions::default() };
+    // The world's own store goes: of this process there shall be no other connections to the database.
+    world.store = Store::open_with(&world.url, &options).await.unwrap();
+    assert_eq!(world.store.connections().await.unwrap().ours, connections);
+    let node = world.node_on(world.store.clone(), world.fleet.dns(), usual());
+    let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
+    let mut runner = node.runner();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..WORKERS {
+        let store = world.store.clone();
+        workers.spawn(async move {
+            for _ in 0..READS {
+                store.known_endpoints(None, PAGE).await.unwrap();
+                store.claim_watches(Uuid::nil(), NOW - 1, NOW, 1).await.unwrap();
+            }
+        });
+    }
+    let all = async {
+        while let Some(ended) = workers.join_next().await {
+            ended.unwrap();
+        }
+        runner.idle().await;
+    };
+    tokio::time::timeout(STALLED, all).await.expect("nothing stalls");
+    let last = world.row(id).await.last.expect("it has run");
+    assert_eq!((last.outcome.as_str(), &last.error), ("finished", &None));
+    let most = world.store.connections().await.unwrap().ours;
+    let url = world.url.to_string();
+    let database = url.split(['/', '?']).find(|part| part.starts_with("bulla_")).unwrap();
+    let within = format!(
+        "SELECT 1 / (CASE WHEN count(*) <= {most} THEN 1 ELSE 0 END) FROM pg_stat_activity \
+         WHERE datname = '{database}' AND application_name = 'bulla'"
+    );
+    assert!(cluster.psql("postgres", &within), "more than {most} connections");
+    world.fleet.stop().await;
+}

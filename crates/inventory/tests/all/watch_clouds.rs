@@ -1,0 +1,300 @@
+//! Watches that list what clouds and clusters keep, beside their looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use clouds::{Chain, CloudCertificate, CloudSource, CloudStore, Place, Provider, Sink, SourceError, Tags};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use inventory::history::History;
+use inventory::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
+use inventory::watch::{NewWatch, WatchError, WatchOptions};
+use outbound::Deadline;
+use parking_lot::Mutex;
+use store::history::HistoryKey;
+use store::{EndpointKey, InventoryRow, OutboxRow};
+use x509::Fingerprint;
+
+use crate::watch::World;
+use crate::watch_telling::{Listener, body, kinds};
+
+/// A part that can fail alone.
+const EAST: &str = "east";
+const WEST: &str = "west";
+
+/// A source with two parts, filled by hand.
+pub(crate) struct Shelf {
+    name: Arc<str>,
+    /// By part and place.
+    kept: Mutex<BTreeMap<(&'static str, &'static str), Vec<Vec<u8>>>>,
+    /// By place.
+    tags: Mutex<BTreeMap<&'static str, Tags>>,
+    east_denied: AtomicBool,
+    read: AtomicUsize,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self {
+            name: "kubernetes/shelf".into(),
+            kept: Mutex::default(),
+            tags: Mutex::default(),
+            east_denied: AtomicBool::new(false),
+            read: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Shelf {
+    fn put(&self, part: &'static str, place: &'static str, chain: &[Vec<u8>]) {
+        self.kept.lock().insert((part, place), chain.to_vec());
+    }
+
+    fn take(&self, part: &'static str, place: &'static str) {
+        assert!(self.kept.lock().remove(&(part, place)).is_some());
+    }
+
+    fn tag(&self, place: &'static str, tags: &[(&str, &str)]) {
+        let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        self.tags.lock().insert(place, tags);
+    }
+
+    fn read(&self) -> usize {
+        self.read.load(Ordering::SeqCst)
+    }
+
+    async fn list_all(&self, sink: &Sink) -> Result<(), SourceError> {
+        let kept = self.kept.lock().clone();
+        for part in [EAST, WEST] {
+            if part == EAST && self.east_denied.load(Ordering::SeqCst) {
+                sink.failed(part, SourceError::Configuration("no credentials".to_owned()));
+                continue;
+            }
+            for ((_, name), chain) in kept.iter().filter(|((of, _), _)| *of == part) {
+                let place = Place { store: CloudStore::KubernetesSecret, name: (*name).into() };
+                let marker = Fingerprint::of(&chain[0]).to_string();
+                let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| {
+                    self.read.fetch_add(1, Ordering::SeqCst);
+                    Chain::Read(chain.clone())
+                });
+                let used_by = Vec::new();
+                let tags = Some(self.tags.lock().get(name).cloned().unwrap_or_default());
+                let certificate = CloudCertificate { place, chain, not_after: None, used_by, tags, marker };
+                sink.seen(part, certificate).await?;
+            }
+            sink.listed(part);
+        }
+        Ok(())
+    }
+}
+
+impl CloudSource for Shelf {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn provider(&self) -> Provider {
+        Provider::Kubernetes
+    }
+
+    fn list<'a>(&'a self, sink: &'a Sink, _: Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
+        self.list_all(sink).boxed()
+    }
+}
+
+fn chain() -> Vec<Vec<u8>> {
+    x509::pem::certificates(include_bytes!("../../../scan/tests/fixtures/chain.pem"))
+        .map(|(_, der)| der)
+        .collect()
+}
+
+/// Subjects of the events of a kind.
+fn of(events: &[OutboxRow], kind: &str) -> BTreeSet<String> {
+    events.iter().filter(|event| event.kind == kind).map(|event| event.subject.clone()).collect()
+}
+
+fn found(leaf: &[u8]) -> BTreeSet<String> {
+    BTreeSet::from([format!("found/{}", Fingerprint::of(leaf))])
+}
+
+/// What the last run counted.
+fn counts(events: &[OutboxRow]) -> serde_json::Value {
+    body(events.iter().find(|event| event.kind == "watch.finished").unwrap())["counts"].clone()
+}
+
+async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
+    let (chain, root) =
+        (chain(), x509::pem::certificates(world.fleet.roots_pem().as_bytes()).next().unwrap().1);
+    world.shelf.put(WEST, "prod/web/tls", &chain);
+    world.shelf.put(EAST, "prod/mesh/root", std::slice::from_ref(&root));
+    let mut listener = Listener::new(world).await;
+    let mut new: NewWatch = listener.world.watch("estate");
+    new.spec.sources = vec!["kubernetes/shelf".to_owned()];
+    let row = listener.node.create(&new, "user:a").await.unwrap();
+
+    let first = listener.run(row.id).await;
+    let counted = counts(&first);
+    let looks = listener.world.targets.len() as u64;
+    assert_eq!(counted["endpoints"], looks + 2, "{counted}");
+    assert_eq!((&counted["answered"], &counted["not_listed"]), (&(looks + 2).into(), &0.into()), "{counted}");
+    assert!(of(&first, "certificate.found").is_superset(&found(&chain[0])));
+    let kept = first.iter().find(|event| found(&chain[0]).contains(&event.subject)).unwrap();
+    assert_eq!(body(kept)["detail"], "kept in kubernetes-secret:prod/web/tls");
+    assert!(of(&first, "endpoint.certificate_changed").is_empty(), "what is there at first is not new");
+    assert_eq!(listener.world.shelf.read(), 2);
+
+    // Nothing has changed: nothing is read, and nothing told.
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"]);
+    assert_eq!(listener.world.shelf.read(), 2);
+
+    // What could not be listed is not gone.
+    listener.world.shelf.east_denied.store(true, Ordering::SeqCst);
+    listener.world.shelf.take(WEST, "prod/web/tls");
+    let events = listener.run(row.id).await;
+    let counted = counts(&events);
+    assert_eq!(counted["not_listed"], 1);
+    assert_eq!(counted["not_listed_first"][0], "kubernetes/shelf east: no credentials");
+    assert_eq!(kinds(&events), ["watch.finished"], "of what is missing the next whole run tells");
+
+    // What its source does not list any more is; and a new place is new.
+    listener.world.shelf.east_denied.store(false, Ordering::SeqCst);
+    listener.world.shelf.put(WEST, "prod/api/tls", std::slice::from_ref(&root));
+    let events = listener.run(row.id).await;
+    assert_eq!(counts(&events)["not_listed"], 0);
+    let told: Vec<_> = of(&events, "endpoint.certificate_changed").into_iter().collect();
+    assert_eq!(told, ["endpoint/kubernetes-secret:prod/api/tls"]);
+    assert_eq!(of(&events, "certificate.unserved"), found(&chain[0]));
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"]);
+
+    // A watch of clouds alone; and one of clouds that nobody knows.
+    let mut alone = NewWatch { name: "clouds".to_owned(), ..new.clone() };
+    alone.spec.targets.clear();
+    let alone = listener.node.create(&alone, "user:a").await.unwrap();
+    let (store, clock) = (listener.world.store.clone(), listener.world.clock.clone());
+    let samples = History::new(store.clone(), clock, None).samples().clone();
+    let options = WatchOptions { samples: Some(samples.clone()), ..WatchOptions::default() };
+    let node = listener.world.node_with(listener.world.fleet.dns(), options).await;
+    let mut runner = node.runner();
+    assert_eq!(runner.tick().await.unwrap(), 1);
+    runner.idle().await;
+    let last = listener.world.row(alone.id).await.last.unwrap();
+    let counted: serde_json::Value = serde_json::from_str(&last.counts.unwrap()).unwrap();
+    assert_eq!((&counted["endpoints"], &counted["answered"]), (&2.into(), &2.into()), "{counted}");
+    // How long it took is of a series of its own, beside its like.
+    samples.store(&store).await.unwrap();
+    let rows = store.history(&HistoryKey::default(), i64::MAX, 100).await.unwrap();
+    let durations: Vec<_> =
+        rows.iter().map(|row| row.key.series.as_str()).filter(|series| series.contains("duration")).collect();
+    assert_eq!(durations, ["list.duration/1-9"]);
+    let mut unknown = NewWatch { name: "unknown".to_owned(), ..new };
+    unknown.spec.sources = vec!["aws".to_owned()];
+    let refused = listener.node.create(&unknown, "user:a").await.unwrap_err();
+    assert!(matches!(&refused, WatchError::Invalid(why) if why.contains("aws")), "{refused}");
+    listener.world.fleet.stop().await;
+}
+
+/// What a cloud's own tags say of a certificate is whose it is: there, and wherever else it is served.
+async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
+    let (chain, root) =
+        (chain(), x509::pem::certificates(world.fleet.roots_pem().as_bytes()).next().unwrap().1);
+    world.shelf.put(WEST, "prod/web/tls", &chain);
+    world.shelf.put(WEST, "prod/web/copy", &chain);
+    world.shelf.put(EAST, "prod/mesh/root", std::slice::from_ref(&root));
+    world.shelf.tag("prod/web/tls", &[("team", "payments"), ("env", "live")]);
+    let mut listener = Listener::new(world).await;
+    let rules = Ownership::new(listener.world.store.clone(), listener.world.clock.clone());
+    let text = |text: &str| Some(text.to_owned());
+    let rule = |name: &str, position: u32, when: Conditions, team: &str, from_tags: FromTags| NewRule {
+        name: name.to_owned(),
+        position: Some(position),
+        when,
+        assign: Assignment { team: text(team), ..Assignment::default() },
+        from_tags,
+    };
+    let taken = FromTags { team: text("Team"), environment: text("env"), ..FromTags::default() };
+    let from_tags = rule("tags", 10, Conditions::default(), "nobody", taken);
+    rules.create(&from_tags, "user:a").await.unwrap();
+    let rest = rule("rest", 20, Conditions::default(), "platform", FromTags::default());
+    rules.create(&rest, "user:a").await.unwrap();
+
+    let mut new: NewWatch = listener.world.watch("estate");
+    new.spec.sources = vec!["kubernetes/shelf".to_owned()];
+    let row = listener.node.create(&new, "user:a").await.unwrap();
+    let of = |events: &[OutboxRow], leaf: &[u8]| {
+        let subject = found(leaf).pop_first().unwrap();
+        let told = events.iter().rfind(|event| event.kind == "certificate.found" && event.subject == subject);
+        let body = body(told?);
+        Some((body["team"].as_str()?.to_owned(), body["environment"].as_str().map(str::to_owned)))
+    };
+    let first = listener.run(row.id).await;
+    assert_eq!(of(&first, &root), Some(("platform".to_owned(), None)), "it has no tags");
+    let named = of(&first, &chain[0]).unwrap();
+    assert!(
+        [("payments", Some("live")), ("platform", None)].contains(&(named.0.as_str(), named.1.as_deref())),
+        "a place has its own tags and no others: {named:?}"
+    );
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
+
+    // A tag that no rule looks at says nothing new.
+    listener.world.shelf.tag("prod/web/tls", &[("team", "payments"), ("env", "live"), ("version", "2")]);
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"]);
+
+    // A certificate that was told of gets other tags: whose its end is is told anew.
+    listener.world.shelf.tag("prod/web/tls", &[("team", "bank")]);
+    listener.world.shelf.tag("prod/web/copy", &[("team", "bank")]);
+    let events = listener.run(row.id).await;
+    assert_eq!(of(&events, &chain[0]), Some(("bank".to_owned(), None)));
+    assert!(
+        events.iter().all(|event| ["certificate.found", "watch.finished"].contains(&event.kind.as_str()))
+    );
+
+    // An endpoint that serves a certificate is of whoever its tags name where it is kept.
+    let store = &listener.world.store;
+    let endpoints = store.endpoints_of_certificate(Fingerprint::of(&chain[0]).as_bytes(), None, 10).await;
+    let kept = endpoints.unwrap().rows.swap_remove(0);
+    let served = InventoryRow {
+        endpoint: EndpointKey {
+            host: "web.example".to_owned(),
+            port: 443,
+            protocol: "tls".to_owned(),
+            server_name: "web.example".to_owned(),
+            address: String::new(),
+        },
+        ..kept.clone()
+    };
+    let all = rules.rules().await.unwrap();
+    let before = store.statements_sent();
+    let whose = all.of_found(store, &[kept, served.clone()]).await.unwrap();
+    assert!(store.statements_sent() - before <= 4, "four statements at most");
+    let teams: Vec<_> = whose.into_iter().map(|assign| assign.unwrap().team.unwrap()).collect();
+    assert_eq!(teams, ["bank", "bank"]);
+
+    // Once no place keeps it any more its tags are gone, too.
+    listener.world.shelf.take(WEST, "prod/web/tls");
+    listener.world.shelf.take(WEST, "prod/web/copy");
+    listener.run(row.id).await;
+    let whose = all.of_found(&listener.world.store, &[served]).await.unwrap();
+    assert_eq!(whose[0].as_ref().unwrap().team.as_deref(), Some("platform"));
+    listener.world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clouds_own_tags_say_whose_a_certificate_is_on_sqlite() {
+    a_clouds_own_tags_say_whose_a_certificate_is(World::sqlite_with(fleet::Mix::Healthy).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clouds_own_tags_say_whose_a_certificate_is_on_postgres() {
+    a_clouds_own_tags_say_whose_a_certificate_is(World::postgres_with(fleet::Mix::Healthy).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clouds_keep_is_listed_beside_the_looks_on_sqlite() {
+    what_clouds_keep_is_listed_beside_the_looks(World::sqlite_with(fleet::Mix::Healthy).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clouds_keep_is_listed_beside_the_looks_on_postgres() {
+    what_clouds_keep_is_listed_beside_the_looks(World::postgres_with(fleet::Mix::Healthy).await).await;
+}

@@ -1,0 +1,271 @@
+//! What a watch's runs tell of: every trouble once, its end once, and nothing that was expected.
+
+use std::collections::BTreeSet;
+
+use fleet::Mix;
+use inventory::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
+use inventory::watch::{NewWatch, Runner, Watches};
+use serde_json::Value;
+use store::{OutboxPlace, OutboxRow};
+use uuid::Uuid;
+
+use crate::watch::{HOUR, World};
+
+/// More than one run here tells of.
+const EVENTS: i64 = 1_000;
+
+/// A world, one of its nodes, and how far its events were read.
+pub(crate) struct Listener {
+    pub(crate) world: World,
+    pub(crate) node: Watches,
+    runner: Runner,
+    place: OutboxPlace,
+}
+
+/// `subject condition`.
+type Said = BTreeSet<String>;
+
+impl Listener {
+    pub(crate) async fn new(world: World) -> Self {
+        let node = world.node().await;
+        let runner = node.runner();
+        Self { world, node, runner, place: OutboxPlace::default() }
+    }
+
+    /// Makes a run that is due, and answers what it told of.
+    pub(crate) async fn run(&mut self, id: Uuid) -> Vec<OutboxRow> {
+        self.world.clock.advance(HOUR);
+        assert_eq!(self.runner.tick().await.unwrap(), 1);
+        self.runner.idle().await;
+        let last = self.world.row(id).await.last.unwrap();
+        assert_eq!((last.outcome.as_str(), &last.error), ("finished", &None));
+        self.news("watch.finished").await
+    }
+
+    /// What was told since, up to an event of the kind `last`. On PostgreSQL events come once no older transaction is
+    /// open, of any database of the cluster: other tests have some.
+    async fn news(&mut self, last: &str) -> Vec<OutboxRow> {
+        let mut all = Vec::new();
+        while all.last().is_none_or(|event: &OutboxRow| event.kind != last) {
+            let more = self.world.store.outbox_after(self.place, EVENTS).await.unwrap();
+            self.place = more.last().map_or(self.place, |event| event.place);
+            if more.is_empty() {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            all.extend(more);
+        }
+        all
+    }
+
+    /// The troubles that the fleet's own truth comes to.
+    fn expected(&self) -> Said {
+        let mut said = Said::new();
+        for truth in self.world.fleet.truth() {
+            for condition in truth.findings.iter().filter_map(|code| condition(code)) {
+                said.insert(format!("endpoint/{} {condition}", truth.target));
+            }
+        }
+        said
+    }
+}
+
+fn condition(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "endpoint.name-mismatch" => "mismatch",
+        "chain.self-signed"
+        | "chain.untrusted"
+        | "chain.incomplete"
+        | "chain.expired-intermediate"
+        | "chain.invalid" => "untrusted",
+        "certificate.weak-key"
+        | "certificate.weak-signature"
+        | "certificate.sha1-signature"
+        | "protocol.obsolete"
+        | "protocol.weak-cipher" => "weak",
+        "endpoint.staple-revoked" => "revoked",
+        "endpoint.key-not-proven" => "key_not_proven",
+        _ => return None,
+    })
+}
+
+pub(crate) fn body(event: &OutboxRow) -> Value {
+    serde_json::from_str(&event.body).unwrap()
+}
+
+fn said(events: &[OutboxRow], kind: &str) -> Said {
+    let of_kind = events.iter().filter(|event| event.kind == kind);
+    let all: Vec<String> = of_kind
+        .map(|event| format!("{} {}", event.subject, body(event)["condition"].as_str().unwrap()))
+        .collect();
+    let set: Said = all.iter().cloned().collect();
+    assert_eq!(set.len(), all.len(), "each is told once");
+    set
+}
+
+pub(crate) fn kinds(events: &[OutboxRow]) -> Vec<&str> {
+    events.iter().map(|event| event.kind.as_str()).collect()
+}
+
+async fn troubles_are_told_once_and_their_end_too(world: World) {
+    let mut listener = Listener::new(world).await;
+    let row = listener.node.create(&listener.world.watch("edge"), "user:a").await.unwrap();
+    let first = listener.run(row.id).await;
+    let told = said(&first, "endpoint.trouble");
+    let expected = listener.expected();
+    let differ: Vec<_> = told.symmetric_difference(&expected).collect();
+    assert!(differ.is_empty(), "told or expected alone: {differ:?}");
+    assert!(told.len() > 5, "{told:?}");
+    assert!(!kinds(&first).contains(&"endpoint.certificate_changed"), "what is there at first is not new");
+    let found = first.iter().filter(|event| event.kind == "certificate.found").count();
+    assert!(found > 10, "{found}");
+
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
+
+    // An endpoint that is no longer looked at, and then none.
+    let mut gone: Vec<String> = told
+        .iter()
+        .filter_map(|one| one.strip_prefix("endpoint/")?.split(' ').next().map(str::to_owned))
+        .collect();
+    let gone = gone.swap_remove(0);
+    let mut fewer: NewWatch = listener.world.watch("edge");
+    fewer.spec.targets.retain(|target| *target != gone);
+    let read = listener.world.row(row.id).await;
+    listener.node.update(&read, &fewer, "user:a").await.unwrap();
+    let events = listener.run(row.id).await;
+    let of_gone: Said =
+        told.iter().filter(|one| one.starts_with(&format!("endpoint/{gone} "))).cloned().collect();
+    assert_eq!(said(&events, "endpoint.trouble_over"), of_gone);
+    assert_eq!(said(&events, "endpoint.trouble"), Said::new());
+
+    let read = listener.world.row(row.id).await;
+    listener.node.delete(&read, "user:a").await.unwrap();
+    let events = listener.news("watch.removed").await;
+    assert_eq!(said(&events, "endpoint.trouble_over"), &told - &of_gone);
+    assert!(listener.world.store.unseen_endpoints(row.id, None, 0, 10).await.unwrap().is_empty());
+    let ends = |events: &[OutboxRow], kind: &str| -> BTreeSet<String> {
+        events.iter().filter(|event| event.kind == kind).map(|event| event.subject.clone()).collect()
+    };
+    let unserved = ends(&events, "certificate.unserved");
+    assert!(
+        unserved.is_subset(&ends(&first, "certificate.found")) && unserved.len() + 3 > found,
+        "{unserved:?}"
+    );
+    listener.world.fleet.stop().await;
+}
+
+async fn a_renewal_is_expected_and_another_endpoint_is_new(world: World) {
+    let mut listener = Listener::new(world).await;
+    let mut new = listener.world.watch("edge");
+    let late = new.spec.targets.pop().unwrap();
+    let row = listener.node.create(&new, "user:a").await.unwrap();
+    let first = listener.run(row.id).await;
+    assert_eq!(said(&first, "endpoint.trouble"), Said::new());
+
+    let truth = listener.world.fleet.truth().into_iter().find(|truth| truth.target != late).unwrap();
+    let now = listener.world.fleet.replace_certificate(&truth.host).unwrap();
+    new.spec.targets.push(late.clone());
+    let read = listener.world.row(row.id).await;
+    listener.node.update(&read, &new, "user:a").await.unwrap();
+    let events = listener.run(row.id).await;
+    let changed: BTreeSet<(String, String, bool)> = events
+        .iter()
+        .filter(|event| event.kind == "endpoint.certificate_changed")
+        .map(|event| {
+            let body = body(event);
+            (event.subject.clone(), body["change"].as_str().unwrap().to_owned(), body["quiet"] == true)
+        })
+        .collect();
+    let expected = [
+        (format!("endpoint/{}", truth.target), "renewed".to_owned(), true),
+        (format!("endpoint/{late}"), "new".to_owned(), false),
+    ];
+    assert_eq!(changed, BTreeSet::from(expected));
+    let of = |kind: &str| -> Vec<&str> {
+        events.iter().filter(|event| event.kind == kind).map(|event| event.subject.as_str()).collect()
+    };
+    assert!(of("certificate.found").contains(&format!("found/{now}").as_str()));
+    assert_eq!(of("certificate.unserved"), [format!("found/{}", truth.leaf_sha256.unwrap())]);
+    listener.world.fleet.stop().await;
+}
+
+fn owned(name: &str, position: u32, when: Conditions) -> NewRule {
+    let assign = Assignment {
+        team: Some(name.to_owned()),
+        owner: Some("ann".to_owned()),
+        environment: Some("lab".to_owned()),
+        tags: [("from".to_owned(), name.to_owned())].into(),
+    };
+    NewRule { name: name.to_owned(), position: Some(position), when, assign, from_tags: FromTags::default() }
+}
+
+async fn what_is_told_says_whose_it_is(world: World) {
+    let mut listener = Listener::new(world).await;
+    let rules = Ownership::new(listener.world.store.clone(), listener.world.clock.clone());
+    let here = Conditions {
+        network: Some("127.0.0.0/8".to_owned()),
+        source: Some("FLEET".to_owned()),
+        ..Conditions::default()
+    };
+    rules.create(&owned("rest", 20, here), "user:a").await.unwrap();
+    let elsewhere = Conditions { network: Some("192.0.2.0/24".to_owned()), ..Conditions::default() };
+    rules.create(&owned("elsewhere", 10, elsewhere), "user:a").await.unwrap();
+
+    let row = listener.node.create(&listener.world.watch("edge"), "user:a").await.unwrap();
+    let first = listener.run(row.id).await;
+    let of = |events: &[OutboxRow], kind: &str| -> Vec<Value> {
+        events.iter().filter(|event| event.kind == kind).map(body).collect()
+    };
+    let (troubles, found) = (of(&first, "endpoint.trouble"), of(&first, "certificate.found"));
+    assert!(troubles.len() > 5 && found.len() > 10, "{} {}", troubles.len(), found.len());
+    for told in troubles.iter().chain(&found) {
+        let says = (&told["team"], &told["owner"], &told["environment"], &told["tags"]["from"]);
+        let [rest, ann, lab] = ["rest", "ann", "lab"].map(Value::from);
+        assert_eq!(says, (&rest, &ann, &lab, &rest), "{told}");
+    }
+
+    // A rule for one certificate: whose ends they are is told anew, and nothing else.
+    let mut names = found.iter().filter_map(|told| told["certificate_name"].as_str());
+    let name = names.find(|name| !name.contains('=')).unwrap().to_owned();
+    let one = Conditions { name: Some(name.clone()), ..Conditions::default() };
+    rules.create(&owned("one", 1, one), "user:a").await.unwrap();
+    let events = listener.run(row.id).await;
+    let again = of(&events, "certificate.found");
+    assert_eq!((again.len(), events.len()), (found.len(), found.len() + 1), "and the run's end");
+    for told in &again {
+        let wanted = if told["certificate_name"] == name.as_str() { &["one"][..] } else { &["one", "rest"] };
+        assert!(wanted.contains(&told["team"].as_str().unwrap()), "{told}");
+    }
+    assert!(again.iter().any(|told| told["team"] == "rest"));
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
+    listener.world.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_told_says_whose_it_is_on_sqlite() {
+    what_is_told_says_whose_it_is(World::sqlite_with(Mix::AllKinds).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_told_says_whose_it_is_on_postgres() {
+    what_is_told_says_whose_it_is(World::postgres_with(Mix::AllKinds).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn troubles_are_told_once_and_their_end_too_on_sqlite() {
+    troubles_are_told_once_and_their_end_too(World::sqlite_with(Mix::AllKinds).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn troubles_are_told_once_and_their_end_too_on_postgres() {
+    troubles_are_told_once_and_their_end_too(World::postgres_with(Mix::AllKinds).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_is_expected_and_another_endpoint_is_new_on_sqlite() {
+    a_renewal_is_expected_and_another_endpoint_is_new(World::sqlite_with(Mix::Healthy).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_is_expected_and_another_endpoint_is_new_on_postgres() {
+    a_renewal_is_expected_and_another_endpoint_is_new(World::postgres_with(Mix::Healthy).await).await;
+}

@@ -1,0 +1,31 @@
+//! Delays that keep periodic work of many nodes apart, without randomness.
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+/// A delay below `bound_us`, from a hash: the same subject and planned time give the same delay on every node. 0 where
+/// `bound_us` is 0 or less.
+#[must_use]
+pub fn by_hash(subject: &[u8], planned_at_us: i64, bound_us: i64) -> i64 {
+    if bound_us <= 0 {
+        return 0;
+    }
+    let hash = digest(&SHA256, &[subject, &planned_at_us.to_be_bytes()].concat());
+    let mut first = [0; 8];
+    first.copy_from_slice(&hash.as_ref()[..8]);
+    (u64::from_be_bytes(first) % bound_us.unsigned_abs()) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::by_hash;
+
+    #[test]
+    fn subjects_get_delays_of_their_own() {
+        let delays: HashSet<i64> = (0..100_u128).map(|n| by_hash(&n.to_be_bytes(), 7, 1_000_000)).collect();
+        assert!(delays.len() > 95, "{}", delays.len());
+        assert!(delays.iter().all(|delay| (0..1_000_000).contains(delay)));
+        assert_eq!(by_hash(b"subject", 7, 0), 0);
+    }
+}

@@ -1,0 +1,68 @@
+//! An authority that revokes, and a server for what it publishes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet::revocation::{CrlOrder, LeafOrder, RevocationServer, RevokingAuthority};
+use outbound::http::Client;
+use outbound::resolve::Resolver;
+use scan::ScanOptions;
+use scan::revocation::{RevocationChecker, RevocationOptions};
+use x509::crl::{Reason, Revoked};
+use x509::{Certificate, SerialNumber, UnixTime};
+
+use crate::limits::options;
+
+pub(crate) const SERIAL: &[u8] = &[0x4a, 0xbc, 1];
+pub(crate) const REVOKED_AT: UnixTime = UnixTime(1_780_000_000);
+
+pub(crate) fn checker(options: RevocationOptions) -> RevocationChecker {
+    let resolver = Resolver::with_upstreams(Vec::new());
+    RevocationChecker::new(Client::new(&resolver, &outbound::http::Options::default()).unwrap(), options)
+}
+
+pub(crate) fn entry(serial: &[u8], reason: Option<Reason>) -> Revoked {
+    Revoked { serial: SerialNumber::from_content(serial), at: REVOKED_AT, reason, invalidity_date: None }
+}
+
+/// An authority and a server for what it publishes.
+pub(crate) struct Place {
+    pub(crate) ca: Arc<RevokingAuthority>,
+    pub(crate) issuer: Arc<Certificate>,
+    pub(crate) server: RevocationServer,
+    pub(crate) checker: RevocationChecker,
+}
+
+impl Place {
+    pub(crate) async fn new() -> Self {
+        Self::with(RevocationOptions::default()).await
+    }
+
+    pub(crate) async fn with(options: RevocationOptions) -> Self {
+        let ca = Arc::new(RevokingAuthority::new(1).unwrap());
+        let issuer = Arc::new(ca.certificate().clone());
+        let server = RevocationServer::start(Duration::ZERO).await.unwrap();
+        Self { ca, issuer, server, checker: checker(options) }
+    }
+
+    /// A certificate that names the CRL at `path`.
+    pub(crate) fn leaf(&self, serial: &[u8], path: &str) -> Certificate {
+        self.leaf_of(LeafOrder {
+            serial: Some(serial.to_vec()),
+            crl_urls: vec![self.server.url(path)],
+            ..LeafOrder::default()
+        })
+    }
+
+    pub(crate) fn leaf_of(&self, order: LeafOrder) -> Certificate {
+        Certificate::parse(&self.ca.issue(&order).unwrap()).unwrap()
+    }
+
+    pub(crate) fn publish(&self, path: &str, order: &CrlOrder) {
+        self.server.put_octets(path, self.ca.crl(order).unwrap());
+    }
+}
+
+pub(crate) fn with_checker(checker: &RevocationChecker) -> ScanOptions {
+    ScanOptions { revocation: Some(checker.clone()), ..options() }
+}
