@@ -1,15 +1,15 @@
-//! The scan itself: who is looked at when, and how many at once.
+//! The scan itself: which target is probed when, and how many at once.
 //!
 //! One task, the scheduler, owns every queue, so nothing here needs a lock. Targets are resolved,
-//! wait in `ready` (or in `parked`, while their address is busy), are looked at in a task of their own
-//! and hand their observation to one bounded channel: when its reader is slow, looks end slowly
+//! wait in `ready` (or in `parked`, while their address is busy), are probed in a task of their own
+//! and hand their observation to one bounded channel: when its reader is slow, probes end slowly
 //! and no new ones begin. The silent ones are tried again last.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use outbound::resolve::ResolveError;
 use outbound::retry::Policy;
@@ -17,9 +17,11 @@ use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::look::{Context, Pass};
+use crate::clock::{micros, now_us};
+use crate::job::{Job, Pass};
 use crate::observation::{Observation, Outcome};
 use crate::options::ScanOptions;
+use crate::probe::{Prober, probe_and_report};
 use crate::progress::Progress;
 use crate::target::{Host, Protocol, Target, TargetError};
 use crate::trusted::Trusted;
@@ -70,9 +72,9 @@ pub struct Run {
     pub progress: Arc<Progress>,
 }
 
-/// Looks at endpoints. Built once; each [`Scanner::start`] is one scan.
+/// Probes endpoints. Built once; each [`Scanner::start`] is one scan.
 pub struct Scanner {
-    context: Arc<Context>,
+    prober: Arc<Prober>,
 }
 
 impl Scanner {
@@ -85,13 +87,13 @@ impl Scanner {
         resolver: outbound::resolve::Resolver,
         trust: Trusted,
     ) -> Result<Self, crate::ScanError> {
-        Ok(Self { context: Arc::new(Context::new(options, resolver, trust)?) })
+        Ok(Self { prober: Arc::new(Prober::new(options, resolver, trust)?) })
     }
 
     /// Who tells whether certificates were revoked, for whatever else is to be asked by the same: its CRLs are kept once.
     #[must_use]
     pub fn revocation(&self) -> Option<crate::revocation::RevocationChecker> {
-        self.context.options.revocation.clone()
+        self.prober.options.revocation.clone()
     }
 
     /// Begins to look at `targets`, lazily: an endless iterator is fine.
@@ -113,7 +115,7 @@ impl Scanner {
         // A thread of its own: standard input blocks. It ends with its input or its reader.
         std::thread::spawn(move || read_targets(targets, &feed, &refuse, &reading));
         let observations = self.with_verdicts(observations, &stop);
-        let scheduler = Scheduler::new(self.context.clone(), input, known, out, progress.clone(), stop);
+        let scheduler = Scheduler::new(self.prober.clone(), input, known, out, progress.clone(), stop);
         let guard = telemetry::tasks::guard("scan-scheduler");
         tokio::spawn(async move {
             let _guard = guard;
@@ -128,9 +130,9 @@ impl Scanner {
         observations: mpsc::Receiver<Observation>,
         stop: &CancellationToken,
     ) -> mpsc::Receiver<Observation> {
-        let (context, checker) = (self.context.clone(), self.context.options.revocation.clone());
+        let (prober, checker) = (self.prober.clone(), self.prober.options.revocation.clone());
         let issuers = move |certificate: &x509::Certificate, sent: &[Arc<x509::Certificate>]| {
-            context.judge.issuer_of(certificate, sent)
+            prober.judge.issuer_of(certificate, sent)
         };
         crate::revocation::with_verdicts(observations, checker, issuers, stop)
     }
@@ -158,45 +160,17 @@ fn read_targets(
     }
 }
 
-/// A target whose addresses are known, waiting for its turn.
-pub(crate) struct Job {
-    pub(crate) target: Arc<Target>,
-    /// In order of preference; more than one only where any of them will do.
-    pub(crate) addresses: Vec<IpAddr>,
-    /// The address is part of what is asked (`--all-addresses`).
-    pub(crate) by_address: bool,
-    pub(crate) pass: Pass,
-    pub(crate) dns_us: u32,
-    /// When the name server's word for these addresses ends.
-    pub(crate) valid_until: Option<Instant>,
-    pub(crate) attempts: u8,
-    /// To be waited out before the look begins.
-    pub(crate) pause: Duration,
-}
-
-impl Job {
-    /// Whether the name server's word still holds.
-    pub(crate) fn is_valid(&self) -> bool {
-        self.valid_until.is_none_or(|until| Instant::now() <= until)
-    }
-
-    /// The address whose politeness bound counts.
-    fn address(&self) -> IpAddr {
-        self.addresses[0]
-    }
-}
-
-/// A target that is looked at once more when all others have had their turn.
-struct Again {
+/// A target that is probed a second time, after all others have been probed once.
+struct Retry {
     target: Arc<Target>,
     /// Unless its addresses are still to be found.
     job: Option<Job>,
     pause: Duration,
 }
 
-/// What only so many looks may share at a time.
+/// A limit on concurrent probes: of one address, or of one protocol.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Place {
+enum Slot {
     Address(IpAddr),
     Class(Protocol),
 }
@@ -211,7 +185,7 @@ struct Resolved {
 }
 
 struct Scheduler {
-    context: Arc<Context>,
+    prober: Arc<Prober>,
     input: mpsc::Receiver<Target>,
     input_open: bool,
     known: Known,
@@ -219,14 +193,14 @@ struct Scheduler {
     hasher: RandomState,
     resolving: JoinSet<Resolved>,
     ready: VecDeque<Job>,
-    parked: HashMap<Place, VecDeque<Job>>,
+    parked: HashMap<Slot, VecDeque<Job>>,
     parked_count: usize,
-    busy: HashMap<Place, usize>,
-    /// The looks under way; what is to be looked at once more, they give back.
-    looking: JoinSet<Option<(Job, Outcome)>>,
+    busy: HashMap<Slot, usize>,
+    /// The probes under way; each gives back its job when the target is to be probed a second time.
+    probing: JoinSet<Option<(Job, Outcome)>>,
     under_way: HashMap<Id, (Arc<Target>, IpAddr)>,
     reading: JoinSet<()>,
-    last: VecDeque<Again>,
+    last: VecDeque<Retry>,
     out: mpsc::Sender<Observation>,
     progress: Arc<Progress>,
     stop: CancellationToken,
@@ -234,7 +208,7 @@ struct Scheduler {
 
 impl Scheduler {
     fn new(
-        context: Arc<Context>,
+        prober: Arc<Prober>,
         input: mpsc::Receiver<Target>,
         known: Known,
         out: mpsc::Sender<Observation>,
@@ -242,7 +216,7 @@ impl Scheduler {
         stop: CancellationToken,
     ) -> Self {
         Self {
-            context,
+            prober,
             input,
             input_open: true,
             known,
@@ -253,7 +227,7 @@ impl Scheduler {
             parked: HashMap::new(),
             parked_count: 0,
             busy: HashMap::new(),
-            looking: JoinSet::new(),
+            probing: JoinSet::new(),
             under_way: HashMap::new(),
             reading: JoinSet::new(),
             stop,
@@ -266,7 +240,7 @@ impl Scheduler {
     async fn run(mut self) {
         let stop = self.stop.clone();
         loop {
-            self.start_looks();
+            self.start_probes();
             if self.finished() {
                 break;
             }
@@ -274,7 +248,7 @@ impl Scheduler {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(done) = self.looking.join_next_with_id() => self.on_looked(done).await,
+                Some(done) = self.probing.join_next_with_id() => self.on_probed(done).await,
                 Some(done) = self.reading.join_next() => drop(unless_panicked(done)),
                 Some(done) = self.resolving.join_next() => self.on_resolved(done).await,
                 target = self.input.recv(), if room => match target {
@@ -284,10 +258,10 @@ impl Scheduler {
                 // Nothing under way and nothing to read, yet not finished: the budget has been cut
                 // to nothing for a moment.
                 () = tokio::time::sleep(std::time::Duration::from_millis(20)),
-                    if self.looking.is_empty() && self.resolving.is_empty() && self.reading.is_empty() && !room => {}
+                    if self.probing.is_empty() && self.resolving.is_empty() && self.reading.is_empty() && !room => {}
             }
         }
-        self.looking.shutdown().await;
+        self.probing.shutdown().await;
         self.resolving.shutdown().await;
         // Files are read by threads, which see the token between two files.
         self.reading.shutdown().await;
@@ -296,7 +270,7 @@ impl Scheduler {
     fn finished(&self) -> bool {
         !self.input_open
             && self.resolving.is_empty()
-            && self.looking.is_empty()
+            && self.probing.is_empty()
             && self.reading.is_empty()
             && self.ready.is_empty()
             && self.parked_count == 0
@@ -323,7 +297,7 @@ impl Scheduler {
         }
         self.progress.queued();
         if self.known.silent.contains(&identity) && self.last.len() < SECOND_PASS_MAX {
-            self.last.push_back(Again { target, job: None, pause: Duration::ZERO });
+            self.last.push_back(Retry { target, job: None, pause: Duration::ZERO });
         } else {
             self.admit(target, Pass::First, 0, Duration::ZERO);
         }
@@ -351,11 +325,11 @@ impl Scheduler {
             });
             return;
         }
-        let context = self.context.clone();
+        let prober = self.prober.clone();
         self.resolving.spawn(async move {
             wait_out(pause).await;
             let (began_us, began) = (now_us(), Instant::now());
-            let result = context.resolve(&target, pass).await;
+            let result = prober.resolve(&target, pass).await;
             Resolved { target, pass, attempts, began_us, result, took_us: micros(began) }
         });
     }
@@ -375,12 +349,12 @@ impl Scheduler {
     /// One folder after the other gains nothing and one at once costs a thread each, so they go side
     /// by side, as many as the runtime has blocking threads.
     fn read_files(&mut self, path: Arc<std::path::Path>) {
-        let (context, out, progress) = (self.context.clone(), self.out.clone(), self.progress.clone());
+        let (prober, out, progress) = (self.prober.clone(), self.out.clone(), self.progress.clone());
         let (stop, guard) = (self.stop.clone(), telemetry::tasks::guard("scan-files"));
         self.reading.spawn_blocking(move || {
             let _guard = guard;
-            let passwords = context.options.passwords.clone();
-            crate::paths::look(&path, &passwords, &context.judge, &out, &progress, &stop);
+            let passwords = prober.options.passwords.clone();
+            crate::folder::read(&path, &passwords, &prober.judge, &out, &progress, &stop);
         });
     }
 
@@ -401,7 +375,7 @@ impl Scheduler {
             attempts: done.attempts,
             pause: Duration::ZERO,
         };
-        if !self.context.options.all_addresses {
+        if !self.prober.options.all_addresses {
             self.ready.push_back(job(resolution.addresses.to_vec(), false));
             return;
         }
@@ -434,10 +408,10 @@ impl Scheduler {
     }
 
     fn keep_for_last(&mut self, target: Arc<Target>, job: Option<Job>, outcome: Outcome) -> bool {
-        let room = self.context.options.second_pass && self.last.len() < SECOND_PASS_MAX;
+        let room = self.prober.options.second_pass && self.last.len() < SECOND_PASS_MAX;
         if room {
             let pause = self.pause_after(outcome, &target);
-            self.last.push_back(Again { target, job, pause });
+            self.last.push_back(Retry { target, job, pause });
             self.progress.set_waiting_for_second_pass(self.last.len());
         }
         room
@@ -454,13 +428,13 @@ impl Scheduler {
         RECOVERY + jitter
     }
 
-    /// Begins looks while the budget has room: first those that are ready, last the silent ones.
-    fn start_looks(&mut self) {
-        while self.looking.len() < self.context.budget.limit() {
+    /// Begins probes while the budget has room: first those that are ready, last the silent ones.
+    fn start_probes(&mut self) {
+        while self.probing.len() < self.prober.budget.limit() {
             if let Some(job) = self.ready.pop_front() {
                 self.start_or_park(job);
             } else if self.first_pass_is_over() {
-                let Some(Again { target, job, pause }) = self.last.pop_front() else { return };
+                let Some(Retry { target, job, pause }) = self.last.pop_front() else { return };
                 self.progress.set_waiting_for_second_pass(self.last.len());
                 match job {
                     Some(job) => self.start_or_park(Job { pause, ..job }),
@@ -480,58 +454,56 @@ impl Scheduler {
             && (!self.input_open || self.resolving.is_empty())
     }
 
-    /// Begins the look, or lets the job wait where the first of its places is full.
+    /// Begins the probe, or parks the job where the first of its slots is full.
     fn start_or_park(&mut self, job: Job) {
         let full = self
-            .places(&job.target, job.address())
-            .find(|place| self.busy.get(place).is_some_and(|busy| *busy >= self.limit_of(*place)));
-        if let Some(place) = full {
-            self.parked.entry(place).or_default().push_back(job);
+            .slots(&job.target, job.address())
+            .find(|slot| self.busy.get(slot).is_some_and(|busy| *busy >= self.limit_of(*slot)));
+        if let Some(slot) = full {
+            self.parked.entry(slot).or_default().push_back(job);
             self.parked_count += 1;
             return;
         }
-        for place in self.places(&job.target, job.address()) {
-            *self.busy.entry(place).or_default() += 1;
+        for slot in self.slots(&job.target, job.address()) {
+            *self.busy.entry(slot).or_default() += 1;
         }
-        self.progress.set_in_flight(self.looking.len() + 1);
-        let (context, out) = (self.context.clone(), self.out.clone());
+        self.progress.set_in_flight(self.probing.len() + 1);
+        let (prober, out) = (self.prober.clone(), self.out.clone());
         let progress = self.progress.clone();
-        let second_pass = self.context.options.second_pass && self.last.len() < SECOND_PASS_MAX;
+        let second_pass = self.prober.options.second_pass && self.last.len() < SECOND_PASS_MAX;
         let guard = telemetry::tasks::guard("scan-look");
         let under_way = (job.target.clone(), job.address());
-        let look = self.looking.spawn(async move {
+        let probe = self.probing.spawn(async move {
             let _guard = guard;
             wait_out(job.pause).await;
-            crate::look::look_and_report(&context, job, second_pass, &out, &progress).await
+            probe_and_report(&prober, job, second_pass, &out, &progress).await
         });
-        self.under_way.insert(look.id(), under_way);
+        self.under_way.insert(probe.id(), under_way);
     }
 
-    /// Where a look takes up room besides the budget for all, its class first.
-    fn places(&self, target: &Target, address: IpAddr) -> impl Iterator<Item = Place> + use<> {
-        let class = Place::Class(target.protocol);
-        let limited = self.context.options.class_limits.contains_key(&target.protocol);
-        limited.then_some(class).into_iter().chain([Place::Address(address)])
+    /// The slots that a probe takes besides its share of the budget for all; that of its protocol first.
+    fn slots(&self, target: &Target, address: IpAddr) -> impl Iterator<Item = Slot> + use<> {
+        let class = Slot::Class(target.protocol);
+        let limited = self.prober.options.class_limits.contains_key(&target.protocol);
+        limited.then_some(class).into_iter().chain([Slot::Address(address)])
     }
 
-    fn limit_of(&self, place: Place) -> usize {
-        match place {
-            Place::Address(_) => self.context.options.per_address,
-            Place::Class(class) => {
-                self.context.options.class_limits.get(&class).copied().unwrap_or(usize::MAX)
-            }
+    fn limit_of(&self, slot: Slot) -> usize {
+        match slot {
+            Slot::Address(_) => self.prober.options.per_address,
+            Slot::Class(class) => self.prober.options.class_limits.get(&class).copied().unwrap_or(usize::MAX),
         }
     }
 
-    async fn on_looked(&mut self, done: Result<(Id, Option<(Job, Outcome)>), JoinError>) {
-        self.progress.set_in_flight(self.looking.len());
+    async fn on_probed(&mut self, done: Result<(Id, Option<(Job, Outcome)>), JoinError>) {
+        self.progress.set_in_flight(self.probing.len());
         let id = match &done {
             Ok((id, _)) => *id,
             Err(error) => error.id(),
         };
         let Some((target, address)) = self.under_way.remove(&id) else { return };
-        for place in self.places(&target, address) {
-            self.release(place);
+        for slot in self.slots(&target, address) {
+            self.release(slot);
         }
         let (mut job, outcome) = match done {
             Ok((_, Some(again))) => again,
@@ -557,21 +529,21 @@ impl Scheduler {
         let _ = self.out.send(observation).await;
     }
 
-    /// Gives a place to the next job that waits for it.
-    fn release(&mut self, place: Place) {
-        if let Some(busy) = self.busy.get_mut(&place) {
+    /// Frees a slot and lets the next job that waits for it begin.
+    fn release(&mut self, slot: Slot) {
+        if let Some(busy) = self.busy.get_mut(&slot) {
             *busy -= 1;
             if *busy == 0 {
-                self.busy.remove(&place);
+                self.busy.remove(&slot);
             }
         }
-        if let Some(waiting) = self.parked.get_mut(&place) {
+        if let Some(waiting) = self.parked.get_mut(&slot) {
             if let Some(job) = waiting.pop_front() {
                 self.parked_count -= 1;
                 self.ready.push_front(job);
             }
             if waiting.is_empty() {
-                self.parked.remove(&place);
+                self.parked.remove(&slot);
             }
         }
     }
@@ -586,20 +558,4 @@ async fn wait_out(pause: Duration) {
     if !pause.is_zero() {
         tokio::time::sleep(pause).await;
     }
-}
-
-/// Microseconds since `began`, saturating at 71 minutes.
-pub(crate) fn micros(began: Instant) -> u32 {
-    u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX)
-}
-
-/// The wall clock, in microseconds since 1970.
-pub(crate) fn now_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// The address and port to connect to.
-pub(crate) fn socket(address: IpAddr, port: u16) -> SocketAddr {
-    SocketAddr::new(address, port)
 }

@@ -1,14 +1,16 @@
 //! Targets, the probe and the findings: what TLS endpoints really serve.
 
+mod clock;
 mod ending;
 mod engine;
 pub mod estate;
 pub mod files;
+mod folder;
+mod job;
 pub mod judge;
-mod look;
 pub mod observation;
 mod options;
-mod paths;
+mod probe;
 mod progress;
 pub mod revocation;
 pub mod rules;

@@ -1,7 +1,7 @@
 //! Which certificates of a file belong together.
 
 use super::ber::{CONTEXT_0, Elements, INTEGER, SEQUENCE};
-use super::{CertificateFound, Contents};
+use super::contents::{CertificateFound, Contents};
 
 impl Contents {
     /// The chains and single certificates of the file, each with the holder's own first: those that

@@ -1,7 +1,10 @@
 //! Files that begin with a sequence: a certificate, PKCS#7 or PKCS#12, told apart by what is inside.
 
 use super::ber::{BIT_STRING, CONTEXT_0, Element, Elements, INTEGER, OBJECT_IDENTIFIER, SEQUENCE, SET};
-use super::{Contents, FileError, Format, Passwords, pkcs12};
+use super::contents::{Contents, Format};
+use super::error::FileError;
+use super::password::Passwords;
+use super::pkcs12;
 
 /// 1.2.840.113549.1.7.2
 const SIGNED_DATA: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02";

@@ -5,7 +5,9 @@
 use sha1::{Digest, Sha1};
 use zeroize::Zeroizing;
 
-use super::{CertificateFound, Contents, FileError, Format, Passwords, shown};
+use super::contents::{CertificateFound, Contents, Format, shown};
+use super::error::FileError;
+use super::password::Passwords;
 
 const PRIVATE_KEY: u32 = 1;
 const TRUSTED: u32 = 2;

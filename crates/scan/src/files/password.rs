@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use secrecy::{ExposeSecret, SecretString};
-use zeroize::Zeroizing;
 
-use super::{FileError, open};
+use super::error::FileError;
+use super::open;
 
 /// Passwords tried on each store. Each costs up to a million rounds of hashing per store, so a list
 /// of thousands is a dictionary, not an inventory.
@@ -60,6 +60,3 @@ impl Passwords {
 fn invalid(why: &str) -> FileError {
     std::io::Error::new(std::io::ErrorKind::InvalidData, why).into()
 }
-
-/// Bytes that may hold a key or password, wiped when dropped.
-pub(super) type Secretive = Zeroizing<Vec<u8>>;

@@ -5,7 +5,9 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::ber::{Elements, SEQUENCE};
-use super::{Contents, FileError, Format, der};
+use super::contents::{Contents, Format};
+use super::der;
+use super::error::FileError;
 
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";

@@ -7,7 +7,9 @@ use p12_keystore::error::Error as Pkcs12Error;
 use super::ber::{
     BMP_STRING, CONTEXT_0, Element, Elements, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, SET, write,
 };
-use super::{Contents, FileError, Format, Passwords, shown};
+use super::contents::{Contents, Format, shown};
+use super::error::FileError;
+use super::password::Passwords;
 
 /// 1.2.840.113549.1.7.1
 const DATA: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01";

@@ -9,9 +9,9 @@ use super::{Contents, FileError, Passwords, read};
 /// Folders inside one another, each costing one open descriptor. Real trees stay under 30.
 pub const DEPTH_MAX: usize = 64;
 
-/// One file that was looked at, or a folder that could not be.
+/// A file that was read, or a folder that could not be.
 #[derive(Debug)]
-pub struct FileLook {
+pub struct WalkedFile {
     /// Where.
     pub path: PathBuf,
     /// What it holds.
@@ -83,10 +83,10 @@ impl<'p> Walk<'p> {
         self.counts
     }
 
-    fn begin(&mut self, path: PathBuf) -> Option<FileLook> {
+    fn begin(&mut self, path: PathBuf) -> Option<WalkedFile> {
         let metadata = match path.metadata() {
             Ok(metadata) => metadata,
-            Err(error) => return Some(FileLook { path, result: Err(error.into()) }),
+            Err(error) => return Some(WalkedFile { path, result: Err(error.into()) }),
         };
         if metadata.is_dir() {
             self.root = path.canonicalize().unwrap_or_default();
@@ -94,18 +94,18 @@ impl<'p> Walk<'p> {
         }
         self.counts.read += 1;
         let result = read(&path, self.passwords);
-        Some(FileLook { path, result })
+        Some(WalkedFile { path, result })
     }
 
     /// Opens a folder; what is returned is why not.
-    fn descend(&mut self, path: PathBuf) -> Option<FileLook> {
+    fn descend(&mut self, path: PathBuf) -> Option<WalkedFile> {
         let opened = self.open(&path);
         match opened {
             Ok(folder) => {
                 self.folders.extend(folder);
                 None
             }
-            Err(error) => Some(FileLook { path, result: Err(error) }),
+            Err(error) => Some(WalkedFile { path, result: Err(error) }),
         }
     }
 
@@ -122,12 +122,12 @@ impl<'p> Walk<'p> {
         Ok(Some(Folder { path: path.to_owned(), entries: path.read_dir()?, identity }))
     }
 
-    fn look_at(&mut self, entry: &DirEntry) -> Option<FileLook> {
+    fn look_at(&mut self, entry: &DirEntry) -> Option<WalkedFile> {
         let path = entry.path();
         // Of the entry itself, not of what it may point to.
         let kind = match entry.file_type() {
             Ok(kind) => kind,
-            Err(error) => return Some(FileLook { path, result: Err(error.into()) }),
+            Err(error) => return Some(WalkedFile { path, result: Err(error.into()) }),
         };
         if kind.is_dir() {
             return self.descend(path);
@@ -147,15 +147,15 @@ impl<'p> Walk<'p> {
                 self.counts.without_certificate += 1;
                 None
             }
-            result => Some(FileLook { path, result }),
+            result => Some(WalkedFile { path, result }),
         }
     }
 }
 
 impl Iterator for Walk<'_> {
-    type Item = FileLook;
+    type Item = WalkedFile;
 
-    fn next(&mut self) -> Option<FileLook> {
+    fn next(&mut self) -> Option<WalkedFile> {
         if let Some(look) = self.named.take().and_then(|path| self.begin(path)) {
             return Some(look);
         }
@@ -163,7 +163,7 @@ impl Iterator for Walk<'_> {
             let folder = self.folders.last_mut()?;
             let look = match folder.entries.next() {
                 Some(Ok(entry)) => self.look_at(&entry),
-                Some(Err(error)) => Some(FileLook { path: folder.path.clone(), result: Err(error.into()) }),
+                Some(Err(error)) => Some(WalkedFile { path: folder.path.clone(), result: Err(error.into()) }),
                 None => {
                     self.folders.pop();
                     None

@@ -8,7 +8,7 @@ use super::verdict::{Cause, Source, Verdict};
 
 /// A response that counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
+pub(super) struct OcspAnswer {
     status: Status,
     this_update: UnixTime,
     /// When newer news is due. Without one they are to be had at any time (RFC 6960 section 4.2.2.1): the answer then
@@ -16,7 +16,7 @@ pub(super) struct Answer {
     pub(super) until: UnixTime,
 }
 
-impl Answer {
+impl OcspAnswer {
     /// Reads a response about `certificate` and checks who signed it.
     pub(super) fn read(
         der: &[u8],

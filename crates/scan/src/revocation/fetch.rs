@@ -7,15 +7,15 @@ use std::time::Duration;
 use flight::{Failed, Fresh};
 use http::StatusCode;
 use outbound::Deadline;
-use outbound::http::{HttpError, Reply};
+use outbound::http::{Client, HttpError, Reply};
 use tokio::sync::Semaphore;
 use x509::ocsp::{CertificateId, OcspHash, RESPONSE_MAX, Request};
 use x509::{Certificate, UnixTime};
 
-use super::answer::Answer;
+use super::answer::OcspAnswer;
+use super::counters::{Counters, Fetched};
 use super::list::List;
 use super::verdict::Cause;
-use super::{Fetched, Inner};
 
 /// Longest that a list or an answer is kept without asking again whether it has changed, whatever its nextUpdate: a CA
 /// publishes a revocation within a day (Baseline Requirements section 4.9.7), and most within hours.
@@ -44,14 +44,14 @@ const VALIDATOR_MAX: usize = 256;
 /// Letters of a foreign text that come into a cause.
 const EXCERPT_MAX: usize = 200;
 
-/// How much may be under way at once.
-pub(super) struct Room {
+/// Permits of concurrent requests and of lists being parsed.
+struct Permits {
     small: Semaphore,
     large: Semaphore,
     reading: Arc<Semaphore>,
 }
 
-impl Default for Room {
+impl Default for Permits {
     fn default() -> Self {
         Self {
             small: Semaphore::new(SMALL_IN_FLIGHT),
@@ -61,17 +61,35 @@ impl Default for Room {
     }
 }
 
+/// Requests CRLs and OCSP responses, and counts them.
+pub(super) struct Fetcher {
+    http: Client,
+    list_octets_max: usize,
+    permits: Permits,
+    counters: Counters,
+}
+
+impl Fetcher {
+    pub(super) fn new(http: Client, list_octets_max: usize) -> Self {
+        Self { http, list_octets_max, permits: Permits::default(), counters: Counters::default() }
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
 /// The list at `url`, whose signature by `issuer` is checked. `held` is asked for on condition that it has changed, and
 /// goes on to be used while it holds if there is no better one to be had.
 pub(super) async fn list(
-    inner: Arc<Inner>,
+    fetcher: Arc<Fetcher>,
     url: Arc<str>,
     issuer: Arc<Certificate>,
     held: Option<Arc<List>>,
     now: UnixTime,
 ) -> Result<Fresh<Arc<List>>, Failed<Cause>> {
-    let newer = newer_list(&inner, &url, &issuer, held.as_ref()).await;
-    inner.counters.fetched(Fetched::Crl, outcome_of(&newer, |(_, outcome)| outcome));
+    let newer = newer_list(&fetcher, &url, &issuer, held.as_ref()).await;
+    fetcher.counters.fetched(Fetched::Crl, outcome_of(&newer, |(_, outcome)| outcome));
     match newer.map(|(list, _)| list) {
         Ok(list) => {
             let lifetime = list.next_update().map_or(KEEP_MIN, |due| lifetime(due, now));
@@ -85,7 +103,7 @@ pub(super) async fn list(
 }
 
 async fn newer_list(
-    inner: &Arc<Inner>,
+    fetcher: &Arc<Fetcher>,
     url: &str,
     issuer: &Arc<Certificate>,
     held: Option<&Arc<List>>,
@@ -95,14 +113,14 @@ async fn newer_list(
         conditions.extend(list.etag.as_deref().map(|tag| ("if-none-match", tag)));
         conditions.extend(list.last_modified.as_deref().map(|date| ("if-modified-since", date)));
     }
-    let reply = get_list(inner, url, &conditions).await?;
+    let reply = get_list(fetcher, url, &conditions).await?;
     match (reply.status, held) {
         (StatusCode::NOT_MODIFIED, Some(list)) => {
-            inner.counters.not_modified.fetch_add(1, Relaxed);
+            fetcher.counters.not_modified.fetch_add(1, Relaxed);
             Ok((list.clone(), "not-modified"))
         }
         (StatusCode::OK, _) => {
-            let list = read(inner, reply, issuer.clone()).await?;
+            let list = read(fetcher, reply, issuer.clone()).await?;
             Ok(match held {
                 Some(held) if list.is_older_than(held) => (held.clone(), "older"),
                 _ => (Arc::new(list), "read"),
@@ -113,72 +131,72 @@ async fn newer_list(
 }
 
 /// Small ones side by side; a list that turns out to be large is asked for again, among few.
-async fn get_list(inner: &Inner, url: &str, conditions: &[(&'static str, &str)]) -> Result<Reply, Cause> {
-    let most = inner.options.list_octets_max;
+async fn get_list(fetcher: &Fetcher, url: &str, conditions: &[(&'static str, &str)]) -> Result<Reply, Cause> {
+    let most = fetcher.list_octets_max;
     let small = {
-        let _room = inner.room.small.acquire().await;
-        get(inner, url, conditions, SMALL_OCTETS.min(most), SMALL_LIMIT, Follow::Redirects).await
+        let _permit = fetcher.permits.small.acquire().await;
+        get(fetcher, url, conditions, SMALL_OCTETS.min(most), SMALL_LIMIT, Follow::Redirects).await
     };
     match small {
         Err(Cause::TooLarge { limit }) if limit < most => {
-            let _room = inner.room.large.acquire().await;
-            get(inner, url, conditions, most, LARGE_LIMIT, Follow::Redirects).await
+            let _permit = fetcher.permits.large.acquire().await;
+            get(fetcher, url, conditions, most, LARGE_LIMIT, Follow::Redirects).await
         }
         other => other,
     }
 }
 
 /// Off the threads that serve sockets.
-async fn read(inner: &Inner, reply: Reply, issuer: Arc<Certificate>) -> Result<List, Cause> {
-    let place = inner.room.reading.clone().acquire_owned().await;
+async fn read(fetcher: &Fetcher, reply: Reply, issuer: Arc<Certificate>) -> Result<List, Cause> {
+    let permit = fetcher.permits.reading.clone().acquire_owned().await;
     let validator = |name| reply.header(name).filter(|text| text.len() <= VALIDATOR_MAX).map(str::to_owned);
     let (etag, last_modified) = (validator("etag"), validator("last-modified"));
     let body = reply.body;
     let reading = tokio::task::spawn_blocking(move || {
-        let _place = place;
+        let _permit = permit;
         List::read(&body, &issuer)
     });
     let mut list = reading.await.map_err(|_| Cause::Abnormal)??;
     (list.etag, list.last_modified) = (etag, last_modified);
-    inner.counters.lists_read.fetch_add(1, Relaxed);
-    inner.counters.entries_read.fetch_add(list.len() as u64, Relaxed);
-    inner.counters.octets_packed.fetch_add(list.octets() as u64, Relaxed);
+    fetcher.counters.lists_read.fetch_add(1, Relaxed);
+    fetcher.counters.entries_read.fetch_add(list.len() as u64, Relaxed);
+    fetcher.counters.octets_packed.fetch_add(list.octets() as u64, Relaxed);
     Ok(list)
 }
 
 /// The answer of the responder at `url`, asked by GET (RFC 6960 appendix A.1) so that it comes from a cache where there
 /// is one, and without a nonce for the same reason.
 pub(super) async fn answer(
-    inner: Arc<Inner>,
+    fetcher: Arc<Fetcher>,
     url: Arc<str>,
     certificate: Certificate,
     issuer: Arc<Certificate>,
     now: UnixTime,
-) -> Result<Fresh<Answer>, Failed<Cause>> {
-    let answer = asked(&inner, &url, &certificate, &issuer, now).await;
-    inner.counters.fetched(Fetched::Ocsp, outcome_of(&answer, |_| "read"));
+) -> Result<Fresh<OcspAnswer>, Failed<Cause>> {
+    let answer = asked(&fetcher, &url, &certificate, &issuer, now).await;
+    fetcher.counters.fetched(Fetched::Ocsp, outcome_of(&answer, |_| "read"));
     let answer = answer.map_err(failed)?;
     Ok(Fresh { value: answer, lifetime: lifetime(answer.until, now) })
 }
 
 async fn asked(
-    inner: &Inner,
+    fetcher: &Fetcher,
     url: &str,
     certificate: &Certificate,
     issuer: &Certificate,
     now: UnixTime,
-) -> Result<Answer, Cause> {
+) -> Result<OcspAnswer, Cause> {
     // SHA-1 names the issuer here and protects nothing; it is what all responders know (RFC 9654 section 2.1).
     let id = CertificateId::of(issuer, certificate.serial.clone(), OcspHash::Sha1);
     let asked = Request { certificates: vec![id], nonce: None }.get_url(url);
     let reply = {
-        let _room = inner.room.small.acquire().await;
-        get(inner, &asked, &[], RESPONSE_MAX, SMALL_LIMIT, Follow::Nothing).await?
+        let _permit = fetcher.permits.small.acquire().await;
+        get(fetcher, &asked, &[], RESPONSE_MAX, SMALL_LIMIT, Follow::Nothing).await?
     };
     if reply.status != StatusCode::OK {
         return Err(Cause::Status(reply.status.as_u16()));
     }
-    Answer::read(&reply.body, certificate, issuer, now)
+    OcspAnswer::read(&reply.body, certificate, issuer, now)
 }
 
 /// What a fetch came to, in a stable word: that of its cause where it came to nothing.
@@ -196,18 +214,18 @@ enum Follow {
 }
 
 async fn get(
-    inner: &Inner,
+    fetcher: &Fetcher,
     url: &str,
     headers: &[(&'static str, &str)],
     octets_max: usize,
     limit: Duration,
     follow: Follow,
 ) -> Result<Reply, Cause> {
-    inner.counters.requests.fetch_add(1, Relaxed);
+    fetcher.counters.requests.fetch_add(1, Relaxed);
     let deadline = Deadline::within(limit);
     let got = match follow {
-        Follow::Redirects => inner.http.get_following(url, headers, octets_max, deadline).await,
-        Follow::Nothing => inner.http.get(url, headers, octets_max, deadline).await,
+        Follow::Redirects => fetcher.http.get_following(url, headers, octets_max, deadline).await,
+        Follow::Nothing => fetcher.http.get(url, headers, octets_max, deadline).await,
     };
     got.map_err(|error| match error {
         HttpError::Refused(refused) => Cause::Refused(excerpt(&refused.to_string())),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use x509::crl::{Crl, ParseError, Reason, Scope};
 use x509::{Certificate, DistinguishedName, KeyUsage, SerialNumber, SignatureError, UnixTime};
 
-use super::URL_MAX;
 use super::serials::{Entry, Serials};
+use super::url::URL_MAX;
 use super::verdict::Cause;
 
 /// Seconds that an issuer's clock may be ahead of ours.
@@ -40,9 +40,9 @@ pub(super) struct List {
     pub(super) last_modified: Option<String>,
 }
 
-/// What lists say of a certificate.
+/// The status of a certificate by its list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Word {
+pub(super) enum ListStatus {
     Good { until: UnixTime },
     Revoked(Entry),
 }
@@ -139,7 +139,7 @@ impl List {
         issuer: &Certificate,
         delta: Option<&Self>,
         now: UnixTime,
-    ) -> Result<Word, Cause> {
+    ) -> Result<ListStatus, Cause> {
         self.covers(certificate, issuer)?;
         let fresh = self.fresh(now);
         let delta = delta.filter(|delta| delta.adds_to(self, now));
@@ -156,7 +156,7 @@ impl List {
                 if entry.reason == Some(Reason::CertificateHold) {
                     fresh?;
                 }
-                return Ok(Word::Revoked(entry));
+                return Ok(ListStatus::Revoked(entry));
             }
         }
         let until = fresh?;
@@ -164,7 +164,7 @@ impl List {
             return Err(Cause::SomeReasons);
         }
         let until = delta.and_then(Self::next_update).map_or(until, |due| until.min(due));
-        Ok(Word::Good { until })
+        Ok(ListStatus::Good { until })
     }
 
     /// Whether it speaks of this certificate (RFC 5280 section 6.3.3 (b) and (f)).

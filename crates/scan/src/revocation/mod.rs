@@ -11,29 +11,33 @@
 //! Whether an OCSP responder's own certificate was revoked is not asked.
 
 mod answer;
+mod counters;
 mod fetch;
 mod list;
 mod serials;
 mod stage;
+mod url;
 mod verdict;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use flight::Cache;
 use futures_util::StreamExt;
 use outbound::Deadline;
 use outbound::http::Client;
-use parking_lot::Mutex;
 use x509::crl::Crl;
 use x509::{Certificate, SerialNumber, SpkiHash, UnixTime};
 
-use answer::Answer;
-use list::{List, Word};
+use answer::OcspAnswer;
+use counters::Counters;
+use fetch::Fetcher;
+use list::{List, ListStatus};
+use url::bounded;
 
+pub use counters::{Fetched, LIST_AGES_S, RevocationCounts};
 pub use fetch::{DEFECT_KEPT, FAILURE_KEPT, KEEP_MAX};
 pub use stage::with_verdicts;
 pub use verdict::{Cause, Source, Verdict, Why};
@@ -47,8 +51,6 @@ const CHECKS_IN_FLIGHT: usize = 4_096;
 const ANSWERS_OCTETS_MAX: u64 = 32 * 1024 * 1024;
 /// Octets that an OCSP answer or a remembered failure takes beside its URL and serial number, about.
 const ENTRY_OCTETS: usize = 512;
-/// Octets of the longest URL asked.
-const URL_MAX: usize = 2_048;
 
 /// How certificates are checked.
 #[derive(Clone, Copy, Debug)]
@@ -76,58 +78,6 @@ impl Default for RevocationOptions {
     }
 }
 
-/// What is asked for.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Fetched {
-    /// A CRL.
-    Crl,
-    /// An OCSP response.
-    Ocsp,
-}
-
-impl Fetched {
-    /// A stable word: `crl`, `ocsp`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Crl => "crl",
-            Self::Ocsp => "ocsp",
-        }
-    }
-}
-
-/// Upper ends of the ages that are told apart, seconds: an hour, six, a day, two, a week (the longest that a CRL may hold for
-/// subscribers' certificates is ten days, Baseline Requirements section 4.9.7); older ones are behind the last.
-pub const LIST_AGES_S: [u64; 5] = [3_600, 6 * 3_600, 86_400, 2 * 86_400, 7 * 86_400];
-
-/// What was asked and is kept.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct RevocationCounts {
-    /// Verdicts given, by their word.
-    pub verdicts: BTreeMap<&'static str, u64>,
-    /// CRLs and OCSP responses fetched, by what it came to: `read`, `not-modified`, `older` than the one at hand, else the
-    /// word of the cause.
-    pub fetches: BTreeMap<(Fetched, &'static str), u64>,
-    /// CRLs taken from memory, remembered failures included.
-    pub lists_at_hand: u64,
-    /// OCSP answers taken from memory, remembered failures included.
-    pub answers_at_hand: u64,
-    /// How old CRLs were when they gave a verdict, since their thisUpdate: verdicts by [`LIST_AGES_S`], then those older.
-    pub list_ages: [u64; LIST_AGES_S.len() + 1],
-    /// Seconds of all these ages together.
-    pub list_ages_sum_s: u64,
-    /// HTTP requests sent, CRLs and OCSP, conditional ones included; redirects are not counted anew.
-    pub requests: u64,
-    /// Conditional requests answered by "not modified".
-    pub not_modified: u64,
-    /// CRLs read whole.
-    pub lists_read: u64,
-    /// Entries in them.
-    pub entries_read: u64,
-    /// Octets of memory of the lists read, before any was let go.
-    pub octets_packed: u64,
-}
-
 /// One certificate to be checked.
 #[derive(Clone, Debug)]
 pub struct Subject {
@@ -141,7 +91,7 @@ pub struct Subject {
 
 /// Tells whether certificates were revoked. Built once; clones share connections and everything kept.
 #[derive(Clone)]
-pub struct RevocationChecker(Arc<Inner>);
+pub struct RevocationChecker(Arc<Caches>);
 
 impl fmt::Debug for RevocationChecker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,13 +99,12 @@ impl fmt::Debug for RevocationChecker {
     }
 }
 
-struct Inner {
+/// The caches of a checker, and what fills them.
+struct Caches {
     options: RevocationOptions,
-    http: Client,
     lists: Cache<ListKey, Arc<List>, Cause>,
-    answers: Cache<AnswerKey, Answer, Cause>,
-    room: fetch::Room,
-    counters: Counters,
+    answers: Cache<AnswerKey, OcspAnswer, Cause>,
+    fetcher: Arc<Fetcher>,
 }
 
 /// A list as one issuer's key signs it: a stranger's certificate that names somebody's CRL gets no say in what is
@@ -173,34 +122,6 @@ struct AnswerKey {
     serial: SerialNumber,
 }
 
-#[derive(Default)]
-struct Counters {
-    requests: AtomicU64,
-    not_modified: AtomicU64,
-    lists_read: AtomicU64,
-    entries_read: AtomicU64,
-    octets_packed: AtomicU64,
-    /// Four words at most.
-    verdicts: Mutex<BTreeMap<&'static str, u64>>,
-    /// The words of causes and three more, twice.
-    fetches: Mutex<BTreeMap<(Fetched, &'static str), u64>>,
-    list_ages: [AtomicU64; LIST_AGES_S.len() + 1],
-    list_ages_sum_s: AtomicU64,
-}
-
-impl Counters {
-    fn fetched(&self, what: Fetched, outcome: &'static str) {
-        *self.fetches.lock().entry((what, outcome)).or_insert(0) += 1;
-    }
-
-    fn told_by(&self, list: &List, now: UnixTime) {
-        let age_s = u64::try_from(now.since(list.this_update())).unwrap_or(0);
-        let of = LIST_AGES_S.iter().position(|end| age_s <= *end).unwrap_or(LIST_AGES_S.len());
-        self.list_ages[of].fetch_add(1, Relaxed);
-        self.list_ages_sum_s.fetch_add(age_s, Relaxed);
-    }
-}
-
 impl RevocationChecker {
     /// A checker that asks over `http`, whose guard says which URLs are refused.
     #[must_use]
@@ -209,20 +130,16 @@ impl RevocationChecker {
             let octets = outcome.as_ref().map_or(ENTRY_OCTETS, |list| list.octets());
             u32::try_from(key.url.len() + octets).unwrap_or(u32::MAX)
         };
-        let weigh_answer = |key: &AnswerKey, _: &Result<Answer, Cause>| {
+        let weigh_answer = |key: &AnswerKey, _: &Result<OcspAnswer, Cause>| {
             let octets = key.url.len() + key.serial.content().len() + ENTRY_OCTETS;
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
-        Self(Arc::new(Inner {
-            http,
+        let list_octets_max = options.list_octets_max.min(Crl::DER_MAX);
+        Self(Arc::new(Caches {
+            fetcher: Arc::new(Fetcher::new(http, list_octets_max)),
             lists: Cache::with_weight(options.memory_octets_max, weigh),
             answers: Cache::with_weight(ANSWERS_OCTETS_MAX, weigh_answer),
-            room: fetch::Room::default(),
-            counters: Counters::default(),
-            options: RevocationOptions {
-                list_octets_max: options.list_octets_max.min(Crl::DER_MAX),
-                ..options
-            },
+            options: RevocationOptions { list_octets_max, ..options },
         }))
     }
 
@@ -243,9 +160,13 @@ impl RevocationChecker {
         verdict
     }
 
+    fn counters(&self) -> &Counters {
+        self.0.fetcher.counters()
+    }
+
     /// Counts a verdict that was given without asking, too.
     pub(crate) fn count(&self, verdict: &Verdict) {
-        *self.0.counters.verdicts.lock().entry(verdict.code()).or_insert(0) += 1;
+        *self.counters().verdicts.lock().entry(verdict.code()).or_insert(0) += 1;
     }
 
     async fn verdict_on(
@@ -260,7 +181,7 @@ impl RevocationChecker {
         }
         let mut stapled = None;
         if let Some(staple) = staple {
-            let answer = Answer::read(staple, certificate, issuer, now);
+            let answer = OcspAnswer::read(staple, certificate, issuer, now);
             match answer.and_then(|answer| answer.verdict(Source::Staple, now)) {
                 Ok(verdict) => return verdict,
                 Err(cause) => stapled = Some(cause),
@@ -292,7 +213,7 @@ impl RevocationChecker {
     /// What was asked so far.
     #[must_use]
     pub fn counts(&self) -> RevocationCounts {
-        let counters = &self.0.counters;
+        let counters = self.counters();
         RevocationCounts {
             verdicts: counters.verdicts.lock().clone(),
             fetches: counters.fetches.lock().clone(),
@@ -353,11 +274,11 @@ impl RevocationChecker {
             }
         }
         let word = list.word_on(certificate, issuer, delta.as_deref(), now)?;
-        self.0.counters.told_by(delta.as_deref().unwrap_or(&list), now);
+        self.counters().told_by(delta.as_deref().unwrap_or(&list), now);
         let source = Source::Crl { url, delta: delta.is_some() };
         Ok(match word {
-            Word::Good { until } => Verdict::Good { source, until },
-            Word::Revoked(entry) => Verdict::Revoked { at: entry.at, reason: entry.reason, source },
+            ListStatus::Good { until } => Verdict::Good { source, until },
+            ListStatus::Revoked(entry) => Verdict::Revoked { at: entry.at, reason: entry.reason, source },
         })
     }
 
@@ -372,12 +293,12 @@ impl RevocationChecker {
             return cached.outcome.clone();
         }
         let held = self.0.lists.get_stale(&key).and_then(|cached| cached.outcome.clone().ok());
-        let fetching = (self.0.clone(), url.clone(), issuer.clone(), held);
+        let fetching = (self.0.fetcher.clone(), url.clone(), issuer.clone(), held);
         self.0
             .lists
             .fetch(&key, move || {
-                let (inner, url, issuer, held) = fetching;
-                fetch::list(inner, url, issuer, held, now)
+                let (fetcher, url, issuer, held) = fetching;
+                fetch::list(fetcher, url, issuer, held, now)
             })
             .await
     }
@@ -398,19 +319,11 @@ impl RevocationChecker {
         if let Some(cached) = self.0.answers.get(&key) {
             return cached.outcome.clone()?.verdict(Source::Ocsp { url }, now);
         }
-        let fetching = (self.0.clone(), url.clone(), certificate.clone(), issuer.clone());
+        let fetching = (self.0.fetcher.clone(), url.clone(), certificate.clone(), issuer.clone());
         let answer = self.0.answers.fetch(&key, move || {
-            let (inner, url, certificate, issuer) = fetching;
-            fetch::answer(inner, url, certificate, issuer, now)
+            let (fetcher, url, certificate, issuer) = fetching;
+            fetch::answer(fetcher, url, certificate, issuer, now)
         });
         answer.await?.verdict(Source::Ocsp { url }, now)
     }
-}
-
-/// What is asked and remembered by must not be of any length.
-fn bounded(url: &str) -> Result<Arc<str>, Cause> {
-    if url.len() > URL_MAX {
-        return Err(Cause::Refused(format!("a URL of {} octets", url.len())));
-    }
-    Ok(url.into())
 }

@@ -80,11 +80,11 @@ async fn join(
                 Some(observation) if observation.chain.is_empty() => Some(observation),
                 Some(observation) => {
                     let (checker, issuers) = (checker.clone(), issuers.clone());
-                    let asked = Asked::of(&observation);
+                    let check_of_chain = ChainCheck::of(&observation);
                     let guard = telemetry::tasks::guard("scan-revocation");
                     let check = checking.spawn(async move {
                         let _guard = guard;
-                        asked.verdicts(&checker, issuers).await
+                        check_of_chain.verdicts(&checker, issuers).await
                     });
                     waiting.insert(check.id(), observation);
                     None
@@ -142,14 +142,14 @@ fn judge(observation: &mut Observation) {
     observation.findings.truncate(FINDINGS_MAX);
 }
 
-/// What a check needs of an observation.
-struct Asked {
+/// The chain of an observation, to be checked.
+struct ChainCheck {
     chain: Vec<Arc<Certificate>>,
     staple: Option<Vec<u8>>,
     now: UnixTime,
 }
 
-impl Asked {
+impl ChainCheck {
     fn of(observation: &Observation) -> Self {
         let staple = observation.session.as_ref().and_then(|session| session.ocsp_staple.clone());
         Self { chain: observation.chain.clone(), staple, now: observation.at() }

@@ -1,7 +1,8 @@
 //! The protocols of packets: LDAP, PostgreSQL, MySQL, Remote Desktop.
 
+use super::error::{StartTlsError, malformed, not_offered, refused};
 use super::input::Input;
-use super::{Move, StartTlsError, Turn, malformed, not_offered, refused};
+use super::turn::{Move, Turn};
 
 /// The extended operation StartTLS, 1.3.6.1.4.1.1466.20037 (RFC 4511 sections 4.12 and 4.14).
 pub(super) fn ldap_request() -> Vec<u8> {

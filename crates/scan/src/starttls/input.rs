@@ -1,6 +1,6 @@
 //! What the server has said and nobody has taken yet.
 
-use super::{StartTlsError, words};
+use super::error::{StartTlsError, words};
 use crate::target::Protocol;
 
 /// Octets of one line, packet or tag. RFC 5321 section 4.5.3.1 allows 512 in a reply, IMAP greetings

@@ -1,8 +1,13 @@
 //! The protocols of lines: SMTP, LMTP, IMAP, POP3, ManageSieve, FTP, NNTP.
 
+use super::error::{malformed, not_offered, refused};
 use super::input::Input;
 use super::reply::{Reply, ReplyReader};
-use super::{CLIENT_NAME, Move, Turn, malformed, not_offered, refused};
+use super::turn::{Move, Turn};
+
+/// How we introduce ourselves where a protocol demands a name (RFC 5321 section 4.1.1.1): a name
+/// that cannot be anybody's (RFC 6761 section 6.4).
+const CLIENT_NAME: &str = "bulla.invalid";
 
 /// SMTP (RFC 3207) and LMTP (RFC 2033), which differ in the greeting's verb.
 #[derive(Debug)]

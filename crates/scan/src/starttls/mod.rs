@@ -4,72 +4,21 @@
 //! tested without sockets, fuzzed, and bounded in one place. Time is the caller's to bound.
 
 mod binary;
+mod error;
 mod input;
 mod mail;
 mod reply;
 mod tds;
+mod turn;
 mod xmpp;
 
 use crate::target::Protocol;
 use input::Input;
+use turn::{Move, Turn};
 
+pub use error::StartTlsError;
 pub use input::{DIALOGUE_MAX, LINE_MAX};
 pub use tds::{TDS_PACKET_MAX, Wrapping};
-
-/// Characters of the server's own words repeated in errors.
-const WORDS_MAX: usize = 200;
-/// How we introduce ourselves where a protocol demands a name (RFC 5321 section 4.1.1.1): a name
-/// that cannot be anybody's (RFC 6761 section 6.4).
-const CLIENT_NAME: &str = "bulla.invalid";
-
-/// Why no TLS came about. The server's words are free of control characters and shortened.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum StartTlsError {
-    /// The server speaks the protocol, but has no TLS on it.
-    #[error("the server offers no TLS{}", Words(.words))]
-    NotOffered {
-        /// What it said instead, if anything.
-        words: String,
-    },
-    /// The server knows TLS and will not do it now, or turns us away altogether.
-    #[error("the server refused{}", Words(.words))]
-    Refused {
-        /// What it said.
-        words: String,
-    },
-    /// Something else answers on that port.
-    #[error("not {protocol}{}", Words(.first))]
-    NotThatProtocol {
-        /// What was expected.
-        protocol: Protocol,
-        /// The first of what came.
-        first: String,
-    },
-    /// The protocol, broken.
-    #[error("{what}{}", Words(.words))]
-    Malformed {
-        /// What is broken.
-        what: &'static str,
-        /// What was said.
-        words: String,
-    },
-    /// More than any real server says ([`LINE_MAX`], [`DIALOGUE_MAX`], [`TDS_PACKET_MAX`]).
-    #[error("the server's {what} is longer than {max} octets")]
-    TooLong {
-        /// What is too long.
-        what: &'static str,
-        /// The bound, in octets.
-        max: usize,
-    },
-}
-
-struct Words<'a>(&'a str);
-
-impl std::fmt::Display for Words<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
-    }
-}
 
 /// What to do after the server said something.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -113,18 +62,6 @@ enum Machine {
     Rdp,
     Xmpp(xmpp::Xmpp),
 }
-
-/// What a machine does with its input; an error ends the dialogue.
-enum Move {
-    /// Nothing without more input.
-    Wait,
-    /// Something was taken from the input; go on.
-    On,
-    Send(Vec<u8>),
-    Ready(Vec<u8>),
-}
-
-type Turn = Result<Move, StartTlsError>;
 
 impl Dialogue {
     /// A dialogue with a server of `protocol`, which is asked for `host` where the protocol names
@@ -217,36 +154,6 @@ impl Dialogue {
             Machine::Xmpp(xmpp) => xmpp.turn(input),
         }
     }
-}
-
-/// A server's words as they may be shown on a terminal: control characters and ends of lines become
-/// spaces, what is not UTF-8 the replacement character, and no more than [`WORDS_MAX`] characters.
-fn words(bytes: &[u8]) -> String {
-    // Four octets a character at most.
-    let bytes = &bytes[..bytes.len().min(4 * WORDS_MAX)];
-    let text: String = String::from_utf8_lossy(bytes)
-        .chars()
-        .map(|c| if c.is_control() || is_layout(c) { ' ' } else { c })
-        .take(WORDS_MAX)
-        .collect();
-    text.trim().to_owned()
-}
-
-/// Characters that reorder or hide the text around them (UAX #9 and relatives).
-fn is_layout(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
-fn not_offered(said: &[u8]) -> StartTlsError {
-    StartTlsError::NotOffered { words: words(said) }
-}
-
-fn refused(said: &[u8]) -> StartTlsError {
-    StartTlsError::Refused { words: words(said) }
-}
-
-fn malformed(what: &'static str, said: &[u8]) -> StartTlsError {
-    StartTlsError::Malformed { what, words: words(said) }
 }
 
 #[cfg(test)]

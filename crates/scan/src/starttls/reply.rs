@@ -1,8 +1,8 @@
 //! Replies of three digits and text, on one line or several (RFC 5321 section 4.2.1, RFC 959
 //! section 4.2).
 
+use super::error::{StartTlsError, malformed};
 use super::input::Input;
-use super::{StartTlsError, malformed};
 
 /// A whole reply.
 #[derive(Debug)]

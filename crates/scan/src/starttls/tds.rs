@@ -1,8 +1,9 @@
 //! Microsoft SQL Server: the question before TLS, and TLS inside TDS packets (MS-TDS sections
 //! 2.2.6.5 and 3.2.5.2).
 
+use super::error::{StartTlsError, malformed, not_offered};
 use super::input::Input;
-use super::{Move, StartTlsError, Turn, malformed, not_offered};
+use super::turn::{Move, Turn};
 use crate::target::Protocol;
 
 /// Octets of a TDS packet (MS-TDS section 2.2.3.1.3: 512 to 32,767).

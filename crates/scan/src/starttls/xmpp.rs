@@ -2,8 +2,9 @@
 //!
 //! No XML parser: only names of tags matter before TLS, and a stream is one endless document.
 
+use super::error::{StartTlsError, malformed, not_offered, refused};
 use super::input::{Input, LINE_MAX};
-use super::{Move, StartTlsError, Turn, malformed, not_offered, refused};
+use super::turn::{Move, Turn};
 
 #[derive(Debug)]
 pub(super) struct Xmpp {

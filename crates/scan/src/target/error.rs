@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::host_name::NotAHost;
-use super::ports::InvalidPorts;
 
 /// Characters of the user's own text repeated in an error: enough to find it again.
 const SHOWN_MAX: usize = 100;
@@ -48,6 +47,25 @@ pub struct TargetError {
     pub text: String,
     /// What is wrong with it and what to write instead.
     pub problem: TargetProblem,
+}
+
+/// Why a list of ports was not understood.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum InvalidPorts {
+    /// Nothing between two commas, or nothing at all.
+    #[error("a port is missing; write for example 443,8443,9000-9010")]
+    Missing,
+    /// Not a number from 1 to 65,535.
+    #[error("`{0}` is not a port; ports are numbers from 1 to 65535")]
+    NotAPort(String),
+    /// A range that runs backwards.
+    #[error("the range {first}-{last} runs backwards; write {last}-{first}")]
+    Backwards {
+        /// As written.
+        first: u16,
+        /// As written.
+        last: u16,
+    },
 }
 
 /// What is wrong with a target. The text says what to do.

@@ -4,28 +4,11 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use super::error::{InvalidPorts, shown};
+
 /// Ports as the user lists them (`443,8443,9000-9010`): sorted, without repeats, never empty.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Ports(Vec<RangeInclusive<u16>>);
-
-/// Why a list of ports was not understood.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum InvalidPorts {
-    /// Nothing between two commas, or nothing at all.
-    #[error("a port is missing; write for example 443,8443,9000-9010")]
-    Missing,
-    /// Not a number from 1 to 65,535.
-    #[error("`{0}` is not a port; ports are numbers from 1 to 65535")]
-    NotAPort(String),
-    /// A range that runs backwards.
-    #[error("the range {first}-{last} runs backwards; write {last}-{first}")]
-    Backwards {
-        /// As written.
-        first: u16,
-        /// As written.
-        last: u16,
-    },
-}
 
 impl Ports {
     /// One port.
@@ -116,7 +99,7 @@ pub(super) fn port(text: &str) -> Result<u16, InvalidPorts> {
     let digits = text.bytes().all(|octet| octet.is_ascii_digit());
     match text.parse::<u16>() {
         Ok(port) if digits && port > 0 => Ok(port),
-        _ => Err(InvalidPorts::NotAPort(super::error::shown(text))),
+        _ => Err(InvalidPorts::NotAPort(shown(text))),
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use aws_lc_rs::{digest, rand};
 
-use super::cursor::Cursor;
 use super::hello::{ClientHello, SSL_3_0, ServerHello, TLS_1_2, TLS_1_3, message};
-use super::limits::{CERTIFICATE_MAX, COOKIE_MAX, HANDSHAKE_MAX};
+use super::limits::COOKIE_MAX;
+use super::message::{Flow, Message, Messages};
 use super::record::{self, Record, Records};
 use super::schedule::Suite;
 use super::{Evidence, Failure, KeyShares, NoRandomness, Offer, Profile, TicketOffer, tls12, tls13};
@@ -53,11 +53,6 @@ struct Opening {
     hello: ClientHello,
     /// After a HelloRetryRequest: its suite, and the transcript up to our second hello.
     retried: Option<(u16, digest::Context)>,
-}
-
-pub(super) enum Flow {
-    More,
-    Done,
 }
 
 impl Handshake {
@@ -342,92 +337,3 @@ fn begin_tls13(
 fn offered_suite(code: u16) -> Result<Suite, Failure> {
     Suite::new(code).ok_or(Failure::NotOffered("a cipher suite for TLS 1.3"))
 }
-
-/// The next certificate of a list, of either form.
-pub(super) fn read_certificate(list: &mut Cursor<'_>) -> Result<Vec<u8>, Failure> {
-    let certificate = list.vec24().ok_or(Failure::Malformed("Certificate"))?;
-    if certificate.len() > CERTIFICATE_MAX {
-        let (what, limit) = ("octets in a certificate", CERTIFICATE_MAX);
-        return Err(Failure::LimitExceeded { what, limit });
-    }
-    if certificate.is_empty() {
-        return Err(Failure::Malformed("Certificate: one of no octets"));
-    }
-    Ok(certificate.to_vec())
-}
-
-/// A handshake message (RFC 8446 section 4).
-#[derive(Clone, Copy)]
-pub(super) struct Message<'a> {
-    pub(super) kind: u8,
-    /// Header and body, as the transcript wants them.
-    pub(super) whole: &'a [u8],
-}
-
-impl<'a> Message<'a> {
-    pub(super) fn body(&self) -> &'a [u8] {
-        &self.whole[Messages::HEADER..]
-    }
-}
-
-/// Puts messages together that came in pieces.
-#[derive(Default)]
-struct Messages {
-    buffer: Vec<u8>,
-    /// Where the first message not yet read begins.
-    at: usize,
-    total: usize,
-}
-
-impl Messages {
-    const HEADER: usize = 4;
-
-    fn push(&mut self, octets: &[u8]) -> Result<(), Failure> {
-        self.total += octets.len();
-        if self.total > HANDSHAKE_MAX {
-            return Err(TOO_LONG);
-        }
-        self.buffer.extend_from_slice(octets);
-        Ok(())
-    }
-
-    /// Where the next whole message stands; `None` when more octets are needed.
-    fn next(&mut self) -> Result<Option<Range<usize>>, Failure> {
-        let mut rest = Cursor::new(&self.buffer[self.at..]);
-        let (Some(_kind), Some(length)) = (rest.u8(), rest.u24()) else {
-            self.forget_what_was_read();
-            return Ok(None);
-        };
-        if length > HANDSHAKE_MAX {
-            return Err(TOO_LONG);
-        }
-        if rest.rest().len() < length {
-            self.forget_what_was_read();
-            return Ok(None);
-        }
-        let range = self.at..self.at + Self::HEADER + length;
-        self.at = range.end;
-        Ok(Some(range))
-    }
-
-    fn get(&self, range: &Range<usize>) -> Message<'_> {
-        let whole = &self.buffer[range.clone()];
-        Message { kind: whole[0], whole }
-    }
-
-    /// No message may straddle a change of keys (RFC 8446 section 5.1).
-    fn must_be_empty(&self) -> Result<(), Failure> {
-        if self.at == self.buffer.len() {
-            Ok(())
-        } else {
-            Err(Failure::Malformed("record: messages across a change of keys"))
-        }
-    }
-
-    fn forget_what_was_read(&mut self) {
-        self.buffer.drain(..self.at);
-        self.at = 0;
-    }
-}
-
-const TOO_LONG: Failure = Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX };

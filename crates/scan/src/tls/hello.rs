@@ -4,26 +4,7 @@ use std::net::IpAddr;
 
 use super::cursor::{Cursor, put_extension, put_u16, put_vec8, put_vec16, set_u16};
 use super::shares::{KeyShares, X25519_MLKEM768};
-use super::{Offer, Profile, record};
-
-/// Types of extension (RFC 8446 section 4.2).
-pub(super) mod extension {
-    pub(crate) const SERVER_NAME: u16 = 0;
-    pub(crate) const STATUS_REQUEST: u16 = 5;
-    pub(crate) const SUPPORTED_GROUPS: u16 = 10;
-    pub(crate) const EC_POINT_FORMATS: u16 = 11;
-    pub(crate) const SIGNATURE_ALGORITHMS: u16 = 13;
-    pub(crate) const ALPN: u16 = 16;
-    pub(crate) const SIGNED_CERTIFICATE_TIMESTAMP: u16 = 18;
-    pub(crate) const PADDING: u16 = 21;
-    pub(crate) const EXTENDED_MASTER_SECRET: u16 = 23;
-    pub(crate) const SESSION_TICKET: u16 = 35;
-    pub(crate) const SUPPORTED_VERSIONS: u16 = 43;
-    pub(crate) const COOKIE: u16 = 44;
-    pub(crate) const PSK_KEY_EXCHANGE_MODES: u16 = 45;
-    pub(crate) const KEY_SHARE: u16 = 51;
-    pub(crate) const RENEGOTIATION_INFO: u16 = 0xff01;
-}
+use super::{Offer, Profile, extension, record};
 
 /// Kinds of handshake message (RFC 8446 section 4; RFC 5246 section 7.4).
 pub(super) mod message {

@@ -7,9 +7,11 @@
 
 mod cursor;
 mod evidence;
+mod extension;
 mod handshake;
 mod hello;
 pub mod limits;
+mod message;
 pub mod names;
 mod proof;
 mod record;

@@ -7,7 +7,7 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::kem::{Ciphertext, DecapsulationKey, ML_KEM_768};
 
 use super::cursor::{put_extension, put_u16, put_vec16};
-use super::hello::extension;
+use super::extension;
 
 /// X25519 and ML-KEM-768 together (draft-ietf-tls-ecdhe-mlkem).
 pub(super) const X25519_MLKEM768: u16 = 0x11ec;

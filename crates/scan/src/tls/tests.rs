@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair
 use proptest::prelude::*;
 
 use super::cursor::{put_extension, put_u16, put_vec8, put_vec16};
-use super::hello::{ServerHello, extension, message};
+use super::hello::{ServerHello, message};
 use super::limits::{CERTIFICATE_MAX, CHAIN_MAX, HANDSHAKE_MAX, IDLE_RECORDS_MAX};
 use super::record::{self, Protection};
 use super::schedule::{Hash, Secrets, Suite};

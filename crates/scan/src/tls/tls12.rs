@@ -1,9 +1,9 @@
 //! TLS 1.2 and before, after ServerHello (RFC 5246, 4346, 2246, 6101): all in clear.
 
 use super::cursor::Cursor;
-use super::handshake::{Flow, Message, read_certificate};
 use super::hello::{TLS_1_2, message};
 use super::limits::CHAIN_MAX;
+use super::message::{Flow, Message, read_certificate};
 use super::proof::{self, bits};
 use super::{Evidence, Failure, Proof, names, record};
 

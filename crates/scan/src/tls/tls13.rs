@@ -3,12 +3,12 @@
 use aws_lc_rs::{constant_time, digest};
 
 use super::cursor::{Cursor, put_vec8};
-use super::handshake::{Flow, Message, read_certificate};
-use super::hello::{chosen_protocol, extension, message};
+use super::hello::{chosen_protocol, message};
 use super::limits::CHAIN_MAX;
+use super::message::{Flow, Message, read_certificate};
 use super::record::{self, Protection, Records};
 use super::schedule::{Output, Secrets, Suite};
-use super::{Evidence, Failure, Proof, TicketOffer, proof};
+use super::{Evidence, Failure, Proof, TicketOffer, extension, proof};
 
 /// The record that old middleboxes want to see before protected ones (RFC 8446 appendix D.4).
 const CHANGE_CIPHER_SPEC: [u8; 6] = [record::CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1];

@@ -1,4 +1,4 @@
-//! Looks at files: the certificates in them, judged as endpoints are, but for what only a handshake
+//! Files and folders as targets: the certificates in them, judged as endpoints are, but for what only a handshake
 //! or a name asked for can show.
 
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use x509::Certificate;
 
-use crate::engine::now_us;
-use crate::files::{CertificateFound, Contents, FileError, FileLook, Passwords, Walk};
+use crate::clock::now_us;
+use crate::files::{CertificateFound, Contents, FileError, Passwords, Walk, WalkedFile};
 use crate::judge::Judge;
 use crate::observation::{Observation, Outcome};
 use crate::progress::Progress;
 use crate::target::Target;
 
 /// Walks `path` and reports each chain found. Blocks: files are read as the disk allows.
-pub(crate) fn look(
+pub(crate) fn read(
     path: &Path,
     passwords: &Passwords,
     judge: &Judge,
@@ -24,8 +24,8 @@ pub(crate) fn look(
     progress: &Progress,
     stop: &CancellationToken,
 ) {
-    for look in Walk::new(path, passwords).stopped_by(|| stop.is_cancelled()) {
-        for observation in observations(look, judge) {
+    for file in Walk::new(path, passwords).stopped_by(|| stop.is_cancelled()) {
+        for observation in observations(file, judge) {
             progress.finished(observation.outcome);
             // The reader is gone only when the scan is being torn down.
             if out.blocking_send(observation).is_err() {
@@ -35,8 +35,8 @@ pub(crate) fn look(
     }
 }
 
-fn observations(look: FileLook, judge: &Judge) -> Vec<Observation> {
-    let FileLook { path, result } = look;
+fn observations(file: WalkedFile, judge: &Judge) -> Vec<Observation> {
+    let WalkedFile { path, result } = file;
     match result {
         Ok(contents) => of_contents(&path, contents, judge),
         Err(error) => {

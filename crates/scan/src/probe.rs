@@ -1,8 +1,8 @@
-//! One look at one endpoint: connect, talk up to TLS, read the chain, judge it.
+//! The probe of one endpoint: connect, talk up to TLS, read the chain, judge it.
 
 use std::borrow::Cow;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,8 +12,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
+use crate::clock::{micros, now_us};
 use crate::ending;
-use crate::engine::{Job, micros, now_us, socket};
+use crate::job::{Job, Pass};
 use crate::judge::Judge;
 use crate::observation::{Observation, Outcome, Timing};
 use crate::options::{Limits, ScanOptions};
@@ -25,19 +26,12 @@ use crate::trusted::Trusted;
 
 /// Octets read from a socket at once: a record (RFC 8446 section 5.1) and a little more.
 const READ_CHUNK: usize = 17 * 1_024;
-/// Addresses tried in one look: past four, a name's further addresses are not asked for a
-/// connection (with `--all-addresses` each has a look of its own).
+/// Addresses tried in one probe: past four, a name's further addresses are not asked for a
+/// connection (with `--all-addresses` each has a probe of its own).
 const ADDRESSES_TRIED_MAX: usize = 4;
 
-/// Which of the two looks this is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Pass {
-    First,
-    Second,
-}
-
-/// What all looks of a scanner share.
-pub(crate) struct Context {
+/// Probes endpoints; what all probes of a scanner share.
+pub(crate) struct Prober {
     pub(crate) options: ScanOptions,
     pub(crate) budget: outbound::budget::Adaptive,
     resolver: Resolver,
@@ -56,7 +50,7 @@ struct Conversation {
     end: Result<(), (Outcome, String)>,
 }
 
-impl Context {
+impl Prober {
     pub(crate) fn new(
         options: ScanOptions,
         resolver: Resolver,
@@ -82,7 +76,7 @@ impl Context {
         self.resolver.resolve(target.host_text(), self.options.families, self.limits(pass).dns).await
     }
 
-    async fn look(&self, job: &Job) -> Observation {
+    async fn probe(&self, job: &Job) -> Observation {
         let (at_us, began) = (now_us(), Instant::now());
         let mut observation = Observation::ended(job.target.clone(), at_us, Outcome::Unknown, None);
         observation.by_address = job.by_address;
@@ -141,7 +135,7 @@ impl Context {
 
     /// A second connection with an older hello; `None` when it learned no more than the first.
     async fn talk_legacy(&self, job: &Job, address: IpAddr, limits: &Limits) -> Option<Conversation> {
-        let stream = dial::connect(socket(address, job.target.port), limits.dial).await.ok()?;
+        let stream = dial::connect(SocketAddr::new(address, job.target.port), limits.dial).await.ok()?;
         let talk = self.talk(stream, &job.target, Profile::Legacy, limits).await;
         (!talk.evidence.chain.is_empty()).then_some(talk)
     }
@@ -270,16 +264,15 @@ impl Context {
     }
 }
 
-/// Looks, then reports, unless a second look is to decide: then the job is given back and nothing
-/// has been reported.
-pub(crate) async fn look_and_report(
-    context: &Context,
+/// Probes an endpoint and reports the observation. Returns the job, and reports nothing, when a second probe is to decide.
+pub(crate) async fn probe_and_report(
+    prober: &Prober,
     mut job: Job,
     second_pass: bool,
     out: &mpsc::Sender<Observation>,
     progress: &Progress,
 ) -> Option<(Job, Outcome)> {
-    let observation = context.look(&job).await;
+    let observation = prober.probe(&job).await;
     if observation.outcome.can_heal() && job.pass == Pass::First && second_pass {
         job.attempts = observation.attempts;
         return Some((job, observation.outcome));
@@ -297,7 +290,7 @@ async fn dial(
     limits: &Limits,
 ) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
     if let [address] = *addresses {
-        return match dial::connect(socket(address, port), limits.dial).await {
+        return match dial::connect(SocketAddr::new(address, port), limits.dial).await {
             Ok(stream) => Ok((stream, address)),
             Err(error) => Err((address, error)),
         };
@@ -306,7 +299,7 @@ async fn dial(
     dial::happy_eyeballs(tried, port, limits.dial).await
 }
 
-/// Looks at once: what was asked for, or what the descriptors allow.
+/// Concurrent probes: what was asked for, or what the descriptors allow.
 fn in_flight(options: &ScanOptions) -> usize {
     /// More gains nothing measurable: 1,800 endpoints took 6.9 s at 256 and 6.2 s at 1,024.
     const DEFAULT_MAX: usize = 2_048;

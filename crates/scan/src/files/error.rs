@@ -1,0 +1,48 @@
+//! Why a file gave no certificates.
+
+use super::contents::Format;
+
+/// Why a file gave no certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The system says no.
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] std::io::Error),
+    /// A device, pipe or socket: never opened, because opening alone may hang or do something.
+    #[error("is a {0}, not a file; only regular files are read")]
+    Special(&'static str),
+    /// Larger than [`super::FILE_MAX`].
+    #[error("has {size} octets, more than the {max} that are read; split it or name its parts")]
+    TooLarge {
+        /// In octets.
+        size: u64,
+        /// The bound, in octets.
+        max: u64,
+    },
+    /// Deeper than [`super::DEPTH_MAX`].
+    #[error("lies more than {max} folders deep; name it, or a folder nearer to it, by itself")]
+    TooDeep {
+        /// The bound.
+        max: usize,
+    },
+    /// Its certificates are encrypted, and no password was given.
+    #[error("its certificates are encrypted; give passwords with --password-file, one a line")]
+    PasswordNeeded,
+    /// Its certificates are encrypted, and none of the passwords fits.
+    #[error("its certificates are encrypted, and none of the {tried} passwords given opens it")]
+    WrongPassword {
+        /// How many were tried, the empty one not counted.
+        tried: usize,
+    },
+    /// The right format, broken or of a kind that is not known.
+    #[error("is {format} that cannot be read: {why}", format = .format.name())]
+    Malformed {
+        /// What it looked like.
+        format: Format,
+        /// What is wrong.
+        why: String,
+    },
+    /// Readable, and no certificate in it.
+    #[error("holds no certificate")]
+    NoCertificate,
+}
