@@ -35,7 +35,7 @@ struct State {
 
 /// A request that may be sent. Say how it went: dropped without a word it counts for nothing.
 #[derive(Debug)]
-pub(super) struct Turn<'g> {
+pub(super) struct RequestPermit<'g> {
     gate: &'g Gate,
     leave: Leave,
     sent_us: i64,
@@ -53,7 +53,7 @@ impl Gate {
     ///
     /// # Errors
     /// How long it would have to wait, when that is longer than the patience.
-    pub(super) async fn enter(&self) -> Result<Turn<'_>, Duration> {
+    pub(super) async fn enter(&self) -> Result<RequestPermit<'_>, Duration> {
         // The semaphore is never closed.
         let room = self.room.acquire().await.map_err(|_| self.patience)?;
         let until = Instant::now() + self.patience;
@@ -61,7 +61,7 @@ impl Gate {
             let now = self.now_us();
             let asked = self.state.lock().ask(now);
             let wait = match asked {
-                Ok(leave) => return Ok(Turn { gate: self, leave, sent_us: now, _room: room }),
+                Ok(leave) => return Ok(RequestPermit { gate: self, leave, sent_us: now, _room: room }),
                 Err(wait) if Instant::now() + wait > until => return Err(wait),
                 Err(wait) => wait,
             };
@@ -79,7 +79,7 @@ impl Gate {
     }
 }
 
-impl Turn<'_> {
+impl RequestPermit<'_> {
     /// The service answered.
     pub(super) fn answered(self) {
         self.gate.state.lock().failures = 0;

@@ -26,7 +26,7 @@ const SECOND_US: i64 = 1_000_000;
 
 /// An issuance and where it comes from.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct Sighting {
     /// What was issued.
     pub issuance: Issuance,
     /// The watched domains it could be used for.
@@ -37,7 +37,7 @@ pub struct Found {
     pub logged_at_ms: Option<u64>,
 }
 
-impl Found {
+impl Sighting {
     /// A log's match.
     #[must_use]
     pub fn in_log(found: Match, domains: &DomainSet, log: &str) -> Self {
@@ -74,7 +74,7 @@ impl Found {
 ///
 /// # Errors
 /// Those of the database.
-pub async fn record(tx: &mut Tx, found: Vec<Found>, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
+pub async fn record(tx: &mut Tx, found: Vec<Sighting>, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
     let rows = found.into_iter().map(|one| row_of(one, now_us)).collect();
     record_ct_issuances(tx, rows).await
 }
@@ -107,8 +107,8 @@ fn reason_of(verdict: &Verdict) -> String {
     serde_json::to_string(verdict).unwrap_or_default()
 }
 
-fn row_of(found: Found, now_us: i64) -> NewCtIssuance {
-    let Found { issuance, domains, source, logged_at_ms } = found;
+fn row_of(found: Sighting, now_us: i64) -> NewCtIssuance {
+    let Sighting { issuance, domains, source, logged_at_ms } = found;
     let serial = issuance.serial.as_ref().filter(|_| issuance.readable).map(ToString::to_string);
     NewCtIssuance {
         id: Uuid::now_v7(),

@@ -21,7 +21,7 @@
 //!    page and the cursor after it: store both in one transaction, ask again at once while `more`, else after
 //!    `poll_after`. [`search::poll`] does so for many domains, with a bounded number under way at each service.
 //! 3. Follow: a [`follow::Follower`] a log, built once. [`follow::Follower::step`] gives one batch of matches and the
-//!    [`follow::Place`] after it: store both in one transaction. An [`follow::Alarm`] is a value to be told, and the
+//!    [`follow::LogPosition`] after it: store both in one transaction. An [`follow::Alarm`] is a value to be told, and the
 //!    place does not move past it.
 //! 4. [`ledger::record`] writes what either found into the same transaction, each issuance once. After
 //!    [`ledger::GRACE`] (our own renewals are logged before their issuer answers) [`ledger::judge_issuances`] looks up what

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ct::follow::{FollowOptions, Follower, Place, Start};
+use ct::follow::{FollowOptions, Follower, LogPosition, Start};
 use ct::{DomainSet, Issuance, LogKey};
 use fleet::ct::{CtAuthority, IssuedPair};
 use outbound::http::Client;
@@ -103,7 +103,7 @@ async fn a_log_of_tesseras_is_followed_and_proven_as_it_grows() {
     let follower = Follower::new(key, &log.monitoring_url, client.unwrap(), options, Clock::system());
     let domains = DomainSet::compile(["ours.example"], 5).unwrap();
 
-    let mut place: Option<Place> = None;
+    let mut place: Option<LogPosition> = None;
     let (mut read, mut logged) = (0, 0);
     // Within a tile, to its end, beyond it, and over several.
     for (round, count) in [1, 100, 155, 1, 700].into_iter().enumerate() {

@@ -10,7 +10,7 @@ use outbound::http::{Client, Reply};
 use outbound::rate::Paced;
 use store::Clock;
 
-use super::FollowOptions;
+use super::options::FollowOptions;
 use crate::entry::DATA_TILE_OCTETS_MAX;
 use crate::gate::Gate;
 use crate::merkle::{Hash, sha256};
@@ -36,9 +36,9 @@ pub(super) enum FetchError {
     },
 }
 
-/// A log's monitoring prefix.
+/// A client of one log, below its monitoring prefix.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct LogClient {
     http: Client,
     /// With a slash at the end.
     base: String,
@@ -47,7 +47,7 @@ pub(super) struct Source {
     clock: Clock,
 }
 
-impl Source {
+impl LogClient {
     pub(super) fn new(monitoring_url: &str, http: Client, options: &FollowOptions, clock: Clock) -> Self {
         let base = format!("{}/", monitoring_url.trim_end_matches('/'));
         // One place more than tiles: a checkpoint does not wait for them.

@@ -5,11 +5,13 @@
 //! uppermost to the root that the log has signed. A new checkpoint must go on from the one before. Where one of these
 //! does not hold there is an [`Alarm`], and the place stays where it was.
 //!
-//! The follower keeps nothing between steps that it could not do without: the [`Place`] is all, and whoever stores it
+//! The follower keeps nothing between steps that it could not do without: the [`LogPosition`] is all, and whoever stores it
 //! together with a step's matches loses none and sees none twice, whenever the process ends.
 
+mod error;
 mod fetch;
-mod place;
+mod options;
+mod position;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -18,13 +20,14 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
 use outbound::http::Client;
-use outbound::rate::{Pace, Paced, Rate};
+use outbound::rate::Paced;
 use parking_lot::Mutex;
 use store::Clock;
 use tokio::sync::mpsc;
 
-use self::fetch::{FetchError, Source};
-use self::tree::{Tree, wrong};
+use self::error::wrong;
+use self::fetch::LogClient;
+use self::tree::Tree;
 use super::domains::DomainSet;
 use super::entry::{Entries, Entry};
 use super::issuance::Issuance;
@@ -33,7 +36,9 @@ use super::names::{Reading, names};
 use super::note::{Checkpoint, LogKey};
 use super::tile::{Edge, TILE_WIDTH, TileId};
 
-pub use place::{Alarm, Place};
+pub use error::FollowError;
+pub use options::{FollowOptions, Start};
+pub use position::{Alarm, LogPosition};
 
 /// Octets of certificates in one step's matches, about: a step that has more ends with the tile it is at. A log of
 /// nothing but our own certificates would give 30 MB in 64 tiles.
@@ -42,54 +47,6 @@ const MATCHED_OCTETS_MAX: usize = 16 * 1024 * 1024;
 /// A checkpoint older than this is asked for anew even while there is much to read: as often as monitors ask logs of the
 /// old kind for their signed tree head.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
-
-/// Where to begin in a log that was not followed before.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Start {
-    /// With what is logged from now on. What was logged before is for search services to tell.
-    Head,
-    /// With the first entry: terabytes, at a large log.
-    Beginning,
-}
-
-/// How to follow.
-#[derive(Clone, Copy, Debug)]
-pub struct FollowOptions {
-    /// Where to begin.
-    pub start: Start,
-    /// Tiles fetched at once. Each may take [`super::entry::DATA_TILE_OCTETS_MAX`], usually a megabyte.
-    pub tiles_at_once: usize,
-    /// Tiles of one step, and so of one transaction of the caller's.
-    pub tiles_a_step: usize,
-    /// How long entries may wait in a tile that is not full until it is read all the same. Reading it at once would
-    /// fetch it again with every checkpoint.
-    pub partial_patience: Duration,
-    /// Requests a second and a minute.
-    pub pace: Pace,
-    /// For one answer.
-    pub answer_limit: Duration,
-    /// A wait for the pace that is longer is told instead.
-    pub patience: Duration,
-    /// How old the newest checkpoint may be: the log's maximum merge delay (RFC 6962 section 3), a day at most logs.
-    pub merge_delay: Duration,
-}
-
-impl Default for FollowOptions {
-    fn default() -> Self {
-        Self {
-            start: Start::Head,
-            tiles_at_once: 4,
-            tiles_a_step: 64,
-            // The largest logs fill a tile in two seconds, the smallest in hours.
-            partial_patience: Duration::from_secs(300),
-            // 12 million entries a day, the most a log was seen to grow by, are 0.5 tiles a second: room to catch up.
-            pace: Pace { per_second: Some(Rate::per_second(20).with_burst(10)), per_minute: None },
-            answer_limit: Duration::from_secs(30),
-            patience: Duration::from_secs(60),
-            merge_delay: Duration::from_secs(86_400),
-        }
-    }
-}
 
 /// An entry that names a watched domain.
 #[derive(Clone, Debug)]
@@ -110,7 +67,7 @@ pub struct Match {
 #[derive(Clone, Debug)]
 pub struct Step {
     /// Where to go on: to be stored with the matches.
-    pub place: Place,
+    pub place: LogPosition,
     /// What was found, in the log's order.
     pub matches: Vec<Match>,
     /// Entries read.
@@ -126,27 +83,11 @@ pub struct Step {
     pub stale: Option<Duration>,
 }
 
-/// Why a step did nothing. The place holds.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum FollowError {
-    /// The log, or what stands before it, cannot be believed.
-    #[error(transparent)]
-    Alarm(Box<Alarm>),
-    /// It cannot be had now.
-    #[error("{reason}")]
-    Unavailable {
-        /// What happened.
-        reason: String,
-        /// When to come back.
-        retry_after: Duration,
-    },
-}
-
 /// One log's follower. Build it once.
 #[derive(Debug)]
 pub struct Follower {
     key: LogKey,
-    source: Source,
+    source: LogClient,
     options: FollowOptions,
     clock: Clock,
     /// The edge of the last tree, a hundred hashes a level: every step of one checkpoint needs it.
@@ -172,7 +113,7 @@ impl Follower {
         options: FollowOptions,
         clock: Clock,
     ) -> Self {
-        let source = Source::new(monitoring_url, http, &options, clock.clone());
+        let source = LogClient::new(monitoring_url, http, &options, clock.clone());
         Self { key, source, options, clock, edge: Mutex::new(None) }
     }
 
@@ -196,7 +137,7 @@ impl Follower {
     ///
     /// # Cancellation
     /// Dropping the future gives up what was read since the place.
-    pub async fn step(&self, place: Option<&Place>, domains: &DomainSet) -> Result<Step, FollowError> {
+    pub async fn step(&self, place: Option<&LogPosition>, domains: &DomainSet) -> Result<Step, FollowError> {
         let mut place = match place {
             None => self.begin().await?,
             Some(place) if self.wants_checkpoint(place) => self.advance(place).await?,
@@ -224,7 +165,7 @@ impl Follower {
     /// Dropping the future stops it; the last step told is good.
     pub async fn run(
         &self,
-        mut place: Option<Place>,
+        mut place: Option<LogPosition>,
         domains: Arc<DomainSet>,
         every: Duration,
         tell: mpsc::Sender<Followed>,
@@ -254,16 +195,16 @@ impl Follower {
     /// # Errors
     /// [`FollowError::Unavailable`], also when what is served has another hash.
     pub async fn issuer(&self, fingerprint: &Hash) -> Result<Vec<u8>, FollowError> {
-        self.source.issuer(fingerprint).await.map_err(unavailable)
+        Ok(self.source.issuer(fingerprint).await?)
     }
 
     /// Far behind, what there is to read is known; how far behind is not, without a look now and then.
-    fn wants_checkpoint(&self, place: &Place) -> bool {
+    fn wants_checkpoint(&self, place: &LogPosition) -> bool {
         full_tiles(place) < self.options.tiles_a_step.max(1) as u64 || self.age(place) > CHECKPOINT_EVERY
     }
 
     /// How long ago the place's checkpoint was signed.
-    fn age(&self, place: &Place) -> Duration {
+    fn age(&self, place: &LogPosition) -> Duration {
         let age = self.now_ms().saturating_sub_unsigned(place.timestamp_ms);
         Duration::from_millis(u64::try_from(age).unwrap_or(0))
     }
@@ -274,28 +215,28 @@ impl Follower {
 
     /// The newest checkpoint, signed by the log.
     async fn checkpoint(&self) -> Result<(Checkpoint, String), FollowError> {
-        let note = self.source.checkpoint().await.map_err(unavailable)?;
+        let note = self.source.checkpoint().await?;
         match self.key.verify(&note) {
             Ok(checkpoint) => Ok((checkpoint, String::from_utf8_lossy(&note).into_owned())),
             Err(error) => Err(alarm(Alarm::BadCheckpoint { reason: error.to_string() })),
         }
     }
 
-    async fn begin(&self) -> Result<Place, FollowError> {
+    async fn begin(&self) -> Result<LogPosition, FollowError> {
         let (checkpoint, note) = self.checkpoint().await?;
         let next = match self.options.start {
             Start::Head => checkpoint.size,
             Start::Beginning => 0,
         };
         let Checkpoint { size, root, timestamp_ms } = checkpoint;
-        let place = Place { size, root, timestamp_ms, note, next, waiting_since_ms: None };
+        let place = LogPosition { size, root, timestamp_ms, note, next, waiting_since_ms: None };
         // A tree that does not hash to its root is not begun with.
         Tree::open(&self.source, &place, &self.edge).await?;
         Ok(place)
     }
 
     /// The place with the newest checkpoint, which must go on from the one before.
-    async fn advance(&self, place: &Place) -> Result<Place, FollowError> {
+    async fn advance(&self, place: &LogPosition) -> Result<LogPosition, FollowError> {
         let (checkpoint, note) = self.checkpoint().await?;
         let forked = || alarm(Alarm::Forked { old: place.note.clone(), new: note.clone() });
         if checkpoint.size == place.size {
@@ -329,7 +270,7 @@ impl Follower {
     }
 
     /// Reads what is to be read below the place's checkpoint.
-    async fn read(&self, place: &Place, domains: &DomainSet) -> Result<ReadTiles, FollowError> {
+    async fn read(&self, place: &LogPosition, domains: &DomainSet) -> Result<ReadTiles, FollowError> {
         let ids = self.due(place);
         let mut read = ReadTiles::default();
         if ids.is_empty() {
@@ -353,7 +294,7 @@ impl Follower {
     }
 
     /// The tiles to read: full ones, and the partial one when its entries have waited long enough.
-    fn due(&self, place: &Place) -> Vec<TileId> {
+    fn due(&self, place: &LogPosition) -> Vec<TileId> {
         let first = place.next / TILE_WIDTH;
         let most = self.options.tiles_a_step.max(1);
         let all = (first..first + most as u64).map_while(|index| TileId::at(0, index, place.size));
@@ -362,13 +303,13 @@ impl Follower {
             .collect()
     }
 
-    fn partial_is_due(&self, place: &Place) -> bool {
+    fn partial_is_due(&self, place: &LogPosition) -> bool {
         let patience = i64::try_from(self.options.partial_patience.as_millis()).unwrap_or(i64::MAX);
         let waited = place.waiting_since_ms.map_or(0, |since| self.now_ms().saturating_sub(since));
         waited >= patience
     }
 
-    fn note_waiting(&self, place: &mut Place) {
+    fn note_waiting(&self, place: &mut LogPosition) {
         let waiting = place.behind() > 0 && full_tiles(place) == 0;
         place.waiting_since_ms = match place.waiting_since_ms {
             _ if !waiting => None,
@@ -382,12 +323,12 @@ impl Follower {
         &self,
         id: TileId,
         tree: &Tree<'_>,
-        place: &Place,
+        place: &LogPosition,
         domains: &DomainSet,
     ) -> Result<ReadTiles, FollowError> {
         let mut reason = String::new();
         for _ in 0..2 {
-            let octets = self.source.entries(id).await.map_err(unavailable)?;
+            let octets = self.source.entries(id).await?;
             match entries_of(&octets, id) {
                 Ok((entries, hashes)) if tree.is_proven(id, &hashes) => {
                     return Ok(matched(id, &entries, place.next, domains));
@@ -464,21 +405,10 @@ fn end(id: TileId) -> u64 {
 }
 
 /// Full tiles with entries that have not been read.
-fn full_tiles(place: &Place) -> u64 {
+fn full_tiles(place: &LogPosition) -> u64 {
     (place.size / TILE_WIDTH).saturating_sub(place.next / TILE_WIDTH)
 }
 
 fn alarm(alarm: Alarm) -> FollowError {
     FollowError::Alarm(Box::new(alarm))
-}
-
-fn unavailable(error: FetchError) -> FollowError {
-    match error {
-        // It signed a tree that has it, so it must serve it: perhaps it is only late.
-        FetchError::Missing(path) => FollowError::Unavailable {
-            reason: format!("{path} is missing, though the checkpoint needs it"),
-            retry_after: Duration::ZERO,
-        },
-        FetchError::Unavailable { reason, retry_after } => FollowError::Unavailable { reason, retry_after },
-    }
 }

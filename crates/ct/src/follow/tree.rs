@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use super::fetch::Source;
-use super::place::{Alarm, Place};
-use super::{FollowError, unavailable};
+use super::error::{FollowError, wrong};
+use super::fetch::LogClient;
+use super::position::{Alarm, LogPosition};
 use crate::merkle::Hash;
 use crate::tile::{Edge, EdgeError, TILE_WIDTH, TileId, ancestors, is_below};
 
@@ -16,7 +16,7 @@ const KEPT_MAX: usize = 64;
 
 /// The tree of one checkpoint.
 pub(super) struct Tree<'s> {
-    source: &'s Source,
+    source: &'s LogClient,
     note: &'s str,
     edge: Edge,
     /// Full tiles, proven, by level and index.
@@ -27,8 +27,8 @@ impl<'s> Tree<'s> {
     /// Fetches the tiles that the root vouches for, unless `memory` has them. Served wrongly they are asked for once
     /// more.
     pub(super) async fn open(
-        source: &'s Source,
-        at: &'s Place,
+        source: &'s LogClient,
+        at: &'s LogPosition,
         memory: &Mutex<Option<Edge>>,
     ) -> Result<Self, FollowError> {
         let remembered = memory.lock().clone();
@@ -101,7 +101,7 @@ impl<'s> Tree<'s> {
     /// A full tile whose parent is known. Served wrongly it is asked for once more.
     async fn fetch_below(&self, id: TileId) -> Result<Vec<Hash>, FollowError> {
         for _ in 0..2 {
-            let tile = self.source.hashes(id).await.map_err(unavailable)?;
+            let tile = self.source.hashes(id).await?;
             if self.is_proven(id, &tile) {
                 return Ok(tile);
             }
@@ -129,11 +129,7 @@ impl<'s> Tree<'s> {
 }
 
 /// At most one tile a level.
-async fn fetch_all(source: &Source, ids: Vec<TileId>) -> Result<Vec<Vec<Hash>>, FollowError> {
+async fn fetch_all(source: &LogClient, ids: Vec<TileId>) -> Result<Vec<Vec<Hash>>, FollowError> {
     let tiles = ids.into_iter().map(|id| source.hashes(id));
-    futures_util::future::try_join_all(tiles).await.map_err(unavailable)
-}
-
-pub(super) fn wrong(path: String, reason: String, note: &str) -> FollowError {
-    FollowError::Alarm(Box::new(Alarm::WrongTile { path, reason, note: note.to_owned() }))
+    Ok(futures_util::future::try_join_all(tiles).await?)
 }

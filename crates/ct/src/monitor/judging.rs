@@ -46,12 +46,12 @@ const DUTY: &str = "ct-judge";
 
 /// Who was behind at the last look, by subject. A new process tells once more; alerts of one key are counted, not sent
 /// again.
-type Seen = HashMap<String, bool>;
+type BehindBySubject = HashMap<String, bool>;
 
 impl Monitor {
     /// Judges, and says who is behind, until told to stop; one node of a cluster at a time.
     pub(super) async fn judge(&self, stop: &CancellationToken) {
-        let (node, mut seen, mut looks) = (Uuid::now_v7(), Seen::new(), 0_u64);
+        let (node, mut seen, mut looks) = (Uuid::now_v7(), BehindBySubject::new(), 0_u64);
         loop {
             let (woken, now_us) = (self.0.wake.notified(), self.0.clock.now_us());
             match self.0.store.lease(DUTY, node, now_us, in_us(LEASE)).await {
@@ -83,10 +83,10 @@ impl Monitor {
     /// Those of the database.
     #[doc(hidden)]
     pub async fn look_once(&self) -> Result<(), StoreError> {
-        self.look(&mut Seen::new(), 0).await
+        self.look(&mut BehindBySubject::new(), 0).await
     }
 
-    async fn look(&self, seen: &mut Seen, looks: u64) -> Result<(), StoreError> {
+    async fn look(&self, seen: &mut BehindBySubject, looks: u64) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
         let before = now_us.saturating_sub(in_us(self.0.options.grace));
         self.judge_those(CtVerdict::Pending, 0, before).await?;
@@ -142,7 +142,7 @@ impl Monitor {
     }
 
     /// Services and logs that have told nothing for too long, and those that tell again.
-    async fn tell_behind(&self, seen: &mut Seen) -> Result<(), StoreError> {
+    async fn tell_behind(&self, seen: &mut BehindBySubject) -> Result<(), StoreError> {
         let (store, now_us) = (&self.0.store, self.0.clock.now_us());
         let too_long = in_us(self.0.options.behind_after);
         let mut events = Vec::new();

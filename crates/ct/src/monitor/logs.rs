@@ -1,7 +1,6 @@
 //! Following logs: which there are, who is at each, and what a step comes to in the database.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{LOG_CONSISTENT, LOG_INCONSISTENT, Monitor, Watched, in_us, log_subject};
-use crate::follow::{Alarm, FollowError, FollowOptions, Follower, Place, Step};
-use crate::ledger::{Found, record};
+use crate::LIST_SIGNATURE_OCTETS_MAX;
+use crate::follow::{Alarm, FollowError, FollowOptions, Follower, LogPosition, Step};
+use crate::ledger::{Sighting, record};
 use crate::log_list::{LIST_OCTETS_MAX, LogList, TiledLog};
 use crate::merkle::Hash;
-use crate::{LIST_SIGNATURE_OCTETS_MAX, ListSigner};
 
 /// Logs followed: the programmes know some dozens at a time that are not over.
 const FOLLOWED_MAX: usize = 256;
@@ -37,31 +36,6 @@ const LEASE: Duration = Duration::from_secs(60);
 const KEEP_EVERY: Duration = Duration::from_secs(20);
 /// What may be spent on a database that does not answer, once the node is to stop.
 const LAST_TRY: Duration = Duration::from_secs(2);
-
-/// Where lists of logs come from (`log_list.json`, version 3).
-#[derive(Clone, Debug)]
-pub struct LogLists {
-    /// Fetched daily.
-    pub urls: Vec<String>,
-    /// Read daily. Whoever put them there has verified them.
-    pub files: Vec<PathBuf>,
-    /// Whoever signs lists: what is fetched from where one of them does counts only with the signature.
-    pub signers: Vec<ListSigner>,
-}
-
-impl Default for LogLists {
-    fn default() -> Self {
-        Self { urls: Vec::new(), files: Vec::new(), signers: ListSigner::google().into_iter().collect() }
-    }
-}
-
-impl LogLists {
-    /// Whether no log is followed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.urls.is_empty() && self.files.is_empty()
-    }
-}
 
 impl Monitor {
     /// Follows the logs of the lists until told to stop.
@@ -220,7 +194,7 @@ impl Monitor {
         let row = store.ct_log(*log.key.log_id()).await?;
         let place = match row.as_ref().map(|row| row.place.as_str()) {
             None | Some("") => None,
-            Some(text) => match serde_json::from_str::<Place>(text) {
+            Some(text) => match serde_json::from_str::<LogPosition>(text) {
                 Ok(place) => Some(place),
                 Err(error) => {
                     self.fail(log, format!("its place cannot be read: {error}")).await?;
@@ -282,7 +256,7 @@ impl Monitor {
             warning: stale,
             at_us: now_us,
         };
-        let found = step.matches.into_iter().map(|one| Found::in_log(one, &watched.logs, name)).collect();
+        let found = step.matches.into_iter().map(|one| Sighting::in_log(one, &watched.logs, name)).collect();
         let over = row.filter(|row| row.alarm.is_some()).map(|_| self.log_event(log, LOG_CONSISTENT, None));
         let new = self.0.store.write("ct_step", move |tx| {
             async move {

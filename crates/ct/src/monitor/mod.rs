@@ -10,6 +10,7 @@
 
 mod figures;
 mod judging;
+mod log_lists;
 mod logs;
 mod searches;
 
@@ -32,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use figures::{LogFigures, MonitorFigures, ServiceFigures};
-pub use logs::LogLists;
+pub use log_lists::LogLists;
 
 use self::figures::Counters;
 use super::domains::{DomainSet, registered_domain};
@@ -99,7 +100,7 @@ pub struct NewDomain {
 
 /// What somebody says of an issuance.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Saying {
+pub enum Review {
     /// It is ours, and so are its renewals.
     Expected,
     /// It is not, and has been seen to.
@@ -137,9 +138,9 @@ pub enum MonitorError {
 
 /// The monitor of a cluster. Cheap to clone.
 #[derive(Clone)]
-pub struct Monitor(Arc<Inner>);
+pub struct Monitor(Arc<MonitorState>);
 
-struct Inner {
+struct MonitorState {
     store: Store,
     clock: Clock,
     services: Vec<Arc<SearchService>>,
@@ -188,7 +189,7 @@ impl Monitor {
             logs: DomainSet::none(),
             rules: HashMap::new(),
         };
-        Self(Arc::new(Inner {
+        Self(Arc::new(MonitorState {
             store,
             clock,
             services: services.into_iter().map(Arc::new).collect(),
@@ -446,7 +447,7 @@ impl Monitor {
     pub async fn decide(
         &self,
         id: Uuid,
-        saying: Saying,
+        saying: Review,
         reason: &str,
         actor: &str,
     ) -> Result<CtIssuanceRow, MonitorError> {
@@ -458,8 +459,8 @@ impl Monitor {
         let decision =
             Decision { by: actor.to_owned(), reason: reason.to_owned(), at: at_us.div_euclid(1_000_000) };
         let (verdict, action, kind) = match saying {
-            Saying::Expected => (Verdict::Accepted(decision), "ct.expect", EXPECTED),
-            Saying::Acknowledged => (Verdict::Acknowledged(decision), "ct.acknowledge", ACKNOWLEDGED),
+            Review::Expected => (Verdict::Accepted(decision), "ct.expect", EXPECTED),
+            Review::Acknowledged => (Verdict::Acknowledged(decision), "ct.acknowledge", ACKNOWLEDGED),
         };
         let subject = format!("ct-issuance/{id}");
         let event = self.audited(actor, action, subject.clone(), json!({"reason": reason}));

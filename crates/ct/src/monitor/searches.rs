@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use outbound::jitter;
 use store::ct::{CtSearchRow, leave_ct_search, seed_ct_searches};
 use store::{Store, StoreError};
 use telemetry::chain;
@@ -15,9 +16,8 @@ use uuid::Uuid;
 
 use super::{Monitor, in_us};
 use crate::issuance::Verdict;
-use crate::ledger::{Found, record, settle};
-use crate::search::{Answer, Question, SearchCursor, SearchError, SearchPage, SearchService, poll};
-use outbound::jitter;
+use crate::ledger::{Sighting, record, settle};
+use crate::search::{SearchCursor, SearchError, SearchOutcome, SearchPage, SearchQuery, SearchService, poll};
 
 /// Between two looks at what is due, and between two extensions of leases.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ const LAST_TRY: Duration = Duration::from_secs(2);
 type Key = (String, String);
 
 /// What a node asks.
-struct Asker {
+struct SearchRunner {
     monitor: Monitor,
     node: Uuid,
     tasks: JoinSet<()>,
@@ -51,7 +51,8 @@ impl Monitor {
             return;
         }
         let monitor = self.clone();
-        let mut asker = Asker { monitor, node: Uuid::now_v7(), tasks: JoinSet::new(), held: HashMap::new() };
+        let mut asker =
+            SearchRunner { monitor, node: Uuid::now_v7(), tasks: JoinSet::new(), held: HashMap::new() };
         let mut looks = 0_u64;
         loop {
             let woken = self.0.wake.notified();
@@ -73,9 +74,9 @@ impl Monitor {
     /// Makes a claimed question, page after page. What cannot be written down is left to the lease.
     async fn question(&self, node: Uuid, service: Arc<SearchService>, row: CtSearchRow) {
         let cursor: SearchCursor = serde_json::from_str(&row.cursor).unwrap_or_default();
-        let question = Question { domain: row.domain.clone(), cursor };
+        let question = SearchQuery { domain: row.domain.clone(), cursor };
         // One page waits while one is stored.
-        let (sender, mut answers) = mpsc::channel::<Answer>(1);
+        let (sender, mut answers) = mpsc::channel::<SearchOutcome>(1);
         let storing = async move {
             let mut row = row;
             while let Some(answer) = answers.recv().await {
@@ -106,7 +107,7 @@ impl Monitor {
             Ok(page) => {
                 let left = self.after(row, &page, node, now_us);
                 let watched = self.0.watched.read().clone();
-                let of = |one| Found::in_search(one, &row.domain, &watched.all, &row.service);
+                let of = |one| Sighting::in_search(one, &row.domain, &watched.all, &row.service);
                 (left, page.issuances.into_iter().map(of).collect())
             }
             Err(error) => (failed(row, &error, now_us), Vec::new()),
@@ -186,7 +187,7 @@ fn failed(row: &CtSearchRow, error: &SearchError, now_us: i64) -> CtSearchRow {
     }
 }
 
-impl Asker {
+impl SearchRunner {
     fn store(&self) -> &Store {
         &self.monitor.0.store
     }

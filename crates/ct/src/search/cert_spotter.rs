@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use x509::Fingerprint;
 
-use super::{BadAnswer, Found, encoded, time};
+use super::answer::{BadAnswer, IssuancesFound, encoded, time};
 use crate::issuance::{Issuance, IssuanceId, NAMES_MAX};
 use crate::merkle::{Hash, sha256};
 
@@ -50,10 +50,10 @@ struct CertificateJson {
 /// # Errors
 /// When it is no JSON array of objects with an id; nothing of it is believed then. What an object lacks beyond its id
 /// makes the issuance unreadable, not the page.
-pub fn read(body: &[u8]) -> Result<Found, BadAnswer> {
+pub fn read(body: &[u8]) -> Result<IssuancesFound, BadAnswer> {
     let page: Vec<IssuanceJson> = serde_json::from_slice(body)?;
     let after = page.last().map(|last| last.id.clone());
-    Ok(Found { issuances: page.into_iter().map(issuance).collect(), after })
+    Ok(IssuancesFound { issuances: page.into_iter().map(issuance).collect(), after })
 }
 
 fn issuance(json: IssuanceJson) -> Issuance {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use x509::SerialNumber;
 
-use super::{BadAnswer, Found, encoded, time};
+use super::answer::{BadAnswer, IssuancesFound, encoded, time};
 use crate::issuance::{Issuance, IssuanceId, NAMES_MAX};
 use crate::merkle::sha256;
 
@@ -36,12 +36,13 @@ struct RowJson {
 ///
 /// # Errors
 /// When it is no JSON array of objects with an id.
-pub fn read(body: &[u8], domain: &str, after: Option<&str>) -> Result<Found, BadAnswer> {
+pub fn read(body: &[u8], domain: &str, after: Option<&str>) -> Result<IssuancesFound, BadAnswer> {
     let rows: Vec<RowJson> = serde_json::from_slice(body)?;
     let highest = rows.iter().map(|row| row.id).max();
     let before: u64 = after.and_then(|after| after.parse().ok()).unwrap_or(0);
     let from = before.saturating_sub(OVERLAP);
-    let mut found = Found { issuances: Vec::new(), after: highest.map(|id| id.max(before).to_string()) };
+    let mut found =
+        IssuancesFound { issuances: Vec::new(), after: highest.map(|id| id.max(before).to_string()) };
     let mut places: HashMap<[u8; 32], usize> = HashMap::new();
     for row in rows.into_iter().filter(|row| row.id > from || before == 0) {
         let issuance = issuance(row);

@@ -3,6 +3,7 @@
 //! A service has its own pace, which learns from being throttled, and its own number of requests under way; a slow or angry one holds up nobody else. A failure is a value with the moment to come back: nothing is retried behind
 //! the caller's back, so that the cursor and what it stands for are always stored together.
 
+mod answer;
 mod cert_spotter;
 mod crt_sh;
 
@@ -22,6 +23,7 @@ use tokio::sync::mpsc;
 use super::gate::Gate;
 use super::issuance::Issuance;
 
+pub use answer::{BadAnswer, IssuancesFound};
 pub use cert_spotter::read as read_cert_spotter;
 pub use crt_sh::read as read_crt_sh;
 
@@ -213,15 +215,6 @@ pub struct SearchService {
     clock: Clock,
 }
 
-/// What one answer has.
-#[derive(Clone, Debug, Default)]
-pub struct Found {
-    /// What was issued, in the service's order.
-    pub issuances: Vec<Issuance>,
-    /// The cursor's `after` from here on; `None` when there is nothing new.
-    pub after: Option<String>,
-}
-
 impl SearchService {
     /// A service asked over `http`.
     #[must_use]
@@ -318,12 +311,12 @@ impl SearchService {
     }
 
     /// Whether an empty answer cannot be true: crt.sh gives everything each time, and what it gave is still valid.
-    fn must_have(&self, cursor: &SearchCursor, now: i64, found: &Found) -> bool {
+    fn must_have(&self, cursor: &SearchCursor, now: i64, found: &IssuancesFound) -> bool {
         let whole = self.options.dialect == Dialect::CrtSh;
         whole && found.after.is_none() && cursor.newest_end.is_some_and(|end| end > now)
     }
 
-    fn page(&self, found: Found, cursor: &SearchCursor, told: Option<Duration>) -> SearchPage {
+    fn page(&self, found: IssuancesFound, cursor: &SearchCursor, told: Option<Duration>) -> SearchPage {
         let first = cursor.after.is_none();
         let empty = found.issuances.is_empty() && found.after.is_none();
         let empties = if first && empty { cursor.empties.saturating_add(1) } else { 0 };
@@ -347,7 +340,7 @@ impl SearchService {
 
 /// What is to be asked of a service.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct SearchQuery {
     /// A registered domain.
     pub domain: String,
     /// Where the service was left for it.
@@ -356,7 +349,7 @@ pub struct Question {
 
 /// What came of a question: a page, of which there may be several, or why there is none.
 #[derive(Debug)]
-pub struct Answer {
+pub struct SearchOutcome {
     /// [`SearchService::name`].
     pub service: String,
     /// Which domain.
@@ -370,7 +363,7 @@ pub struct Answer {
 ///
 /// # Cancellation
 /// Dropping the future gives up what is under way; answers already sent are good.
-pub async fn poll(work: Vec<(Arc<SearchService>, Vec<Question>)>, answers: mpsc::Sender<Answer>) {
+pub async fn poll(work: Vec<(Arc<SearchService>, Vec<SearchQuery>)>, answers: mpsc::Sender<SearchOutcome>) {
     let services = work.into_iter().map(|(service, questions)| {
         let answers = answers.clone();
         async move {
@@ -383,7 +376,7 @@ pub async fn poll(work: Vec<(Arc<SearchService>, Vec<Question>)>, answers: mpsc:
     futures_util::future::join_all(services).await;
 }
 
-async fn pages(service: &SearchService, question: Question, answers: &mpsc::Sender<Answer>) {
+async fn pages(service: &SearchService, question: SearchQuery, answers: &mpsc::Sender<SearchOutcome>) {
     let mut cursor = question.cursor;
     for _ in 0..PAGES_MAX {
         let result = service.issuances_since(&question.domain, &cursor).await;
@@ -392,42 +385,18 @@ async fn pages(service: &SearchService, question: Question, answers: &mpsc::Send
             cursor = page.cursor.clone();
         }
         let service = service.name().to_owned();
-        let answer = Answer { service, domain: question.domain.clone(), result };
+        let answer = SearchOutcome { service, domain: question.domain.clone(), result };
         if answers.send(answer).await.is_err() || !more {
             return;
         }
     }
 }
 
-/// An answer that is not what the service's documentation says.
-#[derive(Debug, thiserror::Error)]
-#[error("an answer that cannot be read: {0}")]
-pub struct BadAnswer(#[from] serde_json::Error);
-
-/// RFC 3339, or without an offset, which means UTC; 1970 for what is no time.
-fn time(text: &str) -> x509::UnixTime {
-    let seconds = text.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_second).or_else(|_| {
-        let civil: Result<jiff::civil::DateTime, _> = text.parse();
-        civil.and_then(|civil| civil.to_zoned(jiff::tz::TimeZone::UTC)).map(|at| at.timestamp().as_second())
-    });
-    x509::UnixTime(seconds.unwrap_or_default())
-}
-
-/// A name as it stands in a query.
-fn encoded(name: &str) -> String {
-    name.bytes().fold(String::with_capacity(name.len()), |mut out, b| {
-        match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => out.push(char::from(b)),
-            _ => out.push_str(&format!("%{b:02X}")),
-        }
-        out
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::answer::{encoded, time};
     use super::*;
     use crate::issuance::NAMES_MAX;
 

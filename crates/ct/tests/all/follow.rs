@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ct::follow::{Alarm, FollowError, FollowOptions, Follower, Place, Start, Step};
+use ct::follow::{Alarm, FollowError, FollowOptions, Follower, LogPosition, Start, Step};
 use ct::{DomainSet, Issuance, LogKey, LogList};
 use fleet::ct::{CtAuthority, CtLog, CtLogOptions, IssuedPair, Quota, Trouble};
 use outbound::http::Client;
@@ -75,18 +75,18 @@ impl World {
         self.authority.issue(&[name], now(), DAYS).unwrap()
     }
 
-    async fn step(&self, place: Option<&Place>) -> Result<Step, FollowError> {
+    async fn step(&self, place: Option<&LogPosition>) -> Result<Step, FollowError> {
         self.follower.step(place, &self.domains).await
     }
 
     /// Steps until there is nothing more to read; each goes through the row it would be stored in.
-    async fn follow(&self, place: Option<Place>) -> (Vec<String>, Place) {
+    async fn follow(&self, place: Option<LogPosition>) -> (Vec<String>, LogPosition) {
         let (mut names, mut place) = (Vec::new(), place);
         loop {
             let step = self.step(place.as_ref()).await.unwrap();
             names.extend(step.matches.iter().map(|one| one.issuance.names[0].clone()));
             let row = serde_json::to_string(&step.place).unwrap();
-            let stored: Place = serde_json::from_str(&row).unwrap();
+            let stored: LogPosition = serde_json::from_str(&row).unwrap();
             if !step.more {
                 return (names, stored);
             }
@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    async fn alarm(&self, place: &Place) -> Alarm {
+    async fn alarm(&self, place: &LogPosition) -> Alarm {
         match self.step(Some(place)).await {
             Err(FollowError::Alarm(alarm)) => *alarm,
             other => panic!("no alarm: {other:?}"),
@@ -262,7 +262,7 @@ async fn what_does_not_hash_to_the_checkpoint_is_an_alarm_and_not_read() {
     let world = World::with(&log, FollowOptions { tiles_at_once: 1, ..options() }).await;
     world.fill(256, &[200]);
     // The tree's edge is one tile of one hash, which is remembered; then comes the data tile.
-    let place = Place { next: 0, ..world.step(None).await.unwrap().place };
+    let place = LogPosition { next: 0, ..world.step(None).await.unwrap().place };
     world.log.trouble(&[Trouble::Status(404)]);
     assert!(matches!(world.step(Some(&place)).await, Err(FollowError::Unavailable { .. })), "no checkpoint");
     let broken = FollowOptions { start: Start::Beginning, tiles_at_once: 1, tiles_a_step: 1, ..options() };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ct::follow::{FollowError, FollowOptions, Follower, Place, Start};
-use ct::ledger::{Found, GRACE, Judged, judge_issuances, record};
+use ct::follow::{FollowError, FollowOptions, Follower, LogPosition, Start};
+use ct::ledger::{GRACE, Judged, Sighting, judge_issuances, record};
 use ct::{DomainSet, Issuance, IssuerRule, KnownAs, LogKey, Unasked, Verdict};
 use fleet::ct::{CtAuthority, CtLog, CtLogOptions, IssuedPair};
 use futures_util::FutureExt;
@@ -49,7 +49,7 @@ impl World {
             .iter()
             .flat_map(|pair| {
                 let of =
-                    |der| Found::in_search(Issuance::from_der(der), "ours.example", &self.domains, "test");
+                    |der| Sighting::in_search(Issuance::from_der(der), "ours.example", &self.domains, "test");
                 [of(&pair.precertificate), of(&pair.certificate)]
             })
             .collect();
@@ -178,7 +178,7 @@ impl Stored<'_> {
         let follower = Follower::new(key, &self.log.monitoring_url(), client.unwrap(), options, clock);
         let row = self.world.store.ct_log(self.log_id).await.unwrap();
         let from = row.map(|row| row.place).unwrap_or_default();
-        let place: Option<Place> = (!from.is_empty()).then(|| serde_json::from_str(&from).unwrap());
+        let place: Option<LogPosition> = (!from.is_empty()).then(|| serde_json::from_str(&from).unwrap());
         let (now, log_id) = (self.world.now_us(), self.log_id);
         match follower.step(place.as_ref(), &self.world.domains).await {
             Ok(_) if crash => true,
@@ -195,8 +195,11 @@ impl Stored<'_> {
                     at_us: now,
                 };
                 let domains = &self.world.domains;
-                let found =
-                    step.matches.into_iter().map(|one| Found::in_log(one, domains, "Fleet 2026")).collect();
+                let found = step
+                    .matches
+                    .into_iter()
+                    .map(|one| Sighting::in_log(one, domains, "Fleet 2026"))
+                    .collect();
                 self.world
                     .store
                     .write("step", move |tx| {

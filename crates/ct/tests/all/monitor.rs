@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ct::ledger::{Found, record, settle};
-use ct::monitor::{LogLists, NewDomain, Saying, verdict_name};
+use ct::ledger::{Sighting, record, settle};
+use ct::monitor::{LogLists, NewDomain, Review, verdict_name};
 use ct::search::{SearchOptions, SearchService};
 use ct::{DomainSet, Issuance, ListSigner, Monitor, MonitorError, MonitorOptions, Verdict};
 use fleet::ct::{CtAuthority, IssuedPair};
@@ -56,7 +56,7 @@ impl World {
 
     async fn find(&self, pair: &IssuedPair) -> Uuid {
         let domains = DomainSet::compile([DOMAIN], 3).unwrap();
-        let found = Found::in_search(Issuance::from_der(&pair.certificate), DOMAIN, &domains, "test");
+        let found = Sighting::in_search(Issuance::from_der(&pair.certificate), DOMAIN, &domains, "test");
         let now_us = self.clock.now_us();
         let new = self.store.write("found", move |tx| record(tx, vec![found], now_us).boxed());
         new.await.unwrap()[0]
@@ -108,9 +108,9 @@ async fn what_is_expected_speaks_for_its_renewals_and_what_was_seen_to_does_not(
     let bad = world.find(&issue("bad.ours.example", -60)).await;
     world.clock.advance(Duration::from_secs(901));
     world.monitor.look_once().await.unwrap();
-    world.monitor.decide(bought, Saying::Expected, "the shop's", "test").await.unwrap();
-    world.monitor.decide(bad, Saying::Acknowledged, "revoked", "test").await.unwrap();
-    let again = world.monitor.decide(bad, Saying::Acknowledged, "revoked", "test").await;
+    world.monitor.decide(bought, Review::Expected, "the shop's", "test").await.unwrap();
+    world.monitor.decide(bad, Review::Acknowledged, "revoked", "test").await.unwrap();
+    let again = world.monitor.decide(bad, Review::Acknowledged, "revoked", "test").await;
     assert!(matches!(again, Err(MonitorError::Decided)), "{again:?}");
     let mut renewals = Vec::new();
     for name in ["there", "bought", "bad"] {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ct::Issuance;
-use ct::search::{Answer, Dialect, Question, SearchCursor, SearchError, SearchOptions, SearchService, poll};
+use ct::search::{
+    Dialect, SearchCursor, SearchError, SearchOptions, SearchOutcome, SearchQuery, SearchService, poll,
+};
 use fleet::ct::{CtAuthority, IssuedPair, Quota, SearchFake, SearchKind, Trouble};
 use outbound::http::Client;
 use outbound::rate::{Pace, Rate};
@@ -46,7 +48,7 @@ fn issue(authority: &CtAuthority, name: &str) -> IssuedPair {
     authority.issue(&[name], now(), 90).unwrap()
 }
 
-async fn collected(services: Vec<(Arc<SearchService>, Vec<Question>)>) -> Vec<Answer> {
+async fn collected(services: Vec<(Arc<SearchService>, Vec<SearchQuery>)>) -> Vec<SearchOutcome> {
     let (send, mut receive) = tokio::sync::mpsc::channel(4);
     let asking = tokio::spawn(poll(services, send));
     let mut all = Vec::new();
@@ -57,10 +59,10 @@ async fn collected(services: Vec<(Arc<SearchService>, Vec<Question>)>) -> Vec<An
     all
 }
 
-fn questions(cursors: &HashMap<String, SearchCursor>) -> Vec<Question> {
+fn questions(cursors: &HashMap<String, SearchCursor>) -> Vec<SearchQuery> {
     cursors
         .iter()
-        .map(|(domain, cursor)| Question { domain: domain.clone(), cursor: cursor.clone() })
+        .map(|(domain, cursor)| SearchQuery { domain: domain.clone(), cursor: cursor.clone() })
         .collect()
 }
 
@@ -273,7 +275,8 @@ async fn a_silent_service_holds_up_nobody_else() {
     silent.trouble(&[Trouble::Hang; 2]);
     let ask = |fake: &SearchFake, name: &str| {
         let service = service_with(fake, Dialect::CrtSh, |options| options.name = name.to_owned());
-        let question = |domain: &str| Question { domain: domain.to_owned(), cursor: SearchCursor::default() };
+        let question =
+            |domain: &str| SearchQuery { domain: domain.to_owned(), cursor: SearchCursor::default() };
         (Arc::new(service), vec![question("one.example"), question("two.example")])
     };
     let (send, mut receive) = tokio::sync::mpsc::channel(4);

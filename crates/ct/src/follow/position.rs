@@ -8,7 +8,7 @@ use crate::note::Checkpoint;
 /// Where a follower is: a row of some hundred octets, stored with the matches that came before it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct LogPosition {
     /// Entries of the last checkpoint that was verified to go on from all before it.
     pub size: u64,
     /// Its root.
@@ -25,7 +25,7 @@ pub struct Place {
     pub waiting_since_ms: Option<i64>,
 }
 
-impl Place {
+impl LogPosition {
     /// Entries that are in the log and have not been read.
     #[must_use]
     pub fn behind(&self) -> u64 {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_place_is_a_small_row() {
-        let place = Place {
+        let place = LogPosition {
             size: 1_000,
             root: [0xab; 32],
             timestamp_ms: 7,
@@ -137,7 +137,7 @@ mod tests {
                 "ab".repeat(32)
             )
         );
-        assert_eq!(serde_json::from_str::<Place>(&json).unwrap(), place);
+        assert_eq!(serde_json::from_str::<LogPosition>(&json).unwrap(), place);
         assert_eq!(place.behind(), 744);
     }
 }
