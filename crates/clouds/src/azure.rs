@@ -31,8 +31,8 @@ use super::pools::ProviderPool;
 pub use super::settings::AzureSubscription;
 use super::tags::bounded;
 use super::{
-    ApiError, Chain, CloudCertificate, CloudSource, CloudStore, Place, Pools, Provider, Sink, SourceError,
-    Use,
+    ApiError, Chain, CloudCertificate, CloudResource, CloudSource, CloudStore, Pools, Provider, Sink,
+    SourceError, Use,
 };
 /// The SDK whose types [`AzureOptions`] takes.
 pub use azure_core as sdk;
@@ -281,7 +281,7 @@ async fn one(
     let id = properties.id.as_deref().unwrap_or_default();
     let Some(name) = name_of(id) else { return Ok(None) };
     let place_name: Arc<str> = format!("{vault}certificates/{name}").into();
-    let place = Place { store: CloudStore::AzureKeyVault, name: place_name.clone() };
+    let place = CloudResource { store: CloudStore::AzureKeyVault, name: place_name.clone() };
     let marker = marker(properties);
     let chain = match (sink.unchanged(&place, &marker), &properties.x509_thumbprint) {
         (Some(chain), _) => chain,
@@ -421,13 +421,13 @@ fn uses_of(gateways: &[Gateway]) -> HashMap<String, Vec<Use>> {
 }
 
 #[derive(Default, Deserialize)]
-struct Answer {
+struct ErrorBody {
     #[serde(default)]
-    error: AnswerError,
+    error: ErrorDetail,
 }
 
 #[derive(Default, Deserialize)]
-struct AnswerError {
+struct ErrorDetail {
     #[serde(default)]
     code: String,
     #[serde(default)]
@@ -435,7 +435,7 @@ struct AnswerError {
 }
 
 fn of_answer(status: u16, body: &[u8], retry_after: Option<&str>) -> ApiError {
-    let answer: Answer = serde_json::from_slice(body).unwrap_or_default();
+    let answer: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
     ApiError::of_status(status, &answer.error.code, &answer.error.message, retry_after)
 }
 

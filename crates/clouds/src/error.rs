@@ -4,7 +4,9 @@ use outbound::cloud::ApiError;
 pub(super) use outbound::cloud::chain;
 use outbound::pool::CallError;
 
-use super::Stopped;
+/// Nobody reads the events any more: stop listing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Stopped;
 
 /// Why a source, or a part of it, could not be listed.
 #[derive(Debug, thiserror::Error)]

@@ -24,8 +24,8 @@ use super::pools::ProviderPool;
 pub use super::settings::GcpProject;
 use super::tags::bounded;
 use super::{
-    ApiError, Chain, CloudCertificate, CloudSource, CloudStore, Place, Pools, Provider, Sink, SourceError,
-    Use,
+    ApiError, Chain, CloudCertificate, CloudResource, CloudSource, CloudStore, Pools, Provider, Sink,
+    SourceError, Use,
 };
 /// Credentials for an endpoint that asks for none.
 pub use google_cloud_auth::credentials::anonymous::Builder as Anonymous;
@@ -249,7 +249,8 @@ fn location_part(name: &str) -> String {
 }
 
 fn managed(certificate: Certificate, uses: &HashMap<String, Vec<Use>>, sink: &Sink) -> CloudCertificate {
-    let place = Place { store: CloudStore::GcpCertificateManager, name: certificate.name.as_str().into() };
+    let place =
+        CloudResource { store: CloudStore::GcpCertificateManager, name: certificate.name.as_str().into() };
     let updated = certificate.update_time.as_ref().map(|time| time.seconds());
     let expires = certificate.expire_time.as_ref().map(|time| time.seconds());
     let marker = format!("{}/{}", updated.unwrap_or_default(), expires.unwrap_or_default());
@@ -263,7 +264,7 @@ fn managed(certificate: Certificate, uses: &HashMap<String, Vec<Use>>, sink: &Si
 fn classic(certificate: SslCertificate, project: &str, scope: &str, sink: &Sink) -> Option<CloudCertificate> {
     let name: Arc<str> =
         format!("projects/{project}/{scope}/sslCertificates/{}", certificate.name.as_ref()?).into();
-    let place = Place { store: CloudStore::GcpCompute, name };
+    let place = CloudResource { store: CloudStore::GcpCompute, name };
     let expires = certificate.expire_time.as_deref().unwrap_or_default();
     let created = certificate.creation_timestamp.as_deref().unwrap_or_default();
     // They never change but for Google's own renewals, which move the end.

@@ -22,8 +22,8 @@ use super::pools::ProviderPool;
 pub use super::settings::KubernetesCluster;
 use super::tags::{Tags, bounded};
 use super::{
-    ApiError, Chain, CloudCertificate, CloudSource, CloudStore, Place, Pools, Provider, Sink, SourceError,
-    Use,
+    ApiError, Chain, CloudCertificate, CloudResource, CloudSource, CloudStore, Pools, Provider, Sink,
+    SourceError, Use,
 };
 
 /// Objects of a page. A secret has a megabyte at most.
@@ -106,7 +106,7 @@ impl KubernetesSource {
             for secret in page.items {
                 let name = self.place(secret.metadata.namespace.as_deref(), &secret.metadata.name);
                 let used_by = uses.get(&name).cloned().unwrap_or_default();
-                let place = Place { store: CloudStore::KubernetesSecret, name: name.into() };
+                let place = CloudResource { store: CloudStore::KubernetesSecret, name: name.into() };
                 let Metadata { uid, resource_version, labels, .. } = secret.metadata;
                 let marker = format!("{uid}/{resource_version}");
                 let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| chain_of(secret.data.get()));
@@ -203,7 +203,7 @@ impl KubernetesSource {
         if status == 200 {
             return serde_json::from_slice(&body).map_err(|error| ApiError::malformed(&error.to_string()));
         }
-        let answer: Answer = serde_json::from_slice(&body).unwrap_or_default();
+        let answer: StatusBody = serde_json::from_slice(&body).unwrap_or_default();
         Err(ApiError::of_status(status, &answer.reason, &answer.message, retry_after.as_deref()))
     }
 }
@@ -357,7 +357,7 @@ struct SecretReference {
 }
 
 #[derive(Default, Deserialize)]
-struct Answer {
+struct StatusBody {
     #[serde(default)]
     reason: String,
     #[serde(default)]

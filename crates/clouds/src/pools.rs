@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use outbound::Deadline;
 use outbound::budget::Adaptive;
+use outbound::cloud::ApiError;
 use outbound::pool::{CallError, Pool, PoolGauges, PoolOptions};
 use outbound::rate::{Pace, Rate};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use super::{ApiError, Provider};
+use crate::provider::Provider;
 
 /// Fewest connections in flight that a machine must have room for: the global pool of the smallest estates.
 pub const IN_FLIGHT_MIN: usize = 256;
@@ -355,9 +356,9 @@ impl From<OperationPace> for Pace {
 /// The pools of all providers, made as they are asked for. Build it once: what was learned from throttling answers is
 /// remembered in it. Clones share everything.
 #[derive(Clone)]
-pub struct Pools(Arc<Inner>);
+pub struct Pools(Arc<PoolSet>);
 
-struct Inner {
+struct PoolSet {
     settings: PoolSettings,
     sizes: Sizes,
     whole: Adaptive,
@@ -379,7 +380,7 @@ impl Pools {
     pub fn new(settings: PoolSettings, machine: Machine) -> Result<Self, PoolsError> {
         let sizes = sizes(&settings, machine)?;
         let whole = Adaptive::new(sizes.clouds);
-        Ok(Self(Arc::new(Inner { settings, sizes, whole, made: Mutex::default() })))
+        Ok(Self(Arc::new(PoolSet { settings, sizes, whole, made: Mutex::default() })))
     }
 
     /// Dials to endpoints that may be in flight beside these pools: [`scan::ScanOptions::in_flight`].

@@ -7,9 +7,11 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use x509::Fingerprint;
 
-use super::{
-    Chain, CloudCertificate, Event, KnownCertificate, Listed, Place, SourceError, State, Tagged, Tags,
-};
+use crate::certificate::{Chain, CloudCertificate, CloudResource};
+use crate::error::{SourceError, Stopped};
+use crate::event::{Event, Listed, Tagged};
+use crate::state::{KnownCertificate, State};
+use crate::tags::Tags;
 
 /// Certificates of one batch: a page of most interfaces.
 const BATCH_MAX: usize = 100;
@@ -18,10 +20,6 @@ const BATCH_MAX: usize = 100;
 pub const CERTIFICATES_PER_SOURCE_MAX: usize = 200_000;
 /// Certificates of one chain that are kept; longer ones are cut off and would not verify anyway.
 pub(super) const CHAIN_MAX: usize = 16;
-
-/// Nobody reads the events any more: stop listing.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Stopped;
 
 /// Takes what one source lists.
 pub struct Sink {
@@ -34,7 +32,7 @@ pub struct Sink {
 #[derive(Default)]
 struct Gathered {
     batch: Vec<CloudCertificate>,
-    seen: BTreeMap<Place, KnownCertificate>,
+    seen: BTreeMap<CloudResource, KnownCertificate>,
     listed: BTreeSet<String>,
     failed: Vec<(String, SourceError)>,
     remarks: BTreeMap<String, SourceError>,
@@ -48,20 +46,20 @@ impl Sink {
 
     /// What was known of a place when it was last listed.
     #[must_use]
-    pub fn known(&self, place: &Place) -> Option<&KnownCertificate> {
+    pub fn known(&self, place: &CloudResource) -> Option<&KnownCertificate> {
         self.since.get(place)
     }
 
     /// The chain of a place that was listed with this marker before: nothing needs to be read. `None`: read it.
     #[must_use]
-    pub fn unchanged(&self, place: &Place, marker: &str) -> Option<Chain> {
+    pub fn unchanged(&self, place: &CloudResource, marker: &str) -> Option<Chain> {
         let known = self.since.get(place)?;
         (known.marker == marker && !known.chain.is_empty()).then(|| Chain::Unchanged(known.chain.clone()))
     }
 
     /// The tags of a place that was listed with this marker before. `None`: read them.
     #[must_use]
-    pub fn known_tags(&self, place: &Place, marker: &str) -> Option<Tags> {
+    pub fn known_tags(&self, place: &CloudResource, marker: &str) -> Option<Tags> {
         let known = self.since.get(place).filter(|known| known.marker == marker)?;
         known.tags.clone()
     }
@@ -150,7 +148,11 @@ fn remembered(part: &str, certificate: &mut CloudCertificate) -> KnownCertificat
 }
 
 /// What is new about the tags of a place; nothing where they are not known.
-fn tagged(before: Option<&KnownCertificate>, place: &Place, now: &KnownCertificate) -> Option<Tagged> {
+fn tagged(
+    before: Option<&KnownCertificate>,
+    place: &CloudResource,
+    now: &KnownCertificate,
+) -> Option<Tagged> {
     let tags = now.tags.as_ref()?;
     let leaf = now.chain.first();
     // Without a word before there were none to be told of.
@@ -186,7 +188,7 @@ mod tests {
     fn only_what_is_new_about_tags_is_told_and_only_of_a_known_certificate_as_a_change() {
         const PAY: &[(&str, &str)] = &[("team", "pay")];
         const WEB: &[(&str, &str)] = &[("team", "web")];
-        let place = Place { store: CloudStore::AwsAcm, name: "a".into() };
+        let place = CloudResource { store: CloudStore::AwsAcm, name: "a".into() };
         // Before → now: whether anything is new, and whether it may contradict what was told.
         for (before, now, new) in [
             (None, known("1", Some(PAY)), Some(false)),

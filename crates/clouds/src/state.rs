@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use scan::observation::Use;
+use scan::target::CloudStore;
 use serde::{Deserialize, Serialize};
 use x509::Fingerprint;
 
-use super::{CloudStore, Place, Tags, Use};
+use crate::certificate::CloudResource;
+use crate::tags::Tags;
 
 /// The form of stored states; another one is not read, which costs one full listing.
 const FORM: u32 = 1;
@@ -14,7 +17,7 @@ const FORM: u32 = 1;
 /// What a source showed when it was last listed: opaque text to whoever keeps it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct State {
-    pub(super) known: BTreeMap<Place, KnownCertificate>,
+    pub(super) known: BTreeMap<CloudResource, KnownCertificate>,
 }
 
 /// A certificate as it was when it was last listed.
@@ -59,7 +62,9 @@ impl State {
         let mut known = BTreeMap::new();
         for (store, places) in stored.known {
             let Some(store) = CloudStore::named(&store) else { continue };
-            known.extend(places.into_iter().map(|(name, certificate)| (Place { store, name }, certificate)));
+            known.extend(
+                places.into_iter().map(|(name, certificate)| (CloudResource { store, name }, certificate)),
+            );
         }
         Ok(Self { known })
     }
@@ -77,7 +82,7 @@ impl State {
 
     /// What was known of a place.
     #[must_use]
-    pub fn get(&self, place: &Place) -> Option<&KnownCertificate> {
+    pub fn get(&self, place: &CloudResource) -> Option<&KnownCertificate> {
         self.known.get(place)
     }
 
@@ -94,7 +99,7 @@ impl State {
     }
 
     /// Forgets a place, so that its certificate is read anew.
-    pub fn forget(&mut self, place: &Place) {
+    pub fn forget(&mut self, place: &CloudResource) {
         self.known.remove(place);
     }
 
@@ -104,11 +109,11 @@ impl State {
     /// was (`whole`) and that part is no more. What could not be listed is taken to be as it was.
     pub(super) fn after(
         &self,
-        seen: BTreeMap<Place, KnownCertificate>,
+        seen: BTreeMap<CloudResource, KnownCertificate>,
         listed: &BTreeSet<String>,
         failed: &BTreeSet<String>,
         whole: bool,
-    ) -> (Self, Vec<Place>) {
+    ) -> (Self, Vec<CloudResource>) {
         let (mut known, mut gone) = (seen, Vec::new());
         for (place, before) in &self.known {
             if known.contains_key(place) {
@@ -132,8 +137,8 @@ mod tests {
 
     use super::*;
 
-    fn place(name: &str) -> Place {
-        Place { store: CloudStore::AwsAcm, name: name.into() }
+    fn place(name: &str) -> CloudResource {
+        CloudResource { store: CloudStore::AwsAcm, name: name.into() }
     }
 
     fn known(part: &str, marker: &str) -> KnownCertificate {
@@ -164,7 +169,7 @@ mod tests {
             (&["east"], &["east", "west"], true, &[]),
         ] {
             let (after, found) = before.after(BTreeMap::new(), &parts(listed), &parts(failed), whole);
-            let expected: Vec<Place> = gone.iter().map(|name| place(name)).collect();
+            let expected: Vec<CloudResource> = gone.iter().map(|name| place(name)).collect();
             assert_eq!(found, expected, "{listed:?} {failed:?} {whole}");
             assert_eq!(after.len() + found.len(), 2);
         }

@@ -6,7 +6,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use outbound::Deadline;
 
-use super::{CloudSource, Provider, Sink, SourceError};
+use crate::error::{SourceError, chain};
+use crate::provider::Provider;
+use crate::sink::Sink;
+use crate::source::CloudSource;
 
 /// Stands for a source without credentials or with settings that make no sense.
 pub struct Unavailable {
@@ -19,7 +22,7 @@ impl Unavailable {
     /// In place of `name`, for what `error` says.
     #[must_use]
     pub fn new(name: Arc<str>, provider: Provider, error: &SourceError) -> Self {
-        Self { name, provider, why: super::error::chain(error) }
+        Self { name, provider, why: chain(error) }
     }
 }
 

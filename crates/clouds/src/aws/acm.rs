@@ -11,10 +11,11 @@ use futures_util::{StreamExt, stream};
 use outbound::Deadline;
 use x509::UnixTime;
 
-use super::Uses;
+use super::answer::chain_of;
 use super::session::Regional;
 use super::tagging::Tagging;
-use crate::{Chain, CloudCertificate, CloudStore, Place, Sink, SourceError, Use};
+use super::uses::Uses;
+use crate::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceError, Use};
 
 /// Certificates of a page, the most that ACM gives.
 const PAGE: i32 = 1_000;
@@ -92,7 +93,7 @@ async fn one(
     deadline: Deadline,
 ) -> Result<Option<CloudCertificate>, SourceError> {
     let Some(arn) = summary.certificate_arn() else { return Ok(None) };
-    let place = Place { store: CloudStore::AwsAcm, name: Arc::from(arn) };
+    let place = CloudResource { store: CloudStore::AwsAcm, name: Arc::from(arn) };
     let marker = marker(summary);
     let unchanged = sink.unchanged(&place, &marker);
     let new = unchanged.is_none();
@@ -163,7 +164,7 @@ async fn read(
         }
         Err(error) => return Err(error),
     };
-    Ok(super::chain_of(found.certificate(), found.certificate_chain()))
+    Ok(chain_of(found.certificate(), found.certificate_chain()))
 }
 
 async fn tags_of(

@@ -9,10 +9,11 @@ use futures_util::{StreamExt, stream};
 use outbound::Deadline;
 use x509::UnixTime;
 
+use super::answer::{chain_of, missing};
 use super::session::Regional;
 use super::tagging::Tagging;
-use super::{Uses, chain_of, missing};
-use crate::{Chain, CloudCertificate, CloudStore, Place, Sink, SourceError};
+use super::uses::Uses;
+use crate::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceError};
 
 /// Certificates of a page, the most that IAM gives. An account has 20 unless it asked for more.
 const PAGE: i32 = 1_000;
@@ -70,7 +71,7 @@ async fn one(
     tagging: &Tagging,
     deadline: Deadline,
 ) -> Result<CloudCertificate, SourceError> {
-    let place = Place { store: CloudStore::AwsIam, name: Arc::from(metadata.arn()) };
+    let place = CloudResource { store: CloudStore::AwsIam, name: Arc::from(metadata.arn()) };
     let time = |time: Option<&DateTime>| time.map_or(0, DateTime::secs);
     // A certificate in IAM never changes; another under the same name has another id.
     let marker = format!("{}/{}", metadata.server_certificate_id(), time(metadata.upload_date()));

@@ -6,29 +6,29 @@
 //! certificates are listed all the same.
 
 mod acm;
+mod answer;
 mod iam;
 mod kms;
 mod session;
 mod tagging;
 mod usage;
+mod uses;
 
 use std::sync::Arc;
 
 use aws_sdk_account::types::RegionOptStatus;
-use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
+use futures_util::future::{BoxFuture, FutureExt, join_all};
 use outbound::Deadline;
 pub use outbound::cloud::aws::AwsOptions;
 
-use self::session::{Regional, Session};
-use self::usage::Usage;
+use self::session::{GLOBAL_REGION, Regional, Session};
+use self::uses::{known_once, merged};
 use super::http::HttpClient;
 pub use kms::{KmsError, KmsKey};
 
 pub use super::settings::AwsAccount;
-use super::{ApiError, Chain, CloudSource, Pools, Provider, Sink, SourceError};
+use super::{CloudSource, Pools, Provider, Sink, SourceError};
 
-/// Where services that have no region of their own are asked, and the only region whose ACM certificates CloudFront uses.
-const GLOBAL_REGION: &str = "us-east-1";
 /// Regions of an account; AWS has some 40.
 const REGIONS_MAX: usize = 128;
 /// Regions of a page.
@@ -109,21 +109,6 @@ impl AwsSource {
     }
 }
 
-/// Uses, found out once for all who ask; whoever asks first does the work.
-type Uses<'a> = Shared<BoxFuture<'a, Arc<Usage>>>;
-
-fn known_once<'a>(found: impl Future<Output = Usage> + Send + 'a) -> Uses<'a> {
-    found.map(Arc::new).boxed().shared()
-}
-
-async fn merged<'a>(all: Vec<Uses<'a>>, more: Option<Uses<'a>>) -> Usage {
-    let mut usage = Usage::default();
-    for found in join_all(all.into_iter().chain(more)).await {
-        usage.add(&found);
-    }
-    usage
-}
-
 impl CloudSource for AwsSource {
     fn name(&self) -> &Arc<str> {
         &self.name
@@ -135,23 +120,5 @@ impl CloudSource for AwsSource {
 
     fn list<'a>(&'a self, sink: &'a Sink, deadline: Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
         self.list_all(sink, deadline).boxed()
-    }
-}
-
-/// An answer without what it must have.
-fn missing(what: &str) -> ApiError {
-    ApiError::malformed(&format!("the answer has no {what}"))
-}
-
-/// A certificate and what stands above it, as PEM.
-fn chain_of(certificate: Option<&str>, above: Option<&str>) -> Chain {
-    let both = [certificate, above].into_iter().flatten();
-    let chain: Vec<Vec<u8>> = both
-        .flat_map(|pem| x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect::<Vec<_>>())
-        .collect();
-    if chain.is_empty() {
-        Chain::None("AWS gave no certificate that can be read".to_owned())
-    } else {
-        Chain::Read(chain)
     }
 }

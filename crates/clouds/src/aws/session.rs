@@ -11,13 +11,16 @@ use aws_sdk_acm::config::IdentityCache;
 use aws_sdk_acm::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use outbound::Deadline;
-use outbound::cloud::aws::{Renewable, behavior, region_of};
+use outbound::cloud::aws::{AwsOptions, Renewable, behavior, region_of};
 use outbound::pool::Verdict;
 
-use super::{AwsAccount, AwsOptions, GLOBAL_REGION};
 use crate::http::HttpClient;
 use crate::pools::ProviderPool;
+use crate::settings::AwsAccount;
 use crate::{ApiError, Pools, Provider, SourceError};
+
+/// Where services that have no region of their own are asked, and the only region whose ACM certificates CloudFront uses.
+pub(super) const GLOBAL_REGION: &str = "us-east-1";
 
 /// One account's way to AWS.
 pub(super) struct Session {

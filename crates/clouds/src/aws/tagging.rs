@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use outbound::pool::Verdict;
 
 use crate::tags::bounded;
-use crate::{Place, Sink, SourceError, Tags};
+use crate::{CloudResource, Sink, SourceError, Tags};
 
 /// The tags of one part of an account. They are asked for only of what is new or changed, and no more in this listing once
 /// AWS has said that nobody may, or does not answer: no certificate waits for them twice.
@@ -25,7 +25,7 @@ impl Tagging {
     pub(super) async fn of<K, V, F>(
         &self,
         sink: &Sink,
-        place: &Place,
+        place: &CloudResource,
         marker: &str,
         ask: impl FnOnce() -> F,
     ) -> Option<Tags>

@@ -1,0 +1,22 @@
+//! Uses of certificates, looked up once for all who need them.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
+
+use super::usage::Usage;
+
+/// Uses, found out once for all who ask; whoever asks first does the work.
+pub(super) type Uses<'a> = Shared<BoxFuture<'a, Arc<Usage>>>;
+
+pub(super) fn known_once<'a>(found: impl Future<Output = Usage> + Send + 'a) -> Uses<'a> {
+    found.map(Arc::new).boxed().shared()
+}
+
+pub(super) async fn merged<'a>(all: Vec<Uses<'a>>, more: Option<Uses<'a>>) -> Usage {
+    let mut usage = Usage::default();
+    for found in join_all(all.into_iter().chain(more)).await {
+        usage.add(&found);
+    }
+    usage
+}
