@@ -22,8 +22,8 @@ use clouds::{
     CloudSource, Database, Event, Listed, Machine, PoolSettings, Pools, ProviderSettings, State, start,
 };
 use ct::DomainSet;
-use ct::ledger::{Found, record};
-use ct::search::{Question, SearchCursor, SearchService, poll};
+use ct::ledger::{Sighting, record};
+use ct::search::{SearchCursor, SearchQuery, SearchService, poll};
 use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan};
 use fleet::cloud::azure::{AzureCloud, AzurePlan, SUBSCRIPTION};
 use fleet::cloud::gcp::{GcpCloud, GcpPlan};
@@ -426,7 +426,7 @@ impl Search {
         let began = Instant::now();
         let all = domains();
         let set = DomainSet::compile(all.iter().map(String::as_str), 1)?;
-        let question = |(domain, cursor): (&String, &SearchCursor)| Question {
+        let question = |(domain, cursor): (&String, &SearchCursor)| SearchQuery {
             domain: domain.clone(),
             cursor: cursor.clone(),
         };
@@ -440,7 +440,7 @@ impl Search {
             let found: Vec<Found> = page
                 .issuances
                 .into_iter()
-                .map(|one| Found::in_search(one, &domain, &set, &service))
+                .map(|one| Sighting::in_search(one, &domain, &set, &service))
                 .collect();
             logged += found.len();
             self.store

@@ -7,14 +7,14 @@
 use std::error::Error;
 use std::time::Instant;
 
-use inventory::ownership::{Assignment, Conditions, FromTags, Place, Rule, Rules, When};
+use inventory::ownership::{Assignment, Candidate, Conditions, FromTags, Rule, Rules, When};
 use uuid::Uuid;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut given = std::env::args().skip(1).map(|number| number.parse::<usize>());
     let rules = given.next().transpose()?.unwrap_or(1_000);
     let endpoints = given.next().transpose()?.unwrap_or(100_000);
-    let places: Vec<Place> = (0..endpoints).map(place).collect();
+    let places: Vec<Candidate> = (0..endpoints).map(place).collect();
     for (kind, conditions) in [
         (
             "host",
@@ -59,10 +59,10 @@ fn rule(number: usize, conditions: &Conditions) -> Result<Rule, Box<dyn Error>> 
 }
 
 /// Of the shape that scans find: three names, two tags.
-fn place(number: usize) -> Place {
+fn place(number: usize) -> Candidate {
     let parity = if number.is_multiple_of(2) { "even" } else { "odd" };
     let host = format!("www{number}.shop.{parity}.example");
-    Place {
+    Candidate {
         host: host.clone(),
         server_name: host.clone(),
         address: Some([192, 168, (number / 256 % 256) as u8, (number % 256) as u8].into()),
@@ -77,7 +77,7 @@ fn place(number: usize) -> Place {
     }
 }
 
-fn measure(kind: &str, what: &str, rules: &Rules, places: &[Place]) {
+fn measure(kind: &str, what: &str, rules: &Rules, places: &[Candidate]) {
     let began = Instant::now();
     let owned = places.iter().filter(|place| rules.of(place).is_some()).count();
     let took = began.elapsed();

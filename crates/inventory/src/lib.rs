@@ -1,6 +1,7 @@
 //! The inventory of certificates: what scans and listings of clouds showed, when they run, and who owns what they found.
 //!
 //! - [`record`]: observations as rows of the database.
+//! - [`recording`]: the one place where the observations of a scan are gathered and stored.
 //! - [`sources`]: what clouds and clusters keep, as observations.
 //! - [`watch`]: scans that a server repeats by itself.
 //! - [`ownership`]: rules that say which team owns an endpoint or certificate.
@@ -9,7 +10,9 @@
 pub mod history;
 pub mod ownership;
 pub mod record;
+pub mod recording;
 pub mod sources;
 pub mod watch;
 
 pub use record::Recorder;
+pub use recording::{Recording, RecordingError, ScanEnd};

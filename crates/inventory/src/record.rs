@@ -4,12 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use scan::Observation;
+use scan::target::{CloudStore, Host, Protocol, ProtocolSource, Target};
 use store::{EndpointKey, NewCertificate, NewObservation, Store, StoreError};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, HostName, UnixTime};
-
-use scan::Observation;
-use scan::target::{CloudStore, Host, Protocol, ProtocolSource, Target};
 
 /// Rows of a page when everything is read.
 const PAGE_ROWS: usize = 1_000;

@@ -194,12 +194,12 @@ pub struct Observation {
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
     /// What a cloud or cluster says of it; `None` for endpoints and files.
-    pub kept: Option<Box<Kept>>,
+    pub kept: Option<Box<CloudEntry>>,
 }
 
 /// What a cloud or cluster says of a certificate it keeps.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Kept {
+pub struct CloudEntry {
     /// The source that listed it.
     pub source: Arc<str>,
     /// What uses it there.

@@ -3,7 +3,8 @@
 use telemetry::sketch::Sketch;
 use uuid::Uuid;
 
-use super::{DAY_US, HOUR_US, Series};
+use super::series::Series;
+use super::slot::{DAY_US, HOUR_US};
 
 /// A quarter of an hour: long enough that one busy moment is no trouble, short enough to act on.
 const QUARTER_US: i64 = HOUR_US / 4;
@@ -181,7 +182,7 @@ impl Rule {
                 usual: Some(0.75),
             },
             // An estate has its part of the dead: more than that counts. A whole day, for it is of many scans.
-            Series::ProviderErrors(super::Asked::Endpoints) => Self {
+            Series::ProviderErrors(super::CallTarget::Endpoints) => Self {
                 window: Window { least_us: DAY_US, values: CALLS_MIN },
                 least: CALLS_MIN,
                 by_node: false,
@@ -192,7 +193,7 @@ impl Rule {
                 over_at: 0.005,
                 usual: None,
             },
-            Series::ProviderErrors(super::Asked::Cloud(_)) => Self {
+            Series::ProviderErrors(super::CallTarget::Cloud(_)) => Self {
                 window: Window { least_us: HOUR_US, values: CALLS_MIN },
                 least: CALLS_MIN,
                 by_node: false,
@@ -307,7 +308,8 @@ fn worst(rule: &Rule, pieces: &[Piece]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Asked, FleetSize, SLOT_US};
+    use super::super::series::{CallTarget, FleetSize};
+    use super::super::slot::SLOT_US;
     use super::*;
     use clouds::Provider;
 
@@ -319,13 +321,13 @@ mod tests {
     }
 
     fn clouds() -> Series {
-        Series::ProviderErrors(Asked::Cloud(Provider::Aws))
+        Series::ProviderErrors(CallTarget::Cloud(Provider::Aws))
     }
 
     /// Stretches of one node, by age and what was measured in each.
-    struct Told(Vec<Piece>);
+    struct Measurements(Vec<Piece>);
 
-    impl Told {
+    impl Measurements {
         fn nothing() -> Self {
             Self(Vec::new())
         }
@@ -371,9 +373,9 @@ mod tests {
     }
 
     /// Runs of 87 s each hour for a week, then three that took so much of it.
-    fn a_week_and_then(part: f64) -> Told {
+    fn a_week_and_then(part: f64) -> Measurements {
         let week = [WEEK_US, 3 * HOUR_US];
-        Told::nothing().then(week, HOUR_US, 1, 87.0).then([3 * HOUR_US, 0], HOUR_US, 1, 87.0 * part)
+        Measurements::nothing().then(week, HOUR_US, 1, 87.0).then([3 * HOUR_US, 0], HOUR_US, 1, 87.0 * part)
     }
 
     #[test]
@@ -404,23 +406,23 @@ mod tests {
     #[test]
     fn too_little_says_nothing_and_ends_what_began() {
         let too_little = [
-            Told::nothing(),
+            Measurements::nothing(),
             // Two runs in the last day.
-            Told::nothing().then([WEEK_US, DAY_US], HOUR_US, 1, 87.0).then(
+            Measurements::nothing().then([WEEK_US, DAY_US], HOUR_US, 1, 87.0).then(
                 [2 * HOUR_US, 0],
                 HOUR_US,
                 1,
                 870.0,
             ),
             // Eleven before them.
-            Told::nothing().then([WEEK_US, WEEK_US - 11 * HOUR_US], HOUR_US, 1, 87.0).then(
+            Measurements::nothing().then([WEEK_US, WEEK_US - 11 * HOUR_US], HOUR_US, 1, 87.0).then(
                 [3 * HOUR_US, 0],
                 HOUR_US,
                 1,
                 870.0,
             ),
             // Many, and all of today.
-            Told::nothing().then([20 * HOUR_US, 3 * HOUR_US], HOUR_US, 9, 87.0).then(
+            Measurements::nothing().then([20 * HOUR_US, 3 * HOUR_US], HOUR_US, 9, 87.0).then(
                 [3 * HOUR_US, 0],
                 HOUR_US,
                 1,
@@ -438,7 +440,7 @@ mod tests {
     #[test]
     fn the_slow_half_of_two_watches_is_no_drift() {
         let week = [WEEK_US, 3 * HOUR_US];
-        let both = Told::nothing().of_node(1, week, HOUR_US, &[(1.0, 5), (60.0, 4)]);
+        let both = Measurements::nothing().of_node(1, week, HOUR_US, &[(1.0, 5), (60.0, 4)]);
         assert_eq!(both.then([3 * HOUR_US, 0], HOUR_US, 1, 60.0).verdict(scans(), false), Verdict::Steady);
     }
 
@@ -455,7 +457,7 @@ mod tests {
     fn a_cloud_has_a_hundredth_of_errors_at_most() {
         let calls = |errors: u64, of: u64| {
             let values = [(0.0, of - errors), (1.0, errors)];
-            Told::nothing().of_node(1, [SLOT_US, 0], SLOT_US, &values)
+            Measurements::nothing().of_node(1, [SLOT_US, 0], SLOT_US, &values)
         };
         assert_eq!(calls(9, 99).verdict(clouds(), false), Verdict::Learning);
         assert_eq!(calls(10, 1_000).verdict(clouds(), false), Verdict::Steady);
@@ -463,17 +465,19 @@ mod tests {
         assert_eq!(calls(6, 1_000).verdict(clouds(), true), Verdict::Drifting);
         assert_eq!(calls(5, 1_000).verdict(clouds(), true), Verdict::Steady);
         // A listing a night is enough of the day.
-        let night = Told::nothing().of_node(1, [9 * HOUR_US, 8 * HOUR_US], HOUR_US, &[(0.0, 90), (1.0, 10)]);
+        let night =
+            Measurements::nothing().of_node(1, [9 * HOUR_US, 8 * HOUR_US], HOUR_US, &[(0.0, 90), (1.0, 10)]);
         assert_eq!(night.verdict(clouds(), false), Verdict::Drifting);
     }
 
     #[test]
     fn endpoints_have_their_usual_part_of_the_dead() {
         let of = |today: u64, begun| {
-            let week = Told::nothing().of_node(1, [WEEK_US, DAY_US], HOUR_US, &[(0.0, 950), (1.0, 50)]);
+            let week =
+                Measurements::nothing().of_node(1, [WEEK_US, DAY_US], HOUR_US, &[(0.0, 950), (1.0, 50)]);
             let day = [DAY_US, 0];
             let told = week.of_node(1, day, HOUR_US, &[(0.0, 1_000 - today), (1.0, today)]);
-            told.verdict(Series::ProviderErrors(Asked::Endpoints), begun)
+            told.verdict(Series::ProviderErrors(CallTarget::Endpoints), begun)
         };
         assert_eq!(of(50, false), Verdict::Steady);
         assert_eq!(of(59, false), Verdict::Steady);
@@ -486,7 +490,7 @@ mod tests {
     fn one_node_out_of_connections_is_enough() {
         let pool = |busy: f64, samples: u64| {
             let quarter = [3 * SLOT_US, 0];
-            let idle = Told::nothing().then(quarter, SLOT_US, 20, 0.1);
+            let idle = Measurements::nothing().then(quarter, SLOT_US, 20, 0.1);
             let values = [(busy, samples), (0.0, 1)];
             idle.of_node(2, quarter, SLOT_US, &values).verdict(Series::DatabasePool, false)
         };
@@ -499,7 +503,7 @@ mod tests {
     #[test]
     fn five_times_the_tasks_for_most_of_an_hour_is_a_leak() {
         let tasks = |count: f64, since_us: i64, begun| {
-            let week = Told::nothing().then([WEEK_US, since_us], SLOT_US, 20, 40.0);
+            let week = Measurements::nothing().then([WEEK_US, since_us], SLOT_US, 20, 40.0);
             week.then([since_us, 0], SLOT_US, 20, count).verdict(Series::Tasks, begun)
         };
         assert_eq!(tasks(190.0, HOUR_US, false), Verdict::Steady);
@@ -511,7 +515,7 @@ mod tests {
 
     #[test]
     fn what_has_no_rule_is_shown() {
-        let told = Told::nothing().then([WEEK_US, 0], HOUR_US, 10, 500.0);
+        let told = Measurements::nothing().then([WEEK_US, 0], HOUR_US, 10, 500.0);
         let judgement = judge(Series::WriterBatch, &told.past(), false, NOW);
         assert_eq!(judgement.verdict, Verdict::Shown);
         assert!(judgement.ratio().is_some_and(|ratio| (ratio - 1.0).abs() < 0.01), "{judgement:?}");

@@ -7,11 +7,13 @@
 mod judge;
 mod samples;
 mod series;
+mod slot;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clouds::Pools;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -24,16 +26,12 @@ use telemetry::sketch::Sketch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use self::slot::{DAY_US, HOUR_US, SLOT_US, start_of};
+
 pub use judge::{Figures, Judgement, Past, Piece, Verdict, judge};
 pub use samples::{CloudCalls, Samples};
-pub use series::{Asked, FleetSize, Series};
+pub use series::{CallTarget, FleetSize, Series};
 
-use clouds::Pools;
-
-const HOUR_US: i64 = 3_600_000_000;
-const DAY_US: i64 = 24 * HOUR_US;
-/// A stretch of time with a sketch of its own: as fine as the last hour is known.
-const SLOT_US: i64 = HOUR_US / 12;
 /// How far back the baseline reaches.
 const BASE_US: i64 = 7 * DAY_US;
 /// What is older is removed: a day more than is read.
@@ -60,9 +58,9 @@ const PAGES_MAX: usize = 64;
 
 /// The history of a cluster, as one node keeps and judges it. Cheap to clone.
 #[derive(Clone)]
-pub struct History(Arc<Inner>);
+pub struct History(Arc<HistoryState>);
 
-struct Inner {
+struct HistoryState {
     store: Store,
     clock: Clock,
     node: Uuid,
@@ -71,7 +69,7 @@ struct Inner {
     clouds: Option<Mutex<CloudCalls>>,
     /// What is older than a day, read once an hour.
     older: tokio::sync::Mutex<Older>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<SeriesStatus>>,
 }
 
 /// What does not change within an hour.
@@ -82,9 +80,9 @@ struct Older {
     began_us: HashMap<Series, i64>,
 }
 
-/// A judgement, as the last look made it.
+/// The latest judgement of a series.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct SeriesStatus {
     /// The judgement.
     pub judgement: Judgement,
     /// Since when people are told of it, µs.
@@ -98,7 +96,7 @@ impl History {
     pub fn new(store: Store, clock: Clock, pools: Option<Pools>) -> Self {
         let samples = Samples::new(clock.clone());
         let clouds = pools.map(|pools| Mutex::new(CloudCalls::new(pools)));
-        Self(Arc::new(Inner {
+        Self(Arc::new(HistoryState {
             store,
             clock,
             node: Uuid::now_v7(),
@@ -117,7 +115,7 @@ impl History {
 
     /// What the last look saw: series with something measured in eight days, by name. Empty before the first.
     #[must_use]
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeriesStatus> {
         self.0.seen.lock().clone()
     }
 
@@ -206,7 +204,7 @@ impl History {
                 told.iter().find(|drift| drift.series == series.name()).map(|drift| drift.began_at_us);
             if past.began_us.is_some() || since_us.is_some() {
                 let judgement = judge(series, &past, since_us.is_some(), now_us);
-                seen.push(Seen { judgement, since_us });
+                seen.push(SeriesStatus { judgement, since_us });
             }
         }
         *self.0.seen.lock() = seen;
@@ -257,8 +255,8 @@ impl History {
     /// Those of the database; nothing is told then.
     pub async fn tell(&self) -> Result<(), StoreError> {
         let at_us = self.0.clock.now_us();
-        let drifts = |one: &Seen| one.judgement.verdict == Verdict::Drifting;
-        let changed: Vec<Seen> =
+        let drifts = |one: &SeriesStatus| one.judgement.verdict == Verdict::Drifting;
+        let changed: Vec<SeriesStatus> =
             self.seen().into_iter().filter(|one| drifts(one) != one.since_us.is_some()).collect();
         if changed.is_empty() {
             return Ok(());
@@ -365,9 +363,4 @@ fn detail(judgement: &Judgement) -> String {
         Some(value) => format!("{}{}", shown(value), before.unwrap_or_default()),
         None => "too little was measured to tell".to_owned(),
     }
-}
-
-/// The start of the stretch of this length that a time is in.
-fn start_of(at_us: i64, length_us: i64) -> i64 {
-    at_us - at_us.rem_euclid(length_us)
 }

@@ -4,26 +4,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clouds::{Pools, Provider};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use scan::Snapshot;
 use store::history::{HistoryKey, HistoryRow, put_history};
 use store::{Clock, OnFlush, Store, StoreError};
 use telemetry::sketch::Sketch;
 use uuid::Uuid;
 
-use super::{Asked, FleetSize, SLOT_US, Series, start_of};
-use clouds::{Pools, Provider};
-use scan::Snapshot;
+use super::series::{CallTarget, FleetSize, Series};
+use super::slot::{SLOT_US, start_of};
 
 /// Stretches of time kept while the database is away: two hours. Older ones are given up.
 const SLOTS_MAX: usize = 24;
 
 /// Sketches by stretch and series, until they are stored. Cheap to clone; clones share them.
 #[derive(Clone, Debug)]
-pub struct Samples(Arc<Inner>);
+pub struct Samples(Arc<SampleBuffer>);
 
 #[derive(Debug)]
-struct Inner {
+struct SampleBuffer {
     clock: Clock,
     /// Whose rows these are: of this process, in this life.
     node: Uuid,
@@ -35,7 +36,7 @@ impl Samples {
     /// None yet.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self(Arc::new(Inner { clock, node: Uuid::now_v7(), kept: Mutex::default() }))
+        Self(Arc::new(SampleBuffer { clock, node: Uuid::now_v7(), kept: Mutex::default() }))
     }
 
     /// Counts a value of now.
@@ -58,14 +59,18 @@ impl Samples {
     }
 
     /// Counts calls, and those of them that failed.
-    pub fn calls(&self, asked: Asked, calls: u64, failed: u64) {
+    pub fn calls(&self, asked: CallTarget, calls: u64, failed: u64) {
         let failed = failed.min(calls);
         self.record_many(Series::ProviderErrors(asked), &[(0.0, calls - failed), (1.0, failed)]);
     }
 
     /// Counts the looks of a scan; one that shows no certificate has failed.
     pub fn looks(&self, progress: &Snapshot) {
-        self.calls(Asked::Endpoints, progress.finished, progress.finished.saturating_sub(progress.answered));
+        self.calls(
+            CallTarget::Endpoints,
+            progress.finished,
+            progress.finished.saturating_sub(progress.answered),
+        );
     }
 
     /// Counts a scan that went over all of its endpoints.
@@ -150,7 +155,7 @@ impl CloudCalls {
         for (provider, [calls, failed]) in &now {
             let [before, failed_before] = self.counted.get(provider).copied().unwrap_or_default();
             let (new, new_failed) = (calls.saturating_sub(before), failed.saturating_sub(failed_before));
-            samples.calls(Asked::Cloud(*provider), new, new_failed);
+            samples.calls(CallTarget::Cloud(*provider), new, new_failed);
         }
         self.counted = now;
     }
@@ -181,10 +186,10 @@ mod tests {
     #[test]
     fn calls_are_zeros_and_ones() {
         let samples = Samples::new(Clock::manual(NOW));
-        samples.calls(Asked::Endpoints, 0, 0);
+        samples.calls(CallTarget::Endpoints, 0, 0);
         assert!(samples.rows().is_empty());
-        samples.calls(Asked::Endpoints, 200, 3);
-        samples.calls(Asked::Endpoints, 1, 9);
+        samples.calls(CallTarget::Endpoints, 200, 3);
+        samples.calls(CallTarget::Endpoints, 1, 9);
         let rows = samples.rows();
         let sketch: Sketch = rows[0].sketch.parse().unwrap();
         assert_eq!((rows.len(), sketch.count()), (1, 201));

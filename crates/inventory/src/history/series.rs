@@ -10,7 +10,7 @@ pub enum Series {
     /// How long a run took that listed clouds, by the endpoints and certificates that it saw, seconds.
     ListDuration(FleetSize),
     /// Whether a call failed, 0 or 1: the mean is the part of calls that failed.
-    ProviderErrors(Asked),
+    ProviderErrors(CallTarget),
     /// Rows of a transaction of the inventory's writer.
     WriterBatch,
     /// How long it took, seconds.
@@ -28,10 +28,10 @@ pub struct FleetSize(u8);
 /// The largest size: a million endpoints and more.
 const SIZE_MAX: u8 = 6;
 
-/// Who was asked.
+/// What calls go to.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Asked {
-    /// Endpoints that were looked at; one that did not show a certificate is an error.
+pub enum CallTarget {
+    /// Endpoints that were probed; one that showed no certificate counts as an error.
     Endpoints,
     /// A cloud's or cluster's API.
     Cloud(Provider),
@@ -60,11 +60,11 @@ const ALL: [(Series, &str); 23] = [
     (Series::ListDuration(FleetSize(4)), "list.duration/10000-99999"),
     (Series::ListDuration(FleetSize(5)), "list.duration/100000-999999"),
     (Series::ListDuration(FleetSize(SIZE_MAX)), "list.duration/1000000+"),
-    (Series::ProviderErrors(Asked::Endpoints), "provider.errors/endpoints"),
-    (Series::ProviderErrors(Asked::Cloud(Provider::Aws)), "provider.errors/aws"),
-    (Series::ProviderErrors(Asked::Cloud(Provider::Azure)), "provider.errors/azure"),
-    (Series::ProviderErrors(Asked::Cloud(Provider::Gcp)), "provider.errors/gcp"),
-    (Series::ProviderErrors(Asked::Cloud(Provider::Kubernetes)), "provider.errors/kubernetes"),
+    (Series::ProviderErrors(CallTarget::Endpoints), "provider.errors/endpoints"),
+    (Series::ProviderErrors(CallTarget::Cloud(Provider::Aws)), "provider.errors/aws"),
+    (Series::ProviderErrors(CallTarget::Cloud(Provider::Azure)), "provider.errors/azure"),
+    (Series::ProviderErrors(CallTarget::Cloud(Provider::Gcp)), "provider.errors/gcp"),
+    (Series::ProviderErrors(CallTarget::Cloud(Provider::Kubernetes)), "provider.errors/kubernetes"),
     (Series::WriterBatch, "writer.batch"),
     (Series::WriterFlush, "writer.flush"),
     (Series::DatabasePool, "database.pool"),

@@ -10,7 +10,10 @@ use store::ownership::{
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit};
 use uuid::Uuid;
 
-use super::rule::{Assignment, BadRule, Conditions, Rule, Rules, When};
+use super::assignment::Assignment;
+use super::conditions::{Conditions, When};
+use super::error::BadRule;
+use super::rule::{Rule, Rules};
 use super::tagged::FromTags;
 
 /// Characters of a name.

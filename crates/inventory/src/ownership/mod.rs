@@ -3,18 +3,24 @@
 //! [`Rules`] decides, as a function of values; [`Ownership`] keeps the rules. Watches ask for what they tell, the
 //! inventory for what it shows, and a claim for what nobody said.
 
+mod assignment;
+mod candidate;
+mod conditions;
+mod endpoints;
+mod error;
 mod glob;
 mod keeping;
-mod place;
+mod limits;
 mod rule;
 mod tagged;
 
+pub(crate) use assignment::write_into;
+pub use assignment::{Assignment, is_label};
+pub use candidate::Candidate;
+pub use conditions::{Conditions, When};
+pub use error::BadRule;
 pub use glob::{BadGlob, GLOB_OCTETS_MAX, Glob};
 pub use keeping::{NAME_MAX, NewRule, Ownership, OwnershipError, POSITION_MAX, RuleRecord};
-pub use place::Place;
-pub(crate) use rule::write_into;
-pub use rule::{
-    Assignment, BadRule, Conditions, ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, Rule, Rules, Step, TAGS_MAX, When,
-    is_label,
-};
+pub use limits::{ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, TAGS_MAX};
+pub use rule::{Rule, Rules, Step};
 pub use tagged::{FromTags, Tagged};

@@ -1,298 +1,14 @@
-//! Rules as values: what one matches, whom it names, and which of several wins.
+//! Rules as values: what one matches, what it assigns, and which of several wins.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 
-use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use clouds::Tags;
 use uuid::Uuid;
 
-use super::glob::{BadGlob, Glob};
-use super::place::Place;
-use super::tagged::{FromTags, Tagged};
-use clouds::{TAG_KEY_OCTETS_MAX, Tags};
-
-/// Octets of a part of an issuer's name.
-pub const ISSUER_OCTETS_MAX: usize = 256;
-/// Octets of an owner, team, environment, tag or its value.
-pub const LABEL_OCTETS_MAX: usize = 200;
-/// Tags that one rule adds, and that one certificate has.
-pub const TAGS_MAX: usize = 32;
-/// Names shown in an explanation: enough to see what a certificate is for.
-const NAMES_SHOWN: usize = 5;
-
-/// Whether a text can name an owner, team, environment, tag or its value: 1 to [`LABEL_OCTETS_MAX`] octets, not blank, no
-/// control characters.
-#[must_use]
-pub fn is_label(text: &str) -> bool {
-    !text.trim().is_empty() && text.len() <= LABEL_OCTETS_MAX && !text.chars().any(char::is_control)
-}
-
-/// Conditions as people write them; all that are given must hold, and none given holds everywhere.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Conditions {
-    /// A pattern for the host or the server name.
-    pub host: Option<String>,
-    /// A pattern for one of the certificate's names.
-    pub name: Option<String>,
-    /// A network, or one address.
-    pub network: Option<String>,
-    /// A pattern for the protocol or the watch's group.
-    pub source: Option<String>,
-    /// A part of the issuer's name.
-    pub issuer: Option<String>,
-    /// A tag's key, or `KEY=PATTERN` for its value.
-    pub tag: Option<String>,
-}
-
-/// Conditions that were understood.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct When {
-    /// What the host or the server name is like.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<Glob>,
-    /// What one of the certificate's names is like.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<Glob>,
-    /// Where the address is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<IpNet>,
-    /// What the protocol or the watch's group is like.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<Glob>,
-    /// What the issuer's name holds, in any case.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub issuer: Option<String>,
-    /// What one of its tags in a cloud or cluster is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tag: Option<Tagged>,
-}
-
-/// Whom a rule names, and what it says beside.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Assignment {
-    /// The team that answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub team: Option<String>,
-    /// Who does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    /// Where it is used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub environment: Option<String>,
-    /// Labels.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-}
-
-/// Why a rule is refused.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum BadRule {
-    /// A pattern that is none.
-    #[error("{field}: {source}")]
-    Glob {
-        /// Which condition.
-        field: &'static str,
-        /// Why.
-        source: BadGlob,
-    },
-    /// Neither a network nor an address.
-    #[error("network: {0:?} is neither a network as 10.0.0.0/8 nor an address")]
-    Network(String),
-    /// Empty, too long, or with control characters.
-    #[error("issuer: a part of a name has 1 to {ISSUER_OCTETS_MAX} octets and no control characters")]
-    Issuer,
-    /// It would change nothing.
-    #[error("a rule names a team, an owner, an environment or a tag")]
-    Nothing,
-    /// Too long, empty, or with control characters.
-    #[error("{0} has 1 to {LABEL_OCTETS_MAX} octets and no control characters")]
-    Label(&'static str),
-    /// More than [`TAGS_MAX`].
-    #[error("a rule adds up to {TAGS_MAX} tags")]
-    TooManyTags,
-    /// Neither a key nor a key and a pattern.
-    #[error(
-        "a tag to look at is KEY or KEY=PATTERN, a key of 1 to {TAG_KEY_OCTETS_MAX} octets, without control characters"
-    )]
-    Tag,
-}
-
-/// A condition that does not hold.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Unmet {
-    Host,
-    Name,
-    Network,
-    Source,
-    Issuer,
-    Tag,
-    /// No tag that something is to be taken from.
-    Taken,
-}
-
-impl When {
-    /// Reads conditions.
-    ///
-    /// # Errors
-    /// [`BadRule`]
-    pub fn parse(conditions: &Conditions) -> Result<Self, BadRule> {
-        let glob = |field: &'static str, text: &Option<String>| {
-            let parsed = text.as_deref().map(Glob::parse).transpose();
-            parsed.map_err(|source| BadRule::Glob { field, source })
-        };
-        let issuer = conditions.issuer.clone();
-        if issuer.as_ref().is_some_and(|part| !is_part(part)) {
-            return Err(BadRule::Issuer);
-        }
-        Ok(Self {
-            host: glob("host", &conditions.host)?,
-            name: glob("name", &conditions.name)?,
-            network: conditions.network.as_deref().map(network).transpose()?,
-            source: glob("source", &conditions.source)?,
-            issuer: issuer.map(|part| part.to_lowercase()),
-            tag: conditions.tag.as_deref().map(Tagged::parse).transpose()?,
-        })
-    }
-
-    /// The first condition that does not hold, of a place in lower case.
-    fn unmet(&self, place: &Place) -> Option<Unmet> {
-        let like = |glob: &Option<Glob>, texts: [&str; 2]| {
-            let one = |glob: &Glob| texts.iter().any(|text| !text.is_empty() && glob.matches_lower(text));
-            glob.as_ref().is_none_or(one)
-        };
-        if !like(&self.host, [&place.host, &place.server_name]) {
-            return Some(Unmet::Host);
-        }
-        let named = |glob: &Glob| place.names.iter().any(|name| glob.matches_lower(name));
-        if !self.name.as_ref().is_none_or(named) {
-            return Some(Unmet::Name);
-        }
-        let within = |network: &IpNet| place.address.is_some_and(|address| network.contains(&address));
-        if !self.network.as_ref().is_none_or(within) {
-            return Some(Unmet::Network);
-        }
-        if !like(&self.source, [&place.protocol, &place.group]) {
-            return Some(Unmet::Source);
-        }
-        let issued = |part: &String| place.issuer.contains(part.as_str());
-        if !self.issuer.as_ref().is_none_or(issued) {
-            return Some(Unmet::Issuer);
-        }
-        let tagged = |wanted: &Tagged| place.tags.iter().any(|tag| wanted.matches_lower(tag));
-        (!self.tag.as_ref().is_none_or(tagged)).then_some(Unmet::Tag)
-    }
-
-    /// Why a condition does not hold, for people.
-    fn why(&self, unmet: Unmet, place: &Place) -> String {
-        let shown = |wanted: Option<String>| wanted.unwrap_or_default();
-        match unmet {
-            Unmet::Host => {
-                let is = listed(&[place.host.as_str(), place.server_name.as_str()]);
-                format!("host {}: it is {is}", shown(self.host.as_ref().map(Glob::to_string)))
-            }
-            Unmet::Name => {
-                let names: Vec<&str> = place.names.iter().map(String::as_str).collect();
-                format!("name {}: it has {}", shown(self.name.as_ref().map(Glob::to_string)), listed(&names))
-            }
-            Unmet::Network => {
-                let is = place.address.map_or_else(|| "not known".to_owned(), |address| address.to_string());
-                format!("network {}: the address is {is}", shown(self.network.map(|one| one.to_string())))
-            }
-            Unmet::Source => {
-                let is = listed(&[place.protocol.as_str(), place.group.as_str()]);
-                format!("source {}: it is {is}", shown(self.source.as_ref().map(Glob::to_string)))
-            }
-            Unmet::Issuer => {
-                format!("issuer {}: it is {}", shown(self.issuer.clone()), listed(&[place.issuer.as_str()]))
-            }
-            Unmet::Tag => {
-                format!("tag {}: its tags are {}", shown(self.tag.clone().map(String::from)), tags_of(place))
-            }
-            Unmet::Taken => format!("no tag to take from: its tags are {}", tags_of(place)),
-        }
-    }
-}
-
-fn is_part(text: &str) -> bool {
-    !text.trim().is_empty() && text.len() <= ISSUER_OCTETS_MAX && !text.chars().any(char::is_control)
-}
-
-fn network(text: &str) -> Result<IpNet, BadRule> {
-    // An IPv4 address in IPv6's clothes is an IPv4 address.
-    let one = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
-    let network = text.parse::<IpNet>().ok().or_else(one);
-    network.map(|network| network.trunc()).ok_or_else(|| BadRule::Network(text.to_owned()))
-}
-
-fn tags_of(place: &Place) -> String {
-    let tags: Vec<String> = place.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
-    listed(&tags)
-}
-
-/// What is known of several texts, for people.
-fn listed(texts: &[&str]) -> String {
-    let mut known: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
-    known.dedup();
-    if known.is_empty() {
-        return "not known".to_owned();
-    }
-    let more = known.len().saturating_sub(NAMES_SHOWN);
-    known.truncate(NAMES_SHOWN);
-    let shown = known.join(", ");
-    if more == 0 { shown } else { format!("{shown} and {more} more") }
-}
-
-impl Assignment {
-    /// Whether it says anything, in texts that can be kept.
-    ///
-    /// # Errors
-    /// [`BadRule`]
-    pub fn check(&self) -> Result<(), BadRule> {
-        self.check_texts()?;
-        if *self == Self::default() { Err(BadRule::Nothing) } else { Ok(()) }
-    }
-
-    /// Whether its texts can be kept.
-    ///
-    /// # Errors
-    /// [`BadRule`]
-    pub fn check_texts(&self) -> Result<(), BadRule> {
-        let labels =
-            [("the team", &self.team), ("the owner", &self.owner), ("the environment", &self.environment)];
-        for (field, text) in labels {
-            if text.as_ref().is_some_and(|text| !is_label(text)) {
-                return Err(BadRule::Label(field));
-            }
-        }
-        if self.tags.len() > TAGS_MAX {
-            return Err(BadRule::TooManyTags);
-        }
-        if self.tags.iter().any(|(tag, value)| !is_label(tag) || !is_label(value)) {
-            return Err(BadRule::Label("a tag"));
-        }
-        Ok(())
-    }
-}
-
-/// Puts whom a rule names into an event's body, as alerts read it.
-pub(crate) fn write_into(assignment: &Assignment, body: &mut Value) {
-    let texts =
-        [("team", &assignment.team), ("owner", &assignment.owner), ("environment", &assignment.environment)];
-    for (member, text) in texts {
-        if let Some(text) = text {
-            body[member] = text.as_str().into();
-        }
-    }
-    if !assignment.tags.is_empty() {
-        body["tags"] =
-            assignment.tags.iter().map(|(tag, value)| (tag.clone(), Value::from(value.as_str()))).collect();
-    }
-}
+use super::assignment::Assignment;
+use super::candidate::Candidate;
+use super::conditions::{Unmet, When};
+use super::tagged::FromTags;
 
 /// A rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -313,13 +29,13 @@ pub struct Rule {
 
 impl Rule {
     /// The first condition that does not hold, of a place in lower case.
-    fn unmet(&self, lower: &Place) -> Option<Unmet> {
+    fn unmet(&self, lower: &Candidate) -> Option<Unmet> {
         let taken = || self.from_tags.finds_nothing(&lower.tags).then_some(Unmet::Taken);
         self.when.unmet(lower).or_else(taken)
     }
 
     /// Whom it names there.
-    fn names(&self, place: &Place) -> Assignment {
+    fn names(&self, place: &Candidate) -> Assignment {
         let mut assign = self.assign.clone();
         self.from_tags.fill(&place.tags, &mut assign);
         assign
@@ -394,14 +110,14 @@ impl Rules {
 
     /// Whom the first rule that matches names.
     #[must_use]
-    pub fn of(&self, place: &Place) -> Option<Assignment> {
+    pub fn of(&self, place: &Candidate) -> Option<Assignment> {
         self.of_any(std::slice::from_ref(place))
     }
 
     /// Whom the first rule names that matches one of several places, for the first of them.
     #[must_use]
-    pub fn of_any(&self, places: &[Place]) -> Option<Assignment> {
-        let lower: Vec<Place> = places.iter().map(Place::lower).collect();
+    pub fn of_any(&self, places: &[Candidate]) -> Option<Assignment> {
+        let lower: Vec<Candidate> = places.iter().map(Candidate::lower).collect();
         self.0.iter().find_map(|rule| {
             let matches = lower.iter().position(|place| rule.unmet(place).is_none())?;
             Some(rule.names(&places[matches]))
@@ -410,7 +126,7 @@ impl Rules {
 
     /// Every rule up to the first that matches, with why those before do not; whom that one names is [`Rules::of`]'s to say.
     #[must_use]
-    pub fn explain(&self, place: &Place) -> Vec<Step<'_>> {
+    pub fn explain(&self, place: &Candidate) -> Vec<Step<'_>> {
         let lower = place.lower();
         let mut steps = Vec::new();
         for rule in &self.0 {
@@ -430,10 +146,15 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    use super::super::assignment::write_into;
+    use super::super::conditions::Conditions;
+    use super::super::error::BadRule;
+    use super::super::glob::BadGlob;
+    use super::super::limits::{LABEL_OCTETS_MAX, TAGS_MAX};
     use super::*;
 
-    fn place() -> Place {
-        Place {
+    fn place() -> Candidate {
+        Candidate {
             host: "10.1.2.3".to_owned(),
             server_name: "shop.pay.example".to_owned(),
             address: Some("10.1.2.3".parse().unwrap()),
@@ -470,7 +191,7 @@ mod tests {
         }
     }
 
-    fn team_of(rules: &Rules, place: &Place) -> Option<String> {
+    fn team_of(rules: &Rules, place: &Candidate) -> Option<String> {
         rules.of(place).and_then(|assign| assign.team)
     }
 
@@ -530,10 +251,10 @@ mod tests {
             ("tag", "team"),
         ] {
             let rules = Rules::new(vec![rule("one", 1, &[of])]);
-            let unmet = rules.explain(&Place::default())[0].unmet.clone().unwrap();
+            let unmet = rules.explain(&Candidate::default())[0].unmet.clone().unwrap();
             assert!(unmet.contains("not known"), "{unmet}");
         }
-        let many = Place { names: (0..9).map(|n| format!("n{n}.example")).collect(), ..place() };
+        let many = Candidate { names: (0..9).map(|n| format!("n{n}.example")).collect(), ..place() };
         let unmet = Rules::new(vec![rule("one", 1, &[("name", "x")])]).explain(&many)[0].unmet.clone();
         assert!(unmet.unwrap().ends_with("n4.example and 4 more"));
     }
@@ -554,8 +275,8 @@ mod tests {
             "of equal positions the name decides; what is behind is not looked at"
         );
         assert_eq!(team_of(&rules, &place()).as_deref(), Some("a"));
-        assert_eq!(team_of(&rules, &Place::default()).as_deref(), Some("rest"));
-        let bank = Place { host: "x.bank.example".to_owned(), ..Place::default() };
+        assert_eq!(team_of(&rules, &Candidate::default()).as_deref(), Some("rest"));
+        let bank = Candidate { host: "x.bank.example".to_owned(), ..Candidate::default() };
         assert_eq!(
             rules.of_any(&[place(), bank]).unwrap().team.as_deref(),
             Some("first"),
@@ -607,9 +328,9 @@ mod tests {
         assert!(none.look_at_tags() && !Rules::new(vec![rule("one", 1, &[])]).look_at_tags());
         assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).look_at_tags());
         // Of several places the first that the rule matches names.
-        let other = Place { tags: vec![("team".to_owned(), "web".to_owned())], ..Place::default() };
+        let other = Candidate { tags: vec![("team".to_owned(), "web".to_owned())], ..Candidate::default() };
         let rules = taking(FromTags { team: key("team"), ..FromTags::default() }, Assignment::default());
-        let named = rules.of_any(&[Place::default(), other, place()]).unwrap();
+        let named = rules.of_any(&[Candidate::default(), other, place()]).unwrap();
         assert_eq!(named.team.as_deref(), Some("web"));
     }
 

@@ -1,10 +1,11 @@
 //! What rules have to do with tags: whether one is there, and what its value names.
 
+use clouds::TAG_KEY_OCTETS_MAX;
 use serde::{Deserialize, Serialize};
 
+use super::assignment::{Assignment, is_label};
+use super::error::BadRule;
 use super::glob::Glob;
-use super::rule::{Assignment, BadRule, is_label};
-use clouds::TAG_KEY_OCTETS_MAX;
 
 /// A tag by its key, and what its value is like: `team=pay*`; `team` alone is any value, also none. In ASCII, case does not
 /// count. What stands before the first `=` is the key.

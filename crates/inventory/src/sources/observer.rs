@@ -4,18 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clouds::{Chain, CloudCertificate, CloudResource, CloudSource, Event, Listed, State, Tags};
+use scan::judge::Judge;
+use scan::observation::{CloudEntry, Observation, Outcome, Use};
+use scan::revocation::{RevocationChecker, with_verdicts};
+use scan::target::Target;
+use scan::{Run, ScanOptions, Trusted};
 use store::{Clock, Store, StoreError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use x509::{Certificate, Fingerprint};
-
-use clouds::{Chain, CloudCertificate, CloudSource, Event, Listed, Place, State, Tags};
-use scan::judge::Judge;
-use scan::observation::{Kept, Observation, Outcome, Use};
-use scan::revocation::{RevocationChecker, with_verdicts};
-use scan::target::Target;
-use scan::{Run, ScanOptions, Trusted};
 
 /// Observations under way to the reader: a slow writer is felt at once.
 const OBSERVATIONS_IN_CHANNEL: usize = 256;
@@ -53,7 +52,7 @@ impl Observer {
         &self,
         source: &Arc<str>,
         certificates: Vec<CloudCertificate>,
-    ) -> Result<(Vec<Observation>, Vec<Place>), ObserveError> {
+    ) -> Result<(Vec<Observation>, Vec<CloudResource>), ObserveError> {
         let known = self.known(&certificates).await?;
         let mut missing = Vec::new();
         let observations = certificates.into_iter().map(|certificate| {
@@ -70,7 +69,7 @@ impl Observer {
 
     /// The observation of a place that is there no more.
     #[must_use]
-    pub fn gone(&self, source: &Arc<str>, place: &Place) -> Observation {
+    pub fn gone(&self, source: &Arc<str>, place: &CloudResource) -> Observation {
         let detail = format!("{source} does not list it any more");
         observation(source, place, Outcome::Gone, Some(detail))
     }
@@ -238,10 +237,15 @@ async fn observe_all(
     Ok(ended)
 }
 
-fn observation(source: &Arc<str>, place: &Place, outcome: Outcome, detail: Option<String>) -> Observation {
+fn observation(
+    source: &Arc<str>,
+    place: &CloudResource,
+    outcome: Outcome,
+    detail: Option<String>,
+) -> Observation {
     let target = Arc::new(Target::resource(place.store, place.name.clone()));
     let mut observation = Observation::ended(target, Clock::system().now_us(), outcome, detail);
-    observation.kept = Some(Box::new(Kept { source: source.clone(), ..Kept::default() }));
+    observation.kept = Some(Box::new(CloudEntry { source: source.clone(), ..CloudEntry::default() }));
     observation
 }
 
@@ -261,8 +265,10 @@ mod tests {
     use crate::record::endpoint_key;
 
     fn certificate(chain: Chain) -> CloudCertificate {
-        let place =
-            Place { store: CloudStore::GcpCompute, name: "projects/p/global/sslCertificates/c".into() };
+        let place = CloudResource {
+            store: CloudStore::GcpCompute,
+            name: "projects/p/global/sslCertificates/c".into(),
+        };
         CloudCertificate {
             place,
             chain,

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use clouds::{CloudSource, Listed, State};
 use futures_util::FutureExt;
 use store::kept_tags::{KeptTags, put_kept_tags};
 use store::ownership::note_ownership_changed;
 use store::{Store, StoreError};
 
 use crate::ownership::Rules;
-use clouds::{CloudSource, Listed, State};
 
 /// Places whose tags are written in one transaction.
 const TAGGED_AT_ONCE: usize = 500;

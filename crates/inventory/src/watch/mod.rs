@@ -5,7 +5,9 @@
 //! a run up goes on with its scan, leaving out the endpoints already stored. A run over many endpoints is cut into parts,
 //! which nodes share in the same way.
 
+mod claims;
 mod news;
+mod outcome;
 mod parts;
 mod run;
 mod runner;
@@ -16,8 +18,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clouds::CloudSource;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use scan::{Observation, Scanner, Targets};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::watch_parts::RunProgress;
@@ -33,10 +37,6 @@ pub use runner::Runner;
 
 use crate::history::Samples;
 use crate::sources::Observer;
-use clouds::CloudSource;
-use scan::Observation;
-use scan::Scanner;
-use scan::Targets;
 
 /// The shortest interval: below it a scan would hardly be over before the next.
 pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
@@ -208,9 +208,9 @@ pub enum WatchError {
 
 /// The watches of a cluster. Cheap to clone.
 #[derive(Clone)]
-pub struct Watches(Arc<Inner>);
+pub struct Watches(Arc<WatchService>);
 
-struct Inner {
+struct WatchService {
     store: Store,
     clock: Clock,
     kit: Box<dyn Kit>,
@@ -220,7 +220,7 @@ struct Inner {
 impl Watches {
     /// Opens them; nothing runs before [`Watches::run`].
     pub fn new(store: Store, clock: Clock, kit: impl Kit, options: WatchOptions) -> Self {
-        Self(Arc::new(Inner { store, clock, kit: Box::new(kit), options }))
+        Self(Arc::new(WatchService { store, clock, kit: Box::new(kit), options }))
     }
 
     /// A page of the watches, by name.

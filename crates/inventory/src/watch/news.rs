@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use scan::target::CloudStore;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::told::{SeenEndpoint, SeenLeaf, Told};
 use store::watches::WatchRow;
 use store::{EndpointKey, Event};
 
-use super::run::FINISHED;
+use super::outcome::FINISHED;
 use crate::record;
-use scan::target::CloudStore;
 
 /// Troubles, and changes, of one kind that one run tells of by endpoint: what half an estate has in common is for a report,
 /// not for a pager. Troubles beyond are told by the runs after it, as far as they last.

@@ -3,11 +3,9 @@
 //!
 //! Whoever holds the run cuts it, makes parts as any other node does, and ends the run once all parts have ended.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use store::watch_parts::{PARTS_MAX, PartRow};
 use store::watches::WatchRow;
@@ -15,69 +13,17 @@ use telemetry::chain;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::run::{Findings, Unfinished};
-use super::runner::LEASE;
+use super::claims::{LEASE, Node};
+use super::outcome::{Findings, Unfinished};
 use super::{WatchSpec, Watches, in_us};
 
 /// Between two looks at what other nodes still do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A node, and the parts that it holds.
-#[derive(Clone)]
-pub(super) struct Node {
-    pub(super) id: Uuid,
-    pub(super) parts: HeldParts,
-}
-
-/// Parts that somebody on this node is at: their leases are extended for so long, and no longer.
-#[derive(Clone, Default)]
-pub(super) struct HeldParts(Arc<Mutex<HashMap<(Uuid, u64), (PartRow, CancellationToken)>>>);
-
-/// One of them, until it is dropped.
-struct HeldPart {
-    all: HeldParts,
-    row: PartRow,
-    stop: CancellationToken,
-}
-
-impl HeldParts {
-    fn hold(&self, row: PartRow, within: &CancellationToken) -> HeldPart {
-        let stop = within.child_token();
-        self.0.lock().insert((row.scan, row.part), (row, stop.clone()));
-        HeldPart { all: self.clone(), row, stop }
-    }
-
-    pub(super) fn rows(&self) -> Vec<PartRow> {
-        self.0.lock().values().map(|(row, _)| *row).collect()
-    }
-
-    /// Cancels those of `asked` that are not among `kept`: they are another's by now, or nobody wants them.
-    pub(super) fn keep(&self, asked: &[PartRow], kept: &[(Uuid, u64)]) {
-        let held = self.0.lock();
-        for row in asked.iter().filter(|row| !kept.contains(&(row.scan, row.part))) {
-            if let Some((now, stop)) = held.get(&(row.scan, row.part))
-                && now.claims == row.claims
-            {
-                stop.cancel();
-            }
-        }
-    }
-}
-
-impl Drop for HeldPart {
-    fn drop(&mut self) {
-        let mut held = self.all.0.lock();
-        let key = (self.row.scan, self.row.part);
-        if held.get(&key).is_some_and(|(row, _)| row.claims == self.row.claims) {
-            held.remove(&key);
-        }
-    }
-}
-
 /// How a part ended, as stored.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-struct Ended {
+struct PartResult {
     /// Endpoints by the severity of their worst finding.
     findings: Findings,
     /// Why it failed.
@@ -143,9 +89,9 @@ impl Watches {
     async fn make_part(&self, part: PartRow, row: &WatchRow, node: &Node, stop: &CancellationToken) {
         let held = node.parts.hold(part, stop);
         let ended = match self.scan_part(&part, row, &held.stop).await {
-            Ok(findings) => Ended { findings, error: None },
+            Ok(findings) => PartResult { findings, error: None },
             Err(Unfinished::Cancelled) => return,
-            Err(Unfinished::Failed(why)) => Ended { error: Some(why), ..Ended::default() },
+            Err(Unfinished::Failed(why)) => PartResult { error: Some(why), ..PartResult::default() },
         };
         let result = serde_json::to_string(&ended).unwrap_or_default();
         if let Err(error) = self.0.store.end_watch_part(&part, node.id, &result).await {
@@ -178,7 +124,8 @@ fn all_of(results: &[Option<String>]) -> Result<Option<Findings>, Unfinished> {
             open = true;
             continue;
         };
-        let ended: Ended = serde_json::from_str(result).map_err(|error| Unfinished::Failed(chain(&error)))?;
+        let ended: PartResult =
+            serde_json::from_str(result).map_err(|error| Unfinished::Failed(chain(&error)))?;
         if let Some(why) = ended.error {
             return Err(Unfinished::Failed(why));
         }
@@ -224,18 +171,5 @@ mod tests {
         assert!(matches!(all_of(&[]), Err(Unfinished::Cancelled)), "nothing is not everything");
         let failed = all_of(&[None, ended(r#"{"error":"no CA file"}"#)]);
         assert!(matches!(failed, Err(Unfinished::Failed(why)) if why == "no CA file"));
-    }
-
-    #[test]
-    fn only_what_was_asked_for_and_not_kept_is_lost() {
-        let (held, stop) = (HeldParts::default(), CancellationToken::new());
-        let (one, two) = (held.hold(part(0, 3), &stop), held.hold(part(1, 3), &stop));
-        let asked = held.rows();
-        let late = held.hold(part(2, 3), &stop);
-        held.keep(&asked, &[(Uuid::nil(), 0)]);
-        let cancelled = [&one, &two, &late].map(|part| part.stop.is_cancelled());
-        assert_eq!(cancelled, [false, true, false]);
-        drop((one, two, late));
-        assert!(held.rows().is_empty());
     }
 }

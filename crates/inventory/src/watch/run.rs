@@ -1,47 +1,28 @@
 //! One run: a scan into the inventory, and its end.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clouds::{LIST_LIMIT, Listed};
 use futures_util::FutureExt;
+use scan::{Known, Observation, Run};
 use serde_json::json;
 use store::watches::{WatchEnd, WatchRow, end_watch, fill_watch, watch};
-use store::{Event, ScanState, StoreError, Writer, WriterOptions, emit};
+use store::{Event, ScanState, StoreError, emit};
 use telemetry::chain;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::parts::{Node, parts_of};
+use super::claims::{Node, RunClaim};
+use super::outcome::{FAILED, FINISHED, Findings, Unfinished};
+use super::parts::parts_of;
 use super::{Clouds, WatchSpec, Watches, schedule};
-use crate::history::Samples;
-use crate::record::{Recorder, observed};
+use crate::record::observed;
+use crate::recording::{Recording, ScanEnd};
 use crate::sources::{CloudRun, keep, observe, states_of};
-use clouds::{LIST_LIMIT, Listed};
-use scan::Observation;
-use scan::{Known, Run};
-
-/// What may be spent on storing the last results, once a run is cancelled.
-const LAST_TRY: Duration = Duration::from_secs(1);
 
 /// Parts of sources that could not be listed of which a run says why; the rest is counted.
 const FAILURES_SHOWN: usize = 10;
-
-/// The outcome of a run that went over all of its targets.
-pub(super) const FINISHED: &str = "finished";
-/// The outcome of one that did not.
-const FAILED: &str = "failed";
-
-/// A claim.
-#[derive(Clone, Copy)]
-pub(super) struct Held {
-    pub(super) id: Uuid,
-    pub(super) node: Uuid,
-    pub(super) claims: i64,
-}
-
-/// Endpoints by the severity of their worst finding.
-pub(super) type Findings = BTreeMap<String, u64>;
 
 /// What a run could not list, or not read beside what it listed.
 #[derive(Default)]
@@ -52,22 +33,15 @@ struct NotListed {
     not_read: Vec<String>,
 }
 
-/// Why a run, or a part of one, has no results.
-pub(super) enum Unfinished {
-    /// It is another's now, or will be.
-    Cancelled,
-    Failed(String),
-}
-
-impl From<StoreError> for Unfinished {
-    fn from(error: StoreError) -> Self {
-        Self::Failed(chain(&error))
-    }
-}
-
 impl Watches {
     /// Makes a claimed run. Whatever cannot be written down is left to the lease.
-    pub(super) async fn run_claimed(&self, held: Held, row: WatchRow, node: Node, stop: CancellationToken) {
+    pub(super) async fn run_claimed(
+        &self,
+        held: RunClaim,
+        row: WatchRow,
+        node: Node,
+        stop: CancellationToken,
+    ) {
         let name = row.settings.name.clone();
         let scan = row.run.as_ref().and_then(|run| run.scan);
         let looked = match scan {
@@ -93,7 +67,7 @@ impl Watches {
     }
 
     /// Nobody will go on with the scan of a watch that is gone; another's run is the other's to end.
-    async fn abandon_without_watch(&self, held: Held, scan: Option<Uuid>) -> Result<(), StoreError> {
+    async fn abandon_without_watch(&self, held: RunClaim, scan: Option<Uuid>) -> Result<(), StoreError> {
         if self.0.store.watch(held.id).await?.is_none() {
             self.abandon(scan).await;
         }
@@ -110,9 +84,9 @@ impl Watches {
     }
 
     /// Gives the run its scan.
-    async fn fill(&self, held: Held) -> Result<Uuid, Unfinished> {
+    async fn fill(&self, held: RunClaim) -> Result<Uuid, Unfinished> {
         let scan = Uuid::now_v7();
-        let Held { id, node, claims } = held;
+        let RunClaim { id, node, claims } = held;
         let filled =
             self.0.store.write("watch_fill", move |tx| fill_watch(tx, id, node, claims, scan).boxed());
         if filled.await? { Ok(scan) } else { Err(Unfinished::Cancelled) }
@@ -244,43 +218,33 @@ impl Watches {
         Ok((findings, not_listed))
     }
 
-    /// Stores what is seen; answers endpoints by the severity of their worst finding. `looking` stops who looks.
+    /// Records observations; returns endpoints by the severity of their worst finding. `probing` stops the scan or listing.
     async fn gather(
         &self,
         scan: Uuid,
         mut observations: mpsc::Receiver<Observation>,
-        looking: &CancellationToken,
+        probing: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<Findings, Unfinished> {
-        let options = WriterOptions {
-            patience: self.0.options.patience,
-            on_flush: self.0.options.samples.as_ref().map(Samples::on_flush),
-            ..WriterOptions::default()
-        };
-        let (sender, writer) = Writer::start(self.0.store.clone(), scan, options);
-        let (mut recorder, mut findings) = (Recorder::default(), Findings::new());
+        let (store, options) = (self.0.store.clone(), &self.0.options);
+        let mut recording = Recording::start(store, scan, options.patience, options.samples.as_ref());
+        let mut findings = Findings::new();
         while let Some(observation) = observations.recv().await {
             if let Some(severity) = observation.severity() {
                 *findings.entry(severity.name().to_owned()).or_insert(0) += 1;
             }
-            let row = recorder.row(&observation, self.0.kit.detail(&observation));
-            let sent = tokio::select! {
-                biased;
-                sent = sender.send(row) => sent.is_ok(),
-                () = stop.cancelled() => false,
-            };
-            if !sent {
-                looking.cancel();
+            let detail = self.0.kit.detail(&observation);
+            if !recording.record(&observation, detail, stop.cancelled()).await {
+                probing.cancel();
                 break;
             }
         }
-        drop(sender);
         if stop.is_cancelled() {
-            // What was not stored is looked at again by whoever goes on.
-            drop(tokio::time::timeout(LAST_TRY, writer.finish()).await);
+            // The node that takes the run up probes again what was not stored.
+            drop(recording.finish(ScanEnd::Interrupted).await);
             return Err(Unfinished::Cancelled);
         }
-        match writer.finish().await {
+        match recording.finish(ScanEnd::Complete).await {
             Ok(_) => Ok(findings),
             Err(error) => Err(Unfinished::Failed(chain(&error))),
         }
@@ -289,7 +253,7 @@ impl Watches {
     /// Ends the run, tells of it and plans the next, in one transaction. Nothing when the run is another's by now.
     async fn end(
         &self,
-        held: Held,
+        held: RunClaim,
         scan: Option<Uuid>,
         result: Result<String, String>,
     ) -> Result<(), StoreError> {

@@ -8,15 +8,11 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::parts::{HeldParts, Node};
-use super::run::Held;
+use super::claims::{HeldParts, LEASE, Node, RunClaim};
 use super::{Watches, in_us};
 
 /// Between two looks at what is due, and between two extensions of leases. A due run begins so much later at worst.
 const PERIOD: Duration = Duration::from_secs(5);
-/// How long a claim holds without being extended: twelve periods, so that a pause of the process or a failover of the
-/// database costs no run.
-pub(super) const LEASE: Duration = Duration::from_secs(60);
 /// What may be spent on a database that does not answer, once the node is to stop.
 const LAST_TRY: Duration = Duration::from_secs(2);
 
@@ -25,7 +21,7 @@ pub struct Runner {
     watches: Watches,
     node: Node,
     runs: JoinSet<()>,
-    held: HashMap<Id, (Held, CancellationToken)>,
+    held: HashMap<Id, (RunClaim, CancellationToken)>,
     /// Ends parts of others' runs.
     stop: CancellationToken,
 }
@@ -91,7 +87,7 @@ impl Runner {
         let due = store.claim_watches(self.node.id, now_us, until_us, room).await?;
         let began = due.len();
         for row in due {
-            let held = Held { id: row.id, node: self.node.id, claims: row.claims };
+            let held = RunClaim { id: row.id, node: self.node.id, claims: row.claims };
             let (watches, node, stop) = (self.watches.clone(), self.node.clone(), CancellationToken::new());
             let until = stop.clone();
             let task = self.runs.spawn(async move {

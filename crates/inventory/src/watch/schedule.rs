@@ -1,6 +1,6 @@
 //! When a watch runs: a grid of planned times, and a jitter by hash so that watches of one interval do not run together.
 
-use aws_lc_rs::digest::{SHA256, digest};
+use outbound::jitter;
 use store::watches::{WatchRow, WatchSettings, WatchTimes};
 use uuid::Uuid;
 
@@ -34,19 +34,9 @@ pub(super) fn changed(row: &WatchRow, to: &WatchSettings, now_us: i64) -> WatchT
 }
 
 fn at(id: Uuid, planned_at_us: i64, jitter_us: i64) -> WatchTimes {
-    let next_run_at_us = planned_at_us.saturating_add(spread(id.as_bytes(), planned_at_us, jitter_us));
+    let next_run_at_us =
+        planned_at_us.saturating_add(jitter::by_hash(id.as_bytes(), planned_at_us, jitter_us));
     WatchTimes { planned_at_us, next_run_at_us }
-}
-
-/// Below `jitter_us`, the same for the same thing and planned time on every node.
-pub(crate) fn spread(of: &[u8], planned_at_us: i64, jitter_us: i64) -> i64 {
-    if jitter_us <= 0 {
-        return 0;
-    }
-    let hash = digest(&SHA256, &[of, &planned_at_us.to_be_bytes()].concat());
-    let mut first = [0; 8];
-    first.copy_from_slice(&hash.as_ref()[..8]);
-    (u64::from_be_bytes(first) % jitter_us.unsigned_abs()) as i64
 }
 
 #[cfg(test)]
@@ -67,13 +57,6 @@ mod tests {
         ] {
             assert_eq!(next(planned, after), wanted, "planned {planned}, after {after}");
         }
-    }
-
-    #[test]
-    fn watches_of_one_interval_run_apart() {
-        let times: std::collections::HashSet<i64> =
-            (0..100).map(|n| spread(Uuid::from_u128(n).as_bytes(), 7, 1_000_000)).collect();
-        assert!(times.len() > 95, "{}", times.len());
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::Watches;
 use super::news::{Budget, Looking, News, changed_since, condition_ended, found, in_set, news_of};
-use crate::ownership::{Place, Rules, write_into};
+use crate::ownership::{Candidate, Rules, write_into};
 
 /// Endpoints told of in one transaction.
 const PAGE: usize = 500;
@@ -83,7 +83,7 @@ impl Watches {
         let tags = rules.tags(&self.0.store, kept.collect()).await?;
         for ((endpoint, news), tags) in told.into_iter().zip(tags) {
             let names = names.get(&endpoint.leaf.sha256).map_or(&[][..], Vec::as_slice);
-            let place = Place { tags, ..place_of(endpoint, watch, names) };
+            let place = Candidate { tags, ..place_of(endpoint, watch, names) };
             let Some(assign) = rules.of(&place) else { continue };
             for event in news.events.iter_mut().chain(&mut news.found) {
                 write_into(&assign, &mut event.body);
@@ -144,8 +144,8 @@ impl Watches {
     }
 }
 
-fn place_of(seen: &SeenEndpoint, watch: &WatchRow, names: &[String]) -> Place {
-    let place = Place::of(&seen.endpoint, seen.address);
+fn place_of(seen: &SeenEndpoint, watch: &WatchRow, names: &[String]) -> Candidate {
+    let place = Candidate::of(&seen.endpoint, seen.address);
     let (issuer, group) = (seen.leaf.issuer_name.clone(), watch.settings.group.clone());
-    Place { issuer, group, ..place }.named(names)
+    Candidate { issuer, group, ..place }.named(names)
 }

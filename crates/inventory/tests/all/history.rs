@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use inventory::history::{Asked, History, Seen, Series, Verdict};
+use inventory::history::{CallTarget, History, Series, SeriesStatus, Verdict};
 use store::history::{FOLDED, HistoryKey, HistoryRow};
 use store::testing::Cluster;
 use store::{Clock, OutboxPlace, Store, StoreUrl};
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-fn of(node: &History, name: &str) -> Seen {
+fn of(node: &History, name: &str) -> SeriesStatus {
     node.seen().into_iter().find(|one| one.judgement.series.name() == name).unwrap()
 }
 
@@ -124,10 +124,10 @@ async fn scans_that_become_slow_are_told_once_and_until_they_recover(world: Worl
 async fn two_that_see_the_same_at_once_tell_once(world: World) {
     let node = world.node();
     for _ in 0..12 {
-        node.samples().calls(Asked::Endpoints, 10, 0);
+        node.samples().calls(CallTarget::Endpoints, 10, 0);
         world.clock.advance(SLOT);
     }
-    let cloud = Asked::Cloud(clouds::Provider::Aws);
+    let cloud = CallTarget::Cloud(clouds::Provider::Aws);
     node.samples().calls(cloud, 1_000, 11);
     node.samples().store(&world.store).await.unwrap();
     let nodes = [world.node(), world.node(), world.node()];

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clouds::{
-    Chain, CloudCertificate, CloudSource, CloudStore, Place as CloudPlace, Provider, Sink, SourceError,
-};
+use clouds::{Chain, CloudCertificate, CloudResource, CloudSource, CloudStore, Provider, Sink, SourceError};
 use fleet::revocation::CrlOrder;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -15,7 +13,7 @@ use scan::Trusted;
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::options;
-use crate::revoking::{Place, SERIAL, entry, with_checker};
+use crate::revoking::{RevokingSite, SERIAL, entry, with_checker};
 
 /// A source that keeps what it is given.
 struct Safe(Arc<str>, Vec<Vec<Vec<u8>>>);
@@ -36,7 +34,7 @@ impl CloudSource for Safe {
                     [] => Chain::None("being issued".to_owned()),
                     chain => Chain::Read(chain.to_vec()),
                 };
-                let place = CloudPlace { store: CloudStore::AwsAcm, name: format!("arn:{number}").into() };
+                let place = CloudResource { store: CloudStore::AwsAcm, name: format!("arn:{number}").into() };
                 let certificate = CloudCertificate {
                     place,
                     chain,
@@ -57,7 +55,7 @@ impl CloudSource for Safe {
 /// What clouds keep is asked about as what is served is, where that is asked at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_clouds_keep_is_asked_about_too() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
     let above = place.issuer.der.to_vec();
     let kept = |serial: &[u8]| vec![place.leaf(serial, "/a.crl").der.to_vec(), above.clone()];

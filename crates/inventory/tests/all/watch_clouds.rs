@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use clouds::{Chain, CloudCertificate, CloudSource, CloudStore, Place, Provider, Sink, SourceError, Tags};
+use clouds::{
+    Chain, CloudCertificate, CloudResource, CloudSource, CloudStore, Provider, Sink, SourceError, Tags,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use inventory::history::History;
@@ -72,7 +74,7 @@ impl Shelf {
                 continue;
             }
             for ((_, name), chain) in kept.iter().filter(|((of, _), _)| *of == part) {
-                let place = Place { store: CloudStore::KubernetesSecret, name: (*name).into() };
+                let place = CloudResource { store: CloudStore::KubernetesSecret, name: (*name).into() };
                 let marker = Fingerprint::of(&chain[0]).to_string();
                 let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| {
                     self.read.fetch_add(1, Ordering::SeqCst);

@@ -4,7 +4,7 @@ mod scripts;
 use proptest::prelude::*;
 use scripts::{DIALOGUES, Script, Turn};
 
-use super::error::{WORDS_MAX, words};
+use super::error::{WORDS_MAX, not_offered, words};
 use super::*;
 
 /// How a dialogue ended, in one line.

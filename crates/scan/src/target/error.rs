@@ -10,7 +10,7 @@ const SHOWN_MAX: usize = 100;
 
 /// Where a target was written.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum TargetOrigin {
     /// On the command line.
     Argument,
     /// In a file named with `@`.
@@ -27,7 +27,7 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TargetOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Argument => f.write_str("target"),
@@ -42,7 +42,7 @@ impl fmt::Display for Place {
 #[error("{place}: `{text}`: {problem}")]
 pub struct TargetError {
     /// Where it was written.
-    pub place: Place,
+    pub place: TargetOrigin,
     /// What was written, without control characters and passwords, shortened.
     pub text: String,
     /// What is wrong with it and what to write instead.
@@ -151,7 +151,7 @@ fn or_raise(addresses: u128) -> String {
 }
 
 impl TargetError {
-    pub(super) fn new(place: Place, text: &str, problem: TargetProblem) -> Self {
+    pub(super) fn new(place: TargetOrigin, text: &str, problem: TargetProblem) -> Self {
         Self { place, text: shown(&without_password(text)), problem }
     }
 }

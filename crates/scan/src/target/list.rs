@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use super::Target;
-use super::error::{Place, TargetError, TargetProblem};
+use super::error::{TargetError, TargetOrigin, TargetProblem};
 use super::expand::{Expansion, TargetOptions};
 use super::parse::{Spec, spec};
 
@@ -60,7 +60,7 @@ impl Targets {
                 Ok(Spec::Path(_) | Spec::List(_) | Spec::StandardInput) => Err(TargetProblem::NotOfNetwork),
                 Err(problem) => Err(problem),
             };
-            of_network.map_err(|problem| TargetError::new(Place::Argument, text, problem))?;
+            of_network.map_err(|problem| TargetError::new(TargetOrigin::Argument, text, problem))?;
         }
         let nothing = Box::new(io::empty());
         Ok(Self { network_only: true, ..Self::with_input(texts, options, nothing) })
@@ -137,10 +137,9 @@ impl Targets {
 
     fn next_argument(&mut self) -> Option<Result<Option<Target>, TargetError>> {
         let argument = self.arguments.next()?;
-        Some(
-            self.begin_argument(&argument)
-                .map_err(|problem| TargetError::new(Place::Argument, &argument.to_string_lossy(), problem)),
-        )
+        Some(self.begin_argument(&argument).map_err(|problem| {
+            TargetError::new(TargetOrigin::Argument, &argument.to_string_lossy(), problem)
+        }))
     }
 }
 
@@ -182,10 +181,10 @@ impl List {
         Self { file, input, line: 0, ended: false }
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> TargetOrigin {
         match &self.file {
-            Some(file) => Place::Line { file: file.clone(), line: self.line },
-            None => Place::StandardInput { line: self.line },
+            Some(file) => TargetOrigin::Line { file: file.clone(), line: self.line },
+            None => TargetOrigin::StandardInput { line: self.line },
         }
     }
 

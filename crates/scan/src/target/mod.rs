@@ -26,11 +26,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use error::{Place, TargetError, TargetProblem};
+pub use error::{InvalidPorts, TargetError, TargetOrigin, TargetProblem};
 pub use expand::{CIDR_ADDRESSES_MAX, TargetOptions};
 pub use host_name::{NotAHost, host_name};
 pub use list::Targets;
-pub use ports::{InvalidPorts, Ports};
+pub use ports::Ports;
 pub use protocol::{CloudStore, HTTPS_PORT, Protocol, ProtocolSource};
 pub use x509::HostName;
 

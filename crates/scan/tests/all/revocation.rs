@@ -16,11 +16,12 @@ use scan::revocation::{
     Cause, FAILURE_KEPT, Fetched, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
 };
 use x509::build::Extension;
-use x509::crl::{Reason, Revoked, Scope};
+use x509::crl::{Reason, Scope};
 use x509::ocsp::{Answer, CertificateId, ErrorStatus, OcspHash, Status};
 use x509::{Certificate, DAY, KeyUsage, SerialNumber, UnixTime};
 
-use crate::limits::{options, patient};
+use crate::limits::patient;
+use crate::revoking::{REVOKED_AT, RevokingSite, SERIAL, checker, entry, with_checker};
 use crate::world::{Seen, World};
 
 const NEEDS_OPENSSL: &str = "openssl is needed: apt-get install -y openssl";
@@ -29,7 +30,7 @@ fn now() -> UnixTime {
     UnixTime(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64)
 }
 
-impl Place {
+impl RevokingSite {
     async fn check(&self, certificate: &Certificate) -> Verdict {
         self.checker.check(certificate, &self.issuer, None, now()).await
     }
@@ -54,7 +55,7 @@ fn cause(verdict: &Verdict) -> &'static str {
 
 #[tokio::test]
 async fn a_list_says_good_and_revoked() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let order = CrlOrder { revoked: vec![entry(SERIAL, Some(Reason::KeyCompromise))], ..CrlOrder::default() };
     place.publish("/a.crl", &order);
     let source = Source::Crl { url: place.server.url("/a.crl").into(), delta: false };
@@ -68,7 +69,7 @@ async fn a_list_says_good_and_revoked() {
 /// Issuers write numbers with more octets than they need; `4abc01` within `114abc01` is another number.
 #[tokio::test]
 async fn serial_numbers_are_compared_as_numbers() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let revoked = vec![entry(&[0, 0, 0x4a, 0xbc, 1], None), entry(&[0, 0x9a], None)];
     place.publish("/a.crl", &CrlOrder { revoked, ..CrlOrder::default() });
     for (serial, code) in [
@@ -85,7 +86,7 @@ async fn serial_numbers_are_compared_as_numbers() {
 
 #[tokio::test]
 async fn what_is_wrong_with_a_list_is_told() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let mine = place.server.url("/list.crl");
     let elsewhere = place.server.url("/other.crl");
     let of = |order: CrlOrder| place.ca.crl(&order).unwrap();
@@ -129,7 +130,7 @@ async fn what_is_wrong_with_a_list_is_told() {
 /// The URL of the list's distribution point must be one of the certificate's, as a name; then a list in parts counts.
 #[tokio::test]
 async fn lists_in_parts_are_held_to_their_distribution_point() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let revoked = vec![entry(SERIAL, None)];
     let part = |path: &str| CrlOrder {
         distribution_point: Some(place.server.url(path)),
@@ -165,7 +166,7 @@ async fn whoever_may_not_sign_lists_is_not_believed() {
 /// A list that is out of date still tells what cannot be taken back; a hold can be.
 #[tokio::test]
 async fn revoked_stays_revoked() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let revoked = vec![entry(SERIAL, None), entry(&[2], Some(Reason::CertificateHold))];
     let (this_update, next_update) = (now().plus(-9 * DAY), now().plus(-DAY));
     place.publish("/a.crl", &CrlOrder { this_update, next_update, revoked, ..CrlOrder::default() });
@@ -179,7 +180,8 @@ async fn revoked_stays_revoked() {
 #[tokio::test]
 async fn servers_that_fail_are_causes() {
     let place =
-        Place::with(RevocationOptions { list_octets_max: 2_000_000, ..RevocationOptions::default() }).await;
+        RevokingSite::with(RevocationOptions { list_octets_max: 2_000_000, ..RevocationOptions::default() })
+            .await;
     let good = place.ca.crl(&CrlOrder::default()).unwrap();
     let troubled = |trouble| Document { body: good.clone(), trouble: Some(trouble), ..Document::default() };
     let huge = Document { body: vec![0x30; 2_000_001], ..Document::default() };
@@ -217,7 +219,7 @@ async fn servers_that_fail_are_causes() {
 /// Authorities move their CRLs: three redirects are followed, each only where the guard lets it, and the condition goes along.
 #[tokio::test]
 async fn a_list_that_has_moved_is_followed_a_few_times() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let moved = |path: &str, to: &str| {
         place.server.put(path, Document { moved_to: Some(to.to_owned()), ..Document::default() });
     };
@@ -253,7 +255,7 @@ async fn a_list_that_has_moved_is_followed_a_few_times() {
 /// What is counted: verdicts by their word, fetches by what they came to, what was at hand, and how old it was.
 #[tokio::test]
 async fn verdicts_fetches_and_ages_are_counted() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let old = now().plus(-30 * 3_600);
     let revoked = vec![entry(SERIAL, None)];
     place.publish("/old", &CrlOrder { this_update: old, revoked, ..CrlOrder::default() });
@@ -276,7 +278,7 @@ async fn verdicts_fetches_and_ages_are_counted() {
 /// Larger than what is read side by side, and still within the limit.
 #[tokio::test]
 async fn a_large_list_is_read_among_few() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let revoked =
         (0..40_000_u32).map(|n| entry(&[&[0x40; 12][..], &n.to_be_bytes()].concat(), None)).collect();
     place.publish("/large.crl", &CrlOrder { revoked, ..CrlOrder::default() });
@@ -290,7 +292,7 @@ async fn a_large_list_is_read_among_few() {
 
 #[tokio::test]
 async fn there_is_nothing_to_ask_about_some() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let (long, ca) = (LeafOrder::default(), &place.issuer);
     let at = now();
     let short =
@@ -331,7 +333,7 @@ async fn there_is_nothing_to_ask_about_some() {
 #[tokio::test]
 async fn a_list_is_asked_for_once_however_many_name_it() {
     const CERTIFICATES: usize = 300;
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let body = place.ca.crl(&CrlOrder { revoked: vec![entry(&[5], None)], ..CrlOrder::default() }).unwrap();
     place.server.put("/a.crl", Document { body, delay: Duration::from_millis(50), ..Document::default() });
     let subjects: Vec<_> = (0..CERTIFICATES)
@@ -350,7 +352,7 @@ async fn a_list_is_asked_for_once_however_many_name_it() {
 /// As a stranger's: its certificate names our list, and nothing it does changes what is known by ours.
 #[tokio::test]
 async fn a_stranger_who_names_our_list_gets_no_say() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
     let stranger = RevokingAuthority::new(1).unwrap();
     let order = LeafOrder { crl_urls: vec![place.server.url("/a.crl")], ..LeafOrder::default() };
@@ -370,7 +372,7 @@ async fn pass(time: Duration) {
 
 #[tokio::test]
 async fn a_list_is_asked_for_again_on_condition_and_goes_on_when_nobody_answers() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder::default());
     let leaf = place.leaf(SERIAL, "/a.crl");
     assert_eq!(place.check(&leaf).await.code(), "good");
@@ -398,7 +400,7 @@ async fn a_list_is_asked_for_again_on_condition_and_goes_on_when_nobody_answers(
 
 #[tokio::test]
 async fn a_failure_is_remembered_for_its_own_time() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     place.server.put("/a.crl", Document { trouble: Some(Trouble::Status(500)), ..Document::default() });
     let leaf = place.leaf(SERIAL, "/a.crl");
     for _ in 0..3 {
@@ -412,7 +414,7 @@ async fn a_failure_is_remembered_for_its_own_time() {
 
 #[tokio::test]
 async fn delta_lists_add_and_take_away() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let held = entry(&[2], Some(Reason::CertificateHold));
     let complete = CrlOrder {
         number: 5,
@@ -475,7 +477,7 @@ async fn delta_lists_add_and_take_away() {
 
 #[tokio::test]
 async fn staples_come_first() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder::default());
     let leaf = place.leaf(SERIAL, "/a.crl");
     let good = place.says(Status::Good, -3_600, Some(DAY));
@@ -494,7 +496,7 @@ async fn staples_come_first() {
 /// Without another source, what was wrong with the staple is the cause.
 #[tokio::test]
 async fn what_is_wrong_with_a_staple_is_told() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     let leaf = place.leaf_of(LeafOrder { serial: Some(SERIAL.to_vec()), ..LeafOrder::default() });
     let good = place.says(Status::Good, -3_600, Some(DAY));
     let by_ca = |answer: Answer| place.ca.ocsp(&[answer]).unwrap();
@@ -540,7 +542,7 @@ async fn what_is_wrong_with_a_staple_is_told() {
 
 #[tokio::test]
 async fn responders_are_asked_last_and_once() {
-    let place = Place::with(RevocationOptions { ocsp: true, ..RevocationOptions::default() }).await;
+    let place = RevokingSite::with(RevocationOptions { ocsp: true, ..RevocationOptions::default() }).await;
     let statuses =
         HashMap::from([(vec![1], Status::Good), (vec![2], Status::Revoked { at: REVOKED_AT, reason: None })]);
     let responder = Responder::new(place.ca.clone(), statuses);
@@ -796,7 +798,7 @@ async fn name_server(address: [u8; 4]) -> std::net::SocketAddr {
 /// A harmless name that leads to a cloud's metadata service is refused once it is resolved, and told as that.
 #[tokio::test]
 async fn a_name_is_looked_at_where_it_leads() {
-    let place = Place::new().await;
+    let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder::default());
     let port = place.server.url("").rsplit(':').next().unwrap().to_owned();
     let order =

@@ -26,14 +26,14 @@ pub(crate) fn entry(serial: &[u8], reason: Option<Reason>) -> Revoked {
 }
 
 /// An authority and a server for what it publishes.
-pub(crate) struct Place {
+pub(crate) struct RevokingSite {
     pub(crate) ca: Arc<RevokingAuthority>,
     pub(crate) issuer: Arc<Certificate>,
     pub(crate) server: RevocationServer,
     pub(crate) checker: RevocationChecker,
 }
 
-impl Place {
+impl RevokingSite {
     pub(crate) async fn new() -> Self {
         Self::with(RevocationOptions::default()).await
     }

@@ -1,0 +1,81 @@
+//! What a rule assigns: team, owner, environment and tags.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::error::BadRule;
+use super::limits::{LABEL_OCTETS_MAX, TAGS_MAX};
+
+/// Whether a text can name an owner, team, environment, tag or its value: 1 to [`LABEL_OCTETS_MAX`] octets, not blank, no
+/// control characters.
+#[must_use]
+pub fn is_label(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= LABEL_OCTETS_MAX && !text.chars().any(char::is_control)
+}
+
+/// Whom a rule names, and what it says beside.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Assignment {
+    /// The team that answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// Who does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Where it is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// Labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+}
+
+impl Assignment {
+    /// Whether it says anything, in texts that can be kept.
+    ///
+    /// # Errors
+    /// [`BadRule`]
+    pub fn check(&self) -> Result<(), BadRule> {
+        self.check_texts()?;
+        if *self == Self::default() { Err(BadRule::Nothing) } else { Ok(()) }
+    }
+
+    /// Whether its texts can be kept.
+    ///
+    /// # Errors
+    /// [`BadRule`]
+    pub fn check_texts(&self) -> Result<(), BadRule> {
+        let labels =
+            [("the team", &self.team), ("the owner", &self.owner), ("the environment", &self.environment)];
+        for (field, text) in labels {
+            if text.as_ref().is_some_and(|text| !is_label(text)) {
+                return Err(BadRule::Label(field));
+            }
+        }
+        if self.tags.len() > TAGS_MAX {
+            return Err(BadRule::TooManyTags);
+        }
+        if self.tags.iter().any(|(tag, value)| !is_label(tag) || !is_label(value)) {
+            return Err(BadRule::Label("a tag"));
+        }
+        Ok(())
+    }
+}
+
+/// Puts whom a rule names into an event's body, as alerts read it.
+pub(crate) fn write_into(assignment: &Assignment, body: &mut Value) {
+    let texts =
+        [("team", &assignment.team), ("owner", &assignment.owner), ("environment", &assignment.environment)];
+    for (member, text) in texts {
+        if let Some(text) = text {
+            body[member] = text.as_str().into();
+        }
+    }
+    if !assignment.tags.is_empty() {
+        body["tags"] =
+            assignment.tags.iter().map(|(tag, value)| (tag.clone(), Value::from(value.as_str()))).collect();
+    }
+}

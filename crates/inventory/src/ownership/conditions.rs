@@ -1,0 +1,182 @@
+//! Conditions of a rule, and which of them does not hold.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::candidate::Candidate;
+use super::error::BadRule;
+use super::glob::Glob;
+use super::limits::ISSUER_OCTETS_MAX;
+use super::tagged::Tagged;
+
+/// Names shown in an explanation: enough to see what a certificate is for.
+const NAMES_SHOWN: usize = 5;
+
+/// Conditions as people write them; all that are given must hold, and none given holds everywhere.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Conditions {
+    /// A pattern for the host or the server name.
+    pub host: Option<String>,
+    /// A pattern for one of the certificate's names.
+    pub name: Option<String>,
+    /// A network, or one address.
+    pub network: Option<String>,
+    /// A pattern for the protocol or the watch's group.
+    pub source: Option<String>,
+    /// A part of the issuer's name.
+    pub issuer: Option<String>,
+    /// A tag's key, or `KEY=PATTERN` for its value.
+    pub tag: Option<String>,
+}
+
+/// Conditions that were understood.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct When {
+    /// What the host or the server name is like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Glob>,
+    /// What one of the certificate's names is like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Glob>,
+    /// Where the address is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<IpNet>,
+    /// What the protocol or the watch's group is like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Glob>,
+    /// What the issuer's name holds, in any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// What one of its tags in a cloud or cluster is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<Tagged>,
+}
+
+/// A condition that does not hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Unmet {
+    Host,
+    Name,
+    Network,
+    Source,
+    Issuer,
+    Tag,
+    /// No tag that something is to be taken from.
+    Taken,
+}
+
+impl When {
+    /// Reads conditions.
+    ///
+    /// # Errors
+    /// [`BadRule`]
+    pub fn parse(conditions: &Conditions) -> Result<Self, BadRule> {
+        let glob = |field: &'static str, text: &Option<String>| {
+            let parsed = text.as_deref().map(Glob::parse).transpose();
+            parsed.map_err(|source| BadRule::Glob { field, source })
+        };
+        let issuer = conditions.issuer.clone();
+        if issuer.as_ref().is_some_and(|part| !is_part(part)) {
+            return Err(BadRule::Issuer);
+        }
+        Ok(Self {
+            host: glob("host", &conditions.host)?,
+            name: glob("name", &conditions.name)?,
+            network: conditions.network.as_deref().map(network).transpose()?,
+            source: glob("source", &conditions.source)?,
+            issuer: issuer.map(|part| part.to_lowercase()),
+            tag: conditions.tag.as_deref().map(Tagged::parse).transpose()?,
+        })
+    }
+
+    /// The first condition that does not hold, of a place in lower case.
+    pub(super) fn unmet(&self, place: &Candidate) -> Option<Unmet> {
+        let like = |glob: &Option<Glob>, texts: [&str; 2]| {
+            let one = |glob: &Glob| texts.iter().any(|text| !text.is_empty() && glob.matches_lower(text));
+            glob.as_ref().is_none_or(one)
+        };
+        if !like(&self.host, [&place.host, &place.server_name]) {
+            return Some(Unmet::Host);
+        }
+        let named = |glob: &Glob| place.names.iter().any(|name| glob.matches_lower(name));
+        if !self.name.as_ref().is_none_or(named) {
+            return Some(Unmet::Name);
+        }
+        let within = |network: &IpNet| place.address.is_some_and(|address| network.contains(&address));
+        if !self.network.as_ref().is_none_or(within) {
+            return Some(Unmet::Network);
+        }
+        if !like(&self.source, [&place.protocol, &place.group]) {
+            return Some(Unmet::Source);
+        }
+        let issued = |part: &String| place.issuer.contains(part.as_str());
+        if !self.issuer.as_ref().is_none_or(issued) {
+            return Some(Unmet::Issuer);
+        }
+        let tagged = |wanted: &Tagged| place.tags.iter().any(|tag| wanted.matches_lower(tag));
+        (!self.tag.as_ref().is_none_or(tagged)).then_some(Unmet::Tag)
+    }
+
+    /// Why a condition does not hold, for people.
+    pub(super) fn why(&self, unmet: Unmet, place: &Candidate) -> String {
+        let shown = |wanted: Option<String>| wanted.unwrap_or_default();
+        match unmet {
+            Unmet::Host => {
+                let is = listed(&[place.host.as_str(), place.server_name.as_str()]);
+                format!("host {}: it is {is}", shown(self.host.as_ref().map(Glob::to_string)))
+            }
+            Unmet::Name => {
+                let names: Vec<&str> = place.names.iter().map(String::as_str).collect();
+                format!("name {}: it has {}", shown(self.name.as_ref().map(Glob::to_string)), listed(&names))
+            }
+            Unmet::Network => {
+                let is = place.address.map_or_else(|| "not known".to_owned(), |address| address.to_string());
+                format!("network {}: the address is {is}", shown(self.network.map(|one| one.to_string())))
+            }
+            Unmet::Source => {
+                let is = listed(&[place.protocol.as_str(), place.group.as_str()]);
+                format!("source {}: it is {is}", shown(self.source.as_ref().map(Glob::to_string)))
+            }
+            Unmet::Issuer => {
+                format!("issuer {}: it is {}", shown(self.issuer.clone()), listed(&[place.issuer.as_str()]))
+            }
+            Unmet::Tag => {
+                format!("tag {}: its tags are {}", shown(self.tag.clone().map(String::from)), tags_of(place))
+            }
+            Unmet::Taken => format!("no tag to take from: its tags are {}", tags_of(place)),
+        }
+    }
+}
+
+fn is_part(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= ISSUER_OCTETS_MAX && !text.chars().any(char::is_control)
+}
+
+fn network(text: &str) -> Result<IpNet, BadRule> {
+    // An IPv4 address in IPv6's clothes is an IPv4 address.
+    let one = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
+    let network = text.parse::<IpNet>().ok().or_else(one);
+    network.map(|network| network.trunc()).ok_or_else(|| BadRule::Network(text.to_owned()))
+}
+
+fn tags_of(place: &Candidate) -> String {
+    let tags: Vec<String> = place.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+    listed(&tags)
+}
+
+/// What is known of several texts, for people.
+fn listed(texts: &[&str]) -> String {
+    let mut known: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
+    known.dedup();
+    if known.is_empty() {
+        return "not known".to_owned();
+    }
+    let more = known.len().saturating_sub(NAMES_SHOWN);
+    known.truncate(NAMES_SHOWN);
+    let shown = known.join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}

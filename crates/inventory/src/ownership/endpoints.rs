@@ -1,0 +1,105 @@
+//! Rules applied to endpoints of the inventory.
+
+use std::collections::BTreeMap;
+
+use scan::target::CloudStore;
+use store::{EndpointKey, InventoryRow, Store, StoreError};
+
+use super::assignment::Assignment;
+use super::candidate::Candidate;
+use super::rule::Rules;
+
+impl Rules {
+    /// Whom the rules name for endpoints of the inventory, in their order. Four statements at most, whatever their number,
+    /// and none without a rule.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn of_found(
+        &self,
+        store: &Store,
+        found: &[InventoryRow],
+    ) -> Result<Vec<Option<Assignment>>, StoreError> {
+        if self.is_empty() {
+            return Ok(vec![None; found.len()]);
+        }
+        let places = self.places(store, found).await?;
+        Ok(places.iter().map(|place| self.of(place)).collect())
+    }
+
+    /// Endpoints of the inventory as places, with what some rule looks at.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn places(&self, store: &Store, found: &[InventoryRow]) -> Result<Vec<Candidate>, StoreError> {
+        let mut leaves = Vec::new();
+        if self.look_at_names() {
+            leaves.extend(found.iter().filter_map(|row| row.leaf.as_ref()).map(|leaf| leaf.sha256));
+            leaves.sort_unstable();
+            leaves.dedup();
+        }
+        let names = store.ownership_names(leaves).await?;
+        let mut endpoints = Vec::new();
+        if self.look_at_sources() {
+            endpoints.extend(found.iter().map(|row| row.endpoint.clone()));
+        }
+        let mut groups = store.ownership_groups(&endpoints).await?;
+        let kept = |row: &InventoryRow| (row.endpoint.clone(), row.leaf.as_ref().map(|leaf| leaf.sha256));
+        let mut tags = self.tags(store, found.iter().map(kept).collect()).await?;
+        let place = |(number, row): (usize, &InventoryRow)| {
+            let mut place = Candidate::of(&row.endpoint, row.last.as_ref().and_then(|last| last.address));
+            if let Some(leaf) = &row.leaf {
+                place.issuer.clone_from(&leaf.issuer);
+                place = place.named(names.get(&leaf.sha256).map_or(&[][..], Vec::as_slice));
+            }
+            place.group = groups.remove(&number).unwrap_or_default();
+            place.tags = std::mem::take(&mut tags[number]);
+            place
+        };
+        Ok(found.iter().enumerate().map(place).collect())
+    }
+
+    /// The tags of endpoints with the certificates they show, in their order: of a place in a cloud its own, of anything
+    /// else those that the certificate has wherever it is kept. Two statements at most, and none when no rule looks at tags.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub(crate) async fn tags(
+        &self,
+        store: &Store,
+        found: Vec<(EndpointKey, Option<[u8; 32]>)>,
+    ) -> Result<Vec<Vec<(String, String)>>, StoreError> {
+        let mut tags = vec![Vec::new(); found.len()];
+        if !self.look_at_tags() {
+            return Ok(tags);
+        }
+        let (mut numbers, mut places, mut leaves) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, (endpoint, leaf)) in found.iter().enumerate() {
+            if CloudStore::named(&endpoint.protocol).is_some() {
+                numbers.push(number);
+                places.push(endpoint.clone());
+            } else {
+                leaves.extend(*leaf);
+            }
+        }
+        leaves.sort_unstable();
+        leaves.dedup();
+        for (index, text) in store.kept_tags_of_places(&places).await? {
+            tags[numbers[index]] = read(&text);
+        }
+        let of_leaves = store.kept_tags_of_certificates(leaves).await?;
+        for (number, (endpoint, leaf)) in found.iter().enumerate() {
+            let kept = leaf.as_ref().and_then(|leaf| of_leaves.get(leaf));
+            if let (None, Some(kept)) = (CloudStore::named(&endpoint.protocol), kept) {
+                tags[number] = kept.iter().flat_map(|text| read(text)).collect();
+            }
+        }
+        Ok(tags)
+    }
+}
+
+/// Tags as kept. What is none of ours has none.
+fn read(text: &str) -> Vec<(String, String)> {
+    let tags: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
+    tags.into_iter().collect()
+}

@@ -1,0 +1,39 @@
+//! Why a rule is refused.
+
+use clouds::TAG_KEY_OCTETS_MAX;
+
+use super::glob::BadGlob;
+use super::limits::{ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, TAGS_MAX};
+
+/// Why a rule is refused.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BadRule {
+    /// A pattern that is none.
+    #[error("{field}: {source}")]
+    Glob {
+        /// Which condition.
+        field: &'static str,
+        /// Why.
+        source: BadGlob,
+    },
+    /// Neither a network nor an address.
+    #[error("network: {0:?} is neither a network as 10.0.0.0/8 nor an address")]
+    Network(String),
+    /// Empty, too long, or with control characters.
+    #[error("issuer: a part of a name has 1 to {ISSUER_OCTETS_MAX} octets and no control characters")]
+    Issuer,
+    /// It would change nothing.
+    #[error("a rule names a team, an owner, an environment or a tag")]
+    Nothing,
+    /// Too long, empty, or with control characters.
+    #[error("{0} has 1 to {LABEL_OCTETS_MAX} octets and no control characters")]
+    Label(&'static str),
+    /// More than [`TAGS_MAX`].
+    #[error("a rule adds up to {TAGS_MAX} tags")]
+    TooManyTags,
+    /// Neither a key nor a key and a pattern.
+    #[error(
+        "a tag to look at is KEY or KEY=PATTERN, a key of 1 to {TAG_KEY_OCTETS_MAX} octets, without control characters"
+    )]
+    Tag,
+}

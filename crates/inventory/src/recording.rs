@@ -1,0 +1,97 @@
+//! Recording: observations of a scan, as they arrive, into the database.
+
+use std::time::Duration;
+
+use scan::Observation;
+use store::{Sender, Status, Store, Totals, Writer, WriterError, WriterOptions};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::history::Samples;
+use crate::record::Recorder;
+
+/// How long the last rows of an interrupted scan may take.
+pub const LAST_ROWS_LIMIT: Duration = Duration::from_secs(1);
+
+/// Records the observations of one scan: turns them into rows and hands these to a writer of its own.
+pub struct Recording {
+    recorder: Recorder,
+    sender: Sender,
+    writer: Writer,
+    gave_up: bool,
+}
+
+/// How a scan ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ScanEnd {
+    /// All targets were probed: the last rows are waited for as long as the writer's patience lasts.
+    Complete,
+    /// The scan was interrupted: the last rows are waited for [`LAST_ROWS_LIMIT`].
+    Interrupted,
+}
+
+/// Why the last rows of a scan were not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The database did not store the rows of an interrupted scan within [`LAST_ROWS_LIMIT`].
+    #[error("the database did not take the last results in time")]
+    OutOfTime,
+    /// The writer's.
+    #[error(transparent)]
+    Writer(#[from] WriterError),
+}
+
+impl Recording {
+    /// Starts to record into `scan`, which the database must have. `patience` is how long the writer retries while the
+    /// database is away; `samples` measures its transactions.
+    #[must_use]
+    pub fn start(store: Store, scan: Uuid, patience: Duration, samples: Option<&Samples>) -> Self {
+        let on_flush = samples.map(Samples::on_flush);
+        let options = WriterOptions { patience, on_flush, ..WriterOptions::default() };
+        let (sender, writer) = Writer::start(store, scan, options);
+        Self { recorder: Recorder::default(), sender, writer, gave_up: false }
+    }
+
+    /// Records an observation; `detail` is a JSON object with what the columns do not say. Waits while the writer's queue
+    /// is full, until `give_up` completes. Returns `false` when it was not queued; nothing is queued after that.
+    pub async fn record(
+        &mut self,
+        observation: &Observation,
+        detail: String,
+        give_up: impl Future<Output = ()>,
+    ) -> bool {
+        if self.gave_up {
+            return false;
+        }
+        let row = self.recorder.row(observation, detail);
+        let queued = tokio::select! {
+            biased;
+            queued = self.sender.send(row) => queued.is_ok(),
+            () = give_up => false,
+        };
+        self.gave_up = !queued;
+        queued
+    }
+
+    /// The state of the writer.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.writer.status()
+    }
+
+    /// Stores the rows that are still queued.
+    ///
+    /// # Errors
+    /// [`RecordingError`].
+    pub async fn finish(self, end: ScanEnd) -> Result<Totals, RecordingError> {
+        let Self { sender, writer, .. } = self;
+        drop(sender);
+        match end {
+            ScanEnd::Complete => Ok(writer.finish().await?),
+            ScanEnd::Interrupted => match tokio::time::timeout(LAST_ROWS_LIMIT, writer.finish()).await {
+                Ok(finished) => Ok(finished?),
+                Err(_) => Err(RecordingError::OutOfTime),
+            },
+        }
+    }
+}

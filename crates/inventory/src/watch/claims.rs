@@ -1,0 +1,96 @@
+//! What a node holds under leases: runs, and parts of runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use store::watch_parts::PartRow;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// How long a claim holds without being extended: twelve periods, so that a pause of the process or a failover of the
+/// database costs no run.
+pub(super) const LEASE: Duration = Duration::from_secs(60);
+
+/// A run that a node has claimed.
+#[derive(Clone, Copy)]
+pub(super) struct RunClaim {
+    pub(super) id: Uuid,
+    pub(super) node: Uuid,
+    pub(super) claims: i64,
+}
+
+/// A node, and the parts that it holds.
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) id: Uuid,
+    pub(super) parts: HeldParts,
+}
+
+/// Parts that somebody on this node is at: their leases are extended for so long, and no longer.
+#[derive(Clone, Default)]
+pub(super) struct HeldParts(Arc<Mutex<HashMap<(Uuid, u64), (PartRow, CancellationToken)>>>);
+
+/// One of them, until it is dropped.
+pub(super) struct HeldPart {
+    all: HeldParts,
+    row: PartRow,
+    pub(super) stop: CancellationToken,
+}
+
+impl HeldParts {
+    pub(super) fn hold(&self, row: PartRow, within: &CancellationToken) -> HeldPart {
+        let stop = within.child_token();
+        self.0.lock().insert((row.scan, row.part), (row, stop.clone()));
+        HeldPart { all: self.clone(), row, stop }
+    }
+
+    pub(super) fn rows(&self) -> Vec<PartRow> {
+        self.0.lock().values().map(|(row, _)| *row).collect()
+    }
+
+    /// Cancels those of `asked` that are not among `kept`: they are another's by now, or nobody wants them.
+    pub(super) fn keep(&self, asked: &[PartRow], kept: &[(Uuid, u64)]) {
+        let held = self.0.lock();
+        for row in asked.iter().filter(|row| !kept.contains(&(row.scan, row.part))) {
+            if let Some((now, stop)) = held.get(&(row.scan, row.part))
+                && now.claims == row.claims
+            {
+                stop.cancel();
+            }
+        }
+    }
+}
+
+impl Drop for HeldPart {
+    fn drop(&mut self) {
+        let mut held = self.all.0.lock();
+        let key = (self.row.scan, self.row.part);
+        if held.get(&key).is_some_and(|(row, _)| row.claims == self.row.claims) {
+            held.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(part: u64, parts: u64) -> PartRow {
+        PartRow { scan: Uuid::nil(), part, parts, watch: Uuid::nil(), claims: 1 }
+    }
+
+    #[test]
+    fn only_what_was_asked_for_and_not_kept_is_lost() {
+        let (held, stop) = (HeldParts::default(), CancellationToken::new());
+        let (one, two) = (held.hold(part(0, 3), &stop), held.hold(part(1, 3), &stop));
+        let asked = held.rows();
+        let late = held.hold(part(2, 3), &stop);
+        held.keep(&asked, &[(Uuid::nil(), 0)]);
+        let cancelled = [&one, &two, &late].map(|part| part.stop.is_cancelled());
+        assert_eq!(cancelled, [false, true, false]);
+        drop((one, two, late));
+        assert!(held.rows().is_empty());
+    }
+}

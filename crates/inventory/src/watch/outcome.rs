@@ -1,0 +1,28 @@
+//! How a run, or a part of one, ends.
+
+use std::collections::BTreeMap;
+
+use store::StoreError;
+use telemetry::chain;
+
+/// Endpoints by the severity of their worst finding.
+pub(super) type Findings = BTreeMap<String, u64>;
+
+/// The outcome of a run that went over all of its targets.
+pub(super) const FINISHED: &str = "finished";
+
+/// The outcome of one that did not.
+pub(super) const FAILED: &str = "failed";
+
+/// Why a run, or a part of one, has no results.
+pub(super) enum Unfinished {
+    /// It is another's now, or will be.
+    Cancelled,
+    Failed(String),
+}
+
+impl From<StoreError> for Unfinished {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(chain(&error))
+    }
+}
