@@ -57,7 +57,7 @@ impl CloudSettings {
     }
 
     #[cfg(feature = "aws")]
-    async fn aws_sources(&self, http: &Http, pools: &Pools) -> Made {
+    async fn aws_sources(&self, http: &Http, pools: &Pools) -> PreparedSources {
         let options = crate::aws::AwsOptions::default();
         let mut sources: Vec<Arc<dyn CloudSource>> = Vec::new();
         for account in &self.aws {
@@ -68,12 +68,12 @@ impl CloudSettings {
     }
 
     #[cfg(not(feature = "aws"))]
-    async fn aws_sources(&self, _: &Http, _: &Pools) -> Made {
+    async fn aws_sources(&self, _: &Http, _: &Pools) -> PreparedSources {
         not_built("aws", self.aws.len())
     }
 
     #[cfg(feature = "azure")]
-    fn azure_sources(&self, http: &Http, pools: &Pools) -> Made {
+    fn azure_sources(&self, http: &Http, pools: &Pools) -> PreparedSources {
         let options = crate::azure::AzureOptions::default();
         let mut sources: Vec<Arc<dyn CloudSource>> = Vec::new();
         for subscription in &self.azure {
@@ -85,12 +85,12 @@ impl CloudSettings {
     }
 
     #[cfg(not(feature = "azure"))]
-    fn azure_sources(&self, _: &Http, _: &Pools) -> Made {
+    fn azure_sources(&self, _: &Http, _: &Pools) -> PreparedSources {
         not_built("azure", self.azure.len())
     }
 
     #[cfg(feature = "gcp")]
-    async fn gcp_sources(&self, pools: &Pools) -> Made {
+    async fn gcp_sources(&self, pools: &Pools) -> PreparedSources {
         let options = crate::gcp::GcpOptions::default();
         let mut sources: Vec<Arc<dyn CloudSource>> = Vec::new();
         for project in &self.gcp {
@@ -100,12 +100,12 @@ impl CloudSettings {
     }
 
     #[cfg(not(feature = "gcp"))]
-    async fn gcp_sources(&self, _: &Pools) -> Made {
+    async fn gcp_sources(&self, _: &Pools) -> PreparedSources {
         not_built("gcp", self.gcp.len())
     }
 
     #[cfg(feature = "kubernetes")]
-    async fn kubernetes_sources(&self, pools: &Pools) -> Made {
+    async fn kubernetes_sources(&self, pools: &Pools) -> PreparedSources {
         let mut sources: Vec<Arc<dyn CloudSource>> = Vec::new();
         for cluster in &self.kubernetes {
             sources.push(Arc::new(crate::kubernetes::KubernetesSource::new(cluster.clone(), pools).await?));
@@ -114,12 +114,12 @@ impl CloudSettings {
     }
 
     #[cfg(not(feature = "kubernetes"))]
-    async fn kubernetes_sources(&self, _: &Pools) -> Made {
+    async fn kubernetes_sources(&self, _: &Pools) -> PreparedSources {
         not_built("kubernetes", self.kubernetes.len())
     }
 }
 
-type Made = Result<Vec<Arc<dyn CloudSource>>, SourceError>;
+type PreparedSources = Result<Vec<Arc<dyn CloudSource>>, SourceError>;
 
 #[cfg(feature = "http-client")]
 type Http = crate::http::HttpClient;
@@ -139,7 +139,7 @@ fn http() -> Result<Http, SourceError> {
 
 /// What is configured and cannot be listed by this build is told, never passed over.
 #[cfg(not(all(feature = "aws", feature = "azure", feature = "gcp", feature = "kubernetes")))]
-fn not_built(feature: &str, configured: usize) -> Made {
+fn not_built(feature: &str, configured: usize) -> PreparedSources {
     if configured == 0 {
         return Ok(Vec::new());
     }

@@ -16,7 +16,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    const ALL: [Self; 4] = [Self::Aws, Self::Azure, Self::Gcp, Self::Kubernetes];
+    pub(crate) const ALL: [Self; 4] = [Self::Aws, Self::Azure, Self::Gcp, Self::Kubernetes];
 
     /// Who runs the source of this name.
     #[must_use]

@@ -39,7 +39,7 @@ pub struct KnownCertificate {
 }
 
 #[derive(Deserialize, Serialize)]
-struct Stored {
+struct StoredState {
     form: u32,
     known: BTreeMap<String, BTreeMap<Arc<str>, KnownCertificate>>,
 }
@@ -55,7 +55,7 @@ impl State {
     /// # Errors
     /// [`StateError`] for text that is no state.
     pub fn from_text(text: &str) -> Result<Self, StateError> {
-        let stored: Stored = serde_json::from_str(text).map_err(StateError)?;
+        let stored: StoredState = serde_json::from_str(text).map_err(StateError)?;
         if stored.form != FORM {
             return Ok(Self::default());
         }
@@ -77,7 +77,7 @@ impl State {
             let store = known.entry(place.store.name().to_owned()).or_default();
             store.insert(place.name.clone(), certificate.clone());
         }
-        serde_json::to_string(&Stored { form: FORM, known }).unwrap_or_default()
+        serde_json::to_string(&StoredState { form: FORM, known }).unwrap_or_default()
     }
 
     /// What was known of a place.

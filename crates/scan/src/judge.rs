@@ -1,4 +1,4 @@
-//! What a look means: the chain parsed, verified and held to the rules.
+//! Judging observations: the chain is parsed, verified and checked against the rules.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,24 @@ const SIGNATURES_KEPT_MAX: usize = 16_384;
 /// Findings reported of one endpoint, worst first. Real ones have under ten.
 pub(crate) const FINDINGS_MAX: usize = 64;
 
-/// Turns what was seen into what it means. Pure but for its caches.
+/// The position of a certificate in a chain.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ChainPosition {
+    /// The first certificate.
+    Leaf,
+    /// A certificate above the leaf.
+    Issuer,
+}
+
+impl ChainPosition {
+    /// The position at `index` of a chain, leaf first.
+    #[must_use]
+    pub fn at(index: usize) -> Self {
+        if index == 0 { Self::Leaf } else { Self::Issuer }
+    }
+}
+
+/// Judges observations by path verification and rules. Pure except for its caches.
 pub struct Judge {
     trust: Trusted,
     expiring_within_days: u32,
@@ -92,7 +109,7 @@ impl Judge {
 
     fn read_chain(&self, session: &tls::Evidence, observation: &mut Observation) {
         for (index, der) in session.chain.iter().enumerate() {
-            match self.parse(der, index > 0) {
+            match self.parse(der, ChainPosition::at(index)) {
                 Ok(certificate) => observation.chain.push(certificate),
                 Err(error) => observation.unparsed.push(format!("certificate {index}: {error}")),
             }
@@ -103,13 +120,13 @@ impl Judge {
         }
     }
 
-    /// Parses a certificate. With `keep`, the result is cached: intermediates are few and seen everywhere, leaves are many
-    /// and seen once.
+    /// Parses a certificate. Issuers' certificates are cached: they are few and seen everywhere, leaves are many and seen
+    /// once.
     ///
     /// # Errors
     /// [`x509::ParseError`].
-    pub fn parse(&self, der: &[u8], keep: bool) -> Result<Arc<Certificate>, x509::ParseError> {
-        if !keep {
+    pub fn parse(&self, der: &[u8], position: ChainPosition) -> Result<Arc<Certificate>, x509::ParseError> {
+        if position == ChainPosition::Leaf {
             return Certificate::parse(der).map(Arc::new);
         }
         let fingerprint = Fingerprint::of(der);

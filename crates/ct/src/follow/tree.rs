@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::error::{FollowError, wrong};
 use super::fetch::LogClient;
-use super::position::{Alarm, LogPosition};
+use super::position::LogPosition;
 use crate::merkle::Hash;
 use crate::tile::{Edge, EdgeError, TILE_WIDTH, TileId, ancestors, is_below};
 

@@ -98,7 +98,7 @@ pub struct NewDomain {
     pub enabled: bool,
 }
 
-/// What somebody says of an issuance.
+/// A person's review of an issuance.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Review {
     /// It is ours, and so are its renewals.
@@ -447,7 +447,7 @@ impl Monitor {
     pub async fn decide(
         &self,
         id: Uuid,
-        saying: Review,
+        review: Review,
         reason: &str,
         actor: &str,
     ) -> Result<CtIssuanceRow, MonitorError> {
@@ -458,7 +458,7 @@ impl Monitor {
         let at_us = self.0.clock.now_us();
         let decision =
             Decision { by: actor.to_owned(), reason: reason.to_owned(), at: at_us.div_euclid(1_000_000) };
-        let (verdict, action, kind) = match saying {
+        let (verdict, action, kind) = match review {
             Review::Expected => (Verdict::Accepted(decision), "ct.expect", EXPECTED),
             Review::Acknowledged => (Verdict::Acknowledged(decision), "ct.acknowledge", ACKNOWLEDGED),
         };

@@ -143,6 +143,7 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
+    use clouds::TAG_KEY_OCTETS_MAX;
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clouds::{Chain, CloudCertificate, CloudResource, CloudSource, Event, Listed, State, Tags};
-use scan::judge::Judge;
+use scan::judge::{ChainPosition, Judge};
 use scan::observation::{CloudEntry, Observation, Outcome, Use};
 use scan::revocation::{RevocationChecker, with_verdicts};
 use scan::target::Target;
@@ -124,7 +124,7 @@ impl Observer {
         let mut seen = observation(source, &place, Outcome::Answered, None);
         keep(&mut seen, used_by, tags, unchanged);
         for (index, der) in ders.iter().enumerate() {
-            match self.judge.parse(der, index > 0) {
+            match self.judge.parse(der, ChainPosition::at(index)) {
                 Ok(certificate) => seen.chain.push(certificate),
                 Err(error) => seen.unparsed.push(format!("certificate {index}: {error}")),
             }

@@ -98,7 +98,7 @@ impl Change {
 
 /// A finding, as stored.
 #[derive(Deserialize)]
-struct Stored {
+struct StoredFinding {
     code: String,
     title: String,
     #[serde(default)]
@@ -137,7 +137,7 @@ pub(super) struct News {
 
 /// The run that tells.
 #[derive(Clone, Copy)]
-pub(super) struct Looking<'w> {
+pub(super) struct TellingRun<'w> {
     pub(super) watch: &'w WatchRow,
     /// What the first run finds is what there is, not what is new.
     pub(super) baseline: bool,
@@ -159,7 +159,7 @@ pub(super) fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
 }
 
 /// What is to be told of one endpoint.
-pub(super) fn news_of(seen: &SeenEndpoint, run: Looking<'_>, budget: &mut Budget) -> News {
+pub(super) fn news_of(seen: &SeenEndpoint, run: TellingRun<'_>, budget: &mut Budget) -> News {
     let (mut news, watch) = (News::default(), run.watch);
     let leaf = &seen.leaf;
     let found = findings(seen);
@@ -204,8 +204,8 @@ fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<Change> {
 
 /// The worst finding for each condition, in the order of the findings, which is worst first; and what only the inventory
 /// knows.
-fn findings(seen: &SeenEndpoint) -> Vec<(Condition, Stored)> {
-    let all: Vec<Stored> = serde_json::from_str(&seen.findings).unwrap_or_default();
+fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
+    let all: Vec<StoredFinding> = serde_json::from_str(&seen.findings).unwrap_or_default();
     let mut found: Vec<_> =
         all.into_iter().filter_map(|one| Some((Condition::of(&one.code)?, one))).collect();
     let replaced =
@@ -214,7 +214,7 @@ fn findings(seen: &SeenEndpoint) -> Vec<(Condition, Stored)> {
         let since = jiff::Timestamp::from_microsecond(at_us).map(|at| at.to_string()).unwrap_or_default();
         found.push((
             Condition::Outdated,
-            Stored {
+            StoredFinding {
                 code: "endpoint.outdated".to_owned(),
                 title: "a version that was replaced is still served".to_owned(),
                 evidence: format!("there has been a newer one since {since}"),
@@ -259,7 +259,12 @@ fn name_of(leaf: &SeenLeaf) -> &str {
     leaf.name.as_deref().unwrap_or(&leaf.subject)
 }
 
-fn condition_began(seen: &SeenEndpoint, watch: &WatchRow, condition: Condition, finding: &Stored) -> Event {
+fn condition_began(
+    seen: &SeenEndpoint,
+    watch: &WatchRow,
+    condition: Condition,
+    finding: &StoredFinding,
+) -> Event {
     let mut body = body(seen, watch);
     let evidence: String = finding.evidence.chars().take(EVIDENCE_MAX).collect();
     body["condition"] = condition.word().into();
@@ -367,7 +372,7 @@ mod tests {
 
     fn news(seen: &SeenEndpoint) -> News {
         let watch = watch();
-        let run = Looking { watch: &watch, baseline: false, again: false };
+        let run = TellingRun { watch: &watch, baseline: false, again: false };
         news_of(seen, run, &mut Budget::default())
     }
 
@@ -394,7 +399,7 @@ mod tests {
         let (mut one, mut watch) = (seen(Some(told)), watch());
         let found = |one: &SeenEndpoint, watch: &WatchRow, changed_us: i64| {
             let again = changed_since(changed_us, watch);
-            let news = news_of(one, Looking { watch, baseline: false, again }, &mut Budget::default());
+            let news = news_of(one, TellingRun { watch, baseline: false, again }, &mut Budget::default());
             assert_eq!((news.events.len(), news.told, news.left), (0, None, None), "nothing else is new");
             news.found.is_some()
         };
@@ -452,7 +457,7 @@ mod tests {
             r#"[{"code":"protocol.obsolete","title":"old"},{"code":"endpoint.name-mismatch","title":"x"}]"#
                 .to_owned();
         let watch = watch();
-        let run = Looking { watch: &watch, baseline: true, again: false };
+        let run = TellingRun { watch: &watch, baseline: true, again: false };
         let told: Vec<i64> =
             (0..TOLD_AT_ONCE + 3).map(|_| news_of(&one, run, &mut budget).told.unwrap().conditions).collect();
         let both = Condition::Weak.bit() | Condition::Mismatch.bit();

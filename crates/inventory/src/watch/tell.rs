@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Watches;
-use super::news::{Budget, Looking, News, changed_since, condition_ended, found, in_set, news_of};
+use super::news::{Budget, News, TellingRun, changed_since, condition_ended, found, in_set, news_of};
 use crate::ownership::{Candidate, Rules, write_into};
 
 /// Endpoints told of in one transaction.
@@ -33,7 +33,7 @@ impl Watches {
         // Before the rules, so that a change between the two is met again rather than missed.
         let again = changed_since(store.ownership_changed_us().await?, row);
         let rules = Rules::read(store).await?;
-        let run = Looking { watch: row, baseline: row.last.is_none(), again };
+        let run = TellingRun { watch: row, baseline: row.last.is_none(), again };
         while !stop.is_cancelled() {
             let seen = store.seen_endpoints(scan, after, self.0.clock.now_us(), PAGE).await?;
             let Some(last) = seen.last() else { break };

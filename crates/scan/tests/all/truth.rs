@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::world::World;
 use fleet::{Mix, Plan};
+use scan::ScanOptions;
+
+use crate::limits::options;
+use crate::world::World;
 
 type Verdicts = BTreeMap<String, (String, Vec<String>)>;
 
