@@ -437,7 +437,7 @@ impl Search {
         while let Some(answer) = answers.recv().await {
             let page = answer.result?;
             let (domain, service) = (answer.domain, answer.service);
-            let found: Vec<Found> = page
+            let found: Vec<Sighting> = page
                 .issuances
                 .into_iter()
                 .map(|one| Sighting::in_search(one, &domain, &set, &service))

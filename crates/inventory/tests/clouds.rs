@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
