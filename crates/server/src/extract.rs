@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
 
+/// Octets of a body when the route says nothing else: a megabyte holds a CSR, a profile, a few thousand names.
+pub const BODY_MAX: usize = 1 << 20;
+
 /// A JSON body (at most the route's limit), or a JSON answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Json<T>(pub T);

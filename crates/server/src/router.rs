@@ -15,14 +15,12 @@ use tower_http::catch_panic::CatchPanicLayer;
 use uuid::Uuid;
 
 use crate::api::{Api, RouteInfo};
+use crate::extract::BODY_MAX;
 use crate::metrics::RequestLabels;
 use crate::openapi;
 use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
 use crate::routes;
 use crate::state::State;
-
-/// Octets of a body when the route says nothing else: a megabyte holds a CSR, a profile, a few thousand names.
-pub const BODY_MAX: usize = 1 << 20;
 
 /// Octets read of the text in a refusal of the framework's own: it is a sentence.
 const REFUSAL_TEXT_MAX: usize = 4 << 10;

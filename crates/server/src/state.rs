@@ -6,12 +6,13 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
+use authority::Authority;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use store::{Clock, Store};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{AccessControl, Authenticate, Authenticators, SessionOptions};
+use crate::access::{AccessControl, Authenticate, Authentication, Authenticators, SessionOptions};
 use crate::events::Events;
 use crate::limit::{LimitOptions, Limits};
 use crate::metrics::Metrics;
@@ -32,7 +33,7 @@ struct Inner {
     clock: Clock,
     metrics: Metrics,
     access: AccessControl,
-    authenticators: Authenticators,
+    authentication: Authentication,
     limits: Limits,
     events: Events,
     rotating: Rotating,
@@ -83,12 +84,14 @@ impl StateBuilder {
     #[must_use]
     pub fn build(self) -> State {
         let access = AccessControl::new(self.store.clone(), self.clock.clone(), self.sessions);
+        let authority =
+            self.rooms.get(&TypeId::of::<Authority>()).and_then(|room| room.downcast_ref()).cloned();
         State(Arc::new(Inner {
             store: self.store,
             clock: self.clock,
             metrics: Metrics::default(),
+            authentication: Authentication::new(access.clone(), self.authenticators, authority),
             access,
-            authenticators: self.authenticators,
             limits: Limits::new(&self.limits),
             events: Events::default(),
             rotating: Rotating::default(),
@@ -142,8 +145,8 @@ impl State {
         &self.0.stopping
     }
 
-    pub(crate) fn authenticators(&self) -> &Authenticators {
-        &self.0.authenticators
+    pub(crate) fn authentication(&self) -> &Authentication {
+        &self.0.authentication
     }
 
     pub(crate) fn events(&self) -> &Events {

@@ -12,7 +12,6 @@ use crate::access::grant::{self, Grant};
 use crate::access::{AccessControl, Caller};
 use crate::conditional::IfMatch;
 use crate::problem::Problem;
-use crate::state::State;
 
 /// Longest name of an identity or role, in octets.
 pub(crate) const NAME_MAX: usize = 128;
@@ -49,16 +48,16 @@ impl Change {
 
 /// Makes a change and its audit event in one transaction, and lets it hold at once.
 pub(crate) async fn make(
-    state: &State,
+    access: &AccessControl,
     actor: &str,
     action: &'static str,
     resource: String,
     details: Value,
     change: Change,
 ) -> Result<(), Problem> {
-    let at_us = state.clock().now_us();
+    let at_us = access.clock().now_us();
     let event = AuditEvent { at_us, actor: actor.to_owned(), action, resource, details };
-    let outcome = state
+    let outcome = access
         .store()
         .write(action, move |tx| {
             async move {
@@ -71,7 +70,7 @@ pub(crate) async fn make(
             .boxed()
         })
         .await?;
-    state.access().forget();
+    access.forget();
     match outcome {
         AccessChange::Done => Ok(()),
         AccessChange::Taken => Err(Problem::conflict("this name (or what it is found by) is taken")),
@@ -97,9 +96,13 @@ pub(crate) async fn within_own(
 }
 
 /// Grants to be given by `caller`, checked and as they are stored.
-pub(crate) async fn giving(state: &State, caller: &Caller, grants: &[Grant]) -> Result<String, Problem> {
-    grant::check(grants, state.access().roles().await?.as_ref())?;
-    within_own(state.access(), caller, grants).await?;
+pub(crate) async fn giving(
+    access: &AccessControl,
+    caller: &Caller,
+    grants: &[Grant],
+) -> Result<String, Problem> {
+    grant::check(grants, access.roles().await?.as_ref())?;
+    within_own(access, caller, grants).await?;
     Ok(grant::to_store(grants))
 }
 
@@ -114,9 +117,9 @@ pub(crate) fn name(text: &str) -> Result<String, Problem> {
 }
 
 /// When something is to end: in the future.
-pub(crate) fn end(state: &State, text: Option<&str>) -> Result<Option<i64>, Problem> {
+pub(crate) fn end(access: &AccessControl, text: Option<&str>) -> Result<Option<i64>, Problem> {
     let end = text.map(crate::time::parsed).transpose()?;
-    if end.is_some_and(|end| end <= state.clock().now_us()) {
+    if end.is_some_and(|end| end <= access.clock().now_us()) {
         return Err(Problem::unprocessable("expires_at lies in the past"));
     }
     Ok(end)
@@ -131,7 +134,7 @@ pub(crate) struct New {
 }
 
 /// Adds an identity.
-pub(crate) async fn create(state: &State, caller: &Caller, new: New) -> Result<Identity, Problem> {
+pub(crate) async fn create(access: &AccessControl, caller: &Caller, new: New) -> Result<Identity, Problem> {
     let New { kind, key_hash, label, settings } = new;
     let id = Uuid::now_v7();
     let details = json!({ "name": settings.name, "label": label, "grants": grant::stored(&settings.grants) });
@@ -141,17 +144,17 @@ pub(crate) async fn create(state: &State, caller: &Caller, new: New) -> Result<I
         key_hash,
         label,
         settings,
-        created_at_us: state.clock().now_us(),
+        created_at_us: access.clock().now_us(),
         created_by: caller.actor().to_owned(),
     };
     let change = Change::Insert(Box::new(stored));
-    make(state, caller.actor(), action(kind, Verb::Create), resource(kind, id), details, change).await?;
-    find(state, kind, id).await
+    make(access, caller.actor(), action(kind, Verb::Create), resource(kind, id), details, change).await?;
+    find(access, kind, id).await
 }
 
 /// An identity.
-pub(crate) async fn find(state: &State, kind: IdentityKind, id: Uuid) -> Result<Identity, Problem> {
-    let found = state.store().identity(kind, id).await?;
+pub(crate) async fn find(access: &AccessControl, kind: IdentityKind, id: Uuid) -> Result<Identity, Problem> {
+    let found = access.store().identity(kind, id).await?;
     found.ok_or_else(|| Problem::not_found(format_args!("{kind} {id}")))
 }
 
@@ -167,18 +170,18 @@ pub(crate) struct Patch {
 
 /// Changes an identity.
 pub(crate) async fn update(
-    state: &State,
+    access: &AccessControl,
     caller: &Caller,
     kind: IdentityKind,
     id: Uuid,
     if_match: &IfMatch,
     patch: Patch,
 ) -> Result<Identity, Problem> {
-    let before = find(state, kind, id).await?;
+    let before = find(access, kind, id).await?;
     if_match.check(before.revision)?;
-    within_own(state.access(), caller, &grant::stored(&before.grants)).await?;
+    within_own(access, caller, &grant::stored(&before.grants)).await?;
     let grants = match &patch.grants {
-        Some(grants) => giving(state, caller, grants).await?,
+        Some(grants) => giving(access, caller, grants).await?,
         None => before.grants,
     };
     let settings = IdentitySettings {
@@ -195,24 +198,24 @@ pub(crate) async fn update(
         "expires_at": crate::time::maybe_shown(settings.expires_at_us),
     });
     let change = Change::Update { id, kind, revision: before.revision, settings };
-    make(state, caller.actor(), action(kind, Verb::Update), resource(kind, id), details, change).await?;
-    find(state, kind, id).await
+    make(access, caller.actor(), action(kind, Verb::Update), resource(kind, id), details, change).await?;
+    find(access, kind, id).await
 }
 
 /// Removes an identity.
 pub(crate) async fn delete(
-    state: &State,
+    access: &AccessControl,
     caller: &Caller,
     kind: IdentityKind,
     id: Uuid,
     if_match: &IfMatch,
 ) -> Result<(), Problem> {
-    let before = find(state, kind, id).await?;
+    let before = find(access, kind, id).await?;
     if_match.check(before.revision)?;
-    within_own(state.access(), caller, &grant::stored(&before.grants)).await?;
+    within_own(access, caller, &grant::stored(&before.grants)).await?;
     let details = json!({ "name": before.name, "label": before.label });
     let change = Change::Delete { id, revision: before.revision };
-    make(state, caller.actor(), action(kind, Verb::Delete), resource(kind, id), details, change).await
+    make(access, caller.actor(), action(kind, Verb::Delete), resource(kind, id), details, change).await
 }
 
 #[derive(Clone, Copy)]

@@ -13,11 +13,10 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 use x509::{Certificate, Fingerprint, GeneralName};
 
-use crate::access::{Caller, TOKEN_PREFIX};
+use crate::access::{AccessControl, Caller, TOKEN_PREFIX};
 use crate::access::{control, secret};
 use crate::peer::Peer;
 use crate::problem::Problem;
-use crate::state::State;
 
 /// The session's cookie. The prefix binds it to this host and to TLS (RFC 6265bis section 4.1.3.2).
 pub const SESSION_COOKIE: &str = "__Host-bulla";
@@ -49,35 +48,66 @@ pub trait Authenticate: Send + Sync {
 /// The rooms whose credentials are accepted.
 pub(crate) type Authenticators = Vec<Arc<dyn Authenticate>>;
 
-/// Who asks. A credential that is given and not good is refused, even if another one would be.
-///
-/// # Errors
-/// 401 when nobody has shown who they are; 403 when a session's unsafe request lacks its token.
-pub(crate) async fn authenticate(state: &State, parts: &Parts) -> Result<Caller, Problem> {
-    if let Some(token) = bearer(&parts.headers)? {
-        if token.starts_with(TOKEN_PREFIX) {
-            return state.access().token(secret::token_hash(token)).await;
-        }
-        for other in state.authenticators() {
-            if token.starts_with(other.prefix()) {
-                return other.authenticate(token).await;
+/// Finds the caller of a request by the request's credentials.
+pub(crate) struct Authentication {
+    access: AccessControl,
+    others: Authenticators,
+    /// Issued the client certificates whose revocation is checked.
+    authority: Option<Authority>,
+}
+
+impl Authentication {
+    pub(crate) fn new(access: AccessControl, others: Authenticators, authority: Option<Authority>) -> Self {
+        Self { access, others, authority }
+    }
+
+    /// The caller. A credential that is given and not good is refused, even if another one would be.
+    ///
+    /// # Errors
+    /// 401 when nobody has shown who they are; 403 when a session's unsafe request lacks its token.
+    pub(crate) async fn caller(&self, parts: &Parts) -> Result<Caller, Problem> {
+        if let Some(token) = bearer(&parts.headers)? {
+            if token.starts_with(TOKEN_PREFIX) {
+                return self.access.token(secret::token_hash(token)).await;
             }
+            for other in &self.others {
+                if token.starts_with(other.prefix()) {
+                    return other.authenticate(token).await;
+                }
+            }
+            return Err(Problem::unauthenticated("this is no token of Bulla's"));
         }
-        return Err(Problem::unauthenticated("this is no token of Bulla's"));
+        if let Some(cookie) = cookie(&parts.headers, SESSION_COOKIE) {
+            check_site(&parts.method, &parts.headers)?;
+            let caller = self.access.session(secret::session_hash(cookie)).await?;
+            check_csrf(&parts.method, &parts.headers, cookie)?;
+            return Ok(caller);
+        }
+        if let Some(peer) = parts.extensions.get::<Peer>()
+            && let Some(certificate) = &peer.client_certificate
+        {
+            check_site(&parts.method, &parts.headers)?;
+            return self.by_certificate(certificate).await;
+        }
+        Err(Problem::unauthenticated("this needs an authenticated caller"))
     }
-    if let Some(cookie) = cookie(&parts.headers, SESSION_COOKIE) {
-        check_site(&parts.method, &parts.headers)?;
-        let caller = state.access().session(secret::session_hash(cookie)).await?;
-        check_csrf(&parts.method, &parts.headers, cookie)?;
-        return Ok(caller);
+
+    async fn by_certificate(&self, der: &[u8]) -> Result<Caller, Problem> {
+        let bad = |_| Problem::unauthenticated("the client certificate cannot be read");
+        let certificate = Certificate::parse(der).map_err(bad)?;
+        let now = self.access.clock().now_seconds();
+        if now < certificate.not_before.0 || now > certificate.not_after.0 {
+            return Err(Problem::unauthenticated("the client certificate is not valid now"));
+        }
+        let fingerprint = format!("sha256:{}", certificate.fingerprint);
+        let mut keys = vec![secret::certificate_hash(&fingerprint)];
+        let names = certificate.subject_alt_names.iter().filter_map(matcher_of).take(NAMES_MAX);
+        keys.extend(names.map(|name| secret::certificate_hash(&name)));
+        let end_us = certificate.not_after.0.saturating_add(1).saturating_mul(1_000_000);
+        let authority = self.authority.clone();
+        let still_good = move || not_revoked(authority, certificate.fingerprint).boxed();
+        self.access.certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us, still_good).await
     }
-    if let Some(peer) = parts.extensions.get::<Peer>()
-        && let Some(certificate) = &peer.client_certificate
-    {
-        check_site(&parts.method, &parts.headers)?;
-        return by_certificate(state, certificate).await;
-    }
-    Err(Problem::unauthenticated("this needs an authenticated caller"))
 }
 
 /// The bearer token, if there is an `Authorization` header at all.
@@ -139,23 +169,6 @@ fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
         return Err(Problem::forbidden("another site made this browser ask"));
     }
     Ok(())
-}
-
-async fn by_certificate(state: &State, der: &[u8]) -> Result<Caller, Problem> {
-    let bad = |_| Problem::unauthenticated("the client certificate cannot be read");
-    let certificate = Certificate::parse(der).map_err(bad)?;
-    let now = state.clock().now_seconds();
-    if now < certificate.not_before.0 || now > certificate.not_after.0 {
-        return Err(Problem::unauthenticated("the client certificate is not valid now"));
-    }
-    let fingerprint = format!("sha256:{}", certificate.fingerprint);
-    let mut keys = vec![secret::certificate_hash(&fingerprint)];
-    let names = certificate.subject_alt_names.iter().filter_map(matcher_of).take(NAMES_MAX);
-    keys.extend(names.map(|name| secret::certificate_hash(&name)));
-    let end_us = certificate.not_after.0.saturating_add(1).saturating_mul(1_000_000);
-    let authority = state.try_room::<Authority>().cloned();
-    let still_good = move || not_revoked(authority, certificate.fingerprint).boxed();
-    state.access().certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us, still_good).await
 }
 
 /// What our own authority has revoked opens no door, whichever root it lies below.

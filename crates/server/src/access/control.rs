@@ -104,6 +104,16 @@ impl AccessControl {
         self.0.sessions
     }
 
+    /// The database that access is kept in.
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The time.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
     /// Forgets every credential and role remembered: after any change of access, so that it holds at once here.
     pub fn forget(&self) {
         self.0.generation.fetch_add(1, Ordering::SeqCst);

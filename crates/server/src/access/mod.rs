@@ -26,7 +26,7 @@ pub use permission::{
 pub use scope::{BadScope, Scope};
 pub use secret::{TOKEN_PREFIX, uri_identity_key};
 
-pub(crate) use authenticate::{Authenticators, authenticate, certificate_matcher, cookie};
+pub(crate) use authenticate::{Authentication, Authenticators, certificate_matcher, cookie};
 pub(crate) use caller::forbidden;
 pub(crate) use grant::stored as grants_of;
 pub(crate) use secret::{

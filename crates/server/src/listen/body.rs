@@ -11,7 +11,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use outbound::unwanted::read_away;
 use tokio::time::{Instant, Sleep};
 
-use super::connection::Streams;
+use super::executor::Streams;
 
 /// A request's body that did not come in time.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, EXPECT, HeaderValue};
 use http::{HeaderMap, Request, StatusCode, Version};
 use hyper::body::Incoming;
-use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use ipnet::IpNet;
@@ -19,13 +18,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::body::{Activity, AnswerBody, SlowBody, TimelyBody};
+use super::context::ServerContext;
+use super::executor::Streams;
+use super::listener::{Listener, Patience};
 use super::stream::Unstalled;
-use super::{Listener, Patience, Shared};
 use crate::peer::Peer;
 use crate::problem::Problem;
 
@@ -43,7 +42,7 @@ const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 
 /// A TLS connection from its first octet to its last.
 pub(super) async fn over_tls(
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     stream: TcpStream,
     address: IpAddr,
     router: Router,
@@ -75,7 +74,12 @@ pub(super) async fn over_tls(
 }
 
 /// A connection without TLS.
-pub(super) async fn in_the_open(shared: Arc<Shared>, stream: TcpStream, address: IpAddr, router: Router) {
+pub(super) async fn in_the_open(
+    shared: Arc<ServerContext>,
+    stream: TcpStream,
+    address: IpAddr,
+    router: Router,
+) {
     let stream = Unstalled::new(stream, shared.options.write_timeout);
     serve(&shared, stream, Peer::at(address), router, (Listener::Public, false)).await;
 }
@@ -88,35 +92,6 @@ fn peer_of<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
     let binding =
         bound.then(|| connection.export_keying_material([0; 32], CHANNEL_BINDING, Some(&[])).ok()).flatten();
     Peer { address, client_certificate: leaf.map(|leaf| Arc::from(leaf.as_ref())), channel_binding: binding }
-}
-
-/// Runs HTTP/2's streams as tasks that are counted and end with the server.
-#[derive(Clone)]
-pub(super) struct Streams {
-    tracker: TaskTracker,
-    kill: CancellationToken,
-}
-
-impl Streams {
-    /// Runs something that belongs to a stream and outlives its handler. Nothing, once the server is gone.
-    pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if tokio::runtime::Handle::try_current().is_ok() && !self.kill.is_cancelled() {
-            self.execute(work);
-        }
-    }
-}
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
-    fn execute(&self, stream: F) {
-        let kill = self.kill.clone();
-        self.tracker.spawn(async move {
-            let _task = telemetry::tasks::guard("http2-stream");
-            tokio::select! {
-                () = kill.cancelled() => {}
-                () = stream => {}
-            }
-        });
-    }
 }
 
 fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams> {
@@ -138,8 +113,13 @@ fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams
     if http2 { builder.http2_only() } else { builder.http1_only() }
 }
 
-async fn serve<I>(shared: &Arc<Shared>, io: I, peer: Peer, router: Router, (kind, http2): (Listener, bool))
-where
+async fn serve<I>(
+    shared: &Arc<ServerContext>,
+    io: I,
+    peer: Peer,
+    router: Router,
+    (kind, http2): (Listener, bool),
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let options = &shared.options;

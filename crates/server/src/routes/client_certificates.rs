@@ -71,12 +71,12 @@ async fn create(
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: None,
-        grants: admin::giving(&state, &caller, &new.grants).await?,
+        grants: admin::giving(state.access(), &caller, &new.grants).await?,
         enabled: true,
-        expires_at_us: admin::end(&state, new.expires_at.as_deref())?,
+        expires_at_us: admin::end(state.access(), new.expires_at.as_deref())?,
     };
     let new = New { kind: KIND, key_hash: certificate_hash(&matcher), label: matcher, settings };
-    let made = admin::create(&state, &caller, new).await?;
+    let made = admin::create(state.access(), &caller, new).await?;
     let place = format!("/api/v1/client-certificates/{}", made.id);
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
     let answer = Revision(made.revision, IdentityView::of(made));
@@ -87,7 +87,7 @@ async fn create(
 #[utoipa::path(get, path = "/api/v1/client-certificates/{id}", operation_id = "getClientCertificate",
     params(("id" = Uuid, Path)), responses((status = 200, body = IdentityView)))]
 async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<IdentityView>, Problem> {
-    let found = admin::find(&state, KIND, id).await?;
+    let found = admin::find(state.access(), KIND, id).await?;
     Ok(Revision(found.revision, IdentityView::of(found)))
 }
 
@@ -102,7 +102,7 @@ async fn update(
     Json(patch): Json<IdentityPatch>,
 ) -> Result<Revision<IdentityView>, Problem> {
     let patch = Patch { email: None, ..patch.checked(&state)? };
-    let found = admin::update(&state, &caller, KIND, id, &if_match, patch).await?;
+    let found = admin::update(state.access(), &caller, KIND, id, &if_match, patch).await?;
     Ok(Revision(found.revision, IdentityView::of(found)))
 }
 
@@ -115,6 +115,6 @@ async fn delete(
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    admin::delete(&state, &caller, KIND, id, &if_match).await?;
+    admin::delete(state.access(), &caller, KIND, id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT)
 }

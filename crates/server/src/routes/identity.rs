@@ -83,7 +83,7 @@ pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> R
 impl IdentityPatch {
     pub(crate) fn checked(self, state: &State) -> Result<Patch, Problem> {
         let expires_at_us = match self.expires_at {
-            Some(end) => Some(admin::end(state, end.as_deref())?),
+            Some(end) => Some(admin::end(state.access(), end.as_deref())?),
             None => None,
         };
         Ok(Patch {

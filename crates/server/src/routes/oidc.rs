@@ -16,7 +16,7 @@ use crate::access::oidc::{CallbackParams, LOGIN_COOKIE, Login, Oidc};
 use crate::access::{Caller, CallerKind, SESSION_COOKIE, Scope, admin, cookie, csrf_of, session_hash};
 use crate::api::{Access, Api};
 use crate::extract::{Json, Query};
-use crate::guard::address;
+use crate::peer::address;
 use crate::problem::Problem;
 use crate::state::State;
 
@@ -122,7 +122,7 @@ async fn finish(
         Problem::bad_request("this browser has begun no login, or too long ago")
             .hint("begin again at /api/v1/auth/login, with cookies allowed")
     })?;
-    let done = login.finish(state, oidc, answer, &address(parts).to_string()).await?;
+    let done = login.finish(state.access(), oidc, answer, &address(parts).to_string()).await?;
     // Without an end of its own: the browser forgets it when it closes, the server when the session ends.
     Ok((set_cookie(SESSION_COOKIE, &done.cookie, None)?, done.return_to))
 }

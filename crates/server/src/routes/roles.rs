@@ -134,7 +134,7 @@ async fn put(
         at_us: state.clock().now_us(),
     });
     let details = json!({ "permissions": new.permissions });
-    admin::make(&state, caller.actor(), "role.put", format!("role/{name}"), details, change).await?;
+    admin::make(state.access(), caller.actor(), "role.put", format!("role/{name}"), details, change).await?;
     let role = find(&state, &name).await?.ok_or_else(|| Problem::conflict("it was removed meanwhile"))?;
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Revision(role.revision, RoleView::of(&role))).into_response())
@@ -154,7 +154,8 @@ async fn delete(
     if_match.check(role.revision)?;
     within_own(&caller, &held_by(&role))?;
     let change = Change::DeleteRole { name: name.clone(), revision: role.revision };
-    admin::make(&state, caller.actor(), "role.delete", format!("role/{name}"), json!({}), change).await?;
+    admin::make(state.access(), caller.actor(), "role.delete", format!("role/{name}"), json!({}), change)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -74,13 +74,13 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewToken>) -> Resu
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: None,
-        grants: admin::giving(&state, &caller, &new.grants).await?,
+        grants: admin::giving(state.access(), &caller, &new.grants).await?,
         enabled: true,
-        expires_at_us: admin::end(&state, new.expires_at.as_deref())?,
+        expires_at_us: admin::end(state.access(), new.expires_at.as_deref())?,
     };
     let token = new_token()?;
     let new = New { kind: KIND, key_hash: token_hash(&token), label: label_of(&token), settings };
-    let made = admin::create(&state, &caller, new).await?;
+    let made = admin::create(state.access(), &caller, new).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/tokens/{}", made.id)).map_err(Problem::internal)?;
     let revision = made.revision;
     let body = MadeToken { token: token.as_str().to_owned(), view: IdentityView::of(made) };
@@ -93,7 +93,7 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewToken>) -> Resu
 #[utoipa::path(get, path = "/api/v1/tokens/{id}", operation_id = "getToken", params(("id" = Uuid, Path)),
     responses((status = 200, body = IdentityView)))]
 async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<IdentityView>, Problem> {
-    let token = admin::find(&state, KIND, id).await?;
+    let token = admin::find(state.access(), KIND, id).await?;
     Ok(Revision(token.revision, IdentityView::of(token)))
 }
 
@@ -108,7 +108,7 @@ async fn update(
     Json(patch): Json<IdentityPatch>,
 ) -> Result<Revision<IdentityView>, Problem> {
     let patch = Patch { email: None, ..patch.checked(&state)? };
-    let token = admin::update(&state, &caller, KIND, id, &if_match, patch).await?;
+    let token = admin::update(state.access(), &caller, KIND, id, &if_match, patch).await?;
     Ok(Revision(token.revision, IdentityView::of(token)))
 }
 
@@ -121,15 +121,16 @@ async fn rotate(
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<Response, Problem> {
-    let before = admin::find(&state, KIND, id).await?;
+    let before = admin::find(state.access(), KIND, id).await?;
     if_match.check(before.revision)?;
     admin::within_own(state.access(), &caller, &grants_of(&before.grants)).await?;
     let token = new_token()?;
     let label = label_of(&token);
     let details = json!({ "name": before.name, "label": label });
     let change = Change::Rekey { id, revision: before.revision, key_hash: token_hash(&token), label };
-    admin::make(&state, caller.actor(), "token.rotate", admin::resource(KIND, id), details, change).await?;
-    let made = admin::find(&state, KIND, id).await?;
+    admin::make(state.access(), caller.actor(), "token.rotate", admin::resource(KIND, id), details, change)
+        .await?;
+    let made = admin::find(state.access(), KIND, id).await?;
     let revision = made.revision;
     let body = MadeToken { token: token.as_str().to_owned(), view: IdentityView::of(made) };
     let mut response = Revision(revision, body).into_response();
@@ -146,6 +147,6 @@ async fn delete(
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    admin::delete(&state, &caller, KIND, id, &if_match).await?;
+    admin::delete(state.access(), &caller, KIND, id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT)
 }

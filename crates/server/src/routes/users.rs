@@ -108,13 +108,14 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewUser>) -> Resul
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: new.email,
-        grants: admin::giving(&state, &caller, &new.grants).await?,
+        grants: admin::giving(state.access(), &caller, &new.grants).await?,
         enabled: true,
         expires_at_us: None,
     };
     let key_hash = subject_hash(&issuer, &new.subject);
     let made =
-        admin::create(&state, &caller, New { kind: KIND, key_hash, label: new.subject, settings }).await?;
+        admin::create(state.access(), &caller, New { kind: KIND, key_hash, label: new.subject, settings })
+            .await?;
     let place = HeaderValue::from_str(&format!("/api/v1/users/{}", made.id)).map_err(Problem::internal)?;
     let answer = Revision(made.revision, IdentityView::of(made));
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
@@ -124,7 +125,7 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewUser>) -> Resul
 #[utoipa::path(get, path = "/api/v1/users/{id}", operation_id = "getUser", params(("id" = Uuid, Path)),
     responses((status = 200, body = IdentityView)))]
 async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<IdentityView>, Problem> {
-    let user = admin::find(&state, KIND, id).await?;
+    let user = admin::find(state.access(), KIND, id).await?;
     Ok(Revision(user.revision, IdentityView::of(user)))
 }
 
@@ -139,7 +140,7 @@ async fn update(
     Json(patch): Json<IdentityPatch>,
 ) -> Result<Revision<IdentityView>, Problem> {
     let patch = patch.checked(&state)?;
-    let user = admin::update(&state, &caller, KIND, id, &if_match, patch).await?;
+    let user = admin::update(state.access(), &caller, KIND, id, &if_match, patch).await?;
     Ok(Revision(user.revision, IdentityView::of(user)))
 }
 
@@ -154,7 +155,7 @@ async fn delete(
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    admin::delete(&state, &caller, KIND, id, &if_match).await?;
+    admin::delete(state.access(), &caller, KIND, id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -162,7 +163,7 @@ async fn delete(
 #[utoipa::path(get, path = "/api/v1/users/{id}/sessions", operation_id = "listSessions",
     params(("id" = Uuid, Path)), responses((status = 200, body = Listing<SessionView>)))]
 async fn sessions(state: State, Path(id): Path<Uuid>) -> Result<Json<Listing<SessionView>>, Problem> {
-    admin::find(&state, KIND, id).await?;
+    admin::find(state.access(), KIND, id).await?;
     let sessions = state.store().sessions_of(id).await?;
     Ok(Json(Listing::whole(sessions.into_iter().map(SessionView::of).collect())))
 }
@@ -171,9 +172,10 @@ async fn sessions(state: State, Path(id): Path<Uuid>) -> Result<Json<Listing<Ses
 #[utoipa::path(delete, path = "/api/v1/users/{id}/sessions", operation_id = "endSessions",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn end_sessions(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    let user = admin::find(&state, KIND, id).await?;
+    let user = admin::find(state.access(), KIND, id).await?;
     let details = json!({ "name": user.name });
     let change = Change::EndSessions { of: id };
-    admin::make(&state, caller.actor(), "session.end", admin::resource(KIND, id), details, change).await?;
+    admin::make(state.access(), caller.actor(), "session.end", admin::resource(KIND, id), details, change)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }

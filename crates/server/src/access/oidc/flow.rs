@@ -17,9 +17,8 @@ use super::provider::Oidc;
 use crate::access::control::micros;
 use crate::access::grant::{self, Grant};
 use crate::access::issuer::refused;
-use crate::access::{admin, secret};
+use crate::access::{AccessControl, admin, secret};
 use crate::problem::Problem;
-use crate::state::State;
 
 /// The cookie that binds a login to the browser it began in.
 pub(crate) const LOGIN_COOKIE: &str = "__Host-bulla-login";
@@ -111,12 +110,12 @@ impl Login {
     /// Ends one: from the issuer's answer to a session.
     pub(crate) async fn finish(
         self,
-        state: &State,
+        access: &AccessControl,
         oidc: &Oidc,
         answer: &CallbackParams,
         address: &str,
     ) -> Result<LoggedIn, Problem> {
-        let now_us = state.clock().now_us();
+        let now_us = access.clock().now_us();
         if now_us - self.begun_at_us > LOGIN_MAX_US || self.begun_at_us > now_us {
             return Err(refused("the login took too long"));
         }
@@ -130,10 +129,10 @@ impl Login {
         }
         let code = answer.code.as_deref().ok_or_else(|| refused("the issuer's answer holds no code"))?;
         let token = oidc.exchange(code, &self.verifier).await?;
-        let claims = oidc.verified(&token, &self.nonce, state.clock().now_seconds()).await?;
+        let claims = oidc.verified(&token, &self.nonce, access.clock().now_seconds()).await?;
         let grants = granted_by_groups(oidc, &claims);
-        let person = person(state, oidc, &claims, !grants.is_empty()).await?;
-        let cookie = begin_session(state, &person, &grants, address).await?;
+        let person = person(access, oidc, &claims, !grants.is_empty()).await?;
+        let cookie = begin_session(access, &person, &grants, address).await?;
         Ok(LoggedIn { cookie, return_to: self.return_to })
     }
 
@@ -173,9 +172,14 @@ fn granted_by_groups(oidc: &Oidc, claims: &Claims) -> Vec<Grant> {
 }
 
 /// The person, known or new. Whom neither their groups nor an administrator gave anything is not let in.
-async fn person(state: &State, oidc: &Oidc, claims: &Claims, granted: bool) -> Result<Identity, Problem> {
+async fn person(
+    access: &AccessControl,
+    oidc: &Oidc,
+    claims: &Claims,
+    granted: bool,
+) -> Result<Identity, Problem> {
     let key = secret::subject_hash(&oidc.options().issuer, &claims.sub);
-    let found = state.store().identities_by_keys(&[key]).await?;
+    let found = access.store().identities_by_keys(&[key]).await?;
     if let Some(person) = found.into_iter().find(|person| person.kind == IdentityKind::User) {
         if !person.enabled {
             return Err(Problem::forbidden("this person is switched off"));
@@ -188,10 +192,15 @@ async fn person(state: &State, oidc: &Oidc, claims: &Claims, granted: bool) -> R
         return Err(Problem::forbidden("nobody has given you a role here")
             .hint("ask an administrator to map one of your groups, or to give you a role"));
     }
-    new_person(state, oidc, claims, key).await
+    new_person(access, oidc, claims, key).await
 }
 
-async fn new_person(state: &State, oidc: &Oidc, claims: &Claims, key: [u8; 32]) -> Result<Identity, Problem> {
+async fn new_person(
+    access: &AccessControl,
+    oidc: &Oidc,
+    claims: &Claims,
+    key: [u8; 32],
+) -> Result<Identity, Problem> {
     let named = claims.text(&oidc.options().name_claim).or(claims.email.as_deref()).unwrap_or(&claims.sub);
     let name: String = named.chars().filter(|c| !c.is_control()).take(64).collect();
     // Two people of one name at the issuer: the second gets some of their subject's hash.
@@ -211,31 +220,31 @@ async fn new_person(state: &State, oidc: &Oidc, claims: &Claims, key: [u8; 32]) 
                 enabled: true,
                 expires_at_us: None,
             },
-            created_at_us: state.clock().now_us(),
+            created_at_us: access.clock().now_us(),
             created_by: actor.to_owned(),
         };
         let details = json!({ "name": name, "subject": claims.sub });
         let change = admin::Change::Insert(Box::new(new));
         let resource = admin::resource(IdentityKind::User, id);
-        match admin::make(state, actor, "user.create", resource, details, change).await {
-            Ok(()) => return admin::find(state, IdentityKind::User, id).await,
+        match admin::make(access, actor, "user.create", resource, details, change).await {
+            Ok(()) => return admin::find(access, IdentityKind::User, id).await,
             Err(problem) if problem.kind() == "conflict" => {}
             Err(problem) => return Err(problem),
         }
     }
     // Somebody made them at the same moment: this very person, in another tab.
-    let found = state.store().identities_by_keys(&[key]).await?.into_iter().next();
+    let found = access.store().identities_by_keys(&[key]).await?.into_iter().next();
     found.ok_or_else(|| Problem::conflict("this name is taken: ask an administrator"))
 }
 
 async fn begin_session(
-    state: &State,
+    access: &AccessControl,
     person: &Identity,
     grants: &[Grant],
     address: &str,
 ) -> Result<Zeroizing<String>, Problem> {
     let cookie = secret::random_text()?;
-    let now = state.clock().now_us();
+    let now = access.clock().now_us();
     let session = Session {
         token_hash: secret::session_hash(&cookie),
         identity: person.id,
@@ -243,7 +252,7 @@ async fn begin_session(
         address: address.to_owned(),
         created_at_us: now,
         last_seen_at_us: now,
-        expires_at_us: now + micros(state.access().session_options().absolute),
+        expires_at_us: now + micros(access.session_options().absolute),
     };
     let event = AuditEvent {
         at_us: now,
@@ -252,7 +261,7 @@ async fn begin_session(
         resource: admin::resource(IdentityKind::User, person.id),
         details: json!({ "address": address, "grants": grants }),
     };
-    state
+    access
         .store()
         .write("session_begin", move |tx| {
             async move {

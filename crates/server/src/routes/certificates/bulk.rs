@@ -9,8 +9,10 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::body::{NewCertificateBody, given};
+use super::filter::CertificateFilter;
+use super::revocation::RevokeBody;
+use super::scope::scopes;
 use super::view::CreatedView;
-use super::{CertificateFilter, RevokeBody, scopes};
 use crate::access::{Caller, Permission};
 use crate::api::{Access, Api};
 use crate::extract::Json;

@@ -2,22 +2,25 @@
 
 mod body;
 mod bulk;
+mod filter;
 pub(crate) mod problems;
+mod revocation;
+mod scope;
 mod view;
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
-use lifecycle::lifecycle::{ExportFormat, Lifecycle, LifecycleError, RevokeRequest, Selection};
+use lifecycle::lifecycle::{ExportFormat, Lifecycle, LifecycleError, Selection};
 use lifecycle::managed::ManagedCertificate;
 use serde::Deserialize;
-use store::managed::{ManagedFilter, ManagedOrder, ManagedScope};
+use store::managed::ManagedOrder;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use crate::access::{Caller, Permission, Reach, Scope};
+use crate::access::{Caller, Permission};
 use crate::api::{Access, Api};
 use crate::conditional::IfMatch;
 use crate::extract::{Json, Path, Query};
@@ -26,9 +29,11 @@ use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
 use crate::routes::jobs::JobView;
 use crate::state::State;
-use crate::time;
 use body::{CertificatePatch, NewCertificateBody};
 pub(crate) use body::{KeyLocationBody, TargetBody, options_of};
+use filter::CertificateFilter;
+use revocation::RevokeBody;
+use scope::{scopes, scopes_of, within};
 use view::{CertificateView, CreatedView, DeploymentView, ServedView, SummaryView, VersionView};
 
 pub(crate) fn routes() -> Api {
@@ -51,35 +56,6 @@ pub(crate) fn routes() -> Api {
         .route(scoped(Permission::CertificateRead), routes!(chain))
         .route(scoped(Permission::CertificateExport), routes!(export))
         .merge(bulk::routes())
-}
-
-/// The scopes a certificate lies in.
-fn scopes(profile: &str, issuer: &str, team: Option<&str>) -> Vec<Scope> {
-    let mut scopes = vec![Scope::profile(profile), Scope::issuer(issuer)];
-    scopes.extend(team.map(Scope::team));
-    scopes
-}
-
-fn scopes_of(certificate: &ManagedCertificate) -> Vec<Scope> {
-    scopes(&certificate.profile, &certificate.issuer, certificate.team.as_deref())
-}
-
-/// What a caller may see of everything; `None` for all of it.
-fn within(caller: &Caller, permission: Permission) -> Option<Vec<ManagedScope>> {
-    match caller.reach(permission) {
-        Reach::Everything => None,
-        Reach::Only(scopes) => Some(
-            scopes
-                .into_iter()
-                .filter_map(|scope| match scope {
-                    Scope::Any => None,
-                    Scope::Profile(name) => Some(ManagedScope::Profile(name)),
-                    Scope::Issuer(name) => Some(ManagedScope::Issuer(name)),
-                    Scope::Team(name) => Some(ManagedScope::Team(name)),
-                })
-                .collect(),
-        ),
-    }
 }
 
 /// The certificate, if the caller may do this to it. One it may not see is not there.
@@ -117,97 +93,6 @@ fn tagged(certificate: ManagedCertificate) -> Response {
         response.headers_mut().insert(ETAG, tag);
     }
     response
-}
-
-/// Which certificates to list.
-#[derive(Debug, Default, Deserialize, IntoParams, ToSchema)]
-#[into_params(parameter_in = Query)]
-#[serde(default)]
-pub(crate) struct CertificateFilter {
-    /// In one of these states, separated by commas: `pending`, `awaiting_approval`, `awaiting_csr`, `issuing`,
-    /// `deploying`, `active`, `failed`, `revoked`, `archived`.
-    #[param(example = "active,failed")]
-    status: Option<String>,
-    /// With exactly this name.
-    name: Option<String>,
-    /// Issued by this profile.
-    profile: Option<String>,
-    /// By this issuer.
-    issuer: Option<String>,
-    /// Of this owner.
-    owner: Option<String>,
-    /// Of this team.
-    team: Option<String>,
-    /// In this environment.
-    environment: Option<String>,
-    /// Naming this policy.
-    policy: Option<String>,
-    /// With the key at this agent.
-    agent: Option<Uuid>,
-    /// With this tag, `name=value`.
-    #[param(example = "cost=42")]
-    tag: Option<String>,
-    /// Ending before this time, RFC 3339.
-    expires_before: Option<String>,
-    /// Ending at this time or later, RFC 3339.
-    expires_after: Option<String>,
-    /// Whose name or names hold this text. No index helps: a rare text walks many pages.
-    contains: Option<String>,
-    /// With a name that ends so.
-    #[param(example = ".example.org")]
-    suffix: Option<String>,
-}
-
-impl CertificateFilter {
-    fn checked(self, within: Option<Vec<ManagedScope>>) -> Result<ManagedFilter, Problem> {
-        let states = self.status.as_deref().unwrap_or_default();
-        let states = states.split(',').filter(|word| !word.is_empty()).map(|word| {
-            let state: lifecycle::state::State = word
-                .trim()
-                .parse()
-                .map_err(|error: lifecycle::state::UnknownState| Problem::bad_request(error))?;
-            Ok(state.code())
-        });
-        let tag = self.tag.as_deref().map(|tag| {
-            let parts = tag.split_once('=').map(|(tag, value)| (tag.to_owned(), value.to_owned()));
-            parts.ok_or_else(|| Problem::bad_request("tag is NAME=VALUE"))
-        });
-        let time = |text: Option<String>| text.map(|text| time::parsed(&text)).transpose();
-        let filter = ManagedFilter {
-            states: states.collect::<Result<_, Problem>>()?,
-            profile: self.profile,
-            within,
-            issuer: self.issuer,
-            owner: self.owner,
-            team: self.team,
-            environment: self.environment,
-            policy: self.policy,
-            agent: self.agent,
-            tag: tag.transpose()?,
-            expires_before_us: time(self.expires_before)?,
-            expires_from_us: time(self.expires_after)?,
-            contains: self.contains.filter(|text| !text.is_empty()),
-            suffix: self.suffix.filter(|text| !text.is_empty()),
-            name: self.name,
-        };
-        // PostgreSQL compares no text with NUL, and none is stored.
-        let texts = [
-            &filter.name,
-            &filter.profile,
-            &filter.issuer,
-            &filter.owner,
-            &filter.team,
-            &filter.environment,
-            &filter.policy,
-            &filter.contains,
-            &filter.suffix,
-        ];
-        let tags = filter.tag.iter().flat_map(|(tag, value)| [tag, value]);
-        if texts.into_iter().flatten().chain(tags).any(|text| text.contains('\0')) {
-            return Err(Problem::bad_request("a filter holds a NUL"));
-        }
-        Ok(filter)
-    }
 }
 
 /// In which order to list.
@@ -362,38 +247,6 @@ async fn renew(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Res
     let mut response = tagged(lifecycle.get(id).await?);
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)
-}
-
-/// Why a certificate is revoked.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RevokeBody {
-    /// `unspecified`, `keyCompromise`, `affiliationChanged`, `superseded`, `cessationOfOperation` or
-    /// `privilegeWithdrawn` (RFC 5280 section 5.3.1); unspecified when absent.
-    #[schema(example = "superseded")]
-    reason: Option<String>,
-    /// Whether a new version, with a new key, is asked for at once.
-    #[serde(default)]
-    replace: bool,
-}
-
-impl RevokeBody {
-    pub(crate) fn read(&self) -> Result<RevokeRequest, Problem> {
-        let word = self.reason.as_deref().unwrap_or("unspecified");
-        let reason = match word {
-            "unspecified" => 0,
-            "keyCompromise" => 1,
-            "affiliationChanged" => 3,
-            "superseded" => 4,
-            "cessationOfOperation" => 5,
-            "privilegeWithdrawn" => 9,
-            _ => {
-                return Err(Problem::unprocessable(format_args!("{word:?} is no reason to revoke a certificate"))
-                    .hint("unspecified, keyCompromise, affiliationChanged, superseded, cessationOfOperation or privilegeWithdrawn"));
-            }
-        };
-        Ok(RevokeRequest { reason, replace: self.replace })
-    }
 }
 
 /// Revokes the current version. What the issuer does not do at once is tried again: see the certificate's jobs.

@@ -10,8 +10,8 @@ use serde_json::{Value as Json, json};
 
 use super::answer::{Refused, time};
 use super::asking::Asking;
+use super::handle::room;
 use super::paging::Pages;
-use super::room;
 use crate::access::{BUILT_IN_ROLES, Permission};
 use crate::state::State;
 

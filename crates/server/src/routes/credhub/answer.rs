@@ -13,7 +13,7 @@ pub(super) const BAD_REQUEST: &str = "The request could not be fulfilled because
 
 /// A refusal: a status and a sentence.
 #[derive(Debug)]
-pub(in crate::routes) struct Refused {
+pub(crate) struct Refused {
     status: StatusCode,
     error: String,
     /// Only where OAuth says so.
@@ -25,12 +25,12 @@ impl Refused {
         Self { status, error: error.into(), description: None }
     }
 
-    pub(in crate::routes) fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         self.status
     }
 
     /// The sentence.
-    pub(in crate::routes) fn error(&self) -> &str {
+    pub(crate) fn error(&self) -> &str {
         &self.error
     }
 
@@ -78,7 +78,7 @@ impl From<CredentialError> for Refused {
 }
 
 /// Its status; what the caller is not told is logged.
-pub(in crate::routes) fn status_of(error: &CredentialError) -> StatusCode {
+pub(crate) fn status_of(error: &CredentialError) -> StatusCode {
     if let Some(details) = error.details() {
         tracing::error!(details, "the credential store could not answer");
     }

@@ -9,10 +9,9 @@ use x509::Certificate;
 use x509::build::Attribute;
 
 use super::answer::Refused;
-use super::room;
-use crate::access::{self, Caller, CallerKind, Permission, TOKEN_PREFIX, token_hash};
-use crate::guard;
-use crate::peer::Peer;
+use super::handle::room;
+use crate::access::{Caller, CallerKind, Permission, TOKEN_PREFIX, token_hash};
+use crate::peer::{Peer, address};
 use crate::problem::Problem;
 use crate::state::State;
 
@@ -37,19 +36,15 @@ impl FromRequestParts<State> for Asking {
 }
 
 /// Guesses are slowed down; whoever is known is not, nor who asks while nobody can say whether he is.
-pub(in crate::routes) fn slowed<T>(
-    parts: &Parts,
-    state: &State,
-    asked: Result<T, Refused>,
-) -> Result<T, Refused> {
+pub(crate) fn slowed<T>(parts: &Parts, state: &State, asked: Result<T, Refused>) -> Result<T, Refused> {
     if asked.as_ref().is_err_and(|refused| !refused.status().is_server_error()) {
-        state.limits().failure(guard::address(parts)).map_err(|problem| too_often(&problem))?;
+        state.limits().failure(address(parts)).map_err(|problem| too_often(&problem))?;
     }
     asked
 }
 
 /// By the `Authorization` header, else by the client's certificate.
-pub(in crate::routes) async fn ask(parts: &Parts, state: &State) -> Result<Asker, Refused> {
+pub(crate) async fn ask(parts: &Parts, state: &State) -> Result<Asker, Refused> {
     if parts.headers.contains_key(AUTHORIZATION) {
         return by_token(state, bearer(parts).ok_or_else(denied)?).await;
     }
@@ -61,13 +56,13 @@ pub(in crate::routes) async fn ask(parts: &Parts, state: &State) -> Result<Asker
 }
 
 /// The token of the `Authorization` header.
-pub(in crate::routes) fn bearer(parts: &Parts) -> Option<&str> {
+pub(crate) fn bearer(parts: &Parts) -> Option<&str> {
     let (scheme, token) = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let fits = scheme.eq_ignore_ascii_case("bearer") && token.len() <= HEADER_MAX;
     fits.then(|| token.trim())
 }
 
-pub(in crate::routes) async fn by_token(state: &State, token: &str) -> Result<Asker, Refused> {
+pub(crate) async fn by_token(state: &State, token: &str) -> Result<Asker, Refused> {
     if token.starts_with(TOKEN_PREFIX) {
         let caller = state.access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
         return Ok(asker_of(&caller, actor_of(&caller)));
@@ -96,7 +91,7 @@ async fn by_certificate(state: &State, parts: &Parts, der: &[u8]) -> Result<Aske
             uuid::Uuid::parse_str(id).map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
         return Ok(Asker { actor: format!("mtls-app:{id}"), everything: false });
     }
-    let caller = access::authenticate(state, parts).await;
+    let caller = state.authentication().caller(parts).await;
     let caller = caller.map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
     Ok(asker_of(&caller, actor_of(&caller)))
 }

@@ -10,11 +10,11 @@ use super::answer::{Refused, time};
 use super::asking::Asking;
 use super::body::{self, Body};
 use super::data::{Asked, asked};
-use super::room;
+use super::handle::room;
 use crate::state::State;
 
 /// Versions that one request changes.
-pub(in crate::routes) const VERSIONS_MAX: usize = 1_000;
+pub(crate) const VERSIONS_MAX: usize = 1_000;
 
 const DAY_US: i64 = 86_400_000_000;
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::answer::{Refused, certificate_version, credential, generated};
 use super::asking::Asking;
 use super::body::{self, Body};
-use super::room;
+use super::handle::room;
 use crate::state::State;
 
 /// What stands behind the question mark.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::answer::{Refused, credential, generated, time};
 use super::asking::Asking;
 use super::body::{self, Body};
-use super::room;
+use super::handle::room;
 use crate::state::State;
 
 const BAD_SET_TYPE: &str = "The request does not include a valid type. Valid values include 'value', 'json', \

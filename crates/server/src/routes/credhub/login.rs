@@ -19,9 +19,9 @@ use zeroize::Zeroizing;
 
 use super::answer::Refused;
 use super::asking::{actor_of, bad_token, refused};
-use super::{host, room};
+use super::handle::{host, room};
 use crate::access::{CallerKind, TOKEN_PREFIX, token_hash};
-use crate::guard;
+use crate::peer::address;
 use crate::state::State;
 
 /// RFC 6749 sections 4.3, 4.4 and 6.
@@ -51,7 +51,7 @@ pub(super) async fn token(
         }
         Err(refused) if refused.status().is_server_error() => Err(refused),
         Err(refused) => {
-            state.limits().failure(guard::address(&parts)).map_err(|problem| {
+            state.limits().failure(address(&parts)).map_err(|problem| {
                 Refused::new(problem.status(), "Too many failed logins came from this address.")
             })?;
             Err(refused)
@@ -94,7 +94,7 @@ async fn grant(state: &State, parts: &Parts, asked: Asked) -> Result<(Grant, boo
 }
 
 /// The token of this name with this text.
-pub(in crate::routes) async fn identified(
+pub(crate) async fn identified(
     state: &State,
     name: &str,
     secret: &Secret,

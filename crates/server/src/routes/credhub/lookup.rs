@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use super::answer::{Refused, credential};
 use super::asking::Asking;
 use super::body::{self, Body};
-use super::room;
+use super::handle::room;
 use crate::state::State;
 
 /// Names of one request, all its lookups together.

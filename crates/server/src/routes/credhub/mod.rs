@@ -12,6 +12,7 @@ mod body;
 mod certificates;
 mod data;
 mod events;
+pub(super) mod handle;
 pub(super) mod login;
 mod lookup;
 mod paging;
@@ -20,89 +21,26 @@ mod rotation;
 mod uaa;
 mod wrap;
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::{Request, State as With};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
-use credentials::Credentials;
 use http::{Method, StatusCode};
 use serde_json::{Value as Json, json};
 
 use crate::peer::Peer;
 use crate::state::State;
+pub use handle::{CredHub, CredHubOptions};
 pub use uaa::UaaOptions;
 
-use crate::access::IssuerError;
 use answer::Refused;
 use asking::Asking;
 use body::Body;
+use handle::{host, room};
 
 /// The version of CredHub that is spoken.
 const VERSION: &str = "2.15.20";
-
-/// The credential store and how it shows itself. A room of the [`State`].
-#[derive(Clone, Debug)]
-pub struct CredHub(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    credentials: Credentials,
-    url: Option<String>,
-    exact: Vec<String>,
-    uaa: Option<uaa::Uaa>,
-}
-
-/// How the credential store shows itself.
-#[derive(Clone, Debug, Default)]
-pub struct CredHubOptions {
-    /// As clients reach it, without a slash at the end; from the request's `Host` when absent.
-    pub url: Option<String>,
-    /// Actors for whom a `name-like` that begins with a slash is a whole name, which one index probe answers: clients that
-    /// ask so before they read would otherwise take a longer name for theirs.
-    pub exact_name_like: Vec<String>,
-    /// Whose tokens are accepted beside those of the store's own issuer; its clients log in there then.
-    pub uaa: Option<UaaOptions>,
-}
-
-impl CredHub {
-    /// Over the credentials. Asks no issuer yet.
-    ///
-    /// # Errors
-    /// [`IssuerError`] when the other issuer's URL or roots cannot be used.
-    pub fn new(credentials: Credentials, options: CredHubOptions) -> Result<Self, IssuerError> {
-        Ok(Self(Arc::new(Inner {
-            uaa: options.uaa.map(uaa::Uaa::new).transpose()?,
-            credentials,
-            url: options.url,
-            exact: options.exact_name_like,
-        })))
-    }
-
-    pub(super) fn credentials(&self) -> &Credentials {
-        &self.0.credentials
-    }
-
-    fn uaa(&self) -> Option<&uaa::Uaa> {
-        self.0.uaa.as_ref()
-    }
-
-    fn is_exact(&self, actor: &str) -> bool {
-        self.0.exact.iter().any(|exact| exact == actor)
-    }
-
-    /// Whether nothing is to be changed.
-    pub(super) fn is_read_only(&self) -> bool {
-        self.credentials().is_read_only()
-    }
-
-    /// As this client reaches the server.
-    pub(super) fn url(&self, request_host: Option<&str>) -> String {
-        self.0.url.clone().unwrap_or_else(|| format!("https://{}", request_host.unwrap_or("localhost")))
-    }
-}
 
 /// Every route. A slash at the end of a path changes nothing.
 pub(crate) fn router(state: &State) -> Router<State> {
@@ -168,19 +106,6 @@ async fn writable(With(state): With<State>, request: Request, next: Next) -> Res
         }
         _ => next.run(request).await,
     }
-}
-
-/// The room, which this listener does not run without.
-pub(super) fn room(state: &State) -> Result<&CredHub, Refused> {
-    state.try_room::<CredHub>().ok_or_else(|| {
-        Refused::new(StatusCode::SERVICE_UNAVAILABLE, "This server does not run a credential store.")
-    })
-}
-
-/// As the client calls this server: over HTTP/2 it says so in the URI (RFC 9113 section 8.3.1).
-pub(super) fn host<'a>(headers: &'a http::HeaderMap, uri: &'a http::Uri) -> Option<&'a str> {
-    let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    header.or_else(|| uri.authority().map(http::uri::Authority::as_str))
 }
 
 async fn info(state: State, uri: http::Uri, headers: http::HeaderMap) -> Result<axum::Json<Json>, Refused> {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::answer::Refused;
 use super::asking::Asking;
 use super::body::{self, Body};
-use super::room;
+use super::handle::room;
 use crate::state::State;
 
 const NO_ENTRY: &str =

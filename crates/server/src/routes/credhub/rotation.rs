@@ -12,8 +12,8 @@ use serde_json::{Value as Json, json};
 use super::answer::{Refused, time};
 use super::asking::Asking;
 use super::body::{self, Body};
+use super::handle::room;
 use super::paging::Pages;
-use super::room;
 use crate::state::State;
 
 /// The routes of this module.

@@ -10,8 +10,8 @@ use serde_json::{Value as Json, json};
 use super::answer::{Refused, time};
 use super::asking::{Asking, too_often};
 use super::body::{self, Body};
-use super::room;
-use crate::guard;
+use super::handle::room;
+use crate::peer::address;
 use crate::state::State;
 
 /// How long a token is good where nothing is said, s.
@@ -43,7 +43,7 @@ impl FromRequestParts<State> for Reader {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
-        let address = guard::address(parts);
+        let address = address(parts);
         if parts.headers.contains_key(AUTHORIZATION) {
             let Asking(asker) = Asking::from_request_parts(parts, state).await?;
             return Ok(Self(asker.actor, address));

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::AREA;
+use super::attributes::AREA;
 use crate::access::{Caller, Permission};
 use crate::api::{Access, Api};
 use crate::extract::{Json, Query};

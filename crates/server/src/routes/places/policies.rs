@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::{AREA, AttributesBody, shown_pairs};
+use super::attributes::{AREA, AttributesBody, shown_pairs};
 use crate::access::{Caller, Permission};
 use crate::api::Api;
 use crate::conditional::{IfMatch, Revision};

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 use x509::SpkiHash;
 
-use super::AREA;
+use super::attributes::AREA;
 use crate::access::{Caller, Permission};
 use crate::api::{Access, Api};
 use crate::extract::{Json, Path};

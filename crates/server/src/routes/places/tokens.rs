@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::{AREA, AttributesBody, shown_attributes};
+use super::attributes::{AREA, AttributesBody, shown_attributes};
 use crate::access::{Caller, Permission};
 use crate::api::Api;
 use crate::extract::{Json, Path};

@@ -9,7 +9,8 @@ use http::header::ALLOW;
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use super::super::credhub::{self, CredHub, answer::status_of};
+use super::super::credhub::answer::{self, status_of};
+use super::super::credhub::handle::CredHub;
 use crate::state::State;
 
 const DENIED: &str = "permission denied";
@@ -71,8 +72,8 @@ impl From<CredentialError> for Refused {
     }
 }
 
-impl From<credhub::answer::Refused> for Refused {
-    fn from(refused: credhub::answer::Refused) -> Self {
+impl From<answer::Refused> for Refused {
+    fn from(refused: answer::Refused) -> Self {
         match refused.status() {
             StatusCode::UNAUTHORIZED => Self::denied(),
             status => Self::new(status, refused.error()),

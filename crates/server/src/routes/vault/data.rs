@@ -8,7 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::super::credhub::room;
+use super::super::credhub::handle::room;
 use super::answer::{
     Body, Refused, data, denied_or, destroyed_times, ended_metadata, number, version_metadata, version_times,
 };

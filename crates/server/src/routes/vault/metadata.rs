@@ -6,12 +6,12 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::super::credhub::room;
-use super::LIST;
+use super::super::credhub::handle::room;
 use super::answer::{
     Body, Refused, custom_metadata, data, denied_or, destroyed_times, number, time, version_times,
 };
 use super::asking::Asking;
+use super::mount::LIST;
 use super::path::{Folder, SecretName, name_of};
 use super::versions::there_or_not;
 use crate::state::State;

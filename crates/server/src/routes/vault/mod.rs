@@ -7,6 +7,7 @@ mod answer;
 mod asking;
 mod data;
 mod metadata;
+mod mount;
 mod path;
 mod system;
 mod token;
@@ -19,15 +20,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{Method, StatusCode};
 
-use super::credhub::CredHub;
+use super::credhub::handle::CredHub;
 use crate::state::State;
 use answer::Refused;
-
-/// The one mount, as clients name it.
-const MOUNT: &str = "secret/";
-
-/// What listing is asked with where a client has the method for it.
-const LIST: &str = "LIST";
+use mount::{LIST, MOUNT};
 
 /// A client that asks for its answer to be wrapped must not get it in the clear.
 const WRAP: &str = "x-vault-wrap-ttl";

@@ -4,10 +4,10 @@ use axum::extract::Path;
 use credentials::PermissionPath;
 use serde_json::{Value as Json, json};
 
-use super::super::credhub::room;
-use super::MOUNT;
+use super::super::credhub::handle::room;
 use super::answer::{Refused, data};
 use super::asking::Asking;
+use super::mount::MOUNT;
 use crate::state::State;
 
 /// The version of Vault whose API is spoken; clients compare it with what they need.

@@ -7,10 +7,11 @@ use http::StatusCode;
 use keys::Secret;
 use serde_json::{Value as Json, json};
 
-use super::super::credhub::{host, login, room};
+use super::super::credhub::handle::{host, room};
+use super::super::credhub::login;
 use super::answer::{Body, Refused, auth, data, time};
 use super::asking::Asking;
-use crate::guard;
+use crate::peer::address;
 use crate::state::State;
 
 /// What an AppRole is here: an API token's name is the role, its text the secret.
@@ -23,7 +24,7 @@ pub(super) async fn login(state: State, request: Request) -> Result<Response, Re
         Ok(grant) => grant,
         Err(refused) if refused.status().is_server_error() => return Err(refused.into()),
         Err(_) => {
-            state.limits().failure(guard::address(&parts)).map_err(|problem| {
+            state.limits().failure(address(&parts)).map_err(|problem| {
                 Refused::new(problem.status(), "too many failed logins came from this address")
             })?;
             return Err(Refused::bad(

@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde_json::{Map, Value as Json};
 
 use super::super::credhub::away::VERSIONS_MAX;
-use super::super::credhub::room;
+use super::super::credhub::handle::room;
 use super::answer::{Body, Refused, denied_or, number};
 use super::asking::Asking;
 use super::path::SecretName;

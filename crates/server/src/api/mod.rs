@@ -1,5 +1,8 @@
 //! How routes are registered: each with what it needs, so that none exists without.
 
+mod guard;
+mod need;
+
 use std::sync::Arc;
 
 use axum::Router;
@@ -11,83 +14,11 @@ use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterExt};
 
-use crate::access::Permission;
-use crate::guard::{self, Guard};
 use crate::problem::MEDIA_TYPE;
 use crate::state::State;
+use guard::Guard;
 
-/// Who may call a route.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Need {
-    /// Anybody, known or not.
-    Nothing,
-    /// Whoever is known.
-    Caller,
-    /// Who holds this permission.
-    Permission(Permission),
-}
-
-/// What a route needs and allows. Made from a [`Permission`], [`Access::open`] or [`Access::known`].
-#[derive(Clone, Copy, Debug)]
-pub struct Access {
-    pub(crate) need: Need,
-    pub(crate) scoped: bool,
-    pub(crate) streams: bool,
-    pub(crate) body_max: Option<usize>,
-}
-
-impl Access {
-    const fn of(need: Need) -> Self {
-        Self { need, scoped: false, streams: false, body_max: None }
-    }
-
-    /// For anybody, known or not.
-    #[must_use]
-    pub const fn open() -> Self {
-        Self::of(Need::Nothing)
-    }
-
-    /// For whoever is known, whatever they hold.
-    #[must_use]
-    pub const fn known() -> Self {
-        Self::of(Need::Caller)
-    }
-
-    /// For who holds the permission everywhere (scope `any`).
-    #[must_use]
-    pub const fn needs(permission: Permission) -> Self {
-        Self::of(Need::Permission(permission))
-    }
-
-    /// For who holds the permission in whatever scope: the handler asks [`Caller::may`](crate::access::Caller::may)
-    /// for the thing at hand, or narrows its listing by [`Caller::reach`](crate::access::Caller::reach). A handler
-    /// that does neither is answered 500 in its stead.
-    #[must_use]
-    pub const fn scoped(mut self) -> Self {
-        self.scoped = true;
-        self
-    }
-
-    /// The answer has no end of its own (events, exports): no ETag, no time limit, no idempotency key.
-    #[must_use]
-    pub const fn streams(mut self) -> Self {
-        self.streams = true;
-        self
-    }
-
-    /// Bodies of at most so many octets, instead of the server's limit.
-    #[must_use]
-    pub const fn body_max(mut self, octets: usize) -> Self {
-        self.body_max = Some(octets);
-        self
-    }
-}
-
-impl From<Permission> for Access {
-    fn from(permission: Permission) -> Self {
-        Self::needs(permission)
-    }
-}
+pub use need::{Access, Need};
 
 /// A route as registered.
 #[derive(Clone, Debug)]

@@ -1,6 +1,5 @@
 //! What stands before every handler: not too often, who asks, may they; and what every answer gets on its way out.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +9,14 @@ use axum::response::{IntoResponse, Response};
 use http::Method;
 use http::request::Parts;
 
+use super::need::{Access, Need};
 use crate::access::{self, Caller, Permission};
-use crate::api::{Access, Need};
 use crate::conditional::Asked;
+use crate::extract::BODY_MAX;
 use crate::idempotency::{self, Replayed};
 use crate::limit::Left;
-use crate::peer::Peer;
+use crate::peer::address;
 use crate::problem::Problem;
-use crate::router::BODY_MAX;
 use crate::state::State;
 
 /// How long a handler may take: an issuer outside may take a minute to answer, nothing takes two.
@@ -80,7 +79,7 @@ impl Guard {
             Need::Caller => None,
             Need::Permission(permission) => Some(permission),
         };
-        let caller = match access::authenticate(&self.state, parts).await {
+        let caller = match self.state.authentication().caller(parts).await {
             Ok(caller) => caller,
             Err(problem) => {
                 // Guesses are slowed down; whoever is known is not, nor who asks while the database is away.
@@ -132,9 +131,4 @@ impl Guard {
             // The caller had this answer before.
             && response.extensions().get::<Replayed>().is_none()
     }
-}
-
-/// The other end's address; without a listener (in tests) this machine's.
-pub(crate) fn address(parts: &Parts) -> IpAddr {
-    parts.extensions.get::<Peer>().map_or_else(|| Peer::local().address, |peer| peer.address)
 }

@@ -1,17 +1,16 @@
 //! Places where private keys may be: sites, the key service nodes at them, and the policies over them.
 
+mod attributes;
 mod nodes;
 mod own;
 mod policies;
 mod sealed_keys;
 mod tokens;
 
-use std::collections::BTreeMap;
-
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use lifecycle::places::{NewSite, PlaceError, Places, stored_attributes};
+use lifecycle::places::{NewSite, PlaceError, Places};
 use serde::{Deserialize, Serialize};
 use store::places::SiteRow;
 use utoipa::ToSchema;
@@ -26,12 +25,7 @@ use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
 use crate::state::State;
 use crate::time::shown;
-
-/// The tag of these routes.
-const AREA: &str = "places";
-
-/// Attributes as the API has them.
-type AttributesBody = BTreeMap<String, String>;
+use attributes::{AREA, AttributesBody, shown_attributes};
 
 pub(crate) fn routes() -> Api {
     Api::area(AREA)
@@ -68,15 +62,6 @@ impl From<PlaceError> for Problem {
             PlaceError::Store(error) => error.into(),
         }
     }
-}
-
-/// Attributes as they are stored, for a view.
-fn shown_attributes(json: &str) -> AttributesBody {
-    shown_pairs(&stored_attributes(json))
-}
-
-fn shown_pairs(attributes: &lifecycle::places::Attributes) -> AttributesBody {
-    attributes.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// A site.

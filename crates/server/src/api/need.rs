@@ -1,0 +1,76 @@
+//! What a route needs of its caller, and what it allows.
+
+use crate::access::Permission;
+
+/// Who may call a route.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Need {
+    /// Anybody, known or not.
+    Nothing,
+    /// Whoever is known.
+    Caller,
+    /// Who holds this permission.
+    Permission(Permission),
+}
+
+/// What a route needs and allows. Made from a [`Permission`], [`Access::open`] or [`Access::known`].
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    pub(super) need: Need,
+    pub(super) scoped: bool,
+    pub(super) streams: bool,
+    pub(super) body_max: Option<usize>,
+}
+
+impl Access {
+    const fn of(need: Need) -> Self {
+        Self { need, scoped: false, streams: false, body_max: None }
+    }
+
+    /// For anybody, known or not.
+    #[must_use]
+    pub const fn open() -> Self {
+        Self::of(Need::Nothing)
+    }
+
+    /// For whoever is known, whatever they hold.
+    #[must_use]
+    pub const fn known() -> Self {
+        Self::of(Need::Caller)
+    }
+
+    /// For who holds the permission everywhere (scope `any`).
+    #[must_use]
+    pub const fn needs(permission: Permission) -> Self {
+        Self::of(Need::Permission(permission))
+    }
+
+    /// For who holds the permission in whatever scope: the handler asks [`Caller::may`](crate::access::Caller::may)
+    /// for the thing at hand, or narrows its listing by [`Caller::reach`](crate::access::Caller::reach). A handler
+    /// that does neither is answered 500 in its stead.
+    #[must_use]
+    pub const fn scoped(mut self) -> Self {
+        self.scoped = true;
+        self
+    }
+
+    /// The answer has no end of its own (events, exports): no ETag, no time limit, no idempotency key.
+    #[must_use]
+    pub const fn streams(mut self) -> Self {
+        self.streams = true;
+        self
+    }
+
+    /// Bodies of at most so many octets, instead of the server's limit.
+    #[must_use]
+    pub const fn body_max(mut self, octets: usize) -> Self {
+        self.body_max = Some(octets);
+        self
+    }
+}
+
+impl From<Permission> for Access {
+    fn from(permission: Permission) -> Self {
+        Self::needs(permission)
+    }
+}
