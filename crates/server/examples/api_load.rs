@@ -23,7 +23,7 @@ use lifecycle::lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority};
 use load::{Ask, Plan, listener, processor_us};
 use secrecy::ExposeSecret;
 use server::limit::LimitOptions;
-use server::{Server, ServerOptions, State, access};
+use server::{Components, Server, ServerOptions, State, access};
 use store::managed::{ManagedFilter, ManagedOrder};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
@@ -90,7 +90,8 @@ async fn measure(database: &str, count: usize) {
     let token = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
     let ids = known(&life, count).await;
     let unlimited = LimitOptions { caller: None, address: None, failures: None };
-    let state = State::builder(store, clock).limits(unlimited).with(life).build();
+    let components = Components { certificates: Some(life), ..Components::default() };
+    let state = State::builder(store, clock).limits(unlimited).components(components).build();
     let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), listener());
     let running = Server::start(options, state).await.unwrap();
     let list = folder.path().join("ids");

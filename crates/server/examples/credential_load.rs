@@ -26,7 +26,7 @@ use secrecy::ExposeSecret;
 use serde_json::json;
 use server::limit::LimitOptions;
 use server::routes::credhub::{CredHub, CredHubOptions};
-use server::{Server, ServerOptions, State, access};
+use server::{Components, Server, ServerOptions, State, access};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 use tokio_util::sync::CancellationToken;
@@ -205,10 +205,9 @@ async fn measure(database: &str, count: usize) {
     let options = CredHubOptions { exact_name_like, ..CredHubOptions::default() };
     let stop = CancellationToken::new();
     let running_store = tokio::spawn(credentials.clone().run(stop.clone()));
-    let state = State::builder(store, clock)
-        .limits(unlimited)
-        .with(CredHub::new(credentials.clone(), options).unwrap())
-        .build();
+    let hub = CredHub::new(credentials.clone(), options).unwrap();
+    let components = Components { credentials: Some(hub), ..Components::default() };
+    let state = State::builder(store, clock).limits(unlimited).components(components).build();
     let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), listener());
     options.credentials = Some("127.0.0.1:0".parse().unwrap());
     let running = Server::start(options, state).await.unwrap();

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod api;
 pub mod conditional;
+mod credhub;
 mod events;
 pub mod extract;
 pub mod idempotency;
@@ -25,4 +26,4 @@ pub use listen::{Running, Server, ServerOptions};
 pub use peer::Peer;
 pub use problem::Problem;
 pub use router::{public_router, router};
-pub use state::{State, StateBuilder};
+pub use state::{Component, Components, Issuance, KeyNodes, State, StateBuilder};

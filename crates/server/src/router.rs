@@ -20,6 +20,7 @@ use crate::metrics::RequestLabels;
 use crate::openapi;
 use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
 use crate::routes;
+use crate::routes::credhub::context::Context;
 use crate::state::State;
 
 /// Octets read of the text in a refusal of the framework's own: it is a sentence.
@@ -42,7 +43,7 @@ fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
         .method_not_allowed_fallback(not_so)
         .layer(from_fn(problems_only))
         .layer(from_fn(safe_headers))
-        .merge(routes::protocols(state))
+        .merge(routes::protocols())
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn(instance))
@@ -52,7 +53,7 @@ fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
 
 /// What is public by design and served without TLS: CRLs, OCSP, ACME's http-01 answers.
 pub fn public_router(state: &State) -> Router {
-    routes::public(state)
+    routes::public()
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(state.clone(), measured))
@@ -61,12 +62,15 @@ pub fn public_router(state: &State) -> Router {
 
 /// The credential store, with CredHub's paths and refusals.
 pub(crate) fn credential_router(state: &State) -> Router {
-    routes::credentials(state)
+    let Some(hub) = state.components().credentials.clone() else {
+        return Router::new().fallback(routes::credhub::absent);
+    };
+    routes::credentials(&hub)
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn(safe_headers))
         .layer(from_fn_with_state(state.clone(), measured))
-        .with_state(state.clone())
+        .with_state(Context::new(hub, state.clone()))
 }
 
 async fn described(document: Bytes) -> Response {

@@ -1,29 +1,45 @@
 //! The background tasks of a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use store::Store;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::state::State;
+use crate::access::AccessControl;
+use crate::events::Events;
+use crate::limit::Limits;
 
 /// Between two rounds of forgetting idle keys of the rate limits.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
 
-/// Starts the background tasks of this server. They end with [`State::stopping`], and `tracker` waits for them.
-pub(crate) fn start(state: &State, tracker: &TaskTracker) {
-    let stopping = || state.stopping().clone();
-    let (access, stop) = (state.access().clone(), stopping());
-    tracker.spawn(async move { access.run(stop).await });
-    let (events, store, stop) = (state.events().clone(), state.store().clone(), stopping());
-    tracker.spawn(async move { events.feed(store, stop).await });
-    let (state, stop) = (state.clone(), stopping());
-    tracker.spawn(async move {
-        let _task = telemetry::tasks::guard("server-upkeep");
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(FORGET_EVERY) => state.limits().forget_idle(),
+/// The background tasks of a server that do not run yet. A state gives them out once, so that none of them can run twice.
+pub(crate) struct Upkeep {
+    pub(crate) access: AccessControl,
+    pub(crate) events: Events,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) store: Store,
+    /// Ends them.
+    pub(crate) stopping: CancellationToken,
+}
+
+impl Upkeep {
+    /// Starts the tasks. `tracker` waits for their end.
+    pub(crate) fn start(self, tracker: &TaskTracker) {
+        let Self { access, events, limits, store, stopping } = self;
+        let stop = stopping.clone();
+        tracker.spawn(async move { access.run(stop).await });
+        let stop = stopping.clone();
+        tracker.spawn(async move { events.feed(store, stop).await });
+        tracker.spawn(async move {
+            let _task = telemetry::tasks::guard("server-upkeep");
+            loop {
+                tokio::select! {
+                    () = stopping.cancelled() => return,
+                    () = tokio::time::sleep(FORGET_EVERY) => limits.forget_idle(),
+                }
             }
-        }
-    });
+        });
+    }
 }

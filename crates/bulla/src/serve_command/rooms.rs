@@ -26,10 +26,10 @@ use scan::ct::Monitor;
 use scan::history::History;
 use scan::ownership::Ownership;
 use scan::watch::{WatchOptions, Watches};
-use server::State;
 use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity_key};
 use server::listen::Running;
 use server::routes::credhub::{CredHub, CredHubOptions, UaaOptions};
+use server::{Components, Issuance, KeyNodes, State};
 use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -167,30 +167,30 @@ impl Rooms {
             exact_name_like: settings.credentials.exact_name_like.clone(),
             uaa: uaa(&settings.credentials)?,
         };
-        let mut state = State::builder(store.clone(), clock.clone())
-            .with(authority.clone())
-            .with(Publications::new(authority.clone()))
-            .with(acme.clone())
-            .with(Est::new(authority.clone(), Some(Arc::clone(&passwords)), est))
-            .with(Scep::new(authority.clone(), Some(passwords), scep))
-            .with(keystore.clone())
-            .with(issuers.clone())
-            .with(lifecycle.clone())
-            .with(agents.clone())
-            .with(places.clone())
-            .with(key_policies.clone())
-            .with(alerts.clone())
-            .with(monitor.clone())
-            .with(watches.clone())
-            .with(Ownership::new(store.clone(), clock.clone()))
-            .with(history.clone())
-            .with(CredHub::new(credentials.clone(), credhub).map_err(|error| {
+        let components = Components {
+            issuance: Some(Issuance {
+                authority: authority.clone(),
+                publications: Publications::new(authority.clone()),
+                acme: acme.clone(),
+                est: Est::new(authority.clone(), Some(Arc::clone(&passwords)), est),
+                scep: Scep::new(authority.clone(), Some(passwords), scep),
+            }),
+            certificates: Some(lifecycle.clone()),
+            issuers: Some(issuers.clone()),
+            agents: Some(agents.clone()),
+            key_nodes: Some(KeyNodes { places: places.clone(), policies: key_policies.clone() }),
+            keystore: Some(keystore.clone()),
+            alerts: Some(alerts.clone()),
+            transparency: Some(monitor.clone()),
+            watches: Some(watches.clone()),
+            ownership: Some(Ownership::new(store.clone(), clock.clone())),
+            history: Some(history.clone()),
+            credentials: Some(CredHub::new(credentials.clone(), credhub).map_err(|error| {
                 Problem::usage(chain(&error)).hint("correct credentials.uaa_url: an https URL")
-            })?);
-        if let Some(oidc) = login::oidc(&settings.oidc, addresses)? {
-            state = state.with(oidc);
-        }
-        let state = state.build();
+            })?),
+            oidc: login::oidc(&settings.oidc, addresses)?,
+        };
+        let state = State::builder(store.clone(), clock.clone()).components(components).build();
         let figures = Figures {
             store: store.clone(),
             authority: authority.clone(),
@@ -253,8 +253,6 @@ impl Rooms {
         tasks.spawn(async move { places.run(until).await });
         let (key_policies, until) = (self.key_policies, stop.clone());
         tasks.spawn(async move { key_policies.run(until).await });
-        let (access, until) = (self.state.access().clone(), stop.clone());
-        tasks.spawn(async move { access.run(until).await });
         let watch = Watch {
             store: self.state.store().clone(),
             clock: Clock::system(),

@@ -201,8 +201,9 @@ impl AccessControl {
             .await
     }
 
-    /// Writes what was noted, drops what has ended: every minute until `stop`, and once more then.
-    pub async fn run(&self, stop: CancellationToken) {
+    /// Writes when credentials and sessions were last used, and deletes expired sessions and idempotency keys: every
+    /// minute until `stop`, and once more then. Run by the one owner of a server's background tasks.
+    pub(crate) async fn run(&self, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("access-upkeep");
         loop {
             let stopped = tokio::select! {

@@ -25,7 +25,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::router::{credential_router, public_router, router};
 use crate::state::State;
-use crate::upkeep;
 use context::{ConnectionSlot, ServerContext};
 use listener::Listener;
 use tls::Presented;
@@ -76,7 +75,9 @@ impl Server {
         if let Some(credentials) = credentials {
             accept_all(&shared, credentials, Listener::Credentials, credential_router(&shared.state));
         }
-        upkeep::start(&shared.state, &shared.tracker);
+        if let Some(upkeep) = shared.state.take_upkeep() {
+            upkeep.start(&shared.tracker);
+        }
         Ok(Running { address, public_address, credential_address, shared })
     }
 }

@@ -18,7 +18,7 @@ use crate::extract::{Json, Path, Query};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(crate) fn routes() -> Api {
@@ -294,8 +294,11 @@ impl From<BadOverride> for Problem {
 /// Lists the keys for external account binding, newest first.
 #[utoipa::path(get, path = "/api/v1/acme/external-keys", operation_id = "listAcmeExternalKeys", params(PagingParams),
     responses((status = 200, body = Listing<ExternalKeyView>)))]
-async fn list_keys(state: State, paging: Paging) -> Result<Json<Listing<ExternalKeyView>>, Problem> {
-    let page = state.room::<Acme>()?.external_keys(paging.after.as_ref(), paging.limit).await?;
+async fn list_keys(
+    Component(acme): Component<Acme>,
+    paging: Paging,
+) -> Result<Json<Listing<ExternalKeyView>>, Problem> {
+    let page = acme.external_keys(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, ExternalKeyView::from)))
 }
 
@@ -305,7 +308,7 @@ async fn list_keys(state: State, paging: Paging) -> Result<Json<Listing<External
 #[utoipa::path(post, path = "/api/v1/acme/external-keys", operation_id = "createAcmeExternalKey",
     request_body = NewExternalKeyBody, responses((status = 201, body = MadeExternalKey)))]
 async fn create_key(
-    state: State,
+    Component(acme): Component<Acme>,
     caller: Caller,
     Json(body): Json<NewExternalKeyBody>,
 ) -> Result<Response, Problem> {
@@ -317,7 +320,7 @@ async fn create_key(
         names: body.names,
         expires_at_us: body.expires_at.as_deref().map(time::parsed).transpose()?,
     };
-    let made = state.room::<Acme>()?.create_external_key(new, caller.actor()).await?;
+    let made = acme.create_external_key(new, caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/acme/external-keys/{}", made.id))
         .map_err(Problem::internal)?;
     let body = MadeExternalKey { id: made.id, kid: made.kid, hmac_key: made.secret.to_string() };
@@ -329,16 +332,23 @@ async fn create_key(
 /// Shows a key for external account binding.
 #[utoipa::path(get, path = "/api/v1/acme/external-keys/{id}", operation_id = "getAcmeExternalKey",
     params(("id" = Uuid, Path)), responses((status = 200, body = ExternalKeyView)))]
-async fn get_key(state: State, Path(id): Path<Uuid>) -> Result<Json<ExternalKeyView>, Problem> {
-    let key = state.room::<Acme>()?.external_key(id).await?;
+async fn get_key(
+    Component(acme): Component<Acme>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<ExternalKeyView>, Problem> {
+    let key = acme.external_key(id).await?;
     Ok(Json(key.ok_or_else(|| no_key(id))?.into()))
 }
 
 /// Withdraws a key for external account binding: neither it nor the accounts bound with it may do anything more.
 #[utoipa::path(post, path = "/api/v1/acme/external-keys/{id}/disable", operation_id = "disableAcmeExternalKey",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn disable_key(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    match state.room::<Acme>()?.disable_external_key(id, caller.actor()).await? {
+async fn disable_key(
+    Component(acme): Component<Acme>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    match acme.disable_external_key(id, caller.actor()).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(no_key(id)),
     }
@@ -347,8 +357,12 @@ async fn disable_key(state: State, caller: Caller, Path(id): Path<Uuid>) -> Resu
 /// Removes a key for external account binding, which also withdraws it.
 #[utoipa::path(delete, path = "/api/v1/acme/external-keys/{id}", operation_id = "deleteAcmeExternalKey",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn delete_key(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    match state.room::<Acme>()?.delete_external_key(id, caller.actor()).await? {
+async fn delete_key(
+    Component(acme): Component<Acme>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    match acme.delete_external_key(id, caller.actor()).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(no_key(id)),
     }
@@ -357,16 +371,22 @@ async fn delete_key(state: State, caller: Caller, Path(id): Path<Uuid>) -> Resul
 /// Lists the ACME clients' accounts, newest first.
 #[utoipa::path(get, path = "/api/v1/acme/accounts", operation_id = "listAcmeAccounts", params(PagingParams),
     responses((status = 200, body = Listing<AcmeAccountView>)))]
-async fn list_accounts(state: State, paging: Paging) -> Result<Json<Listing<AcmeAccountView>>, Problem> {
-    let page = state.room::<Acme>()?.accounts(paging.after.as_ref(), paging.limit).await?;
+async fn list_accounts(
+    Component(acme): Component<Acme>,
+    paging: Paging,
+) -> Result<Json<Listing<AcmeAccountView>>, Problem> {
+    let page = acme.accounts(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, AcmeAccountView::from)))
 }
 
 /// Shows an ACME client's account.
 #[utoipa::path(get, path = "/api/v1/acme/accounts/{id}", operation_id = "getAcmeAccount",
     params(("id" = Uuid, Path)), responses((status = 200, body = AcmeAccountView)))]
-async fn get_account(state: State, Path(id): Path<Uuid>) -> Result<Json<AcmeAccountView>, Problem> {
-    let account = state.room::<Acme>()?.find_account(id).await?;
+async fn get_account(
+    Component(acme): Component<Acme>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<AcmeAccountView>, Problem> {
+    let account = acme.find_account(id).await?;
     Ok(Json(account.ok_or_else(|| no_account(id))?.into()))
 }
 
@@ -374,11 +394,10 @@ async fn get_account(state: State, Path(id): Path<Uuid>) -> Result<Json<AcmeAcco
 #[utoipa::path(post, path = "/api/v1/acme/accounts/{id}/revoke", operation_id = "revokeAcmeAccount",
     params(("id" = Uuid, Path)), responses((status = 200, body = AcmeAccountView)))]
 async fn revoke_account(
-    state: State,
+    Component(acme): Component<Acme>,
     caller: Caller,
     Path(id): Path<Uuid>,
 ) -> Result<Json<AcmeAccountView>, Problem> {
-    let acme = state.room::<Acme>()?;
     acme.revoke_account(id, caller.actor()).await?;
     let account = acme.find_account(id).await?;
     Ok(Json(account.ok_or_else(|| no_account(id))?.into()))
@@ -388,19 +407,21 @@ async fn revoke_account(
 #[utoipa::path(get, path = "/api/v1/acme/orders", operation_id = "listAcmeOrders", params(PagingParams, OrderFilter),
     responses((status = 200, body = Listing<AcmeOrderView>)))]
 async fn list_orders(
-    state: State,
+    Component(acme): Component<Acme>,
     paging: Paging,
     Query(filter): Query<OrderFilter>,
 ) -> Result<Json<Listing<AcmeOrderView>>, Problem> {
-    let page = state.room::<Acme>()?.list_orders(filter.account, paging.after.as_ref(), paging.limit).await?;
+    let page = acme.list_orders(filter.account, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, AcmeOrderView::from)))
 }
 
 /// Shows an ACME client's order.
 #[utoipa::path(get, path = "/api/v1/acme/orders/{id}", operation_id = "getAcmeOrder",
     params(("id" = Uuid, Path)), responses((status = 200, body = AcmeOrderView)))]
-async fn get_order(state: State, Path(id): Path<Uuid>) -> Result<Json<AcmeOrderView>, Problem> {
-    let acme = state.room::<Acme>()?;
+async fn get_order(
+    Component(acme): Component<Acme>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<AcmeOrderView>, Problem> {
     let found = acme.find_order(id).await?;
     let (order, authorizations) = found.ok_or_else(|| Problem::not_found(format_args!("ACME order {id}")))?;
     let status = acme.order_status(&order, &authorizations);
@@ -410,8 +431,10 @@ async fn get_order(state: State, Path(id): Path<Uuid>) -> Result<Json<AcmeOrderV
 /// Lists the limits that hold for single ACME clients.
 #[utoipa::path(get, path = "/api/v1/acme/limit-overrides", operation_id = "listAcmeLimitOverrides",
     responses((status = 200, body = Listing<LimitOverrideView>)))]
-async fn list_overrides(state: State) -> Result<Json<Listing<LimitOverrideView>>, Problem> {
-    let rows = state.room::<Acme>()?.limit_overrides().await?;
+async fn list_overrides(
+    Component(acme): Component<Acme>,
+) -> Result<Json<Listing<LimitOverrideView>>, Problem> {
+    let rows = acme.limit_overrides().await?;
     Ok(Json(Listing::whole(rows.into_iter().map(LimitOverrideView::from).collect())))
 }
 
@@ -419,20 +442,24 @@ async fn list_overrides(state: State) -> Result<Json<Listing<LimitOverrideView>>
 #[utoipa::path(post, path = "/api/v1/acme/limit-overrides", operation_id = "putAcmeLimitOverride",
     request_body = LimitOverrideBody, responses((status = 200, body = LimitOverrideView)))]
 async fn put_override(
-    state: State,
+    Component(acme): Component<Acme>,
     caller: Caller,
     Json(body): Json<LimitOverrideBody>,
 ) -> Result<Json<LimitOverrideView>, Problem> {
     let LimitOverrideBody { kind, subject, allowed, seconds, note } = body;
     let new = NewOverride { kind, subject, allowed, seconds, note };
-    Ok(Json(state.room::<Acme>()?.put_limit_override(new, caller.actor()).await?.into()))
+    Ok(Json(acme.put_limit_override(new, caller.actor()).await?.into()))
 }
 
 /// Removes a limit that held for an account, network or name: the general one holds again.
 #[utoipa::path(delete, path = "/api/v1/acme/limit-overrides/{id}", operation_id = "deleteAcmeLimitOverride",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn delete_override(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    match state.room::<Acme>()?.delete_limit_override(id, caller.actor()).await? {
+async fn delete_override(
+    Component(acme): Component<Acme>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    match acme.delete_limit_override(id, caller.actor()).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::not_found(format_args!("ACME limit override {id}"))),
     }

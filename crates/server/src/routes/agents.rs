@@ -20,7 +20,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 /// Seconds after which an agent asks again what could not be done just now.
@@ -109,18 +109,17 @@ struct AgentsParams {
 #[utoipa::path(get, path = "/api/v1/agents", operation_id = "listAgents", params(PagingParams, AgentsParams),
     responses((status = 200, body = Listing<AgentView>)))]
 async fn list(
-    state: State,
+    Component(agents): Component<Agents>,
     paging: Paging,
     Query(params): Query<AgentsParams>,
 ) -> Result<Json<Listing<AgentView>>, Problem> {
-    let agents = state.room::<Agents>()?;
     let mut labels = selection(params.labels.as_deref().unwrap_or_default())?;
     if let Some(group) = &params.group {
         labels.extend(labels_of(&agents.group(group).await?.selector));
     }
     let query = AgentQuery { labels, online: params.online, retired: params.retired };
     let page = agents.list(&query, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, |row| AgentView::of(agents, row))))
+    Ok(Json(Listing::of(page, |row| AgentView::of(&agents, row))))
 }
 
 /// `name=value`, separated by commas.
@@ -141,10 +140,12 @@ fn selection(text: &str) -> Result<Labels, Problem> {
 /// Shows an agent.
 #[utoipa::path(get, path = "/api/v1/agents/{id}", operation_id = "getAgent", params(("id" = Uuid, Path)),
     responses((status = 200, body = AgentView)))]
-async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<AgentView>, Problem> {
-    let agents = state.room::<Agents>()?;
+async fn get_one(
+    Component(agents): Component<Agents>,
+    Path(id): Path<Uuid>,
+) -> Result<Revision<AgentView>, Problem> {
     let row = agents.agent(id).await?;
-    Ok(Revision(row.revision, AgentView::of(agents, row)))
+    Ok(Revision(row.revision, AgentView::of(&agents, row)))
 }
 
 /// What to change.
@@ -162,17 +163,16 @@ struct AgentPatch {
 #[utoipa::path(patch, path = "/api/v1/agents/{id}", operation_id = "updateAgent", params(("id" = Uuid, Path)),
     request_body = AgentPatch, responses((status = 200, body = AgentView)))]
 async fn update(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<AgentPatch>,
 ) -> Result<Revision<AgentView>, Problem> {
-    let agents = state.room::<Agents>()?;
     let before = agents.agent(id).await?;
     if_match.check(before.revision)?;
     let row = agents.update(id, before.revision, patch.name, patch.labels, caller.actor()).await?;
-    Ok(Revision(row.revision, AgentView::of(agents, row)))
+    Ok(Revision(row.revision, AgentView::of(&agents, row)))
 }
 
 /// Retires an agent.
@@ -181,12 +181,11 @@ async fn update(
 #[utoipa::path(post, path = "/api/v1/agents/{id}/retire", operation_id = "retireAgent",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn retire(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let agents = state.room::<Agents>()?;
     if_match.check(agents.agent(id).await?.revision)?;
     agents.retire(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)

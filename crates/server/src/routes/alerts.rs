@@ -1,9 +1,11 @@
 //! Alerts, who is told of them, and messages that did not arrive.
 
+use axum::extract::State as With;
 use http::StatusCode;
 use lifecycle::alerts::{AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Severity, Silence};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store::Store;
 use store::StoreError;
 use store::alerts::{AlertDeliveryRow, AlertDocument, AlertRow};
 use utoipa::{IntoParams, ToSchema};
@@ -16,7 +18,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time::{parsed, shown};
 
 pub(crate) fn routes() -> Api {
@@ -179,22 +181,21 @@ struct StateParam {
 #[utoipa::path(get, path = "/api/v1/alerts", operation_id = "listAlerts", params(PagingParams, StateParam),
     responses((status = 200, body = Listing<AlertView>)))]
 async fn list(
-    state: State,
+    With(store): With<Store>,
     Query(of): Query<StateParam>,
     paging: Paging,
 ) -> Result<Json<Listing<AlertView>>, Problem> {
     let wanted = word_of(&STATES, of.state.as_deref())?;
-    let page = state.store().alerts(wanted, paging.after.as_ref(), paging.limit).await?;
+    let page = store.alerts(wanted, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, AlertView::of)))
 }
 
 /// Shows an alert with its messages.
 #[utoipa::path(get, path = "/api/v1/alerts/{id}", operation_id = "getAlert", params(("id" = Uuid, Path)),
     responses((status = 200, body = AlertView)))]
-async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Json<AlertView>, Problem> {
-    let alert =
-        state.store().alert(id).await?.ok_or_else(|| Problem::not_found(format_args!("alert {id}")))?;
-    let deliveries = state.store().deliveries_of_alert(alert.row).await?;
+async fn get_one(With(store): With<Store>, Path(id): Path<Uuid>) -> Result<Json<AlertView>, Problem> {
+    let alert = store.alert(id).await?.ok_or_else(|| Problem::not_found(format_args!("alert {id}")))?;
+    let deliveries = store.deliveries_of_alert(alert.row).await?;
     let deliveries = deliveries.into_iter().map(DeliveryView::of).collect();
     Ok(Json(AlertView { deliveries: Some(deliveries), ..AlertView::of(alert) }))
 }
@@ -202,16 +203,24 @@ async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Json<AlertView>, 
 /// Takes care of an alert: it is not escalated.
 #[utoipa::path(post, path = "/api/v1/alerts/{id}/acknowledge", operation_id = "acknowledgeAlert",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn acknowledge(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    state.room::<Alerts>()?.acknowledge(id, caller.actor()).await?;
+async fn acknowledge(
+    Component(alerts): Component<Alerts>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    alerts.acknowledge(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Ends an alert by hand.
 #[utoipa::path(post, path = "/api/v1/alerts/{id}/resolve", operation_id = "resolveAlert",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn resolve(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    state.room::<Alerts>()?.resolve(id, caller.actor()).await?;
+async fn resolve(
+    Component(alerts): Component<Alerts>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    alerts.resolve(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -219,20 +228,24 @@ async fn resolve(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<S
 #[utoipa::path(get, path = "/api/v1/alert-deliveries", operation_id = "listAlertDeliveries",
     params(PagingParams, StateParam), responses((status = 200, body = Listing<DeliveryView>)))]
 async fn list_deliveries(
-    state: State,
+    With(store): With<Store>,
     Query(of): Query<StateParam>,
     paging: Paging,
 ) -> Result<Json<Listing<DeliveryView>>, Problem> {
     let wanted = word_of(&DELIVERY_STATES, of.state.as_deref())?;
-    let page = state.store().alert_deliveries(wanted, paging.after.as_ref(), paging.limit).await?;
+    let page = store.alert_deliveries(wanted, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, DeliveryView::of)))
 }
 
 /// Tries a message again that was given up.
 #[utoipa::path(post, path = "/api/v1/alert-deliveries/{id}/requeue", operation_id = "requeueAlertDelivery",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn requeue(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    state.room::<Alerts>()?.requeue(id, caller.actor()).await?;
+async fn requeue(
+    Component(alerts): Component<Alerts>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    alerts.requeue(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -317,8 +330,10 @@ fn name(text: String) -> Result<String, Problem> {
 /// Lists the channels.
 #[utoipa::path(get, path = "/api/v1/alert-channels", operation_id = "listAlertChannels",
     responses((status = 200, body = Listing<ChannelDocument>)))]
-async fn list_channels(state: State) -> Result<Json<Listing<ChannelDocument>>, Problem> {
-    let all = state.room::<Alerts>()?.channels().await?;
+async fn list_channels(
+    Component(alerts): Component<Alerts>,
+) -> Result<Json<Listing<ChannelDocument>>, Problem> {
+    let all = alerts.channels().await?;
     Ok(Json(Listing::whole(all.into_iter().map(ChannelDocument::plain).collect())))
 }
 
@@ -326,11 +341,11 @@ async fn list_channels(state: State) -> Result<Json<Listing<ChannelDocument>>, P
 #[utoipa::path(post, path = "/api/v1/alert-channels", operation_id = "createAlertChannel",
     request_body = ChannelBody, responses((status = 201, body = ChannelDocument)))]
 async fn create_channel(
-    state: State,
+    Component(alerts): Component<Alerts>,
     caller: Caller,
     Json(body): Json<ChannelBody>,
 ) -> Result<(StatusCode, Revision<ChannelDocument>), Problem> {
-    let made = state.room::<Alerts>()?.put_channel(None, body.checked()?, caller.actor()).await;
+    let made = alerts.put_channel(None, body.checked()?, caller.actor()).await;
     Ok((StatusCode::CREATED, ChannelDocument::of(made.map_err(taken)?)))
 }
 
@@ -346,21 +361,23 @@ fn taken(error: AlertError) -> Problem {
 /// Shows a channel.
 #[utoipa::path(get, path = "/api/v1/alert-channels/{id}", operation_id = "getAlertChannel",
     params(("id" = Uuid, Path)), responses((status = 200, body = ChannelDocument)))]
-async fn get_channel(state: State, Path(id): Path<Uuid>) -> Result<Revision<ChannelDocument>, Problem> {
-    Ok(ChannelDocument::of(state.room::<Alerts>()?.channel(id).await?))
+async fn get_channel(
+    Component(alerts): Component<Alerts>,
+    Path(id): Path<Uuid>,
+) -> Result<Revision<ChannelDocument>, Problem> {
+    Ok(ChannelDocument::of(alerts.channel(id).await?))
 }
 
 /// Changes a channel; its secrets are to be given again.
 #[utoipa::path(put, path = "/api/v1/alert-channels/{id}", operation_id = "updateAlertChannel",
     params(("id" = Uuid, Path)), request_body = ChannelBody, responses((status = 200, body = ChannelDocument)))]
 async fn update_channel(
-    state: State,
+    Component(alerts): Component<Alerts>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(body): Json<ChannelBody>,
 ) -> Result<Revision<ChannelDocument>, Problem> {
-    let alerts = state.room::<Alerts>()?;
     let before = alerts.channel(id).await?.row.revision;
     if_match.check(before)?;
     let changed = alerts.put_channel(Some((id, before)), body.checked()?, caller.actor()).await;
@@ -371,12 +388,11 @@ async fn update_channel(
 #[utoipa::path(delete, path = "/api/v1/alert-channels/{id}", operation_id = "deleteAlertChannel",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete_channel(
-    state: State,
+    Component(alerts): Component<Alerts>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let alerts = state.room::<Alerts>()?;
     if_match.check(alerts.channel(id).await?.row.revision)?;
     alerts.delete_channel(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -385,8 +401,11 @@ async fn delete_channel(
 /// Sends a test message to a channel, once, and says whether it was taken.
 #[utoipa::path(post, path = "/api/v1/alert-channels/{id}/test", operation_id = "testAlertChannel",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn test_channel(state: State, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    state.room::<Alerts>()?.test_channel(id).await?;
+async fn test_channel(
+    Component(alerts): Component<Alerts>,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    alerts.test_channel(id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -439,8 +458,8 @@ struct Made {
 /// Lists the rules.
 #[utoipa::path(get, path = "/api/v1/alert-rules", operation_id = "listAlertRules",
     responses((status = 200, body = Listing<RuleView>)))]
-async fn list_rules(state: State) -> Result<Json<Listing<RuleView>>, Problem> {
-    let all = state.room::<Alerts>()?.rules().await?;
+async fn list_rules(Component(alerts): Component<Alerts>) -> Result<Json<Listing<RuleView>>, Problem> {
+    let all = alerts.rules().await?;
     Ok(Json(Listing::whole(all.into_iter().map(RuleView::of).collect())))
 }
 
@@ -448,21 +467,23 @@ async fn list_rules(state: State) -> Result<Json<Listing<RuleView>>, Problem> {
 #[utoipa::path(post, path = "/api/v1/alert-rules", operation_id = "createAlertRule", request_body = RuleBody,
     responses((status = 201, body = Made)))]
 async fn create_rule(
-    state: State,
+    Component(alerts): Component<Alerts>,
     caller: Caller,
     Json(body): Json<RuleBody>,
 ) -> Result<(StatusCode, Json<Made>), Problem> {
     let name = name(body.name)?;
-    let id =
-        state.room::<Alerts>()?.put_rule(None, &name, &body.rule, caller.actor()).await.map_err(taken)?;
+    let id = alerts.put_rule(None, &name, &body.rule, caller.actor()).await.map_err(taken)?;
     Ok((StatusCode::CREATED, Json(Made { id })))
 }
 
 /// Shows a rule.
 #[utoipa::path(get, path = "/api/v1/alert-rules/{id}", operation_id = "getAlertRule", params(("id" = Uuid, Path)),
     responses((status = 200, body = RuleView)))]
-async fn get_rule(state: State, Path(id): Path<Uuid>) -> Result<Json<RuleView>, Problem> {
-    let found = state.room::<Alerts>()?.rules().await?.into_iter().find(|rule| rule.id == id);
+async fn get_rule(
+    Component(alerts): Component<Alerts>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<RuleView>, Problem> {
+    let found = alerts.rules().await?.into_iter().find(|rule| rule.id == id);
     found.map(RuleView::of).map(Json).ok_or_else(|| Problem::not_found(format_args!("rule {id}")))
 }
 
@@ -470,12 +491,11 @@ async fn get_rule(state: State, Path(id): Path<Uuid>) -> Result<Json<RuleView>, 
 #[utoipa::path(put, path = "/api/v1/alert-rules/{id}", operation_id = "updateAlertRule",
     params(("id" = Uuid, Path)), request_body = RuleBody, responses((status = 200, body = Made)))]
 async fn put_rule(
-    state: State,
+    Component(alerts): Component<Alerts>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<RuleBody>,
 ) -> Result<Json<Made>, Problem> {
-    let alerts = state.room::<Alerts>()?;
     if !alerts.rules().await?.iter().any(|rule| rule.id == id) {
         return Err(Problem::not_found(format_args!("rule {id}")));
     }
@@ -487,8 +507,12 @@ async fn put_rule(
 /// Removes a rule.
 #[utoipa::path(delete, path = "/api/v1/alert-rules/{id}", operation_id = "deleteAlertRule",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn delete_rule(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    state.room::<Alerts>()?.delete_document("rule", id, caller.actor()).await?;
+async fn delete_rule(
+    Component(alerts): Component<Alerts>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    alerts.delete_document("rule", id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -510,8 +534,8 @@ struct SilenceBody {
 /// Lists the silences.
 #[utoipa::path(get, path = "/api/v1/alert-silences", operation_id = "listAlertSilences",
     responses((status = 200, body = Listing<RuleView>)))]
-async fn list_silences(state: State) -> Result<Json<Listing<RuleView>>, Problem> {
-    let all = state.room::<Alerts>()?.silences().await?;
+async fn list_silences(Component(alerts): Component<Alerts>) -> Result<Json<Listing<RuleView>>, Problem> {
+    let all = alerts.silences().await?;
     Ok(Json(Listing::whole(all.into_iter().map(RuleView::of).collect())))
 }
 
@@ -519,7 +543,7 @@ async fn list_silences(state: State) -> Result<Json<Listing<RuleView>>, Problem>
 #[utoipa::path(post, path = "/api/v1/alert-silences", operation_id = "createAlertSilence",
     request_body = SilenceBody, responses((status = 201, body = Made)))]
 async fn create_silence(
-    state: State,
+    Component(alerts): Component<Alerts>,
     caller: Caller,
     Json(body): Json<SilenceBody>,
 ) -> Result<(StatusCode, Json<Made>), Problem> {
@@ -529,33 +553,37 @@ async fn create_silence(
         until_us: parsed(&body.until)?,
         reason: body.reason,
     };
-    let id = state.room::<Alerts>()?.put_silence(&silence, caller.actor()).await?;
+    let id = alerts.put_silence(&silence, caller.actor()).await?;
     Ok((StatusCode::CREATED, Json(Made { id })))
 }
 
 /// Ends a silence.
 #[utoipa::path(delete, path = "/api/v1/alert-silences/{id}", operation_id = "deleteAlertSilence",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn delete_silence(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    state.room::<Alerts>()?.delete_document("silence", id, caller.actor()).await?;
+async fn delete_silence(
+    Component(alerts): Component<Alerts>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    alerts.delete_document("silence", id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Shows the settings: thresholds, the digest's hour, how long alerts are kept.
 #[utoipa::path(get, path = "/api/v1/alert-settings", operation_id = "getAlertSettings",
     responses((status = 200, body = Object)))]
-async fn get_settings(state: State) -> Result<Json<Settings>, Problem> {
-    Ok(Json(state.room::<Alerts>()?.settings().await?))
+async fn get_settings(Component(alerts): Component<Alerts>) -> Result<Json<Settings>, Problem> {
+    Ok(Json(alerts.settings().await?))
 }
 
 /// Changes the settings.
 #[utoipa::path(put, path = "/api/v1/alert-settings", operation_id = "updateAlertSettings",
     request_body = Object, responses((status = 200, body = Object)))]
 async fn put_settings(
-    state: State,
+    Component(alerts): Component<Alerts>,
     caller: Caller,
     Json(settings): Json<Settings>,
 ) -> Result<Json<Settings>, Problem> {
-    state.room::<Alerts>()?.put_settings(settings.clone(), caller.actor()).await?;
+    alerts.put_settings(settings.clone(), caller.actor()).await?;
     Ok(Json(settings))
 }

@@ -12,7 +12,7 @@ use crate::api::{Access, Api};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(crate) fn routes() -> Api {
@@ -88,7 +88,7 @@ struct ApprovalParams {
 #[utoipa::path(get, path = "/api/v1/approvals", operation_id = "listApprovals", params(PagingParams, ApprovalParams),
     responses((status = 200, body = Listing<ApprovalView>)))]
 async fn list(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     paging: Paging,
     Query(params): Query<ApprovalParams>,
 ) -> Result<Json<Listing<ApprovalView>>, Problem> {
@@ -96,29 +96,32 @@ async fn list(
     let wanted = ApprovalState::ALL.into_iter().find(|one| one.as_str() == word);
     let wanted =
         wanted.ok_or_else(|| Problem::bad_request(format_args!("{word:?} is no state of an approval")))?;
-    let page = state.room::<Lifecycle>()?.approvals(wanted, paging.after.as_ref(), paging.limit).await?;
+    let page = lifecycle.approvals(wanted, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, ApprovalView::of)))
 }
 
 async fn permitted(
-    state: &State,
+    lifecycle: &Lifecycle,
     caller: &Caller,
     permission: Permission,
     id: Uuid,
-) -> Result<(Lifecycle, Approval), Problem> {
+) -> Result<Approval, Problem> {
     // Asked first, so that nothing is learnt from the difference between 403 and 404.
     let _ = caller.reach(permission);
-    let lifecycle = state.room::<Lifecycle>()?.clone();
     let approval = lifecycle.approval(id).await?;
     caller.may(permission, &[Scope::profile(approval.profile.clone())])?;
-    Ok((lifecycle, approval))
+    Ok(approval)
 }
 
 /// Shows an approval.
 #[utoipa::path(get, path = "/api/v1/approvals/{id}", operation_id = "getApproval", params(("id" = Uuid, Path)),
     responses((status = 200, body = ApprovalView)))]
-async fn get_one(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Json<ApprovalView>, Problem> {
-    let (_, approval) = permitted(&state, &caller, Permission::ApprovalRead, id).await?;
+async fn get_one(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<Json<ApprovalView>, Problem> {
+    let approval = permitted(&lifecycle, &caller, Permission::ApprovalRead, id).await?;
     Ok(Json(ApprovalView::of(approval)))
 }
 
@@ -135,12 +138,12 @@ struct DecisionBody {
 #[utoipa::path(post, path = "/api/v1/approvals/{id}/approve", operation_id = "approve", params(("id" = Uuid, Path)),
     request_body = DecisionBody, responses((status = 200, body = ApprovalView)))]
 async fn approve(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<DecisionBody>,
 ) -> Result<Json<ApprovalView>, Problem> {
-    let (lifecycle, _) = permitted(&state, &caller, Permission::ApprovalDecide, id).await?;
+    permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
     lifecycle.approve(id, body.note.as_deref(), caller.actor()).await?;
     Ok(Json(ApprovalView::of(lifecycle.approval(id).await?)))
 }
@@ -149,12 +152,12 @@ async fn approve(
 #[utoipa::path(post, path = "/api/v1/approvals/{id}/reject", operation_id = "reject", params(("id" = Uuid, Path)),
     request_body = DecisionBody, responses((status = 200, body = ApprovalView)))]
 async fn reject(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<DecisionBody>,
 ) -> Result<Json<ApprovalView>, Problem> {
-    let (lifecycle, _) = permitted(&state, &caller, Permission::ApprovalDecide, id).await?;
+    permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
     lifecycle.reject(id, body.note.as_deref(), caller.actor()).await?;
     Ok(Json(ApprovalView::of(lifecycle.approval(id).await?)))
 }

@@ -1,11 +1,13 @@
 //! The audit trail.
 
 use axum::body::{Body, Bytes};
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store::Store;
 use store::{AuditFilter, AuditRow, AuditVerification, Cursor, StoreError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use utoipa::{IntoParams, ToSchema};
@@ -16,7 +18,6 @@ use crate::api::{Access, Api};
 use crate::extract::{Json, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
 use crate::time::{parsed, shown};
 
 /// Exports and verifications at once: each reads the whole trail.
@@ -135,11 +136,11 @@ impl From<AuditVerification> for VerificationView {
 #[utoipa::path(get, path = "/api/v1/audit", operation_id = "listAudit", params(AuditParams, PagingParams),
     responses((status = 200, body = Listing<AuditView>)))]
 async fn list(
-    state: State,
+    With(store): With<Store>,
     Query(params): Query<AuditParams>,
     paging: Paging,
 ) -> Result<Json<Listing<AuditView>>, Problem> {
-    let page = state.store().audit_page(&params.filter()?, paging.after.as_ref(), paging.limit).await?;
+    let page = store.audit_page(&params.filter()?, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, AuditView::of)))
 }
 
@@ -148,11 +149,11 @@ async fn list(
 /// An export that breaks off ends without its last line end; begin again with `before`.
 #[utoipa::path(get, path = "/api/v1/audit/export", operation_id = "exportAudit", params(AuditParams),
     responses((status = 200, body = String, content_type = "application/x-ndjson")))]
-async fn export(state: State, Query(params): Query<AuditParams>) -> Result<Response, Problem> {
-    let walk = Walk { state, filter: params.filter()?, next: Some(None), _permit: walk()? };
+async fn export(With(store): With<Store>, Query(params): Query<AuditParams>) -> Result<Response, Problem> {
+    let walk = Walk { store, filter: params.filter()?, next: Some(None), _permit: walk()? };
     let pages = stream::try_unfold(walk, |mut walk| async move {
         let Some(after) = walk.next.take() else { return Ok(None) };
-        let page = walk.state.store().audit_page(&walk.filter, after.as_ref(), EXPORT_PAGE).await?;
+        let page = walk.store.audit_page(&walk.filter, after.as_ref(), EXPORT_PAGE).await?;
         walk.next = page.next.map(Some);
         let mut lines = Vec::new();
         for row in page.rows {
@@ -171,7 +172,7 @@ async fn export(state: State, Query(params): Query<AuditParams>) -> Result<Respo
 
 /// An export under way.
 struct Walk {
-    state: State,
+    store: Store,
     filter: AuditFilter,
     /// The page after this cursor; `None` when there is none left.
     next: Option<Option<Cursor>>,
@@ -187,7 +188,7 @@ fn walk() -> Result<SemaphorePermit<'static>, Problem> {
 /// Recomputes every hash of the trail.
 #[utoipa::path(post, path = "/api/v1/audit/verify", operation_id = "verifyAudit",
     responses((status = 200, body = VerificationView)))]
-async fn verify(state: State) -> Result<Json<VerificationView>, Problem> {
+async fn verify(With(store): With<Store>) -> Result<Json<VerificationView>, Problem> {
     let _permit = walk()?;
-    Ok(Json(state.store().audit_verify().await?.into()))
+    Ok(Json(store.audit_verify().await?.into()))
 }

@@ -1,14 +1,17 @@
 //! Client certificates that stand for somebody: mutual TLS instead of a token.
 
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use serde::Deserialize;
+use store::Store;
 use store::{IdentityKind, IdentitySettings};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
+use crate::access::AccessControl;
 use crate::access::admin::{self, New, Patch};
 use crate::access::{Caller, Grant, Permission, certificate_hash, certificate_matcher};
 use crate::api::Api;
@@ -17,7 +20,6 @@ use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
 use crate::routes::identity::{IdentityPatch, IdentityView};
-use crate::state::State;
 
 const KIND: IdentityKind = IdentityKind::Certificate;
 
@@ -51,8 +53,8 @@ struct NewClientCertificate {
 /// Lists the client certificates that are let in, by name.
 #[utoipa::path(get, path = "/api/v1/client-certificates", operation_id = "listClientCertificates",
     params(PagingParams), responses((status = 200, body = Listing<IdentityView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
-    let page = state.store().identities(KIND, paging.after.as_ref(), paging.limit).await?;
+async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
+    let page = store.identities(KIND, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, IdentityView::of)))
 }
 
@@ -60,7 +62,7 @@ async fn list(state: State, paging: Paging) -> Result<Json<Listing<IdentityView>
 #[utoipa::path(post, path = "/api/v1/client-certificates", operation_id = "createClientCertificate",
     request_body = NewClientCertificate, responses((status = 201, body = IdentityView)))]
 async fn create(
-    state: State,
+    With(access): With<AccessControl>,
     caller: Caller,
     Json(new): Json<NewClientCertificate>,
 ) -> Result<Response, Problem> {
@@ -71,12 +73,12 @@ async fn create(
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: None,
-        grants: admin::giving(state.access(), &caller, &new.grants).await?,
+        grants: admin::giving(&access, &caller, &new.grants).await?,
         enabled: true,
-        expires_at_us: admin::end(state.access(), new.expires_at.as_deref())?,
+        expires_at_us: admin::end(&access, new.expires_at.as_deref())?,
     };
     let new = New { kind: KIND, key_hash: certificate_hash(&matcher), label: matcher, settings };
-    let made = admin::create(state.access(), &caller, new).await?;
+    let made = admin::create(&access, &caller, new).await?;
     let place = format!("/api/v1/client-certificates/{}", made.id);
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
     let answer = Revision(made.revision, IdentityView::of(made));
@@ -86,8 +88,11 @@ async fn create(
 /// Shows a client certificate that is let in.
 #[utoipa::path(get, path = "/api/v1/client-certificates/{id}", operation_id = "getClientCertificate",
     params(("id" = Uuid, Path)), responses((status = 200, body = IdentityView)))]
-async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<IdentityView>, Problem> {
-    let found = admin::find(state.access(), KIND, id).await?;
+async fn get_one(
+    With(access): With<AccessControl>,
+    Path(id): Path<Uuid>,
+) -> Result<Revision<IdentityView>, Problem> {
+    let found = admin::find(&access, KIND, id).await?;
     Ok(Revision(found.revision, IdentityView::of(found)))
 }
 
@@ -95,14 +100,14 @@ async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<Identity
 #[utoipa::path(patch, path = "/api/v1/client-certificates/{id}", operation_id = "updateClientCertificate",
     params(("id" = Uuid, Path)), request_body = IdentityPatch, responses((status = 200, body = IdentityView)))]
 async fn update(
-    state: State,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
 ) -> Result<Revision<IdentityView>, Problem> {
-    let patch = Patch { email: None, ..patch.checked(&state)? };
-    let found = admin::update(state.access(), &caller, KIND, id, &if_match, patch).await?;
+    let patch = Patch { email: None, ..patch.checked(&access)? };
+    let found = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
     Ok(Revision(found.revision, IdentityView::of(found)))
 }
 
@@ -110,11 +115,11 @@ async fn update(
 #[utoipa::path(delete, path = "/api/v1/client-certificates/{id}", operation_id = "deleteClientCertificate",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete(
-    state: State,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    admin::delete(state.access(), &caller, KIND, id, &if_match).await?;
+    admin::delete(&access, &caller, KIND, id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -13,7 +13,7 @@ use crate::api::{Access, Api};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(crate) fn routes() -> Api {
@@ -130,13 +130,12 @@ impl From<DecideError> for Problem {
 #[utoipa::path(get, path = "/api/v1/enrolments", operation_id = "listEnrolments", params(PagingParams, Filter),
     responses((status = 200, body = Listing<EnrolmentView>)))]
 async fn list(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     paging: Paging,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Listing<EnrolmentView>>, Problem> {
     let reach = caller.reach(Permission::ApprovalRead);
-    let authority = state.room::<Authority>()?;
     let mut page = authority.enrolments(filter.state.into(), paging.after.as_ref(), paging.limit).await?;
     if let Reach::Only(scopes) = reach {
         page.rows.retain(|row| scopes.contains(&Scope::profile(row.profile.clone())));
@@ -147,8 +146,12 @@ async fn list(
 /// Shows an enrolment.
 #[utoipa::path(get, path = "/api/v1/enrolments/{id}", operation_id = "getEnrolment", params(("id" = Uuid, Path)),
     responses((status = 200, body = EnrolmentView)))]
-async fn get_one(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Json<EnrolmentView>, Problem> {
-    let row = found(&state, &caller, Permission::ApprovalRead, id).await?;
+async fn get_one(
+    Component(authority): Component<Authority>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<Json<EnrolmentView>, Problem> {
+    let row = found(&authority, &caller, Permission::ApprovalRead, id).await?;
     Ok(Json(row.into()))
 }
 
@@ -156,47 +159,46 @@ async fn get_one(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<J
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/approve", operation_id = "approveEnrolment",
     params(("id" = Uuid, Path)), request_body = Said, responses((status = 200, body = EnrolmentView)))]
 async fn approve(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(said): Json<Said>,
 ) -> Result<Json<EnrolmentView>, Problem> {
-    decide(&state, &caller, id, Decision::Approve, &said).await
+    decide(&authority, &caller, id, Decision::Approve, &said).await
 }
 
 /// Rejects an enrolment: its client is told so, with the note, when it asks again.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/reject", operation_id = "rejectEnrolment",
     params(("id" = Uuid, Path)), request_body = Said, responses((status = 200, body = EnrolmentView)))]
 async fn reject(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(said): Json<Said>,
 ) -> Result<Json<EnrolmentView>, Problem> {
-    decide(&state, &caller, id, Decision::Reject, &said).await
+    decide(&authority, &caller, id, Decision::Reject, &said).await
 }
 
 async fn decide(
-    state: &State,
+    authority: &Authority,
     caller: &Caller,
     id: Uuid,
     decision: Decision,
     said: &Said,
 ) -> Result<Json<EnrolmentView>, Problem> {
-    found(state, caller, Permission::ApprovalDecide, id).await?;
-    let authority = state.room::<Authority>()?;
+    found(authority, caller, Permission::ApprovalDecide, id).await?;
     let row = authority.decide_enrolment(id, decision, &said.note, caller.actor()).await?;
     Ok(Json(row.into()))
 }
 
 /// The enrolment, if the caller may do this to those of its profile.
 async fn found(
-    state: &State,
+    authority: &Authority,
     caller: &Caller,
     permission: Permission,
     id: Uuid,
 ) -> Result<EnrolmentRow, Problem> {
-    let row = state.room::<Authority>()?.enrolment(id).await?;
+    let row = authority.enrolment(id).await?;
     let scopes: Vec<Scope> = row.iter().map(|row| Scope::profile(row.profile.clone())).collect();
     caller.may(permission, &scopes)?;
     row.ok_or_else(|| Problem::not_found(format_args!("enrolment {id}")))

@@ -1,8 +1,10 @@
 //! Whether the server lives, whether it can work, and its metrics.
 
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
+use store::Store;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
@@ -10,8 +12,8 @@ use crate::access::Permission;
 use crate::api::{Access, Api};
 use crate::extract::Json;
 use crate::metrics;
+use crate::metrics::Metrics;
 use crate::problem::Problem;
-use crate::state::State;
 
 pub(crate) fn routes() -> Api {
     Api::area("server")
@@ -37,14 +39,14 @@ async fn healthz() -> Json<Health> {
 
 /// Says whether the server can work: the database answers.
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", responses((status = 200, body = Health)))]
-async fn readyz(state: State) -> Result<Json<Health>, Problem> {
-    state.store().outbox_place("readiness").await?;
+async fn readyz(With(store): With<Store>) -> Result<Json<Health>, Problem> {
+    store.outbox_place("readiness").await?;
     Ok(Json(Health { status: "ok" }))
 }
 
 /// Gives the metrics in the OpenMetrics text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
-async fn scrape(state: State) -> Response {
-    ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], state.metrics().encode()).into_response()
+async fn scrape(With(metrics): With<Metrics>) -> Response {
+    ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.encode()).into_response()
 }

@@ -10,7 +10,7 @@ use crate::api::Api;
 use crate::extract::Json;
 use crate::paging::Listing;
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time::maybe_shown;
 
 pub(crate) fn routes() -> Api {
@@ -89,7 +89,7 @@ impl SeriesView {
 /// Shows what is measured of the scanner, now and over the last seven days, as of the last look: at most a minute ago.
 #[utoipa::path(get, path = "/api/v1/history", operation_id = "listHistory",
     responses((status = 200, body = Listing<SeriesView>)))]
-async fn list(state: State) -> Result<Json<Listing<SeriesView>>, Problem> {
-    let seen = state.room::<History>()?.seen();
+async fn list(Component(history): Component<History>) -> Result<Json<Listing<SeriesView>>, Problem> {
+    let seen = history.seen();
     Ok(Json(Listing::whole(seen.into_iter().map(SeriesView::of).collect())))
 }

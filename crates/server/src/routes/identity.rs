@@ -5,10 +5,10 @@ use store::Identity;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::access::AccessControl;
 use crate::access::admin::{self, Patch};
 use crate::access::{Grant, grants_of};
 use crate::problem::Problem;
-use crate::state::State;
 use crate::time::{maybe_shown, shown};
 
 /// An identity: a token, a person, a client certificate.
@@ -81,9 +81,9 @@ pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> R
 }
 
 impl IdentityPatch {
-    pub(crate) fn checked(self, state: &State) -> Result<Patch, Problem> {
+    pub(crate) fn checked(self, access: &AccessControl) -> Result<Patch, Problem> {
         let expires_at_us = match self.expires_at {
-            Some(end) => Some(admin::end(state.access(), end.as_deref())?),
+            Some(end) => Some(admin::end(access, end.as_deref())?),
             None => None,
         };
         Ok(Patch {

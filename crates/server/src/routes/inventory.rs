@@ -24,7 +24,7 @@ use crate::extract::{Json, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
 use crate::routes::certificates::{KeyLocationBody, TargetBody, options_of};
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(crate) fn routes() -> Api {
@@ -188,7 +188,7 @@ struct FoundParams {
 #[utoipa::path(get, path = "/api/v1/inventory", operation_id = "listInventory", params(PagingParams, FoundParams),
     responses((status = 200, body = Listing<FoundView>)))]
 async fn list(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     paging: Paging,
     Query(params): Query<FoundParams>,
 ) -> Result<Json<Listing<FoundView>>, Problem> {
@@ -210,7 +210,7 @@ async fn list(
         ..InventoryFilter::default()
     };
     let whose = Whose { team: params.team, owner: params.owner, nobody: params.nobody == Some(true) };
-    let (room, after) = (state.room::<Lifecycle>()?, paging.after.as_ref());
+    let (room, after) = (&lifecycle, paging.after.as_ref());
     let page = if whose.is_anybody() {
         room.found(&filter, after, paging.limit).await?
     } else {
@@ -268,7 +268,11 @@ struct ClaimedView {
 /// Brings what was found under management.
 #[utoipa::path(post, path = "/api/v1/inventory/claim", operation_id = "claimFound", request_body = ClaimBody,
     responses((status = 201, body = ClaimedView)))]
-async fn claim(state: State, caller: Caller, Json(body): Json<ClaimBody>) -> Result<Response, Problem> {
+async fn claim(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Json(body): Json<ClaimBody>,
+) -> Result<Response, Problem> {
     let what = match (body.endpoint, body.fingerprint) {
         (Some(endpoint), None) => Claimed::Endpoint(EndpointKey {
             host: endpoint.host,
@@ -293,7 +297,7 @@ async fn claim(state: State, caller: Caller, Json(body): Json<ClaimBody>) -> Res
         targets: body.targets.into_iter().map(Into::into).collect(),
         options: options_of(body.auto_renew, body.renewal.as_ref(), body.notes)?,
     };
-    let created = state.room::<Lifecycle>()?.claim(claim, caller.actor()).await?;
+    let created = lifecycle.claim(claim, caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/certificates/{}", created.certificate));
     let place = place.map_err(Problem::internal)?;
     let view = ClaimedView { id: created.certificate, name: created.name };
@@ -321,11 +325,15 @@ struct DismissBody {
 /// Notes that a certificate that was found is not to be managed, for a time or for good: nobody is told of it.
 #[utoipa::path(post, path = "/api/v1/inventory/dismiss", operation_id = "dismissFound", request_body = DismissBody,
     responses((status = 204)))]
-async fn dismiss(state: State, caller: Caller, Json(body): Json<DismissBody>) -> Result<StatusCode, Problem> {
+async fn dismiss(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Json(body): Json<DismissBody>,
+) -> Result<StatusCode, Problem> {
     let fingerprint = fingerprint(&body.fingerprint)?;
     let until_us = body.until.as_deref().map(time::parsed).transpose()?;
     let dismissal = Dismissal { note: body.note, until_us };
-    state.room::<Lifecycle>()?.dismiss(fingerprint, dismissal, caller.actor()).await?;
+    lifecycle.dismiss(fingerprint, dismissal, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -341,12 +349,12 @@ struct UndismissBody {
 #[utoipa::path(post, path = "/api/v1/inventory/undismiss", operation_id = "undismissFound",
     request_body = UndismissBody, responses((status = 204)))]
 async fn undismiss(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Json(body): Json<UndismissBody>,
 ) -> Result<StatusCode, Problem> {
     let fingerprint = fingerprint(&body.fingerprint)?;
-    if state.room::<Lifecycle>()?.undismiss(fingerprint, caller.actor()).await? {
+    if lifecycle.undismiss(fingerprint, caller.actor()).await? {
         Ok(StatusCode::NO_CONTENT)
     } else {
         Err(Problem::not_found(format_args!("dismissal of {fingerprint}")))

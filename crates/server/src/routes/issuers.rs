@@ -16,7 +16,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 /// Seconds after which to ask again when the database failed underneath.
@@ -166,8 +166,11 @@ impl From<ManageError> for Problem {
 /// Lists the issuers, by name.
 #[utoipa::path(get, path = "/api/v1/issuers", operation_id = "listIssuers", params(PagingParams),
     responses((status = 200, body = Listing<IssuerView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<IssuerView>>, Problem> {
-    let page = state.room::<Issuers>()?.page(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(issuers): Component<Issuers>,
+    paging: Paging,
+) -> Result<Json<Listing<IssuerView>>, Problem> {
+    let page = issuers.page(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, IssuerView::of)))
 }
 
@@ -176,13 +179,17 @@ async fn list(state: State, paging: Paging) -> Result<Json<Listing<IssuerView>>,
 /// Its secrets are sealed and never shown again.
 #[utoipa::path(post, path = "/api/v1/issuers", operation_id = "createIssuer", request_body = NewIssuerBody,
     responses((status = 201, body = IssuerView)))]
-async fn create(state: State, caller: Caller, Json(body): Json<NewIssuerBody>) -> Result<Response, Problem> {
+async fn create(
+    Component(issuers): Component<Issuers>,
+    caller: Caller,
+    Json(body): Json<NewIssuerBody>,
+) -> Result<Response, Problem> {
     let new = NewIssuer {
         name: body.name,
         config: Value::Object(body.config),
         enabled: body.enabled.unwrap_or(true),
     };
-    let made = state.room::<Issuers>()?.create(new, caller.actor()).await?;
+    let made = issuers.create(new, caller.actor()).await?;
     let place =
         HeaderValue::from_str(&format!("/api/v1/issuers/{}", made.row.id)).map_err(Problem::internal)?;
     let revision = made.row.revision;
@@ -192,29 +199,32 @@ async fn create(state: State, caller: Caller, Json(body): Json<NewIssuerBody>) -
 /// Shows an issuer.
 #[utoipa::path(get, path = "/api/v1/issuers/{id}", operation_id = "getIssuer", params(("id" = Uuid, Path)),
     responses((status = 200, body = IssuerView)))]
-async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Json<IssuerView>, Problem> {
+async fn get_one(
+    Component(issuers): Component<Issuers>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<IssuerView>, Problem> {
     // Its health changes without its revision, so the ETag is that of the whole answer.
-    Ok(Json(IssuerView::of(find(&state, id).await?)))
+    Ok(Json(IssuerView::of(find(&issuers, id).await?)))
 }
 
 /// Changes an issuer's name or settings, or switches it on or off.
 #[utoipa::path(patch, path = "/api/v1/issuers/{id}", operation_id = "updateIssuer", params(("id" = Uuid, Path)),
     request_body = IssuerPatch, responses((status = 200, body = IssuerView)))]
 async fn update(
-    state: State,
+    Component(issuers): Component<Issuers>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IssuerPatch>,
 ) -> Result<Revision<IssuerView>, Problem> {
-    let before = find(&state, id).await?;
+    let before = find(&issuers, id).await?;
     if_match.check(before.row.revision)?;
     let new = NewIssuer {
         name: patch.name.unwrap_or(before.row.name),
         config: patch.config.map_or(before.config, Value::Object),
         enabled: patch.enabled.unwrap_or(before.row.enabled),
     };
-    let changed = state.room::<Issuers>()?.update(id, before.row.revision, new, caller.actor()).await?;
+    let changed = issuers.update(id, before.row.revision, new, caller.actor()).await?;
     Ok(Revision(changed.row.revision, IssuerView::of(changed)))
 }
 
@@ -222,21 +232,24 @@ async fn update(
 #[utoipa::path(delete, path = "/api/v1/issuers/{id}", operation_id = "deleteIssuer", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 async fn delete(
-    state: State,
+    Component(issuers): Component<Issuers>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    if_match.check(find(&state, id).await?.row.revision)?;
-    state.room::<Issuers>()?.delete(id, caller.actor()).await?;
+    if_match.check(find(&issuers, id).await?.row.revision)?;
+    issuers.delete(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Tests whether an issuer could issue: reachable, credentials accepted. Issues nothing.
 #[utoipa::path(post, path = "/api/v1/issuers/{id}/test", operation_id = "testIssuer", params(("id" = Uuid, Path)),
     responses((status = 200, body = IssuerTest)))]
-async fn test(state: State, Path(id): Path<Uuid>) -> Result<Json<IssuerTest>, Problem> {
-    match state.room::<Issuers>()?.test(id).await {
+async fn test(
+    Component(issuers): Component<Issuers>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<IssuerTest>, Problem> {
+    match issuers.test(id).await {
         Ok(Some(message)) => Ok(Json(IssuerTest { ok: true, message, code: None })),
         Ok(None) => Err(Problem::not_found(format_args!("issuer {id}"))),
         Err(IssuerError::Storage { reason }) => Err(Problem::unavailable(reason, RETRY_SECONDS)),
@@ -246,7 +259,7 @@ async fn test(state: State, Path(id): Path<Uuid>) -> Result<Json<IssuerTest>, Pr
     }
 }
 
-async fn find(state: &State, id: Uuid) -> Result<Configured, Problem> {
-    let found = state.room::<Issuers>()?.find(id).await?;
+async fn find(issuers: &Issuers, id: Uuid) -> Result<Configured, Problem> {
+    let found = issuers.find(id).await?;
     found.ok_or_else(|| Problem::not_found(format_args!("issuer {id}")))
 }

@@ -1,9 +1,11 @@
 //! Runs of issuance, renewal, deployment and revocation.
 
+use axum::extract::State as With;
 use http::StatusCode;
 use lifecycle::job::{Job, JobId, JobKind, JobState};
 use lifecycle::lifecycle::Lifecycle;
 use serde::{Deserialize, Serialize};
+use store::Clock;
 use store::jobs::JobFilter;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -14,7 +16,7 @@ use crate::api::Api;
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(crate) fn routes() -> Api {
@@ -102,7 +104,8 @@ struct JobParams {
 #[utoipa::path(get, path = "/api/v1/jobs", operation_id = "listJobs", params(PagingParams, JobParams),
     responses((status = 200, body = Listing<JobView>)))]
 async fn list(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
+    With(clock): With<Clock>,
     paging: Paging,
     Query(params): Query<JobParams>,
 ) -> Result<Json<Listing<JobView>>, Problem> {
@@ -117,25 +120,32 @@ async fn list(
         state: wanted.map(JobState::code),
         agent: params.agent,
         kind: kind.map(JobKind::code),
-        due_by_us: without_planned.then(|| state.clock().now_us()),
+        due_by_us: without_planned.then(|| clock.now_us()),
         certificate: None,
     };
-    let page = state.room::<Lifecycle>()?.jobs(&filter, paging.after.as_ref(), paging.limit).await?;
+    let page = lifecycle.jobs(&filter, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, JobView::of)))
 }
 
 /// Shows a run.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}", operation_id = "getJob", params(("id" = Uuid, Path)),
     responses((status = 200, body = JobView)))]
-async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Json<JobView>, Problem> {
-    Ok(Json(JobView::of(state.room::<Lifecycle>()?.job(JobId(id)).await?)))
+async fn get_one(
+    Component(lifecycle): Component<Lifecycle>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<JobView>, Problem> {
+    Ok(Json(JobView::of(lifecycle.job(JobId(id)).await?)))
 }
 
 /// Takes a run back. One that an issuer is at cannot be.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/cancel", operation_id = "cancelJob", params(("id" = Uuid, Path)),
     responses((status = 204)))]
-async fn cancel(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    state.room::<Lifecycle>()?.cancel_job(JobId(id), caller.actor()).await?;
+async fn cancel(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    lifecycle.cancel_job(JobId(id), caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -143,11 +153,10 @@ async fn cancel(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<St
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", operation_id = "retryJob", params(("id" = Uuid, Path)),
     responses((status = 202, body = JobView)))]
 async fn retry(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
 ) -> Result<(StatusCode, Json<JobView>), Problem> {
-    let lifecycle = state.room::<Lifecycle>()?;
     lifecycle.retry_job(JobId(id), caller.actor()).await?;
     Ok((StatusCode::ACCEPTED, Json(JobView::of(lifecycle.job(JobId(id)).await?))))
 }

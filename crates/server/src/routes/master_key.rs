@@ -15,7 +15,7 @@ use crate::api::Api;
 use crate::extract::Json;
 use crate::problem::Problem;
 use crate::rotating::Progress;
-use crate::state::State;
+use crate::state::{Component, State};
 
 /// Whoever asks for a rotation waits for its end no longer than this: clients and proxies between wait for a minute or two.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -145,9 +145,12 @@ fn ended_early(error: &Arc<RotateError>) -> Problem {
 /// not done twice: an interrupted call is simply repeated.
 #[utoipa::path(post, path = "/api/v1/master-key/rotate", operation_id = "rotateMasterKey",
     responses((status = 200, body = RotatedView), (status = 202, body = RotatingView)))]
-async fn rotate(state: State, caller: Caller) -> Result<Response, Problem> {
-    let keystore = state.room::<KeyStore>()?;
-    let joined = state.rotating().join(keystore, caller.actor(), state.stopping(), ANSWER_WITHIN);
+async fn rotate(
+    Component(keystore): Component<KeyStore>,
+    state: State,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let joined = state.rotating().join(&keystore, caller.actor(), state.stopping(), ANSWER_WITHIN);
     match joined.await {
         Progress::Ended(Ok(done)) => Ok(Json(RotatedView::from(done)).into_response()),
         Progress::Ended(Err(error)) => Err(ended_early(&error)),
@@ -165,8 +168,11 @@ async fn rotate(state: State, caller: Caller) -> Result<Response, Problem> {
 /// The master keys, and how many values are sealed under each: how far a rotation has come, whichever node makes it.
 #[utoipa::path(get, path = "/api/v1/master-key", operation_id = "getMasterKeys",
     responses((status = 200, body = MasterKeysView)))]
-async fn status(state: State, _: Caller) -> Result<Json<MasterKeysView>, Problem> {
-    let keystore = state.room::<KeyStore>()?;
+async fn status(
+    Component(keystore): Component<KeyStore>,
+    state: State,
+    _: Caller,
+) -> Result<Json<MasterKeysView>, Problem> {
     let keys: Vec<MasterKeyView> =
         keystore.masters_in_use().await?.into_iter().map(MasterKeyView::from).collect();
     let remaining = keys.iter().filter(|key| !key.current).map(|key| key.values).sum();

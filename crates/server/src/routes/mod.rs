@@ -76,7 +76,9 @@ pub mod watches;
 use axum::Router;
 
 use crate::api::Api;
+use crate::credhub::CredHub;
 use crate::state::State;
+use credhub::context::Context;
 
 /// Every route of the API.
 pub(crate) fn api() -> Api {
@@ -112,16 +114,16 @@ pub(crate) fn api() -> Api {
 }
 
 /// What speaks a protocol of its own over TLS: ACME, EST, SCEP. Their refusals are theirs.
-pub(crate) fn protocols(state: &State) -> Router<State> {
-    protocols::secure(state)
+pub(crate) fn protocols() -> Router<State> {
+    protocols::secure()
 }
 
 /// The credential store, on its own listener: CredHub's API, and Vault's below its own prefix.
-pub(crate) fn credentials(state: &State) -> Router<State> {
-    credhub::router(state).nest("/v1", vault::router(state))
+pub(crate) fn credentials(hub: &CredHub) -> Router<Context> {
+    credhub::router(hub).nest("/v1", vault::router(hub))
 }
 
 /// What is served without TLS as well: CRLs, OCSP, http-01 answers.
-pub(crate) fn public(state: &State) -> Router<State> {
-    protocols::public(state)
+pub(crate) fn public() -> Router<State> {
+    protocols::public()
 }

@@ -1,5 +1,6 @@
 //! Logging in and out, and who one is.
 
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{HeaderValue, LOCATION, SET_COOKIE};
@@ -7,18 +8,21 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use store::Clock;
 use store::{AuditEvent, IdentityKind};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::oidc::{CallbackParams, LOGIN_COOKIE, Login, Oidc};
-use crate::access::{Caller, CallerKind, SESSION_COOKIE, Scope, admin, cookie, csrf_of, session_hash};
+use crate::access::{
+    AccessControl, Caller, CallerKind, SESSION_COOKIE, Scope, admin, cookie, csrf_of, session_hash,
+};
 use crate::api::{Access, Api};
 use crate::extract::{Json, Query};
+use crate::metrics::Metrics;
 use crate::peer::address;
 use crate::problem::Problem;
-use crate::state::State;
 
 /// Seconds that the browser keeps a login under way.
 const LOGIN_SECONDS: u32 = 600;
@@ -85,9 +89,13 @@ struct LoginParams {
 /// Sends the browser to the issuer to log in.
 #[utoipa::path(get, path = "/api/v1/auth/login", operation_id = "login", params(LoginParams),
     responses((status = 303, description = "to the issuer")))]
-async fn login(state: State, Query(params): Query<LoginParams>) -> Result<Response, Problem> {
-    let oidc = oidc(&state)?;
-    let login = Login::begin(params.return_to.as_deref(), state.clock().now_us())?;
+async fn login(
+    With(oidc): With<Option<Oidc>>,
+    With(clock): With<Clock>,
+    Query(params): Query<LoginParams>,
+) -> Result<Response, Problem> {
+    let oidc = configured(oidc.as_ref())?;
+    let login = Login::begin(params.return_to.as_deref(), clock.now_us())?;
     let place = login.redirect(oidc).await?;
     let kept = set_cookie(LOGIN_COOKIE, &login.to_cookie()?, Some(LOGIN_SECONDS))?;
     see_other(&place, [kept])
@@ -97,32 +105,35 @@ async fn login(state: State, Query(params): Query<LoginParams>) -> Result<Respon
 #[utoipa::path(get, path = "/api/v1/auth/callback", operation_id = "loginCallback", params(CallbackParams),
     responses((status = 303, description = "to where the person wanted to go, with a session cookie")))]
 async fn callback(
-    state: State,
+    With(oidc): With<Option<Oidc>>,
+    With(access): With<AccessControl>,
+    With(metrics): With<Metrics>,
     Query(answer): Query<CallbackParams>,
     parts: Parts,
 ) -> Result<Response, Problem> {
-    let outcome = finish(&state, &answer, &parts).await;
+    let outcome = finish(oidc.as_ref(), &access, &answer, &parts).await;
     let over = set_cookie(LOGIN_COOKIE, "", Some(0))?;
     match outcome {
         Ok((cookie, place)) => see_other(&place, [over, cookie]),
         Err(problem) => {
-            state.metrics().refused("login");
+            metrics.refused("login");
             Ok(([(SET_COOKIE, over)], problem).into_response())
         }
     }
 }
 
 async fn finish(
-    state: &State,
+    oidc: Option<&Oidc>,
+    access: &AccessControl,
     answer: &CallbackParams,
     parts: &Parts,
 ) -> Result<(HeaderValue, String), Problem> {
-    let oidc = oidc(state)?;
+    let oidc = configured(oidc)?;
     let login = cookie(&parts.headers, LOGIN_COOKIE).and_then(Login::from_cookie).ok_or_else(|| {
         Problem::bad_request("this browser has begun no login, or too long ago")
             .hint("begin again at /api/v1/auth/login, with cookies allowed")
     })?;
-    let done = login.finish(state.access(), oidc, answer, &address(parts).to_string()).await?;
+    let done = login.finish(access, oidc, answer, &address(parts).to_string()).await?;
     // Without an end of its own: the browser forgets it when it closes, the server when the session ends.
     Ok((set_cookie(SESSION_COOKIE, &done.cookie, None)?, done.return_to))
 }
@@ -137,19 +148,24 @@ struct LoggedOut {
 /// Ends the session.
 #[utoipa::path(post, path = "/api/v1/auth/logout", operation_id = "logout",
     responses((status = 200, body = LoggedOut)))]
-async fn logout(state: State, caller: Caller, headers: HeaderMap) -> Result<Response, Problem> {
+async fn logout(
+    With(oidc): With<Option<Oidc>>,
+    With(access): With<AccessControl>,
+    caller: Caller,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let secret = cookie(&headers, SESSION_COOKIE)
         .filter(|_| caller.kind() == CallerKind::User)
         .ok_or_else(|| Problem::conflict("only a session can be logged out of; a token is removed"))?;
     let hash = session_hash(secret);
     let event = AuditEvent {
-        at_us: state.clock().now_us(),
+        at_us: access.clock().now_us(),
         actor: caller.actor().to_owned(),
         action: "session.end",
         resource: admin::resource(IdentityKind::User, caller.id()),
         details: json!({}),
     };
-    let work = state.store().write("session_end", move |tx| {
+    let work = access.store().write("session_end", move |tx| {
         async move {
             if store::delete_session(tx, hash).await? {
                 store::audit(tx, vec![event]).await?;
@@ -159,8 +175,8 @@ async fn logout(state: State, caller: Caller, headers: HeaderMap) -> Result<Resp
         .boxed()
     });
     work.await?;
-    state.access().forget();
-    let end_session_url = match state.try_room::<Oidc>() {
+    access.forget();
+    let end_session_url = match oidc {
         // Logged out is logged out, whether or not the issuer answers.
         Some(oidc) => oidc.end_session_url().await,
         None => None,
@@ -169,8 +185,8 @@ async fn logout(state: State, caller: Caller, headers: HeaderMap) -> Result<Resp
     Ok(([(SET_COOKIE, over)], Json(LoggedOut { end_session_url })).into_response())
 }
 
-fn oidc(state: &State) -> Result<&Oidc, Problem> {
-    state.try_room::<Oidc>().ok_or_else(|| {
+fn configured(oidc: Option<&Oidc>) -> Result<&Oidc, Problem> {
+    oidc.ok_or_else(|| {
         Problem::of_status(StatusCode::NOT_FOUND, Some("logging in is not configured".to_owned()))
             .hint("use an API token, or configure an OIDC issuer")
     })

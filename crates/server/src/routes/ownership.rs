@@ -21,7 +21,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time::shown;
 
 pub(crate) fn routes() -> Api {
@@ -302,16 +302,23 @@ fn answer(record: RuleRecord) -> Revision<RuleView> {
 /// Lists the rules of ownership, in their order: the first that matches wins.
 #[utoipa::path(get, path = "/api/v1/ownership-rules", operation_id = "listOwnershipRules", params(PagingParams),
     responses((status = 200, body = Listing<RuleView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<RuleView>>, Problem> {
-    let page = state.room::<Ownership>()?.list(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(ownership): Component<Ownership>,
+    paging: Paging,
+) -> Result<Json<Listing<RuleView>>, Problem> {
+    let page = ownership.list(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, RuleView::of)))
 }
 
 /// Makes a rule of ownership; there are at most 1,000.
 #[utoipa::path(post, path = "/api/v1/ownership-rules", operation_id = "createOwnershipRule", request_body = RuleBody,
     responses((status = 201, body = RuleView)))]
-async fn create(state: State, caller: Caller, Json(body): Json<RuleBody>) -> Result<Response, Problem> {
-    let record = state.room::<Ownership>()?.create(&body.taken(), caller.actor()).await?;
+async fn create(
+    Component(ownership): Component<Ownership>,
+    caller: Caller,
+    Json(body): Json<RuleBody>,
+) -> Result<Response, Problem> {
+    let record = ownership.create(&body.taken(), caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/ownership-rules/{}", record.rule.id));
     let place = place.map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer(record)).into_response())
@@ -320,21 +327,23 @@ async fn create(state: State, caller: Caller, Json(body): Json<RuleBody>) -> Res
 /// Shows a rule of ownership, by its identity or name.
 #[utoipa::path(get, path = "/api/v1/ownership-rules/{id}", operation_id = "getOwnershipRule",
     params(("id" = String, Path)), responses((status = 200, body = RuleView)))]
-async fn get_one(state: State, Path(id): Path<String>) -> Result<Revision<RuleView>, Problem> {
-    Ok(answer(state.room::<Ownership>()?.get(&id).await?))
+async fn get_one(
+    Component(ownership): Component<Ownership>,
+    Path(id): Path<String>,
+) -> Result<Revision<RuleView>, Problem> {
+    Ok(answer(ownership.get(&id).await?))
 }
 
 /// Changes a rule of ownership. The next runs of watches tell by it.
 #[utoipa::path(put, path = "/api/v1/ownership-rules/{id}", operation_id = "replaceOwnershipRule",
     params(("id" = String, Path)), request_body = RuleBody, responses((status = 200, body = RuleView)))]
 async fn replace(
-    state: State,
+    Component(ownership): Component<Ownership>,
     caller: Caller,
     Path(id): Path<String>,
     if_match: IfMatch,
     Json(body): Json<RuleBody>,
 ) -> Result<Revision<RuleView>, Problem> {
-    let ownership = state.room::<Ownership>()?;
     let record = ownership.get(&id).await?;
     if_match.check(record.revision)?;
     Ok(answer(ownership.update(&record, &body.taken(), caller.actor()).await?))
@@ -344,12 +353,11 @@ async fn replace(
 #[utoipa::path(delete, path = "/api/v1/ownership-rules/{id}", operation_id = "deleteOwnershipRule",
     params(("id" = String, Path)), responses((status = 204)))]
 async fn delete(
-    state: State,
+    Component(ownership): Component<Ownership>,
     caller: Caller,
     Path(id): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let ownership = state.room::<Ownership>()?;
     let record = ownership.get(&id).await?;
     if_match.check(record.revision)?;
     ownership.delete(&record, caller.actor()).await?;
@@ -359,9 +367,12 @@ async fn delete(
 /// Says which rule of ownership matches something, and why those before it do not. Changes nothing.
 #[utoipa::path(post, path = "/api/v1/ownership-rules/explain", operation_id = "explainOwnership",
     request_body = QuestionBody, responses((status = 200, body = ExplanationView)))]
-async fn explain(state: State, Json(body): Json<QuestionBody>) -> Result<Json<ExplanationView>, Problem> {
+async fn explain(
+    Component(ownership): Component<Ownership>,
+    Json(body): Json<QuestionBody>,
+) -> Result<Json<ExplanationView>, Problem> {
     let place = body.place()?;
-    let rules = state.room::<Ownership>()?.rules().await?;
+    let rules = ownership.rules().await?;
     let steps = rules.explain(&place);
     let matched = steps.last().filter(|step| step.unmet.is_none()).map(|step| step.rule);
     Ok(Json(ExplanationView {

@@ -15,7 +15,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(crate) fn routes() -> Api {
@@ -143,16 +143,16 @@ impl PersonView {
 }
 
 async fn listed(
-    state: &State,
+    lifecycle: &Lifecycle,
     kind: PeopleKind,
     paging: Paging,
 ) -> Result<Json<Listing<PersonView>>, Problem> {
-    let page = state.room::<Lifecycle>()?.people(kind, paging.after.as_ref(), paging.limit).await?;
+    let page = lifecycle.people(kind, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, PersonView::of)))
 }
 
 async fn created(
-    state: &State,
+    lifecycle: &Lifecycle,
     caller: &Caller,
     kind: PeopleKind,
     place: &str,
@@ -160,27 +160,26 @@ async fn created(
 ) -> Result<Response, Problem> {
     let (name, body) = new.named();
     let person = Person::from(body);
-    let made = state.room::<Lifecycle>()?.put_person(kind, &name, &person, None, caller.actor()).await?;
+    let made = lifecycle.put_person(kind, &name, &person, None, caller.actor()).await?;
     let place = format!("/api/v1/{place}/{}", segment(&made.name));
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, PersonView::of(made)))
         .into_response())
 }
 
-async fn shown(state: &State, kind: PeopleKind, name: &str) -> Result<Revision<PersonView>, Problem> {
-    let record = state.room::<Lifecycle>()?.person(kind, name).await?;
+async fn shown(lifecycle: &Lifecycle, kind: PeopleKind, name: &str) -> Result<Revision<PersonView>, Problem> {
+    let record = lifecycle.person(kind, name).await?;
     Ok(Revision(record.revision, PersonView::of(record)))
 }
 
 async fn replaced(
-    state: &State,
+    lifecycle: &Lifecycle,
     caller: &Caller,
     kind: PeopleKind,
     name: &str,
     if_match: &IfMatch,
     body: PersonBody,
 ) -> Result<Revision<PersonView>, Problem> {
-    let lifecycle = state.room::<Lifecycle>()?;
     let revision = lifecycle.person(kind, name).await?.revision;
     if_match.check(revision)?;
     let person = Person::from(body);
@@ -189,13 +188,12 @@ async fn replaced(
 }
 
 async fn deleted(
-    state: &State,
+    lifecycle: &Lifecycle,
     caller: &Caller,
     kind: PeopleKind,
     name: &str,
     if_match: &IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let lifecycle = state.room::<Lifecycle>()?;
     if_match.check(lifecycle.person(kind, name).await?.revision)?;
     lifecycle.delete_person(kind, name, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -204,93 +202,113 @@ async fn deleted(
 /// Lists owners, by name.
 #[utoipa::path(get, path = "/api/v1/owners", operation_id = "listOwners", params(PagingParams),
     responses((status = 200, body = Listing<PersonView>)))]
-async fn list_owners(state: State, paging: Paging) -> Result<Json<Listing<PersonView>>, Problem> {
-    listed(&state, PeopleKind::Owner, paging).await
+async fn list_owners(
+    Component(lifecycle): Component<Lifecycle>,
+    paging: Paging,
+) -> Result<Json<Listing<PersonView>>, Problem> {
+    listed(&lifecycle, PeopleKind::Owner, paging).await
 }
 
 /// Makes an owner.
 #[utoipa::path(post, path = "/api/v1/owners", operation_id = "createOwner", request_body = NewPerson,
     responses((status = 201, body = PersonView)))]
-async fn create_owner(state: State, caller: Caller, Json(new): Json<NewPerson>) -> Result<Response, Problem> {
-    created(&state, &caller, PeopleKind::Owner, "owners", new).await
+async fn create_owner(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Json(new): Json<NewPerson>,
+) -> Result<Response, Problem> {
+    created(&lifecycle, &caller, PeopleKind::Owner, "owners", new).await
 }
 
 /// Shows an owner.
 #[utoipa::path(get, path = "/api/v1/owners/{name}", operation_id = "getOwner", params(("name" = String, Path)),
     responses((status = 200, body = PersonView)))]
-async fn get_owner(state: State, Path(name): Path<String>) -> Result<Revision<PersonView>, Problem> {
-    shown(&state, PeopleKind::Owner, &name).await
+async fn get_owner(
+    Component(lifecycle): Component<Lifecycle>,
+    Path(name): Path<String>,
+) -> Result<Revision<PersonView>, Problem> {
+    shown(&lifecycle, PeopleKind::Owner, &name).await
 }
 
 /// Changes an owner to what the body says.
 #[utoipa::path(put, path = "/api/v1/owners/{name}", operation_id = "replaceOwner", params(("name" = String, Path)),
     request_body = PersonBody, responses((status = 200, body = PersonView)))]
 async fn replace_owner(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(body): Json<PersonBody>,
 ) -> Result<Revision<PersonView>, Problem> {
-    replaced(&state, &caller, PeopleKind::Owner, &name, &if_match, body).await
+    replaced(&lifecycle, &caller, PeopleKind::Owner, &name, &if_match, body).await
 }
 
 /// Removes an owner that no certificate names.
 #[utoipa::path(delete, path = "/api/v1/owners/{name}", operation_id = "deleteOwner", params(("name" = String, Path)),
     responses((status = 204)))]
 async fn delete_owner(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    deleted(&state, &caller, PeopleKind::Owner, &name, &if_match).await
+    deleted(&lifecycle, &caller, PeopleKind::Owner, &name, &if_match).await
 }
 
 /// Lists teams, by name.
 #[utoipa::path(get, path = "/api/v1/teams", operation_id = "listTeams", params(PagingParams),
     responses((status = 200, body = Listing<PersonView>)))]
-async fn list_teams(state: State, paging: Paging) -> Result<Json<Listing<PersonView>>, Problem> {
-    listed(&state, PeopleKind::Team, paging).await
+async fn list_teams(
+    Component(lifecycle): Component<Lifecycle>,
+    paging: Paging,
+) -> Result<Json<Listing<PersonView>>, Problem> {
+    listed(&lifecycle, PeopleKind::Team, paging).await
 }
 
 /// Makes a team.
 #[utoipa::path(post, path = "/api/v1/teams", operation_id = "createTeam", request_body = NewPerson,
     responses((status = 201, body = PersonView)))]
-async fn create_team(state: State, caller: Caller, Json(new): Json<NewPerson>) -> Result<Response, Problem> {
-    created(&state, &caller, PeopleKind::Team, "teams", new).await
+async fn create_team(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Json(new): Json<NewPerson>,
+) -> Result<Response, Problem> {
+    created(&lifecycle, &caller, PeopleKind::Team, "teams", new).await
 }
 
 /// Shows a team.
 #[utoipa::path(get, path = "/api/v1/teams/{name}", operation_id = "getTeam", params(("name" = String, Path)),
     responses((status = 200, body = PersonView)))]
-async fn get_team(state: State, Path(name): Path<String>) -> Result<Revision<PersonView>, Problem> {
-    shown(&state, PeopleKind::Team, &name).await
+async fn get_team(
+    Component(lifecycle): Component<Lifecycle>,
+    Path(name): Path<String>,
+) -> Result<Revision<PersonView>, Problem> {
+    shown(&lifecycle, PeopleKind::Team, &name).await
 }
 
 /// Changes a team to what the body says.
 #[utoipa::path(put, path = "/api/v1/teams/{name}", operation_id = "replaceTeam", params(("name" = String, Path)),
     request_body = PersonBody, responses((status = 200, body = PersonView)))]
 async fn replace_team(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(body): Json<PersonBody>,
 ) -> Result<Revision<PersonView>, Problem> {
-    replaced(&state, &caller, PeopleKind::Team, &name, &if_match, body).await
+    replaced(&lifecycle, &caller, PeopleKind::Team, &name, &if_match, body).await
 }
 
 /// Removes a team that no certificate names.
 #[utoipa::path(delete, path = "/api/v1/teams/{name}", operation_id = "deleteTeam", params(("name" = String, Path)),
     responses((status = 204)))]
 async fn delete_team(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    deleted(&state, &caller, PeopleKind::Team, &name, &if_match).await
+    deleted(&lifecycle, &caller, PeopleKind::Team, &name, &if_match).await
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(crate) fn routes() -> Api {
@@ -92,17 +92,24 @@ fn read(policy: Map<String, Value>) -> Result<Policy, Problem> {
 /// Lists policies, by name.
 #[utoipa::path(get, path = "/api/v1/policies", operation_id = "listPolicies", params(PagingParams),
     responses((status = 200, body = Listing<PolicyView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<PolicyView>>, Problem> {
-    let page = state.room::<Lifecycle>()?.policies(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(lifecycle): Component<Lifecycle>,
+    paging: Paging,
+) -> Result<Json<Listing<PolicyView>>, Problem> {
+    let page = lifecycle.policies(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, PolicyView::of)))
 }
 
 /// Makes a policy. Everything under management is held against it in the background.
 #[utoipa::path(post, path = "/api/v1/policies", operation_id = "createPolicy", request_body = NewPolicy,
     responses((status = 201, body = PolicyView)))]
-async fn create(state: State, caller: Caller, Json(body): Json<NewPolicy>) -> Result<Response, Problem> {
+async fn create(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Json(body): Json<NewPolicy>,
+) -> Result<Response, Problem> {
     let policy = read(body.policy)?;
-    let made = state.room::<Lifecycle>()?.put_policy(&body.name, &policy, None, caller.actor()).await?;
+    let made = lifecycle.put_policy(&body.name, &policy, None, caller.actor()).await?;
     let place = format!("/api/v1/policies/{}", crate::routes::people::segment(&made.name));
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, PolicyView::of(made)))
@@ -112,8 +119,11 @@ async fn create(state: State, caller: Caller, Json(body): Json<NewPolicy>) -> Re
 /// Shows a policy.
 #[utoipa::path(get, path = "/api/v1/policies/{name}", operation_id = "getPolicy", params(("name" = String, Path)),
     responses((status = 200, body = PolicyView)))]
-async fn get_one(state: State, Path(name): Path<String>) -> Result<Revision<PolicyView>, Problem> {
-    let record = state.room::<Lifecycle>()?.policy(&name).await?;
+async fn get_one(
+    Component(lifecycle): Component<Lifecycle>,
+    Path(name): Path<String>,
+) -> Result<Revision<PolicyView>, Problem> {
+    let record = lifecycle.policy(&name).await?;
     Ok(Revision(record.revision, PolicyView::of(record)))
 }
 
@@ -121,13 +131,12 @@ async fn get_one(state: State, Path(name): Path<String>) -> Result<Revision<Poli
 #[utoipa::path(put, path = "/api/v1/policies/{name}", operation_id = "replacePolicy",
     params(("name" = String, Path)), request_body = PolicyBody, responses((status = 200, body = PolicyView)))]
 async fn replace(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(body): Json<PolicyBody>,
 ) -> Result<Revision<PolicyView>, Problem> {
-    let lifecycle = state.room::<Lifecycle>()?;
     let revision = lifecycle.policy(&name).await?.revision;
     if_match.check(revision)?;
     let policy = read(body.policy)?;
@@ -139,12 +148,11 @@ async fn replace(
 #[utoipa::path(delete, path = "/api/v1/policies/{name}", operation_id = "deletePolicy",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let lifecycle = state.room::<Lifecycle>()?;
     if_match.check(lifecycle.policy(&name).await?.revision)?;
     lifecycle.delete_policy(&name, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -200,11 +208,10 @@ struct ViolationParams {
 #[utoipa::path(get, path = "/api/v1/violations", operation_id = "listViolations",
     params(PagingParams, ViolationParams), responses((status = 200, body = Listing<ViolationView>)))]
 async fn violations(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     paging: Paging,
     Query(params): Query<ViolationParams>,
 ) -> Result<Json<Listing<ViolationView>>, Problem> {
-    let lifecycle = state.room::<Lifecycle>()?;
     let severity = params.severity.as_deref().map(|word| {
         let all = [Severity::Info, Severity::Warning, Severity::Error, Severity::Critical];
         let found = all.into_iter().find(|one| one.as_str() == word);

@@ -16,7 +16,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 use document::{ProfileDocument, ProfileView};
 
@@ -50,8 +50,11 @@ impl From<ProfileError> for Problem {
 /// Lists the profiles, by name.
 #[utoipa::path(get, path = "/api/v1/profiles", operation_id = "listProfiles", params(PagingParams),
     responses((status = 200, body = Listing<ProfileView>)))]
-async fn list(state: State, caller: Caller, paging: Paging) -> Result<Json<Listing<Value>>, Problem> {
-    let authority = state.room::<Authority>()?;
+async fn list(
+    Component(authority): Component<Authority>,
+    caller: Caller,
+    paging: Paging,
+) -> Result<Json<Listing<Value>>, Problem> {
     let scopes = match caller.reach(Permission::ProfileRead) {
         Reach::Everything => {
             let page = authority.profiles(paging.after.as_ref(), paging.limit).await?;
@@ -76,13 +79,13 @@ async fn list(state: State, caller: Caller, paging: Paging) -> Result<Json<Listi
 #[utoipa::path(post, path = "/api/v1/profiles", operation_id = "createProfile", request_body = ProfileDocument,
     responses((status = 201, body = ProfileView)))]
 async fn create(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Json(body): Json<Map<String, Value>>,
 ) -> Result<Response, Problem> {
     let profile = read(body)?;
     let name = profile.name.clone();
-    let made = state.room::<Authority>()?.put_profile(profile, Some(0), caller.actor()).await;
+    let made = authority.put_profile(profile, Some(0), caller.actor()).await;
     let made = made.map_err(|error| match error {
         ProfileError::Stale(name) => Problem::conflict(format_args!("there is a profile {name} already")),
         other => other.into(),
@@ -94,9 +97,13 @@ async fn create(
 /// Shows a profile.
 #[utoipa::path(get, path = "/api/v1/profiles/{name}", operation_id = "getProfile", params(("name" = String, Path)),
     responses((status = 200, body = ProfileView)))]
-async fn get_one(state: State, caller: Caller, Path(name): Path<String>) -> Result<Revision<Value>, Problem> {
+async fn get_one(
+    Component(authority): Component<Authority>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Revision<Value>, Problem> {
     caller.may(Permission::ProfileRead, &[Scope::profile(name.clone())])?;
-    let record = state.room::<Authority>()?.profile_record(&name).await?;
+    let record = authority.profile_record(&name).await?;
     Ok(Revision(record.revision, shown(record)))
 }
 
@@ -105,14 +112,13 @@ async fn get_one(state: State, caller: Caller, Path(name): Path<String>) -> Resu
     params(("name" = String, Path)), request_body = ProfileDocument,
     responses((status = 200, body = ProfileView)))]
 async fn replace(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(body): Json<Map<String, Value>>,
 ) -> Result<Revision<Value>, Problem> {
     caller.may(Permission::ProfileManage, &[Scope::profile(name.clone())])?;
-    let authority = state.room::<Authority>()?;
     let revision = authority.profile_record(&name).await?.revision;
     if_match.check(revision)?;
     let profile = read(body)?;
@@ -128,12 +134,11 @@ async fn replace(
 #[utoipa::path(delete, path = "/api/v1/profiles/{name}", operation_id = "deleteProfile",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let authority = state.room::<Authority>()?;
     let revision = authority.profile_record(&name).await?.revision;
     if_match.check(revision)?;
     authority.delete_profile(&name, Some(revision), caller.actor()).await?;

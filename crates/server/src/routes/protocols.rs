@@ -9,7 +9,7 @@ use authority::publish::Publications;
 use authority::scep::Scep;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
+use axum::extract::{Request, State as With};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::{StatusCode, header};
@@ -26,7 +26,7 @@ use crate::state::State;
 const BODY_MAX: usize = 256 << 10;
 
 /// Over TLS: ACME, EST, SCEP, and CRLs and OCSP too.
-pub(crate) fn secure(_: &State) -> Router<State> {
+pub(crate) fn secure() -> Router<State> {
     publications(Router::new())
         .route("/acme/{*path}", any(acme))
         .route("/.well-known/est/{*path}", any(est))
@@ -35,14 +35,14 @@ pub(crate) fn secure(_: &State) -> Router<State> {
 
 /// Without TLS: CRLs, OCSP and issuers' certificates, which say themselves who made them (RFC 5280 section 8, RFC 6960
 /// appendix A), and SCEP, whose messages are signed and encrypted (RFC 8894 section 2).
-pub(crate) fn public(_: &State) -> Router<State> {
+pub(crate) fn public() -> Router<State> {
     publications(Router::new()).merge(scep_routes()).route("/.well-known/acme-challenge/{token}", get(http01))
 }
 
 /// The answer to an http-01 validation of a certificate that we ask another authority for (RFC 8555 section 8.3). No
 /// refusal tells more than that there is none.
-async fn http01(state: State, Path(token): Path<String>) -> Response {
-    let Some(issuers) = state.try_room::<Issuers>() else { return absent() };
+async fn http01(With(issuers): With<Option<Issuers>>, Path(token): Path<String>) -> Response {
+    let Some(issuers) = issuers else { return absent() };
     match issuers.responders().http01(&token).await {
         Ok(Some(answer)) => ([(header::CONTENT_TYPE, "application/octet-stream")], answer).into_response(),
         Ok(None) => Problem::not_found("such challenge").into_response(),
@@ -60,30 +60,32 @@ fn scep_routes() -> Router<State> {
     Router::new().route("/scep", any(scep)).route("/scep/{*path}", any(scep))
 }
 
-async fn acme(state: State, request: Request) -> Response {
-    match state.try_room::<Acme>() {
+async fn acme(With(acme): With<Option<Acme>>, request: Request) -> Response {
+    match acme {
         Some(acme) => whole(request, |request, peer| async move { acme.handle(request, &peer).await }).await,
         None => absent(),
     }
 }
 
-async fn est(state: State, request: Request) -> Response {
-    match state.try_room::<Est>() {
+async fn est(With(est): With<Option<Est>>, request: Request) -> Response {
+    match est {
         Some(est) => whole(request, |request, peer| async move { est.handle(request, &peer).await }).await,
         None => absent(),
     }
 }
 
-async fn scep(state: State, request: Request) -> Response {
-    match state.try_room::<Scep>() {
+async fn scep(With(scep): With<Option<Scep>>, request: Request) -> Response {
+    match scep {
         Some(scep) => whole(request, |request, peer| async move { scep.handle(request, &peer).await }).await,
         None => absent(),
     }
 }
 
-async fn published(state: State, request: Request) -> Response {
-    match state.try_room::<Publications>() {
-        Some(room) => whole(request, |request, peer| async move { room.handle(request, &peer).await }).await,
+async fn published(With(publications): With<Option<Publications>>, request: Request) -> Response {
+    match publications {
+        Some(publications) => {
+            whole(request, |request, peer| async move { publications.handle(request, &peer).await }).await
+        }
         None => absent(),
     }
 }

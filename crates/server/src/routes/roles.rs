@@ -1,13 +1,16 @@
 //! Roles: those that come with Bulla, and one's own.
 
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use store::Store;
 use store::{Role, RoleChange};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
+use crate::access::AccessControl;
 use crate::access::admin::{self, Change};
 use crate::access::{BUILT_IN_ROLES, Caller, Granted, Permission, Permissions, Scope, built_in_role};
 use crate::api::Api;
@@ -15,7 +18,6 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::Listing;
 use crate::problem::Problem;
-use crate::state::State;
 use crate::time::shown;
 
 /// Roles of one's own at most: all of them are held in memory.
@@ -82,19 +84,19 @@ struct NewRole {
 /// Lists every role.
 #[utoipa::path(get, path = "/api/v1/roles", operation_id = "listRoles",
     responses((status = 200, body = Listing<RoleView>)))]
-async fn list(state: State) -> Result<Json<Listing<RoleView>>, Problem> {
-    let own = state.store().roles().await?;
+async fn list(With(store): With<Store>) -> Result<Json<Listing<RoleView>>, Problem> {
+    let own = store.roles().await?;
     Ok(Json(Listing::whole(RoleView::built_in().chain(own.iter().map(RoleView::of)).collect())))
 }
 
 /// Shows a role.
 #[utoipa::path(get, path = "/api/v1/roles/{name}", operation_id = "getRole", params(("name" = String, Path)),
     responses((status = 200, body = RoleView)))]
-async fn get_one(state: State, Path(name): Path<String>) -> Result<Response, Problem> {
+async fn get_one(With(store): With<Store>, Path(name): Path<String>) -> Result<Response, Problem> {
     if let Some(role) = RoleView::built_in().find(|role| role.name == name) {
         return Ok(Json(role).into_response());
     }
-    let role = find(&state, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
+    let role = find(&store, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
     Ok(Revision(role.revision, RoleView::of(&role)).into_response())
 }
 
@@ -102,7 +104,8 @@ async fn get_one(state: State, Path(name): Path<String>) -> Result<Response, Pro
 #[utoipa::path(put, path = "/api/v1/roles/{name}", operation_id = "putRole", params(("name" = String, Path)),
     request_body = NewRole, responses((status = 200, body = RoleView), (status = 201, body = RoleView)))]
 async fn put(
-    state: State,
+    With(store): With<Store>,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
@@ -111,7 +114,7 @@ async fn put(
     let name = admin::name(&name)?;
     not_built_in(&name)?;
     within_own(&caller, &new.permissions)?;
-    let before = find(&state, &name).await?;
+    let before = find(&store, &name).await?;
     match &before {
         Some(role) => {
             if_match.check(role.revision)?;
@@ -119,7 +122,7 @@ async fn put(
         }
         None => {
             if_match.check_absent()?;
-            if state.store().roles().await?.len() >= ROLES_MAX {
+            if access.store().roles().await?.len() >= ROLES_MAX {
                 return Err(Problem::conflict(format_args!("there are {ROLES_MAX} roles; remove one first")));
             }
         }
@@ -131,11 +134,11 @@ async fn put(
         description,
         permissions,
         revision: before.as_ref().map(|role| role.revision),
-        at_us: state.clock().now_us(),
+        at_us: access.clock().now_us(),
     });
     let details = json!({ "permissions": new.permissions });
-    admin::make(state.access(), caller.actor(), "role.put", format!("role/{name}"), details, change).await?;
-    let role = find(&state, &name).await?.ok_or_else(|| Problem::conflict("it was removed meanwhile"))?;
+    admin::make(&access, caller.actor(), "role.put", format!("role/{name}"), details, change).await?;
+    let role = find(&store, &name).await?.ok_or_else(|| Problem::conflict("it was removed meanwhile"))?;
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Revision(role.revision, RoleView::of(&role))).into_response())
 }
@@ -144,23 +147,23 @@ async fn put(
 #[utoipa::path(delete, path = "/api/v1/roles/{name}", operation_id = "deleteRole",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(
-    state: State,
+    With(store): With<Store>,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
     not_built_in(&name)?;
-    let role = find(&state, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
+    let role = find(&store, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
     if_match.check(role.revision)?;
     within_own(&caller, &held_by(&role))?;
     let change = Change::DeleteRole { name: name.clone(), revision: role.revision };
-    admin::make(state.access(), caller.actor(), "role.delete", format!("role/{name}"), json!({}), change)
-        .await?;
+    admin::make(&access, caller.actor(), "role.delete", format!("role/{name}"), json!({}), change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn find(state: &State, name: &str) -> Result<Option<Role>, Problem> {
-    Ok(state.store().roles().await?.into_iter().find(|role| role.name == name))
+async fn find(store: &Store, name: &str) -> Result<Option<Role>, Problem> {
+    Ok(store.roles().await?.into_iter().find(|role| role.name == name))
 }
 
 fn not_built_in(name: &str) -> Result<(), Problem> {

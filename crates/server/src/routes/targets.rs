@@ -18,7 +18,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 /// States of a deployment, by their numbers in the database.
@@ -107,19 +107,23 @@ struct TargetsParams {
 #[utoipa::path(get, path = "/api/v1/targets", operation_id = "listTargets", params(PagingParams, TargetsParams),
     responses((status = 200, body = Listing<DeployTargetView>)))]
 async fn list(
-    state: State,
+    Component(agents): Component<Agents>,
     paging: Paging,
     Query(params): Query<TargetsParams>,
 ) -> Result<Json<Listing<DeployTargetView>>, Problem> {
-    let page = state.room::<Agents>()?.targets(params.agent, paging.after.as_ref(), paging.limit).await?;
+    let page = agents.targets(params.agent, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, DeployTargetView::of)))
 }
 
 /// Makes a target.
 #[utoipa::path(post, path = "/api/v1/targets", operation_id = "createTarget", request_body = DeployTarget,
     responses((status = 201, body = DeployTargetView)))]
-async fn create(state: State, caller: Caller, Json(new): Json<DeployTarget>) -> Result<Response, Problem> {
-    let view = state.room::<Agents>()?.create_target(new.checked()?, caller.actor()).await?;
+async fn create(
+    Component(agents): Component<Agents>,
+    caller: Caller,
+    Json(new): Json<DeployTarget>,
+) -> Result<Response, Problem> {
+    let view = agents.create_target(new.checked()?, caller.actor()).await?;
     let place = format!("/api/v1/targets/{}", view.row.id);
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
     let revision = Revision(view.row.revision, DeployTargetView::of(view));
@@ -129,8 +133,11 @@ async fn create(state: State, caller: Caller, Json(new): Json<DeployTarget>) -> 
 /// Shows a target.
 #[utoipa::path(get, path = "/api/v1/targets/{id}", operation_id = "getTarget", params(("id" = Uuid, Path)),
     responses((status = 200, body = DeployTargetView)))]
-async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<DeployTargetView>, Problem> {
-    let view = state.room::<Agents>()?.target(id).await?;
+async fn get_one(
+    Component(agents): Component<Agents>,
+    Path(id): Path<Uuid>,
+) -> Result<Revision<DeployTargetView>, Problem> {
+    let view = agents.target(id).await?;
     Ok(Revision(view.row.revision, DeployTargetView::of(view)))
 }
 
@@ -140,13 +147,12 @@ async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<DeployTa
 #[utoipa::path(put, path = "/api/v1/targets/{id}", operation_id = "replaceTarget", params(("id" = Uuid, Path)),
     request_body = DeployTarget, responses((status = 200, body = DeployTargetView)))]
 async fn replace(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(new): Json<DeployTarget>,
 ) -> Result<Revision<DeployTargetView>, Problem> {
-    let agents = state.room::<Agents>()?;
     let revision = agents.target(id).await?.row.revision;
     if_match.check(revision)?;
     let view = agents.update_target(id, revision, new.checked()?, caller.actor()).await?;
@@ -157,12 +163,11 @@ async fn replace(
 #[utoipa::path(delete, path = "/api/v1/targets/{id}", operation_id = "deleteTarget", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 async fn delete(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let agents = state.room::<Agents>()?;
     if_match.check(agents.target(id).await?.row.revision)?;
     agents.delete_target(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -216,11 +221,10 @@ impl DeploymentView {
 #[utoipa::path(get, path = "/api/v1/targets/{id}/deployments", operation_id = "listDeployments",
     params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<DeploymentView>)))]
 async fn deployments(
-    state: State,
+    Component(agents): Component<Agents>,
     Path(id): Path<Uuid>,
     paging: Paging,
 ) -> Result<Json<Listing<DeploymentView>>, Problem> {
-    let agents = state.room::<Agents>()?;
     agents.target(id).await?;
     let page = agents.deployments_of_target(id, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, DeploymentView::of)))

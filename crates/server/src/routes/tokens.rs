@@ -1,15 +1,18 @@
 //! API tokens.
 
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use store::Store;
 use store::{IdentityKind, IdentitySettings};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
+use crate::access::AccessControl;
 use crate::access::admin::{self, Change, New, Patch};
 use crate::access::{Caller, Grant, Permission, grants_of, label_of, new_token, token_hash};
 use crate::api::Api;
@@ -19,7 +22,6 @@ use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
 use crate::routes::identity::{IdentityPatch, IdentityView};
-use crate::state::State;
 
 const KIND: IdentityKind = IdentityKind::Token;
 
@@ -60,8 +62,8 @@ struct MadeToken {
 /// Lists the tokens, by name.
 #[utoipa::path(get, path = "/api/v1/tokens", operation_id = "listTokens", params(PagingParams),
     responses((status = 200, body = Listing<IdentityView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
-    let page = state.store().identities(KIND, paging.after.as_ref(), paging.limit).await?;
+async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
+    let page = store.identities(KIND, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, IdentityView::of)))
 }
 
@@ -70,17 +72,21 @@ async fn list(state: State, paging: Paging) -> Result<Json<Listing<IdentityView>
 /// Its secret is in the answer and nowhere else.
 #[utoipa::path(post, path = "/api/v1/tokens", operation_id = "createToken", request_body = NewToken,
     responses((status = 201, body = MadeToken)))]
-async fn create(state: State, caller: Caller, Json(new): Json<NewToken>) -> Result<Response, Problem> {
+async fn create(
+    With(access): With<AccessControl>,
+    caller: Caller,
+    Json(new): Json<NewToken>,
+) -> Result<Response, Problem> {
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: None,
-        grants: admin::giving(state.access(), &caller, &new.grants).await?,
+        grants: admin::giving(&access, &caller, &new.grants).await?,
         enabled: true,
-        expires_at_us: admin::end(state.access(), new.expires_at.as_deref())?,
+        expires_at_us: admin::end(&access, new.expires_at.as_deref())?,
     };
     let token = new_token()?;
     let new = New { kind: KIND, key_hash: token_hash(&token), label: label_of(&token), settings };
-    let made = admin::create(state.access(), &caller, new).await?;
+    let made = admin::create(&access, &caller, new).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/tokens/{}", made.id)).map_err(Problem::internal)?;
     let revision = made.revision;
     let body = MadeToken { token: token.as_str().to_owned(), view: IdentityView::of(made) };
@@ -92,8 +98,11 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewToken>) -> Resu
 /// Shows a token.
 #[utoipa::path(get, path = "/api/v1/tokens/{id}", operation_id = "getToken", params(("id" = Uuid, Path)),
     responses((status = 200, body = IdentityView)))]
-async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<IdentityView>, Problem> {
-    let token = admin::find(state.access(), KIND, id).await?;
+async fn get_one(
+    With(access): With<AccessControl>,
+    Path(id): Path<Uuid>,
+) -> Result<Revision<IdentityView>, Problem> {
+    let token = admin::find(&access, KIND, id).await?;
     Ok(Revision(token.revision, IdentityView::of(token)))
 }
 
@@ -101,14 +110,14 @@ async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<Identity
 #[utoipa::path(patch, path = "/api/v1/tokens/{id}", operation_id = "updateToken", params(("id" = Uuid, Path)),
     request_body = IdentityPatch, responses((status = 200, body = IdentityView)))]
 async fn update(
-    state: State,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
 ) -> Result<Revision<IdentityView>, Problem> {
-    let patch = Patch { email: None, ..patch.checked(&state)? };
-    let token = admin::update(state.access(), &caller, KIND, id, &if_match, patch).await?;
+    let patch = Patch { email: None, ..patch.checked(&access)? };
+    let token = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
     Ok(Revision(token.revision, IdentityView::of(token)))
 }
 
@@ -116,21 +125,20 @@ async fn update(
 #[utoipa::path(post, path = "/api/v1/tokens/{id}/rotate", operation_id = "rotateToken",
     params(("id" = Uuid, Path)), responses((status = 200, body = MadeToken)))]
 async fn rotate(
-    state: State,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<Response, Problem> {
-    let before = admin::find(state.access(), KIND, id).await?;
+    let before = admin::find(&access, KIND, id).await?;
     if_match.check(before.revision)?;
-    admin::within_own(state.access(), &caller, &grants_of(&before.grants)).await?;
+    admin::within_own(&access, &caller, &grants_of(&before.grants)).await?;
     let token = new_token()?;
     let label = label_of(&token);
     let details = json!({ "name": before.name, "label": label });
     let change = Change::Rekey { id, revision: before.revision, key_hash: token_hash(&token), label };
-    admin::make(state.access(), caller.actor(), "token.rotate", admin::resource(KIND, id), details, change)
-        .await?;
-    let made = admin::find(state.access(), KIND, id).await?;
+    admin::make(&access, caller.actor(), "token.rotate", admin::resource(KIND, id), details, change).await?;
+    let made = admin::find(&access, KIND, id).await?;
     let revision = made.revision;
     let body = MadeToken { token: token.as_str().to_owned(), view: IdentityView::of(made) };
     let mut response = Revision(revision, body).into_response();
@@ -142,11 +150,11 @@ async fn rotate(
 #[utoipa::path(delete, path = "/api/v1/tokens/{id}", operation_id = "deleteToken", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 async fn delete(
-    state: State,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    admin::delete(state.access(), &caller, KIND, id, &if_match).await?;
+    admin::delete(&access, &caller, KIND, id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,5 +1,6 @@
 //! Certificate Transparency: which domains are watched in the logs, what was issued for them, and how the reading goes.
 
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,6 +11,7 @@ use scan::ct::monitor::{NewDomain, Saying, verdict_name, verdict_named};
 use scan::ct::{IssuerRule, Monitor, MonitorError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store::Clock;
 use store::ct::{CtDomainRow, CtFilter, CtIssuanceRow, CtLogRow, CtSearchRow};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -22,7 +24,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time::{maybe_shown, parsed, shown};
 
 /// Microseconds of a second.
@@ -386,16 +388,23 @@ impl CtIssuanceQuery {
 /// Lists the watched domains, by name.
 #[utoipa::path(get, path = "/api/v1/ct/domains", operation_id = "listCtDomains", params(PagingParams),
     responses((status = 200, body = Listing<CtDomainView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<CtDomainView>>, Problem> {
-    let page = state.room::<Monitor>()?.domains(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(monitor): Component<Monitor>,
+    paging: Paging,
+) -> Result<Json<Listing<CtDomainView>>, Problem> {
+    let page = monitor.domains(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, CtDomainView::of)))
 }
 
 /// Watches a domain; its first questions are due at once. What is there already is the baseline, not news.
 #[utoipa::path(post, path = "/api/v1/ct/domains", operation_id = "watchCtDomain", request_body = CtDomainBody,
     responses((status = 201, body = CtDomainView)))]
-async fn watch(state: State, caller: Caller, Json(body): Json<CtDomainBody>) -> Result<Response, Problem> {
-    let row = state.room::<Monitor>()?.watch(&body.taken(), caller.actor()).await?;
+async fn watch(
+    Component(monitor): Component<Monitor>,
+    caller: Caller,
+    Json(body): Json<CtDomainBody>,
+) -> Result<Response, Problem> {
+    let row = monitor.watch(&body.taken(), caller.actor()).await?;
     let place =
         HeaderValue::from_str(&format!("/api/v1/ct/domains/{}", row.name)).map_err(Problem::internal)?;
     let answer = Revision(row.revision, CtDomainView::of(row));
@@ -405,10 +414,13 @@ async fn watch(state: State, caller: Caller, Json(body): Json<CtDomainBody>) -> 
 /// Shows a watched domain, with where each search service was left.
 #[utoipa::path(get, path = "/api/v1/ct/domains/{name}", operation_id = "getCtDomain", params(("name" = String, Path)),
     responses((status = 200, body = CtDomainView)))]
-async fn get_one(state: State, Path(name): Path<String>) -> Result<Revision<CtDomainView>, Problem> {
-    let monitor = state.room::<Monitor>()?;
+async fn get_one(
+    Component(monitor): Component<Monitor>,
+    With(clock): With<Clock>,
+    Path(name): Path<String>,
+) -> Result<Revision<CtDomainView>, Problem> {
     let row = monitor.domain(&name).await?;
-    let now_us = state.clock().now_us();
+    let now_us = clock.now_us();
     let searches = monitor.searches_of(&row.name).await?;
     let searches = searches.into_iter().map(|row| CtSearchView::of(row, now_us)).collect();
     Ok(Revision(row.revision, CtDomainView { searches: Some(searches), ..CtDomainView::of(row) }))
@@ -419,13 +431,12 @@ async fn get_one(state: State, Path(name): Path<String>) -> Result<Revision<CtDo
     params(("name" = String, Path)), request_body = CtDomainSettingsBody,
     responses((status = 200, body = CtDomainView)))]
 async fn replace(
-    state: State,
+    Component(monitor): Component<Monitor>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(body): Json<CtDomainSettingsBody>,
 ) -> Result<Revision<CtDomainView>, Problem> {
-    let monitor = state.room::<Monitor>()?;
     let row = monitor.domain(&name).await?;
     if_match.check(row.revision)?;
     let row = monitor.change(&row, &body.taken(row.name.clone()), caller.actor()).await?;
@@ -436,12 +447,11 @@ async fn replace(
 #[utoipa::path(delete, path = "/api/v1/ct/domains/{name}", operation_id = "unwatchCtDomain",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn unwatch(
-    state: State,
+    Component(monitor): Component<Monitor>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let monitor = state.room::<Monitor>()?;
     let row = monitor.domain(&name).await?;
     if_match.check(row.revision)?;
     monitor.unwatch(&row, caller.actor()).await?;
@@ -451,8 +461,11 @@ async fn unwatch(
 /// Has all services asked for a domain now.
 #[utoipa::path(post, path = "/api/v1/ct/domains/{name}/run", operation_id = "runCtDomain",
     params(("name" = String, Path)), responses((status = 204)))]
-async fn run(state: State, caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Problem> {
-    let monitor = state.room::<Monitor>()?;
+async fn run(
+    Component(monitor): Component<Monitor>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
     let row = monitor.domain(&name).await?;
     monitor.ask_now(&row, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -462,31 +475,30 @@ async fn run(state: State, caller: Caller, Path(name): Path<String>) -> Result<S
 #[utoipa::path(post, path = "/api/v1/ct/domains/{name}/pause", operation_id = "pauseCtDomain",
     params(("name" = String, Path)), responses((status = 200, body = CtDomainView)))]
 async fn pause(
-    state: State,
+    Component(monitor): Component<Monitor>,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Revision<CtDomainView>, Problem> {
-    enable(&state, &caller, &name, false).await
+    enable(&monitor, &caller, &name, false).await
 }
 
 /// Resumes a domain. Search services tell what came meanwhile; logs do not.
 #[utoipa::path(post, path = "/api/v1/ct/domains/{name}/resume", operation_id = "resumeCtDomain",
     params(("name" = String, Path)), responses((status = 200, body = CtDomainView)))]
 async fn resume(
-    state: State,
+    Component(monitor): Component<Monitor>,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Revision<CtDomainView>, Problem> {
-    enable(&state, &caller, &name, true).await
+    enable(&monitor, &caller, &name, true).await
 }
 
 async fn enable(
-    state: &State,
+    monitor: &Monitor,
     caller: &Caller,
     name: &str,
     enabled: bool,
 ) -> Result<Revision<CtDomainView>, Problem> {
-    let monitor = state.room::<Monitor>()?;
     let row = monitor.domain(name).await?;
     let row = monitor.enable(&row, enabled, caller.actor()).await?;
     Ok(Revision(row.revision, CtDomainView::of(row)))
@@ -495,25 +507,32 @@ async fn enable(
 /// Lists where search services were left, by domain and service.
 #[utoipa::path(get, path = "/api/v1/ct/searches", operation_id = "listCtSearches", params(PagingParams),
     responses((status = 200, body = Listing<CtSearchView>)))]
-async fn searches(state: State, paging: Paging) -> Result<Json<Listing<CtSearchView>>, Problem> {
-    let page = state.room::<Monitor>()?.searches(paging.after.as_ref(), paging.limit).await?;
-    let now_us = state.clock().now_us();
+async fn searches(
+    Component(monitor): Component<Monitor>,
+    With(clock): With<Clock>,
+    paging: Paging,
+) -> Result<Json<Listing<CtSearchView>>, Problem> {
+    let page = monitor.searches(paging.after.as_ref(), paging.limit).await?;
+    let now_us = clock.now_us();
     Ok(Json(Listing::of(page, |row| CtSearchView::of(row, now_us))))
 }
 
 /// Lists the logs that are followed, by name.
 #[utoipa::path(get, path = "/api/v1/ct/logs", operation_id = "listCtLogs",
     responses((status = 200, body = Listing<CtLogView>)))]
-async fn logs(state: State) -> Result<Json<Listing<CtLogView>>, Problem> {
-    let rows = state.room::<Monitor>()?.logs().await?;
+async fn logs(Component(monitor): Component<Monitor>) -> Result<Json<Listing<CtLogView>>, Problem> {
+    let rows = monitor.logs().await?;
     Ok(Json(Listing::whole(rows.into_iter().map(CtLogView::of).collect())))
 }
 
 /// Forgets a log's place: it is followed from its present end, whatever it was before.
 #[utoipa::path(delete, path = "/api/v1/ct/logs/{id}", operation_id = "forgetCtLog", params(("id" = String, Path)),
     responses((status = 204)))]
-async fn forget_log(state: State, caller: Caller, Path(id): Path<String>) -> Result<StatusCode, Problem> {
-    let monitor = state.room::<Monitor>()?;
+async fn forget_log(
+    Component(monitor): Component<Monitor>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
     let id: Fingerprint =
         id.parse().map_err(|_| Problem::bad_request("a log's id is the SHA-256 of its key, hexadecimal"))?;
     monitor.forget_log(*id.as_bytes(), caller.actor()).await?;
@@ -524,20 +543,23 @@ async fn forget_log(state: State, caller: Caller, Path(id): Path<String>) -> Res
 #[utoipa::path(get, path = "/api/v1/ct/issuances", operation_id = "listCtIssuances",
     params(CtIssuanceQuery, PagingParams), responses((status = 200, body = Listing<CtIssuanceView>)))]
 async fn issuances(
-    state: State,
+    Component(monitor): Component<Monitor>,
     Query(query): Query<CtIssuanceQuery>,
     paging: Paging,
 ) -> Result<Json<Listing<CtIssuanceView>>, Problem> {
     let filter = query.filter()?;
-    let page = state.room::<Monitor>()?.issuances(&filter, paging.after.as_ref(), paging.limit).await?;
+    let page = monitor.issuances(&filter, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, CtIssuanceView::of)))
 }
 
 /// Shows an issuance, with its certificate or precertificate where that is kept.
 #[utoipa::path(get, path = "/api/v1/ct/issuances/{id}", operation_id = "getCtIssuance", params(("id" = Uuid, Path)),
     responses((status = 200, body = CtIssuanceView)))]
-async fn issuance(state: State, Path(id): Path<Uuid>) -> Result<Json<CtIssuanceView>, Problem> {
-    let (row, domains, der) = state.room::<Monitor>()?.issuance(id).await?;
+async fn issuance(
+    Component(monitor): Component<Monitor>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<CtIssuanceView>, Problem> {
+    let (row, domains, der) = monitor.issuance(id).await?;
     let der = der.map(|der| STANDARD.encode(der));
     Ok(Json(CtIssuanceView { domains: Some(domains), der, ..CtIssuanceView::of(row) }))
 }
@@ -546,33 +568,33 @@ async fn issuance(state: State, Path(id): Path<Uuid>) -> Result<Json<CtIssuanceV
 #[utoipa::path(post, path = "/api/v1/ct/issuances/{id}/expect", operation_id = "expectCtIssuance",
     params(("id" = Uuid, Path)), request_body = CtReasonBody, responses((status = 200, body = CtIssuanceView)))]
 async fn expect(
-    state: State,
+    Component(monitor): Component<Monitor>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<CtReasonBody>,
 ) -> Result<Json<CtIssuanceView>, Problem> {
-    decide(&state, &caller, id, Saying::Expected, &body.reason).await
+    decide(&monitor, &caller, id, Saying::Expected, &body.reason).await
 }
 
 /// Says that an issuance nobody asked for has been seen to: revoked, reported. Its alert ends; its renewal is news.
 #[utoipa::path(post, path = "/api/v1/ct/issuances/{id}/acknowledge", operation_id = "acknowledgeCtIssuance",
     params(("id" = Uuid, Path)), request_body = CtReasonBody, responses((status = 200, body = CtIssuanceView)))]
 async fn acknowledge(
-    state: State,
+    Component(monitor): Component<Monitor>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<CtReasonBody>,
 ) -> Result<Json<CtIssuanceView>, Problem> {
-    decide(&state, &caller, id, Saying::Acknowledged, &body.reason).await
+    decide(&monitor, &caller, id, Saying::Acknowledged, &body.reason).await
 }
 
 async fn decide(
-    state: &State,
+    monitor: &Monitor,
     caller: &Caller,
     id: Uuid,
     saying: Saying,
     reason: &str,
 ) -> Result<Json<CtIssuanceView>, Problem> {
-    let row = state.room::<Monitor>()?.decide(id, saying, reason, caller.actor()).await?;
+    let row = monitor.decide(id, saying, reason, caller.actor()).await?;
     Ok(Json(CtIssuanceView::of(row)))
 }

@@ -1,15 +1,18 @@
 //! People: those who have logged in, and those who may.
 
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use store::Store;
 use store::{IdentityKind, IdentitySettings, Session};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
+use crate::access::AccessControl;
 use crate::access::admin::{self, Change, New};
 use crate::access::oidc::Oidc;
 use crate::access::{Caller, Grant, Permission, grants_of, subject_hash};
@@ -19,7 +22,6 @@ use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
 use crate::routes::identity::{IdentityPatch, IdentityView};
-use crate::state::State;
 use crate::time::shown;
 
 const KIND: IdentityKind = IdentityKind::User;
@@ -87,16 +89,21 @@ impl SessionView {
 /// Lists the people, by name.
 #[utoipa::path(get, path = "/api/v1/users", operation_id = "listUsers", params(PagingParams),
     responses((status = 200, body = Listing<IdentityView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
-    let page = state.store().identities(KIND, paging.after.as_ref(), paging.limit).await?;
+async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
+    let page = store.identities(KIND, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, IdentityView::of)))
 }
 
 /// Lets a person in before their first login.
 #[utoipa::path(post, path = "/api/v1/users", operation_id = "createUser", request_body = NewUser,
     responses((status = 201, body = IdentityView)))]
-async fn create(state: State, caller: Caller, Json(new): Json<NewUser>) -> Result<Response, Problem> {
-    let configured = state.try_room::<Oidc>().map(|oidc| oidc.options().issuer.clone());
+async fn create(
+    With(access): With<AccessControl>,
+    With(oidc): With<Option<Oidc>>,
+    caller: Caller,
+    Json(new): Json<NewUser>,
+) -> Result<Response, Problem> {
+    let configured = oidc.map(|oidc| oidc.options().issuer.clone());
     let issuer = new.issuer.or(configured).ok_or_else(|| {
         Problem::unprocessable("no OIDC issuer is configured: say which `issuer` the person logs in with")
     })?;
@@ -108,14 +115,13 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewUser>) -> Resul
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: new.email,
-        grants: admin::giving(state.access(), &caller, &new.grants).await?,
+        grants: admin::giving(&access, &caller, &new.grants).await?,
         enabled: true,
         expires_at_us: None,
     };
     let key_hash = subject_hash(&issuer, &new.subject);
     let made =
-        admin::create(state.access(), &caller, New { kind: KIND, key_hash, label: new.subject, settings })
-            .await?;
+        admin::create(&access, &caller, New { kind: KIND, key_hash, label: new.subject, settings }).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/users/{}", made.id)).map_err(Problem::internal)?;
     let answer = Revision(made.revision, IdentityView::of(made));
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
@@ -124,8 +130,11 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewUser>) -> Resul
 /// Shows a person.
 #[utoipa::path(get, path = "/api/v1/users/{id}", operation_id = "getUser", params(("id" = Uuid, Path)),
     responses((status = 200, body = IdentityView)))]
-async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<IdentityView>, Problem> {
-    let user = admin::find(state.access(), KIND, id).await?;
+async fn get_one(
+    With(access): With<AccessControl>,
+    Path(id): Path<Uuid>,
+) -> Result<Revision<IdentityView>, Problem> {
+    let user = admin::find(&access, KIND, id).await?;
     Ok(Revision(user.revision, IdentityView::of(user)))
 }
 
@@ -133,14 +142,14 @@ async fn get_one(state: State, Path(id): Path<Uuid>) -> Result<Revision<Identity
 #[utoipa::path(patch, path = "/api/v1/users/{id}", operation_id = "updateUser", params(("id" = Uuid, Path)),
     request_body = IdentityPatch, responses((status = 200, body = IdentityView)))]
 async fn update(
-    state: State,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
 ) -> Result<Revision<IdentityView>, Problem> {
-    let patch = patch.checked(&state)?;
-    let user = admin::update(state.access(), &caller, KIND, id, &if_match, patch).await?;
+    let patch = patch.checked(&access)?;
+    let user = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
     Ok(Revision(user.revision, IdentityView::of(user)))
 }
 
@@ -150,32 +159,38 @@ async fn update(
 #[utoipa::path(delete, path = "/api/v1/users/{id}", operation_id = "deleteUser", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 async fn delete(
-    state: State,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    admin::delete(state.access(), &caller, KIND, id, &if_match).await?;
+    admin::delete(&access, &caller, KIND, id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Lists a person's sessions, newest first, at most a hundred.
 #[utoipa::path(get, path = "/api/v1/users/{id}/sessions", operation_id = "listSessions",
     params(("id" = Uuid, Path)), responses((status = 200, body = Listing<SessionView>)))]
-async fn sessions(state: State, Path(id): Path<Uuid>) -> Result<Json<Listing<SessionView>>, Problem> {
-    admin::find(state.access(), KIND, id).await?;
-    let sessions = state.store().sessions_of(id).await?;
+async fn sessions(
+    With(access): With<AccessControl>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<Listing<SessionView>>, Problem> {
+    admin::find(&access, KIND, id).await?;
+    let sessions = access.store().sessions_of(id).await?;
     Ok(Json(Listing::whole(sessions.into_iter().map(SessionView::of).collect())))
 }
 
 /// Ends a person's sessions.
 #[utoipa::path(delete, path = "/api/v1/users/{id}/sessions", operation_id = "endSessions",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn end_sessions(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    let user = admin::find(state.access(), KIND, id).await?;
+async fn end_sessions(
+    With(access): With<AccessControl>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    let user = admin::find(&access, KIND, id).await?;
     let details = json!({ "name": user.name });
     let change = Change::EndSessions { of: id };
-    admin::make(state.access(), caller.actor(), "session.end", admin::resource(KIND, id), details, change)
-        .await?;
+    admin::make(&access, caller.actor(), "session.end", admin::resource(KIND, id), details, change).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,6 +1,8 @@
 //! Watches: scans that the server makes by itself.
 
+use axum::extract::State as With;
 use std::time::Duration;
+use store::Clock;
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -19,7 +21,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time::{maybe_shown, shown};
 
 /// Microseconds of a second.
@@ -265,19 +267,22 @@ impl WatchBody {
     }
 }
 
-async fn answer(state: &State, row: WatchRow) -> Result<Revision<WatchView>, Problem> {
-    let progress = state.room::<Watches>()?.progress(std::slice::from_ref(&row)).await?.remove(&row.id);
-    Ok(Revision(row.revision, WatchView::of(row, progress, state.clock().now_us())))
+async fn answer(watches: &Watches, clock: &Clock, row: WatchRow) -> Result<Revision<WatchView>, Problem> {
+    let progress = watches.progress(std::slice::from_ref(&row)).await?.remove(&row.id);
+    Ok(Revision(row.revision, WatchView::of(row, progress, clock.now_us())))
 }
 
 /// Lists the watches, by name.
 #[utoipa::path(get, path = "/api/v1/watches", operation_id = "listWatches", params(PagingParams),
     responses((status = 200, body = Listing<WatchView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<WatchView>>, Problem> {
-    let watches = state.room::<Watches>()?;
+async fn list(
+    Component(watches): Component<Watches>,
+    With(clock): With<Clock>,
+    paging: Paging,
+) -> Result<Json<Listing<WatchView>>, Problem> {
     let page = watches.list(paging.after.as_ref(), paging.limit).await?;
     let progress = watches.progress(&page.rows).await?;
-    let now_us = state.clock().now_us();
+    let now_us = clock.now_us();
     let view = |row: WatchRow| {
         let progress = progress.get(&row.id).copied();
         WatchView::of(row, progress, now_us)
@@ -288,47 +293,55 @@ async fn list(state: State, paging: Paging) -> Result<Json<Listing<WatchView>>, 
 /// Makes a watch; its first run is due at once.
 #[utoipa::path(post, path = "/api/v1/watches", operation_id = "createWatch", request_body = WatchBody,
     responses((status = 201, body = WatchView)))]
-async fn create(state: State, caller: Caller, Json(body): Json<WatchBody>) -> Result<Response, Problem> {
-    let row = state.room::<Watches>()?.create(&body.taken(), caller.actor()).await?;
+async fn create(
+    Component(watches): Component<Watches>,
+    With(clock): With<Clock>,
+    caller: Caller,
+    Json(body): Json<WatchBody>,
+) -> Result<Response, Problem> {
+    let row = watches.create(&body.taken(), caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/watches/{}", row.id)).map_err(Problem::internal)?;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], answer(&state, row).await?).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, place)], answer(&watches, &clock, row).await?).into_response())
 }
 
 /// Shows a watch, by its identity or name.
 #[utoipa::path(get, path = "/api/v1/watches/{id}", operation_id = "getWatch", params(("id" = String, Path)),
     responses((status = 200, body = WatchView)))]
-async fn get_one(state: State, Path(id): Path<String>) -> Result<Revision<WatchView>, Problem> {
-    let row = state.room::<Watches>()?.get(&id).await?;
-    answer(&state, row).await
+async fn get_one(
+    Component(watches): Component<Watches>,
+    With(clock): With<Clock>,
+    Path(id): Path<String>,
+) -> Result<Revision<WatchView>, Problem> {
+    let row = watches.get(&id).await?;
+    answer(&watches, &clock, row).await
 }
 
 /// Changes a watch. A run under way ends as it began.
 #[utoipa::path(put, path = "/api/v1/watches/{id}", operation_id = "replaceWatch", params(("id" = String, Path)),
     request_body = WatchBody, responses((status = 200, body = WatchView)))]
 async fn replace(
-    state: State,
+    Component(watches): Component<Watches>,
+    With(clock): With<Clock>,
     caller: Caller,
     Path(id): Path<String>,
     if_match: IfMatch,
     Json(body): Json<WatchBody>,
 ) -> Result<Revision<WatchView>, Problem> {
-    let watches = state.room::<Watches>()?;
     let row = watches.get(&id).await?;
     if_match.check(row.revision)?;
     let row = watches.update(&row, &body.taken(), caller.actor()).await?;
-    answer(&state, row).await
+    answer(&watches, &clock, row).await
 }
 
 /// Removes a watch; what its scans found stays.
 #[utoipa::path(delete, path = "/api/v1/watches/{id}", operation_id = "deleteWatch", params(("id" = String, Path)),
     responses((status = 204)))]
 async fn delete(
-    state: State,
+    Component(watches): Component<Watches>,
     caller: Caller,
     Path(id): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let watches = state.room::<Watches>()?;
     let row = watches.get(&id).await?;
     if_match.check(row.revision)?;
     watches.delete(&row, caller.actor()).await?;
@@ -338,8 +351,11 @@ async fn delete(
 /// Makes a watch due now.
 #[utoipa::path(post, path = "/api/v1/watches/{id}/run", operation_id = "runWatch", params(("id" = String, Path)),
     responses((status = 204)))]
-async fn run(state: State, caller: Caller, Path(id): Path<String>) -> Result<StatusCode, Problem> {
-    let watches = state.room::<Watches>()?;
+async fn run(
+    Component(watches): Component<Watches>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
     let row = watches.get(&id).await?;
     watches.run_now(&row, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -348,29 +364,35 @@ async fn run(state: State, caller: Caller, Path(id): Path<String>) -> Result<Sta
 /// Pauses a watch; a run under way goes on to its end.
 #[utoipa::path(post, path = "/api/v1/watches/{id}/pause", operation_id = "pauseWatch",
     params(("id" = String, Path)), responses((status = 200, body = WatchView)))]
-async fn pause(state: State, caller: Caller, Path(id): Path<String>) -> Result<Revision<WatchView>, Problem> {
-    enable(&state, &caller, &id, false).await
+async fn pause(
+    Component(watches): Component<Watches>,
+    With(clock): With<Clock>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Revision<WatchView>, Problem> {
+    enable(&watches, &clock, &caller, &id, false).await
 }
 
 /// Resumes a watch; a run it missed meanwhile is made once.
 #[utoipa::path(post, path = "/api/v1/watches/{id}/resume", operation_id = "resumeWatch",
     params(("id" = String, Path)), responses((status = 200, body = WatchView)))]
 async fn resume(
-    state: State,
+    Component(watches): Component<Watches>,
+    With(clock): With<Clock>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Revision<WatchView>, Problem> {
-    enable(&state, &caller, &id, true).await
+    enable(&watches, &clock, &caller, &id, true).await
 }
 
 async fn enable(
-    state: &State,
+    watches: &Watches,
+    clock: &Clock,
     caller: &Caller,
     id: &str,
     enabled: bool,
 ) -> Result<Revision<WatchView>, Problem> {
-    let watches = state.room::<Watches>()?;
     let row = watches.get(id).await?;
     let row = watches.enable(&row, enabled, caller.actor()).await?;
-    answer(state, row).await
+    answer(watches, clock, row).await
 }

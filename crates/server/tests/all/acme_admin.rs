@@ -10,13 +10,13 @@ use http::{Method, Request};
 use keys::Keyring;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
-use server::{State, access, router};
+use server::{Components, Issuance, State, access, router};
 use store::acme::{AcmeOrder, AcmeOrderStatus, NewAcmeAccount, insert_acme_account, insert_acme_orders};
 use store::{Clock, Store};
 use tower::ServiceExt;
 use uuid::Uuid;
 
-use crate::world::store;
+use crate::world::{issuance, store};
 
 struct Api {
     router: Router,
@@ -35,7 +35,9 @@ impl Api {
         let authority = Authority::open(store.clone(), keystore, clock.clone(), options).unwrap();
         let acme =
             Acme::new(authority.clone(), store.clone(), clock.clone(), AcmeOptions::default()).unwrap();
-        let state = State::builder(store.clone(), clock).with(authority).with(acme).build();
+        let issuance = Issuance { acme, ..issuance(&authority, &store, &clock) };
+        let components = Components { issuance: Some(issuance), ..Components::default() };
+        let state = State::builder(store.clone(), clock).components(components).build();
         Self { router: router(&state).0, admin, store, _folder: folder }
     }
 

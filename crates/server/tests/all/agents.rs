@@ -23,7 +23,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use server::access::uri_identity_key;
 use server::listen::server_certificate;
-use server::{Running, Server, ServerOptions, State, access};
+use server::{Components, Running, Server, ServerOptions, State, access};
 use store::Clock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -93,7 +93,9 @@ impl House {
         options.client_roots =
             cas.iter().filter(|ca| ca.is_root()).map(|ca| ca.certificate.der.to_vec()).collect();
         let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
-        let state = State::builder(store, clock).with(agents.clone()).build();
+        let state = State::builder(store, clock)
+            .components(Components { agents: Some(agents.clone()), ..Components::default() })
+            .build();
         let running = Server::start(options, state).await.unwrap();
         let client = reqwest::Client::builder()
             .tls_certs_only([reqwest::Certificate::from_der(&ca.root).unwrap()])

@@ -1,7 +1,6 @@
 //! Authorities, profiles, issuing, revocation over the API.
 
 use authority::keystore::KeyStore;
-use authority::publish::Publications;
 use authority::{Authority, AuthorityOptions};
 use axum::Router;
 use axum::body::Body;
@@ -9,14 +8,14 @@ use http::{Method, Request};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
-use server::{State, access, router};
+use server::{Components, State, access, router};
 use store::Clock;
 use tower::ServiceExt;
 use x509::build::{self, Extension};
 use x509::csr;
 use x509::{DistinguishedName, GeneralName};
 
-use crate::world::store;
+use crate::world::{issuance, store};
 
 struct Api {
     router: Router,
@@ -33,8 +32,9 @@ impl Api {
         let options =
             AuthorityOptions { base_url: "http://pki.example".to_owned(), ..AuthorityOptions::default() };
         let authority = Authority::open(store.clone(), keystore, clock.clone(), options).unwrap();
-        let state =
-            State::builder(store, clock).with(Publications::new(authority.clone())).with(authority).build();
+        let issuance = issuance(&authority, &store, &clock);
+        let components = Components { issuance: Some(issuance), ..Components::default() };
+        let state = State::builder(store, clock).components(components).build();
         Self { router: router(&state).0, admin, _folder: folder }
     }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use server::limit::LimitOptions;
 use server::listen::server_certificate;
 use server::routes::credhub::{CredHub, CredHubOptions};
-use server::{Running, Server, ServerOptions, State, access};
+use server::{Components, Running, Server, ServerOptions, State, access};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 
@@ -100,10 +100,11 @@ impl Place {
         options.client_roots = vec![self.ca.root.clone()];
         let began = std::time::Instant::now();
         let running = loop {
-            let room = CredHub::new(self.credentials.clone(), CredHubOptions::default()).unwrap();
+            let hub = CredHub::new(self.credentials.clone(), CredHubOptions::default()).unwrap();
             let unlimited = LimitOptions { caller: None, address: None, failures: None };
-            let state = State::builder(self.store.clone(), self.clock.clone()).limits(unlimited).with(room);
-            match Server::start(options.clone(), state.build()).await {
+            let components = Components { credentials: Some(hub), ..Components::default() };
+            let state = State::builder(self.store.clone(), self.clock.clone()).limits(unlimited);
+            match Server::start(options.clone(), state.components(components).build()).await {
                 Ok(running) => break running,
                 // While it was down a connection of somebody else may have got the port.
                 Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),

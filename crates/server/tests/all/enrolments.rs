@@ -11,23 +11,24 @@ use authority::{Authority, AuthorityOptions};
 use http::Method;
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use serde_json::{Value, json};
+use server::{Components, Issuance};
 use store::Clock;
 use x509::DistinguishedName;
 
-use crate::world::{Answer, Plan, World, send, store};
+use crate::world::{Answer, Plan, World, issuance, send, store};
 
-async fn authority() -> (tempfile::TempDir, Authority) {
+async fn authority() -> (tempfile::TempDir, store::Store, Authority) {
     let (folder, store) = store().await;
     let clock = Clock::system();
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
-    let authority = Authority::open(store, keystore, clock, AuthorityOptions::default()).unwrap();
+    let authority = Authority::open(store.clone(), keystore, clock, AuthorityOptions::default()).unwrap();
     authority.create_root(&NewCa::root("root", "CN=Root"), "user:a").await.unwrap();
     for name in ["vip", "web"] {
         let names = serde_json::from_value(json!({ "dns_allowed": [".a.example"] })).unwrap();
         let profile = Profile { requires_approval: true, ..Profile::for_servers(name, names) };
         authority.put_profile(profile, None, "user:a").await.unwrap();
     }
-    (folder, authority)
+    (folder, store, authority)
 }
 
 /// A request in PEM.
@@ -47,12 +48,13 @@ async fn enrol(world: &World, request: &str) -> Answer {
 
 #[tokio::test]
 async fn what_waits_is_seen_and_decided() {
-    let (_folder, authority) = authority().await;
+    let (_folder, store, authority) = authority().await;
     let options = EstOptions { profiles: vec!["vip".to_owned()], ..EstOptions::default() };
     let passwords = FixedPasswords::new().with("vip", "alice", "secret");
     let est = Est::new(authority.clone(), Some(Arc::new(passwords)), options);
-    let state = Box::new(|state: server::StateBuilder| state.with(authority).with(est));
-    let world = World::start_with(Plan { state, ..Plan::default() }).await;
+    let issuance = Issuance { est, ..issuance(&authority, &store, &Clock::system()) };
+    let components = Components { issuance: Some(issuance), ..Components::default() };
+    let world = World::start_with(Plan { components, ..Plan::default() }).await;
     let requests = [request("a.a.example"), request("b.a.example")];
     for one in &requests {
         assert_eq!(enrol(&world, one).await.expect(202).header("retry-after"), "300");

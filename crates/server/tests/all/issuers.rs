@@ -10,7 +10,7 @@ use lifecycle::issuers::{IssuerContext, Issuers, Responders};
 use outbound::resolve::Resolver;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
-use server::{State, access, public_router, router};
+use server::{Components, State, access, public_router, router};
 use store::{Clock, Store};
 use tower::ServiceExt;
 
@@ -43,7 +43,8 @@ impl Api {
             resolver: Resolver::with_upstreams(Vec::new()),
             responders: Responders::new(store.clone(), clock.clone()),
         });
-        let state = State::builder(store.clone(), clock).with(issuers).build();
+        let components = Components { issuers: Some(issuers), ..Components::default() };
+        let state = State::builder(store.clone(), clock).components(components).build();
         Self { router: router(&state).0, public: public_router(&state), store, admin, _folder: folder }
     }
 

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use reqwest::Url;
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use server::Components;
 use server::access::oidc::{GroupGrant, Oidc, OidcOptions};
 use server::access::{Scope, SessionOptions};
 use store::Clock;
@@ -261,7 +262,8 @@ impl Scene {
         let clock = Clock::manual(now() * 1_000_000);
         let plan = Plan {
             clock: clock.clone(),
-            state: Box::new(move |state| state.sessions(sessions).with(oidc)),
+            state: Box::new(move |state| state.sessions(sessions)),
+            components: Components { oidc: Some(oidc), ..Components::default() },
             ..Plan::default()
         };
         Self { world: World::start_with(plan).await, issuer, clock }
@@ -574,7 +576,8 @@ async fn an_issuer_that_is_away_or_another_one_is_not_trusted() {
     let free = format!("127.0.0.1:{}", fleet::free_port());
     for url in [other, format!("http://{free}")] {
         let oidc = Oidc::new(OidcOptions::new(url, "bulla", "https://b/cb")).unwrap();
-        let plan = Plan { state: Box::new(move |state| state.with(oidc)), ..Plan::default() };
+        let plan =
+            Plan { components: Components { oidc: Some(oidc), ..Components::default() }, ..Plan::default() };
         let world = World::start_with(plan).await;
         let answer = send(world.bare(Method::GET, "/api/v1/auth/login")).await.expect(503);
         assert_eq!(answer.problem(), "unavailable");

@@ -17,7 +17,7 @@ use outbound::resolve::Resolver;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use server::listen::server_certificate;
-use server::{Running, Server, ServerOptions, State, access};
+use server::{Components, Running, Server, ServerOptions, State, access};
 use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -73,14 +73,22 @@ impl House {
             responders: Responders::new(store.clone(), clock.clone()),
         });
         let options = LifecycleOptions { tick: Duration::from_millis(100), ..LifecycleOptions::default() };
-        let lifecycle =
-            Lifecycle::open(store.clone(), authority.clone(), issuers, keystore, clock.clone(), options);
+        let lifecycle = Lifecycle::open(
+            store.clone(),
+            authority.clone(),
+            issuers.clone(),
+            keystore,
+            clock.clone(),
+            options,
+        );
         let ca = world::Authority::new("listener's root");
         let leaf = ca.leaf(&["127.0.0.1"]);
         let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
         let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);
         let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
-        let state = State::builder(store.clone(), clock).with(lifecycle.clone()).build();
+        let certificates = Some(lifecycle.clone());
+        let components = Components { certificates, ..Components::default() };
+        let state = State::builder(store.clone(), clock).components(components).build();
         let running = Server::start(options, state).await.unwrap();
         let client = reqwest::Client::builder()
             .tls_certs_only([reqwest::Certificate::from_der(&ca.root).unwrap()])

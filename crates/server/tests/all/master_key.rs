@@ -4,6 +4,7 @@ use authority::keystore::KeyStore;
 use http::Method;
 use keys::{KeyType, Keyring, KeyringConfig, MasterKey};
 use serde_json::json;
+use server::Components;
 use store::Clock;
 
 use crate::world::{Plan, World, send, store};
@@ -28,8 +29,8 @@ async fn after_a_rotation_the_old_master_key_can_go() {
     // As after the restart: the new one is current, the old one is there to read.
     let keystore = KeyStore::new(store.clone(), ring("new", &["old"]), clock.clone());
     let master = file("new").id().unwrap().to_string();
-    let state = Box::new(|state: server::StateBuilder| state.with(keystore));
-    let world = World::start_with(Plan { state, ..Plan::default() }).await;
+    let components = Components { keystore: Some(keystore), ..Components::default() };
+    let world = World::start_with(Plan { components, ..Plan::default() }).await;
     let rotate = || async {
         let call = world.bare(Method::POST, "/api/v1/master-key/rotate");
         send(call.bearer_auth(&world.admin)).await.expect(200).json()
@@ -67,8 +68,8 @@ async fn what_does_not_open_is_named_and_counted() {
     let lost = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
     let (id, _) = lost.generate(KeyType::P256, "a", "user:a").await.unwrap();
     let keystore = KeyStore::new(store, Keyring::ephemeral(), clock);
-    let state = Box::new(|state: server::StateBuilder| state.with(keystore));
-    let world = World::start_with(Plan { state, ..Plan::default() }).await;
+    let components = Components { keystore: Some(keystore), ..Components::default() };
+    let world = World::start_with(Plan { components, ..Plan::default() }).await;
     let call = world.bare(Method::POST, "/api/v1/master-key/rotate");
     let done = send(call.bearer_auth(&world.admin)).await.expect(200).json();
     assert_eq!((&done["rewrapped"], &done["remaining"]), (&json!(0), &json!(1)));

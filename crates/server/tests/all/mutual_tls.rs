@@ -11,13 +11,13 @@ use http::{Method, Request};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
-use server::{Peer, State, access, router};
+use server::{Components, Peer, State, access, router};
 use store::Clock;
 use tower::ServiceExt;
 use x509::build::{self, Extension};
 use x509::{DistinguishedName, GeneralName, csr};
 
-use crate::world::store;
+use crate::world::{issuance, store};
 
 async fn ask(router: &Router, request: Request<Body>) -> (u16, Value) {
     let response = router.clone().oneshot(request).await.unwrap();
@@ -51,7 +51,9 @@ async fn a_revoked_client_certificate_opens_no_door() {
     let options =
         AuthorityOptions { base_url: "http://pki.example".to_owned(), ..AuthorityOptions::default() };
     let authority = Authority::open(store.clone(), keystore, clock.clone(), options).unwrap();
-    let state = State::builder(store, clock).with(authority).build();
+    let issuance = issuance(&authority, &store, &clock);
+    let components = Components { issuance: Some(issuance), ..Components::default() };
+    let state = State::builder(store, clock).components(components).build();
     let router = router(&state).0;
     let post = async |path: &str, body: Value| {
         let request = Request::post(path)

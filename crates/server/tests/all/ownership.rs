@@ -3,6 +3,7 @@
 use http::{Method, StatusCode};
 use scan::ownership::Ownership;
 use serde_json::{Value, json};
+use server::Components;
 
 use crate::world::{Plan, World};
 
@@ -10,7 +11,10 @@ use crate::world::{Plan, World};
 async fn world() -> (World, store::Store, tempfile::TempDir) {
     let (folder, database) = crate::world::store().await;
     let ownership = Ownership::new(database.clone(), store::Clock::system());
-    let plan = Plan { state: Box::new(move |state| state.with(ownership)), ..Plan::default() };
+    let plan = Plan {
+        components: Components { ownership: Some(ownership), ..Components::default() },
+        ..Plan::default()
+    };
     (World::start_with(plan).await, database, folder)
 }
 

@@ -7,6 +7,7 @@ use scan::ct::monitor::LogLists;
 use scan::ct::search::{SearchOptions, SearchService};
 use scan::ct::{DomainSet, Issuance, Monitor, MonitorOptions};
 use serde_json::{Value, json};
+use server::Components;
 
 use crate::world::{Plan, World};
 
@@ -25,7 +26,10 @@ async fn world() -> (World, store::Store, tempfile::TempDir) {
         LogLists::default(),
         MonitorOptions::default(),
     );
-    let plan = Plan { state: Box::new(move |state| state.with(monitor)), ..Plan::default() };
+    let plan = Plan {
+        components: Components { transparency: Some(monitor), ..Components::default() },
+        ..Plan::default()
+    };
     (World::start_with(plan).await, database, folder)
 }
 

@@ -5,6 +5,7 @@ use outbound::resolve::Resolver;
 use scan::watch::{Kit, WatchOptions, WatchSpec, Watches};
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use serde_json::json;
+use server::Components;
 
 use crate::world::{Plan, World};
 
@@ -34,7 +35,10 @@ impl Kit for Still {
 async fn world() -> (World, store::Store, tempfile::TempDir) {
     let (folder, database) = crate::world::store().await;
     let watches = Watches::new(database.clone(), store::Clock::system(), Still, WatchOptions::default());
-    let plan = Plan { state: Box::new(move |state| state.with(watches)), ..Plan::default() };
+    let plan = Plan {
+        components: Components { watches: Some(watches), ..Components::default() },
+        ..Plan::default()
+    };
     (World::start_with(plan).await, database, folder)
 }
 

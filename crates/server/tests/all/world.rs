@@ -4,7 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use authority as embedded;
+use authority::acme::{Acme, AcmeOptions};
+use authority::est::{Est, EstOptions};
 use authority::keystore::KeyStore;
+use authority::publish::Publications;
+use authority::scep::{Scep, ScepOptions};
 use credentials::{Credentials, CredentialsOptions};
 use http::{HeaderMap, Method, StatusCode};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
@@ -15,7 +20,7 @@ use serde_json::Value;
 use server::access;
 use server::listen::server_certificate;
 use server::routes::credhub::{CredHub, CredHubOptions};
-use server::{Running, Server, ServerOptions, State, StateBuilder};
+use server::{Components, Issuance, Running, Server, ServerOptions, State, StateBuilder};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 use tokio::net::TcpStream;
@@ -117,6 +122,8 @@ pub(crate) struct Plan {
     pub(crate) clock: Clock,
     pub(crate) options: Box<dyn FnOnce(&mut ServerOptions) + Send>,
     pub(crate) state: Box<dyn FnOnce(StateBuilder) -> StateBuilder + Send>,
+    /// What the server serves beside what every server has.
+    pub(crate) components: Components,
     /// A PostgreSQL in place of SQLite.
     pub(crate) cluster: Option<Arc<Cluster>>,
     /// Whether there is a credential store, on a listener of its own.
@@ -129,6 +136,7 @@ impl Default for Plan {
             clock: Clock::system(),
             options: Box::new(|_| {}),
             state: Box::new(|state| state),
+            components: Components::default(),
             cluster: None,
             credentials: false,
         }
@@ -194,6 +202,18 @@ pub(crate) async fn store() -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
+/// The protocols of an authority, each with its own defaults.
+pub(crate) fn issuance(authority: &embedded::Authority, store: &Store, clock: &Clock) -> Issuance {
+    let acme = Acme::new(authority.clone(), store.clone(), clock.clone(), AcmeOptions::default()).unwrap();
+    Issuance {
+        publications: Publications::new(authority.clone()),
+        acme,
+        est: Est::new(authority.clone(), None, EstOptions::default()),
+        scep: Scep::new(authority.clone(), None, ScepOptions::default()),
+        authority: authority.clone(),
+    }
+}
+
 impl World {
     pub(crate) async fn start() -> Self {
         Self::start_with(Plan::default()).await
@@ -212,14 +232,15 @@ impl World {
         options.client_roots = vec![ca.root.clone()];
         (plan.options)(&mut options);
         let first = access::bootstrap(&store, &plan.clock).await.unwrap().unwrap();
-        let mut state = State::builder(store.clone(), plan.clock.clone());
+        let mut components = plan.components;
+        let state = State::builder(store.clone(), plan.clock.clone());
         if plan.credentials {
             options.credentials = Some("127.0.0.1:0".parse().unwrap());
             let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), plan.clock.clone());
             let credentials = Credentials::open(store, keystore, plan.clock, CredentialsOptions::default());
-            state = state.with(CredHub::new(credentials, CredHubOptions::default()).unwrap());
+            components.credentials = Some(CredHub::new(credentials, CredHubOptions::default()).unwrap());
         }
-        let state = (plan.state)(state).build();
+        let state = (plan.state)(state.components(components)).build();
         let running = Server::start(options, state.clone()).await.unwrap();
         let client = builder(&ca).build().unwrap();
         Self {

@@ -24,6 +24,7 @@ mod security_module;
 mod signing;
 #[cfg(target_os = "linux")]
 mod sites;
+mod tasks;
 mod transparency;
 mod watch;
 

@@ -14,7 +14,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(super) fn routes() -> Api {
@@ -82,16 +82,22 @@ struct AgentGroupChange {
 /// Lists the groups of agents, by name. `GET /api/v1/agents?group=NAME` lists a group's agents.
 #[utoipa::path(get, path = "/api/v1/agent-groups", operation_id = "listAgentGroups", params(PagingParams),
     responses((status = 200, body = Listing<AgentGroupView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<AgentGroupView>>, Problem> {
-    let page = state.room::<Agents>()?.groups(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(agents): Component<Agents>,
+    paging: Paging,
+) -> Result<Json<Listing<AgentGroupView>>, Problem> {
+    let page = agents.groups(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, AgentGroupView::of)))
 }
 
 /// Makes a group of agents.
 #[utoipa::path(post, path = "/api/v1/agent-groups", operation_id = "createAgentGroup",
     request_body = NewAgentGroup, responses((status = 201, body = AgentGroupView)))]
-async fn create(state: State, caller: Caller, Json(new): Json<NewAgentGroup>) -> Result<Response, Problem> {
-    let agents = state.room::<Agents>()?;
+async fn create(
+    Component(agents): Component<Agents>,
+    caller: Caller,
+    Json(new): Json<NewAgentGroup>,
+) -> Result<Response, Problem> {
     let row = agents.put_group(&new.name, &new.selector, &new.description, None, caller.actor()).await?;
     Ok((StatusCode::CREATED, Revision(row.revision, AgentGroupView::of(row))).into_response())
 }
@@ -99,8 +105,11 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewAgentGroup>) ->
 /// Shows a group of agents.
 #[utoipa::path(get, path = "/api/v1/agent-groups/{name}", operation_id = "getAgentGroup",
     params(("name" = String, Path)), responses((status = 200, body = AgentGroupView)))]
-async fn get_one(state: State, Path(name): Path<String>) -> Result<Revision<AgentGroupView>, Problem> {
-    let row = state.room::<Agents>()?.group(&name).await?;
+async fn get_one(
+    Component(agents): Component<Agents>,
+    Path(name): Path<String>,
+) -> Result<Revision<AgentGroupView>, Problem> {
+    let row = agents.group(&name).await?;
     Ok(Revision(row.revision, AgentGroupView::of(row)))
 }
 
@@ -109,13 +118,12 @@ async fn get_one(state: State, Path(name): Path<String>) -> Result<Revision<Agen
     params(("name" = String, Path)), request_body = AgentGroupChange,
     responses((status = 200, body = AgentGroupView)))]
 async fn replace(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(change): Json<AgentGroupChange>,
 ) -> Result<Revision<AgentGroupView>, Problem> {
-    let agents = state.room::<Agents>()?;
     let revision = agents.group(&name).await?.revision;
     if_match.check(revision)?;
     let row = agents
@@ -128,12 +136,11 @@ async fn replace(
 #[utoipa::path(delete, path = "/api/v1/agent-groups/{name}", operation_id = "deleteAgentGroup",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let agents = state.room::<Agents>()?;
     if_match.check(agents.group(&name).await?.revision)?;
     agents.delete_group(&name, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -18,7 +18,7 @@ use crate::api::{Access, Api};
 use crate::extract::{Json, Path, Query};
 use crate::peer::Peer;
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 
 /// Octets of a request for a certificate or of a report: some thousands are sent.
 const BODY_MAX: usize = 64 * 1_024;
@@ -102,10 +102,13 @@ impl From<Enrolled> for EnrolledView {
 /// The token is used once; the same token with the same key gets the same agent again, should the answer be lost.
 #[utoipa::path(post, path = "/api/v1/agent/enroll", operation_id = "enrollAgent", request_body = EnrolmentBody,
     responses((status = 200, body = EnrolledView)))]
-async fn enroll(state: State, Json(body): Json<EnrolmentBody>) -> Result<Json<EnrolledView>, Problem> {
+async fn enroll(
+    Component(agents): Component<Agents>,
+    Json(body): Json<EnrolmentBody>,
+) -> Result<Json<EnrolledView>, Problem> {
     let EnrolmentBody { token, csr_pem, name, facts } = body;
     let request = Enrolment { token, csr_pem, name, facts: facts.into() };
-    let enrolled = state.room::<Agents>()?.enroll(&request).await?;
+    let enrolled = agents.enroll(&request).await?;
     Ok(Json(enrolled.into()))
 }
 
@@ -127,13 +130,12 @@ struct RenewalBody {
 #[utoipa::path(post, path = "/api/v1/agent/renew", operation_id = "renewAgent", request_body = RenewalBody,
     responses((status = 200, body = EnrolledView)))]
 async fn renew(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Extension(peer): Extension<Peer>,
     Json(body): Json<RenewalBody>,
 ) -> Result<Json<EnrolledView>, Problem> {
-    let agents = state.room::<Agents>()?;
-    let agent = agent_of(agents, &caller, &peer).await?;
+    let agent = agent_of(&agents, &caller, &peer).await?;
     let renewal = Renewal { csr_pem: body.csr_pem };
     Ok(Json(agents.renew(agent, &renewal.csr_pem).await?.into()))
 }
@@ -162,17 +164,16 @@ struct AssignmentView {
 #[utoipa::path(get, path = "/api/v1/agent/work", operation_id = "getAgentWork", params(WaitParams, FactsBody),
     responses((status = 200, body = AssignmentView)))]
 async fn give_work(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Extension(peer): Extension<Peer>,
     Query(params): Query<WaitParams>,
     Query(facts): Query<FactsBody>,
 ) -> Result<Json<AssignmentView>, Problem> {
-    let agents = state.room::<Agents>()?;
     if params.wait > WAIT_SECONDS_MAX {
         return Err(Problem::bad_request(format_args!("wait is 0 to {WAIT_SECONDS_MAX} seconds")));
     }
-    let agent = agent_of(agents, &caller, &peer).await?;
+    let agent = agent_of(&agents, &caller, &peer).await?;
     Ok(Json(AssignmentView { jobs: agents.poll(agent, facts.into(), params.wait).await? }))
 }
 
@@ -188,14 +189,13 @@ struct CsrBody {
 #[utoipa::path(post, path = "/api/v1/agent/jobs/{job}/csr", operation_id = "sendAgentCsr",
     params(("job" = Uuid, Path)), request_body = CsrBody, responses((status = 204)))]
 async fn take_csr(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Extension(peer): Extension<Peer>,
     Path(job): Path<Uuid>,
     Json(body): Json<CsrBody>,
 ) -> Result<StatusCode, Problem> {
-    let agents = state.room::<Agents>()?;
-    let agent = agent_of(agents, &caller, &peer).await?;
+    let agent = agent_of(&agents, &caller, &peer).await?;
     let made = CsrMade { csr_pem: body.csr_pem };
     agents.accept_csr(agent, job, &made.csr_pem).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -222,14 +222,13 @@ struct ResultBody {
 #[utoipa::path(post, path = "/api/v1/agent/jobs/{job}/result", operation_id = "sendAgentResult",
     params(("job" = Uuid, Path)), request_body = ResultBody, responses((status = 204)))]
 async fn take_result(
-    state: State,
+    Component(agents): Component<Agents>,
     caller: Caller,
     Extension(peer): Extension<Peer>,
     Path(job): Path<Uuid>,
     Json(body): Json<ResultBody>,
 ) -> Result<StatusCode, Problem> {
-    let agents = state.room::<Agents>()?;
-    let agent = agent_of(agents, &caller, &peer).await?;
+    let agent = agent_of(&agents, &caller, &peer).await?;
     let ResultBody { outcome, target, error, rollback_error, served } = body;
     let result = JobResult { outcome, target, error, rollback_error, served };
     agents.finished(agent, job, result).await?;

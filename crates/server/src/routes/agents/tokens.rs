@@ -15,7 +15,7 @@ use crate::extract::{Json, Path};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 /// Seconds a token is good when nothing is asked: an hour.
@@ -86,17 +86,24 @@ struct MadeAgentToken {
 /// Lists the enrolment tokens, newest first.
 #[utoipa::path(get, path = "/api/v1/agent-tokens", operation_id = "listAgentTokens", params(PagingParams),
     responses((status = 200, body = Listing<AgentTokenView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<AgentTokenView>>, Problem> {
-    let page = state.room::<Agents>()?.tokens(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(agents): Component<Agents>,
+    paging: Paging,
+) -> Result<Json<Listing<AgentTokenView>>, Problem> {
+    let page = agents.tokens(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, AgentTokenView::of)))
 }
 
 /// Makes an enrolment token: it makes one host an agent, once.
 #[utoipa::path(post, path = "/api/v1/agent-tokens", operation_id = "createAgentToken",
     request_body = NewAgentToken, responses((status = 201, body = MadeAgentToken)))]
-async fn create(state: State, caller: Caller, Json(new): Json<NewAgentToken>) -> Result<Response, Problem> {
+async fn create(
+    Component(agents): Component<Agents>,
+    caller: Caller,
+    Json(new): Json<NewAgentToken>,
+) -> Result<Response, Problem> {
     let new = NewToken { labels: new.labels, seconds: new.seconds.unwrap_or(SECONDS) };
-    let made = state.room::<Agents>()?.create_token(new, caller.actor()).await?;
+    let made = agents.create_token(new, caller.actor()).await?;
     let body = MadeAgentToken { token: made.token.as_str().to_owned(), view: AgentTokenView::of(made.row) };
     let mut response = (StatusCode::CREATED, Json(body)).into_response();
     response.extensions_mut().insert(HoldsSecret);
@@ -106,7 +113,11 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewAgentToken>) ->
 /// Takes an enrolment token back.
 #[utoipa::path(delete, path = "/api/v1/agent-tokens/{id}", operation_id = "deleteAgentToken",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn delete(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    state.room::<Agents>()?.delete_token(id, caller.actor()).await?;
+async fn delete(
+    Component(agents): Component<Agents>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    agents.delete_token(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

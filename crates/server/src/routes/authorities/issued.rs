@@ -3,11 +3,14 @@
 use authority::Authority;
 use authority::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
 use authority::revoke::{CertificateStatus, status_of};
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::header::{HeaderValue, LOCATION};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
+use store::Clock;
 use store::IssuedFilter;
+use store::Store;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -20,7 +23,7 @@ use crate::api::{Access, Api};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(super) fn routes() -> Api {
@@ -195,14 +198,13 @@ fn moment(time: UnixTime) -> String {
 #[utoipa::path(post, path = "/api/v1/profiles/{name}/certificates", operation_id = "issueByProfile",
     params(("name" = String, Path)), request_body = NewIssued, responses((status = 201, body = IssuedCertificate)))]
 async fn issue(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Path(name): Path<String>,
     headers: HeaderMap,
     Json(body): Json<NewIssued>,
 ) -> Result<Response, Problem> {
     caller.may(Permission::CertificateRequest, &[Scope::profile(name.clone())])?;
-    let authority = state.room::<Authority>()?;
     if authority.profile(&name).await?.requires_approval {
         let detail = format_args!("certificates of the profile {name} need a second person's consent");
         let problem =
@@ -253,12 +255,13 @@ fn asked(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest
 #[utoipa::path(get, path = "/api/v1/issued", operation_id = "listIssued", params(PagingParams, IssuedParams),
     responses((status = 200, body = Listing<IssuedView>)))]
 async fn list(
-    state: State,
+    Component(authority): Component<Authority>,
+    With(store): With<Store>,
+    With(clock): With<Clock>,
     caller: Caller,
     paging: Paging,
     Query(params): Query<IssuedParams>,
 ) -> Result<Json<Listing<IssuedView>>, Problem> {
-    let authority = state.room::<Authority>()?;
     match (caller.reach(Permission::CertificateRead), &params.profile) {
         (Reach::Everything, _) => {}
         (Reach::Only(_), Some(profile)) => {
@@ -283,22 +286,27 @@ async fn list(
         issued_before_us: params.before.as_deref().map(time::parsed).transpose()?,
         ends_from_us: None,
     };
-    let page = state.store().issued_page(&filter, paging.after.as_ref(), paging.limit).await?;
-    let now_us = state.clock().now_us();
+    let page = store.issued_page(&filter, paging.after.as_ref(), paging.limit).await?;
+    let now_us = clock.now_us();
     Ok(Json(Listing::of(page, |record| IssuedView::of(record, now_us))))
 }
 
 /// Shows a certificate issued here, by its id or its fingerprint.
 #[utoipa::path(get, path = "/api/v1/issued/{id}", operation_id = "getIssued", params(("id" = String, Path)),
     responses((status = 200, body = IssuedView)))]
-async fn get_one(state: State, caller: Caller, Path(id): Path<String>) -> Result<Json<IssuedView>, Problem> {
-    let record = find(&state, &id).await?;
+async fn get_one(
+    Component(authority): Component<Authority>,
+    With(clock): With<Clock>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<IssuedView>, Problem> {
+    let record = find(&authority, &id).await?;
     caller.may(Permission::CertificateRead, &[Scope::profile(record.profile.clone())])?;
-    Ok(Json(IssuedView::of(record, state.clock().now_us())))
+    Ok(Json(IssuedView::of(record, clock.now_us())))
 }
 
 /// A certificate by id or fingerprint.
-pub(super) async fn find(state: &State, id: &str) -> Result<IssuedRecord, Problem> {
+pub(super) async fn find(authority: &Authority, id: &str) -> Result<IssuedRecord, Problem> {
     let which = match (id.parse::<Uuid>(), id.parse::<Fingerprint>()) {
         (Ok(id), _) => IssuedRef::Id(id),
         (_, Ok(fingerprint)) => IssuedRef::Fingerprint(fingerprint),
@@ -308,6 +316,6 @@ pub(super) async fn find(state: &State, id: &str) -> Result<IssuedRecord, Proble
             )));
         }
     };
-    let record = state.room::<Authority>()?.issued(&which).await?;
+    let record = authority.issued(&which).await?;
     record.ok_or_else(|| Problem::not_found(format_args!("certificate {id} issued here")))
 }

@@ -14,7 +14,7 @@ use crate::access::{Caller, Permission, Scope};
 use crate::api::{Access, Api};
 use crate::extract::{Json, Path};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(super) fn routes() -> Api {
@@ -125,7 +125,7 @@ struct BlockedKeyView {
 #[utoipa::path(post, path = "/api/v1/revocations", operation_id = "revokeIssued", request_body = NewRevocation,
     responses((status = 200, body = RevocationView)))]
 async fn revoke(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Json(body): Json<NewRevocation>,
 ) -> Result<Json<RevocationView>, Problem> {
@@ -134,8 +134,8 @@ async fn revoke(
         revoked_at: seconds(body.revoked_at.as_deref())?,
         invalid_since: seconds(body.invalid_since.as_deref())?,
     };
-    let selection = selected(&state, &caller, body).await?;
-    let done = state.room::<Authority>()?.revoke_since(selection, reason, dates, caller.actor()).await?;
+    let selection = selected(&authority, &caller, body).await?;
+    let done = authority.revoke_since(selection, reason, dates, caller.actor()).await?;
     Ok(Json(RevocationView::of(done)))
 }
 
@@ -145,13 +145,12 @@ fn seconds(text: Option<&str>) -> Result<Option<UnixTime>, Problem> {
 }
 
 /// The selection, once the caller may revoke all that it can find.
-async fn selected(state: &State, caller: &Caller, body: NewRevocation) -> Result<Selection, Problem> {
-    let authority = state.room::<Authority>()?;
+async fn selected(authority: &Authority, caller: &Caller, body: NewRevocation) -> Result<Selection, Problem> {
     let everywhere = || caller.may(Permission::CertificateRevoke, &[]);
     let within = |profile: &str| caller.may(Permission::CertificateRevoke, &[Scope::profile(profile)]);
     match (body.certificate, body.serial, body.certificates, body.key, body.filter) {
         (Some(id), None, None, None, None) => {
-            let record = super::issued::find(state, &id).await?;
+            let record = super::issued::find(authority, &id).await?;
             within(&record.profile)?;
             Ok(Selection::Id(record.id))
         }
@@ -204,33 +203,36 @@ async fn filter(
 #[utoipa::path(post, path = "/api/v1/blocked-keys", operation_id = "blockKey", request_body = NewBlockedKey,
     responses((status = 200, body = RevocationView)))]
 async fn block(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Json(body): Json<NewBlockedKey>,
 ) -> Result<Json<RevocationView>, Problem> {
     let key = match (body.key, body.certificate) {
         (Some(key), None) => key.parse::<SpkiHash>().map_err(Problem::unprocessable)?,
-        (None, Some(certificate)) => key_of(&state, &certificate).await?,
+        (None, Some(certificate)) => key_of(&authority, &certificate).await?,
         _ => return Err(Problem::unprocessable("give exactly one of key and certificate")),
     };
-    let done = state.room::<Authority>()?.block_key(key, caller.actor()).await?;
+    let done = authority.block_key(key, caller.actor()).await?;
     Ok(Json(RevocationView::of(done)))
 }
 
-async fn key_of(state: &State, certificate: &str) -> Result<SpkiHash, Problem> {
+async fn key_of(authority: &Authority, certificate: &str) -> Result<SpkiHash, Problem> {
     if let Some((_, der)) = x509::pem::certificates(certificate.as_bytes()).next() {
         let parsed = Certificate::parse(&der).map_err(Problem::unprocessable)?;
         return Ok(parsed.public_key.spki_sha256);
     }
-    let record = super::issued::find(state, certificate).await?;
+    let record = super::issued::find(authority, certificate).await?;
     Ok(SpkiHash::from_bytes(record.spki_sha256))
 }
 
 /// Says whether a public key is blocked.
 #[utoipa::path(get, path = "/api/v1/blocked-keys/{key}", operation_id = "getBlockedKey",
     params(("key" = String, Path)), responses((status = 200, body = BlockedKeyView)))]
-async fn blocked(state: State, Path(key): Path<String>) -> Result<Json<BlockedKeyView>, Problem> {
+async fn blocked(
+    Component(authority): Component<Authority>,
+    Path(key): Path<String>,
+) -> Result<Json<BlockedKeyView>, Problem> {
     let hash: SpkiHash = key.parse().map_err(Problem::unprocessable)?;
-    let blocked = state.room::<Authority>()?.is_blocked(&hash).await?;
+    let blocked = authority.is_blocked(&hash).await?;
     Ok(Json(BlockedKeyView { key: hash.to_string(), blocked }))
 }

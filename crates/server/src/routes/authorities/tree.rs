@@ -18,7 +18,7 @@ use crate::api::Api;
 use crate::extract::{Json, Path};
 use crate::paging::Listing;
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(super) fn routes() -> Api {
@@ -274,10 +274,9 @@ fn place(id: Uuid) -> Result<HeaderValue, Problem> {
 /// Lists the authorities, oldest first; those whose request waits for a certificate come last.
 #[utoipa::path(get, path = "/api/v1/authorities", operation_id = "listAuthorities",
     responses((status = 200, body = Listing<AuthorityView>)))]
-async fn list(state: State) -> Result<Json<Listing<AuthorityView>>, Problem> {
-    let authority = state.room::<Authority>()?;
+async fn list(Component(authority): Component<Authority>) -> Result<Json<Listing<AuthorityView>>, Problem> {
     let mut all: Vec<AuthorityView> =
-        authority.all_cas().await?.iter().map(|ca| view(authority, ca)).collect();
+        authority.all_cas().await?.iter().map(|ca| view(&authority, ca)).collect();
     all.extend(authority.pending_cas().await?.iter().map(|ca| AuthorityView::pending(ca)));
     Ok(Json(Listing::whole(all)))
 }
@@ -285,8 +284,11 @@ async fn list(state: State) -> Result<Json<Listing<AuthorityView>>, Problem> {
 /// Makes an authority: a root, an intermediate, or a request for one below an authority elsewhere.
 #[utoipa::path(post, path = "/api/v1/authorities", operation_id = "createAuthority", request_body = NewAuthority,
     responses((status = 201, body = AuthorityView)))]
-async fn create(state: State, caller: Caller, Json(body): Json<NewAuthority>) -> Result<Response, Problem> {
-    let authority = state.room::<Authority>()?;
+async fn create(
+    Component(authority): Component<Authority>,
+    caller: Caller,
+    Json(body): Json<NewAuthority>,
+) -> Result<Response, Problem> {
     let below = body.parent.is_some() || body.external;
     if body.parent.is_some() && body.external {
         return Err(Problem::unprocessable(
@@ -320,33 +322,34 @@ async fn create(state: State, caller: Caller, Json(body): Json<NewAuthority>) ->
         Some(parent) => authority.create_intermediate(parent, &new, caller.actor()).await?,
         None => authority.create_root(&new, caller.actor()).await?,
     };
-    created(authority, &made)
+    created(&authority, &made)
 }
 
 /// Takes in an authority with its key.
 #[utoipa::path(post, path = "/api/v1/authorities/import", operation_id = "importAuthority",
     request_body = ImportedAuthority, responses((status = 201, body = AuthorityView)))]
 async fn import(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Json(body): Json<ImportedAuthority>,
 ) -> Result<Response, Problem> {
-    let authority = state.room::<Authority>()?;
     let key = zeroize::Zeroizing::new(body.key);
     let ca = authority.import_ca(&body.name, &body.certificates, &key, caller.actor()).await?;
-    created(authority, &ca)
+    created(&authority, &ca)
 }
 
 /// Shows an authority, by id or name.
 #[utoipa::path(get, path = "/api/v1/authorities/{ca}", operation_id = "getAuthority", params(("ca" = String, Path)),
     responses((status = 200, body = AuthorityView)))]
-async fn get_one(state: State, Path(ca): Path<String>) -> Result<Json<AuthorityView>, Problem> {
-    let authority = state.room::<Authority>()?;
+async fn get_one(
+    Component(authority): Component<Authority>,
+    Path(ca): Path<String>,
+) -> Result<Json<AuthorityView>, Problem> {
     let waiting = authority.pending_cas().await?;
     if let Some(pending) = waiting.iter().find(|pending| pending.name == ca || pending.id.to_string() == ca) {
         return Ok(Json(AuthorityView::pending(pending)));
     }
-    Ok(Json(view(authority, &*authority.ca(&ca).await?)))
+    Ok(Json(view(&authority, &*authority.ca(&ca).await?)))
 }
 
 /// Gives an authority that waits for it its certificate.
@@ -354,28 +357,26 @@ async fn get_one(state: State, Path(ca): Path<String>) -> Result<Json<AuthorityV
     params(("id" = Uuid, Path)), request_body = InstalledCertificate,
     responses((status = 200, body = AuthorityView)))]
 async fn install(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<InstalledCertificate>,
 ) -> Result<Json<AuthorityView>, Problem> {
-    let authority = state.room::<Authority>()?;
     let ca = authority.install_intermediate(id, &body.certificates, caller.actor()).await?;
-    Ok(Json(view(authority, &ca)))
+    Ok(Json(view(&authority, &ca)))
 }
 
 /// Signs an authority across: clients that trust the root of the signer then trust it too.
 #[utoipa::path(post, path = "/api/v1/authorities/{ca}/cross-signatures", operation_id = "crossSignAuthority",
     params(("ca" = String, Path)), request_body = CrossSignature, responses((status = 201, body = AuthorityView)))]
 async fn cross_sign(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Path(ca): Path<String>,
     Json(body): Json<CrossSignature>,
 ) -> Result<Response, Problem> {
-    let authority = state.room::<Authority>()?;
     let ca = authority.cross_sign(&ca, &body.by, caller.actor()).await?;
-    created(authority, &ca)
+    created(&authority, &ca)
 }
 
 /// Gives an authority another certificate under the same key: what it issued holds under both. The old one stays in an
@@ -383,26 +384,25 @@ async fn cross_sign(
 #[utoipa::path(post, path = "/api/v1/authorities/{ca}/renew", operation_id = "renewAuthority",
     params(("ca" = String, Path)), request_body = Renewing, responses((status = 200, body = AuthorityView)))]
 async fn renew(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Path(ca): Path<String>,
     Json(body): Json<Renewing>,
 ) -> Result<Json<AuthorityView>, Problem> {
-    let authority = state.room::<Authority>()?;
     let ca = authority.renew_ca(&ca, body.lifetime_seconds, caller.actor()).await?;
-    Ok(Json(view(authority, &ca)))
+    Ok(Json(view(&authority, &ca)))
 }
 
 /// Retires an authority one step further: an active one issues no more, a retiring one signs nothing any more.
 #[utoipa::path(post, path = "/api/v1/authorities/{ca}/retire", operation_id = "retireAuthority",
     params(("ca" = String, Path)), request_body = Retiring, responses((status = 200, body = Retired)))]
 async fn retire(
-    state: State,
+    Component(authority): Component<Authority>,
     caller: Caller,
     Path(ca): Path<String>,
     Json(body): Json<Retiring>,
 ) -> Result<Json<Retired>, Problem> {
-    let done = state.room::<Authority>()?.retire(&ca, body.force, caller.actor()).await?;
+    let done = authority.retire(&ca, body.force, caller.actor()).await?;
     let state = match done {
         Retirement::Begun => "retiring",
         Retirement::Done => "retired",
@@ -413,8 +413,12 @@ async fn retire(
 /// Gives up the request of an authority that waits for a certificate.
 #[utoipa::path(delete, path = "/api/v1/authorities/{id}/request", operation_id = "cancelAuthorityRequest",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn cancel(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    match state.room::<Authority>()?.cancel_request(id, caller.actor()).await? {
+async fn cancel(
+    Component(authority): Component<Authority>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    match authority.cancel_request(id, caller.actor()).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::not_found(format_args!("authority {id} that waits for a certificate"))),
     }

@@ -17,7 +17,7 @@ use crate::access::{Caller, Permission};
 use crate::api::{Access, Api};
 use crate::extract::Json;
 use crate::problem::{Problem, ProblemDocument};
-use crate::state::State;
+use crate::state::Component;
 
 /// Certificates in one batch of entries.
 const BATCH_MAX: usize = 1_000;
@@ -125,14 +125,13 @@ struct BatchItem {
 #[utoipa::path(post, path = "/api/v1/certificates/batch", operation_id = "createCertificates", request_body = BatchBody,
     responses((status = 200, body = BatchView)))]
 async fn create_batch(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Json(body): Json<BatchBody>,
 ) -> Result<Json<BatchView>, Problem> {
     if body.certificates.is_empty() || body.certificates.len() > BATCH_MAX {
         return Err(Problem::unprocessable(format_args!("a batch has 1 to {BATCH_MAX} certificates")));
     }
-    let lifecycle = state.room::<Lifecycle>()?;
     // Asked once for the guard; each certificate is asked for below.
     let _ = caller.reach(Permission::CertificateRequest);
     let one = |body: NewCertificateBody| {
@@ -166,10 +165,14 @@ struct RenewMany {
 /// Renews many now.
 #[utoipa::path(post, path = "/api/v1/certificates/renew", operation_id = "renewCertificates", request_body = RenewMany,
     responses((status = 200, body = BulkView)))]
-async fn renew(state: State, caller: Caller, Json(body): Json<RenewMany>) -> Result<Json<BulkView>, Problem> {
+async fn renew(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Json(body): Json<RenewMany>,
+) -> Result<Json<BulkView>, Problem> {
     let reason = body.reason.as_deref().unwrap_or("asked");
     let selection = body.select.read()?;
-    let report = state.room::<Lifecycle>()?.renew(&selection, reason, caller.actor()).await?;
+    let report = lifecycle.renew(&selection, reason, caller.actor()).await?;
     Ok(Json(BulkView::of(report)))
 }
 
@@ -191,13 +194,13 @@ struct RevokeMany {
 #[utoipa::path(post, path = "/api/v1/certificates/revoke", operation_id = "revokeCertificates",
     request_body = RevokeMany, responses((status = 200, body = BulkView)))]
 async fn revoke(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Json(body): Json<RevokeMany>,
 ) -> Result<Json<BulkView>, Problem> {
     let request = RevokeBody { reason: body.reason, replace: body.replace }.read()?;
     let selection = body.select.read()?;
-    let report = state.room::<Lifecycle>()?.revoke(&selection, request, caller.actor()).await?;
+    let report = lifecycle.revoke(&selection, request, caller.actor()).await?;
     Ok(Json(BulkView::of(report)))
 }
 
@@ -236,7 +239,7 @@ struct ReassignMany {
 #[utoipa::path(post, path = "/api/v1/certificates/reassign", operation_id = "reassignCertificates",
     request_body = ReassignMany, responses((status = 200, body = BulkView)))]
 async fn reassign(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Json(body): Json<ReassignMany>,
 ) -> Result<Json<BulkView>, Problem> {
@@ -249,6 +252,6 @@ async fn reassign(
         tags_set: body.tags_set,
         tags_unset: body.tags_unset,
     };
-    let report = state.room::<Lifecycle>()?.reassign(&selection, to, caller.actor()).await?;
+    let report = lifecycle.reassign(&selection, to, caller.actor()).await?;
     Ok(Json(BulkView::of(report)))
 }

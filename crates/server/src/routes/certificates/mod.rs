@@ -8,12 +8,14 @@ mod revocation;
 mod scope;
 mod view;
 
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
 use lifecycle::lifecycle::{ExportFormat, Lifecycle, LifecycleError, Selection};
 use lifecycle::managed::ManagedCertificate;
 use serde::Deserialize;
+use store::Store;
 use store::managed::ManagedOrder;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -28,7 +30,7 @@ use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
 use crate::routes::jobs::JobView;
-use crate::state::State;
+use crate::state::Component;
 use body::{CertificatePatch, NewCertificateBody};
 pub(crate) use body::{KeyLocationBody, TargetBody, options_of};
 use filter::CertificateFilter;
@@ -60,12 +62,11 @@ pub(crate) fn routes() -> Api {
 
 /// The certificate, if the caller may do this to it. One it may not see is not there.
 async fn permitted(
-    state: &State,
+    lifecycle: &Lifecycle,
     caller: &Caller,
     permission: Permission,
     id: Uuid,
-) -> Result<(Lifecycle, ManagedCertificate), Problem> {
-    let lifecycle = state.room::<Lifecycle>()?.clone();
+) -> Result<ManagedCertificate, Problem> {
     let found = lifecycle.get(id).await;
     let Ok(certificate) = &found else {
         // Asked all the same, so that a caller without any reach learns nothing from the difference.
@@ -79,7 +80,7 @@ async fn permitted(
         return Err(LifecycleError::NotFound { what: "certificate", id: id.to_string() }.into());
     }
     caller.may(permission, &scopes)?;
-    found.map(|certificate| (lifecycle, certificate)).map_err(Problem::from)
+    found.map_err(Problem::from)
 }
 
 /// A certificate with its ETag: the revision that `If-Match` compares, and the run, which moves without one.
@@ -121,7 +122,7 @@ struct Sorting {
 #[utoipa::path(get, path = "/api/v1/certificates", operation_id = "listCertificates",
     params(PagingParams, CertificateFilter, Sorting), responses((status = 200, body = Listing<CertificateView>)))]
 async fn list(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     paging: Paging,
     Query(filter): Query<CertificateFilter>,
@@ -133,7 +134,6 @@ async fn list(
         Order::Name => ManagedOrder::Name,
         Order::Created => ManagedOrder::Created,
     };
-    let lifecycle = state.room::<Lifecycle>()?;
     let page = lifecycle.page(&filter, order, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, CertificateView::of)))
 }
@@ -144,14 +144,14 @@ async fn list(
 #[utoipa::path(post, path = "/api/v1/certificates", operation_id = "createCertificate",
     request_body = NewCertificateBody, responses((status = 201, body = CreatedView)))]
 async fn create(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Json(body): Json<NewCertificateBody>,
 ) -> Result<Response, Problem> {
     let new = body.read()?;
     let issuer = new.issuer.as_deref().unwrap_or(lifecycle::managed::INTERNAL_ISSUER);
     caller.may(Permission::CertificateRequest, &scopes(&new.profile, issuer, new.team.as_deref()))?;
-    let created = state.room::<Lifecycle>()?.create(new, caller.actor()).await?;
+    let created = lifecycle.create(new, caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/certificates/{}", created.certificate));
     let place = place.map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], Json(CreatedView::of(created))).into_response())
@@ -160,15 +160,19 @@ async fn create(
 /// Counts certificates by state and by the time left.
 #[utoipa::path(get, path = "/api/v1/certificates/summary", operation_id = "summarizeCertificates",
     responses((status = 200, body = SummaryView)))]
-async fn summary(state: State) -> Result<Json<SummaryView>, Problem> {
-    Ok(Json(SummaryView::of(state.room::<Lifecycle>()?.counts().await?)))
+async fn summary(Component(lifecycle): Component<Lifecycle>) -> Result<Json<SummaryView>, Problem> {
+    Ok(Json(SummaryView::of(lifecycle.counts().await?)))
 }
 
 /// Shows a certificate.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}", operation_id = "getCertificate", params(("id" = Uuid, Path)),
     responses((status = 200, body = CertificateView)))]
-async fn get_one(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Response, Problem> {
-    let (_, certificate) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+async fn get_one(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
+    let certificate = permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
     Ok(tagged(certificate))
 }
 
@@ -176,13 +180,13 @@ async fn get_one(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<R
 #[utoipa::path(patch, path = "/api/v1/certificates/{id}", operation_id = "updateCertificate",
     params(("id" = Uuid, Path)), request_body = CertificatePatch, responses((status = 200, body = CertificateView)))]
 async fn update(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<CertificatePatch>,
 ) -> Result<Response, Problem> {
-    let (lifecycle, before) = permitted(&state, &caller, Permission::CertificateManage, id).await?;
+    let before = permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
     if_match.check(before.revision)?;
     let change = patch.read(&before)?;
     // Nobody moves a certificate into a scope of somebody else's.
@@ -198,12 +202,12 @@ async fn update(
 #[utoipa::path(delete, path = "/api/v1/certificates/{id}", operation_id = "archiveCertificate",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn archive(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let (lifecycle, before) = permitted(&state, &caller, Permission::CertificateManage, id).await?;
+    let before = permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
     if_match.check(before.revision)?;
     lifecycle.archive(id, Some(before.revision), caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -213,12 +217,12 @@ async fn archive(
 #[utoipa::path(post, path = "/api/v1/certificates/{id}/restore", operation_id = "restoreCertificate",
     params(("id" = Uuid, Path)), responses((status = 200, body = CertificateView)))]
 async fn restore(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
 ) -> Result<Response, Problem> {
-    let (lifecycle, before) = permitted(&state, &caller, Permission::CertificateManage, id).await?;
+    let before = permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
     if_match.check(before.revision)?;
     lifecycle.restore(id, Some(before.revision), caller.actor()).await?;
     Ok(tagged(lifecycle.get(id).await?))
@@ -227,8 +231,12 @@ async fn restore(
 /// Brings the current version to its targets once more.
 #[utoipa::path(post, path = "/api/v1/certificates/{id}/deploy", operation_id = "deployCertificate",
     params(("id" = Uuid, Path)), responses((status = 202, body = CertificateView)))]
-async fn deploy(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Response, Problem> {
-    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateManage, id).await?;
+async fn deploy(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
+    permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
     lifecycle.redeploy(id, caller.actor()).await?;
     let mut response = tagged(lifecycle.get(id).await?);
     *response.status_mut() = StatusCode::ACCEPTED;
@@ -238,8 +246,12 @@ async fn deploy(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Re
 /// Renews a certificate now.
 #[utoipa::path(post, path = "/api/v1/certificates/{id}/renew", operation_id = "renewCertificate",
     params(("id" = Uuid, Path)), responses((status = 202, body = CertificateView)))]
-async fn renew(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Response, Problem> {
-    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRenew, id).await?;
+async fn renew(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
+    permitted(&lifecycle, &caller, Permission::CertificateRenew, id).await?;
     let report = lifecycle.renew(&Selection::Ids(vec![id]), "asked", caller.actor()).await?;
     if let Some((_, reason)) = report.reasons.into_iter().next() {
         return Err(Problem::conflict(reason));
@@ -253,12 +265,12 @@ async fn renew(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Res
 #[utoipa::path(post, path = "/api/v1/certificates/{id}/revoke", operation_id = "revokeCertificate",
     params(("id" = Uuid, Path)), request_body = RevokeBody, responses((status = 200, body = CertificateView)))]
 async fn revoke(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<RevokeBody>,
 ) -> Result<Response, Problem> {
-    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRevoke, id).await?;
+    permitted(&lifecycle, &caller, Permission::CertificateRevoke, id).await?;
     let request = body.read()?;
     let report = lifecycle.revoke(&Selection::Ids(vec![id]), request, caller.actor()).await?;
     if let Some((_, reason)) = report.reasons.into_iter().next() {
@@ -271,12 +283,12 @@ async fn revoke(
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/versions", operation_id = "listCertificateVersions",
     params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<VersionView>)))]
 async fn versions(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     paging: Paging,
 ) -> Result<Json<Listing<VersionView>>, Problem> {
-    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+    permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
     let page = lifecycle.versions(id, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, VersionView::of)))
 }
@@ -286,12 +298,12 @@ async fn versions(
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/endpoints", operation_id = "listCertificateEndpoints",
     params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<ServedView>)))]
 async fn served(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     paging: Paging,
 ) -> Result<Json<Listing<ServedView>>, Problem> {
-    let (lifecycle, certificate) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+    let certificate = permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
     let current = certificate.current.map(|current| current.fingerprint);
     let page = lifecycle.served(id, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, |row| ServedView::of(row, current))))
@@ -301,12 +313,12 @@ async fn served(
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/jobs", operation_id = "listCertificateJobs",
     params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<JobView>)))]
 async fn jobs(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     paging: Paging,
 ) -> Result<Json<Listing<JobView>>, Problem> {
-    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+    permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
     let page = lifecycle.jobs_of(id, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, JobView::of)))
 }
@@ -315,13 +327,14 @@ async fn jobs(
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/deployments", operation_id = "listCertificateDeployments",
     params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<DeploymentView>)))]
 async fn deployments(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
+    With(store): With<Store>,
     caller: Caller,
     Path(id): Path<Uuid>,
     paging: Paging,
 ) -> Result<Json<Listing<DeploymentView>>, Problem> {
-    permitted(&state, &caller, Permission::CertificateRead, id).await?;
-    let page = state.store().deployments_of_certificate(id, paging.after.as_ref(), paging.limit).await?;
+    permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
+    let page = store.deployments_of_certificate(id, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, DeploymentView::of)))
 }
 
@@ -329,8 +342,12 @@ async fn deployments(
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/chain", operation_id = "getCertificateChain",
     params(("id" = Uuid, Path)),
     responses((status = 200, body = String, content_type = "application/pem-certificate-chain")))]
-async fn chain(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<Response, Problem> {
-    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateRead, id).await?;
+async fn chain(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
+    permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
     let page = lifecycle.versions(id, None, 1).await?;
     let version = page.rows.into_iter().next();
     let version = version.ok_or_else(|| Problem::conflict("the certificate was never issued"))?;
@@ -363,12 +380,12 @@ enum ExportKind {
     params(("id" = Uuid, Path)), request_body = ExportBody,
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream")))]
 async fn export(
-    state: State,
+    Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<ExportBody>,
 ) -> Result<Response, Problem> {
-    let (lifecycle, _) = permitted(&state, &caller, Permission::CertificateExport, id).await?;
+    permitted(&lifecycle, &caller, Permission::CertificateExport, id).await?;
     let (format, ending) = match (body.format, body.password.map(Zeroizing::new)) {
         (ExportKind::Pem, _) => (ExportFormat::ChainAndKey, "pem"),
         (ExportKind::Pkcs12, Some(password)) => (ExportFormat::Pkcs12 { password }, "p12"),

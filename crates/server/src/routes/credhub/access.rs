@@ -8,15 +8,15 @@ use credentials::{
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::answer::{Refused, time};
+use super::answer::time;
 use super::asking::Asking;
-use super::handle::room;
+use super::context::Context;
 use super::paging::Pages;
 use crate::access::{BUILT_IN_ROLES, Permission};
-use crate::state::State;
+use crate::credhub::Refused;
 
 /// The routes of this module.
-pub(super) fn routes() -> Vec<(&'static str, MethodRouter<State>)> {
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
     vec![("/api/v1/access", get(access))]
 }
 
@@ -32,14 +32,14 @@ struct Asked {
 /// Who may; with `compared_with` who may with one of two and not with the other; with `since` who may since then, or no
 /// more.
 async fn access(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Query(asked): Query<Asked>,
     pages: Pages,
 ) -> Result<axum::Json<Json>, Refused> {
     let path = PermissionPath::parse(&asked.name.unwrap_or_default())?;
     let operation = operation_of(asked.operation.as_deref().unwrap_or("read"))?;
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let (after, limit) = (pages.after.as_ref(), pages.limit);
     match (asked.compared_with, asked.since) {
         (Some(_), Some(_)) => Err(Refused::bad("Give compared_with or since, not both.")),
@@ -56,7 +56,7 @@ async fn access(
             Ok(pages.answer(page, change))
         }
         (None, None) => {
-            let roles = roles(&state).await?;
+            let roles = roles(&context).await?;
             let page = store.access(&asker, (&path, operation), &roles, after, limit).await?;
             Ok(pages.answer(page, way))
         }
@@ -69,8 +69,8 @@ fn operation_of(text: &str) -> Result<Operation, Refused> {
 }
 
 /// The roles that may do everything with credentials.
-async fn roles(state: &State) -> Result<Vec<String>, Refused> {
-    let own = state.access().roles().await.map_err(|problem| super::asking::refused(&problem))?;
+async fn roles(context: &Context) -> Result<Vec<String>, Refused> {
+    let own = context.server().access().roles().await.map_err(|problem| super::asking::refused(&problem))?;
     let built_in = BUILT_IN_ROLES.iter().map(|role| (role.name, role.permissions));
     let own = own.iter().map(|(name, permissions)| (name.as_str(), *permissions));
     let all = built_in.chain(own).filter(|(_, permissions)| permissions.has(Permission::CredentialManage));

@@ -8,12 +8,11 @@ use http::request::Parts;
 use x509::Certificate;
 use x509::build::Attribute;
 
-use super::answer::Refused;
-use super::handle::room;
+use super::context::Context;
 use crate::access::{Caller, CallerKind, Permission, TOKEN_PREFIX, token_hash};
+use crate::credhub::Refused;
 use crate::peer::{Peer, address};
 use crate::problem::Problem;
-use crate::state::State;
 
 /// Octets of an `Authorization` header that are looked at.
 const HEADER_MAX: usize = 8_192;
@@ -27,30 +26,30 @@ const BAD_IDENTITY: &str = "The provided authentication mechanism does not provi
 /// Who asks, known.
 pub(super) struct Asking(pub(super) Asker);
 
-impl FromRequestParts<State> for Asking {
+impl FromRequestParts<Context> for Asking {
     type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
-        Ok(Self(slowed(parts, state, ask(parts, state).await)?))
+    async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
+        Ok(Self(slowed(parts, context, ask(parts, context).await)?))
     }
 }
 
 /// Guesses are slowed down; whoever is known is not, nor who asks while nobody can say whether he is.
-pub(crate) fn slowed<T>(parts: &Parts, state: &State, asked: Result<T, Refused>) -> Result<T, Refused> {
+pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refused>) -> Result<T, Refused> {
     if asked.as_ref().is_err_and(|refused| !refused.status().is_server_error()) {
-        state.limits().failure(address(parts)).map_err(|problem| too_often(&problem))?;
+        context.server().limits().failure(address(parts)).map_err(|problem| too_often(&problem))?;
     }
     asked
 }
 
 /// By the `Authorization` header, else by the client's certificate.
-pub(crate) async fn ask(parts: &Parts, state: &State) -> Result<Asker, Refused> {
+pub(crate) async fn ask(parts: &Parts, context: &Context) -> Result<Asker, Refused> {
     if parts.headers.contains_key(AUTHORIZATION) {
-        return by_token(state, bearer(parts).ok_or_else(denied)?).await;
+        return by_token(context, bearer(parts).ok_or_else(denied)?).await;
     }
     let peer = parts.extensions.get::<Peer>();
     match peer.and_then(|peer| peer.client_certificate.as_deref()) {
-        Some(der) => by_certificate(state, parts, der).await,
+        Some(der) => by_certificate(context, parts, der).await,
         None => Err(denied()),
     }
 }
@@ -62,26 +61,27 @@ pub(crate) fn bearer(parts: &Parts) -> Option<&str> {
     fits.then(|| token.trim())
 }
 
-pub(crate) async fn by_token(state: &State, token: &str) -> Result<Asker, Refused> {
+pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Refused> {
     if token.starts_with(TOKEN_PREFIX) {
-        let caller = state.access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
+        let caller =
+            context.server().access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
         return Ok(asker_of(&caller, actor_of(&caller)));
     }
-    let room = room(state)?;
-    let (grant, _) = match (room.credentials().access_token(token).await, room.uaa()) {
+    let hub = context.hub();
+    let (grant, _) = match (hub.credentials().access_token(token).await, hub.uaa()) {
         (Ok(own), _) => own,
         // Not of our own issuer: then of the other.
         (Err(TokenError::Invalid), Some(uaa)) => {
-            let actor = uaa.actor(token, state.clock().now_seconds()).await?;
+            let actor = uaa.actor(token, context.server().clock().now_seconds()).await?;
             return Ok(Asker { actor, everything: false });
         }
         (Err(error), _) => return Err(bad_token(error)),
     };
-    let caller = state.access().token(grant.key).await.map_err(|problem| refused(&problem))?;
+    let caller = context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
     Ok(asker_of(&caller, grant.actor))
 }
 
-async fn by_certificate(state: &State, parts: &Parts, der: &[u8]) -> Result<Asker, Refused> {
+async fn by_certificate(context: &Context, parts: &Parts, der: &[u8]) -> Result<Asker, Refused> {
     let unreadable = |_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY);
     let certificate = Certificate::parse(der).map_err(unreadable)?;
     let units = certificate.subject.attributes();
@@ -91,7 +91,7 @@ async fn by_certificate(state: &State, parts: &Parts, der: &[u8]) -> Result<Aske
             uuid::Uuid::parse_str(id).map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
         return Ok(Asker { actor: format!("mtls-app:{id}"), everything: false });
     }
-    let caller = state.authentication().caller(parts).await;
+    let caller = context.server().authentication().caller(parts).await;
     let caller = caller.map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
     Ok(asker_of(&caller, actor_of(&caller)))
 }

@@ -6,12 +6,12 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::answer::{Refused, time};
+use super::answer::time;
 use super::asking::Asking;
 use super::body::{self, Body};
+use super::context::Context;
 use super::data::{Asked, asked};
-use super::handle::room;
-use crate::state::State;
+use crate::credhub::Refused;
 
 /// Versions that one request changes.
 pub(crate) const VERSIONS_MAX: usize = 1_000;
@@ -28,8 +28,8 @@ pub(super) struct Query {
 }
 
 /// What was deleted and the caller may take back, the last deleted first.
-pub(super) async fn deleted(state: State, Asking(asker): Asking) -> Result<axum::Json<Json>, Refused> {
-    let store = room(&state)?.credentials();
+pub(super) async fn deleted(context: Context, Asking(asker): Asking) -> Result<axum::Json<Json>, Refused> {
+    let store = context.hub().credentials();
     let days = store.options().undelete_days;
     let all: Vec<Json> = store.deleted(&asker).await?.iter().map(|one| shown(one, days)).collect();
     Ok(axum::Json(json!({ "credentials": all })))
@@ -49,13 +49,13 @@ fn kept_until(ended_at_us: i64, days: u32) -> i64 {
 }
 
 pub(super) async fn undelete(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
     body::only(&body, &["name"])?;
     let name = Name::parse(&body::text(&body, "name")?.unwrap_or_default())?;
-    let restored = match room(&state)?.credentials().undelete(&asker, &name).await {
+    let restored = match context.hub().credentials().undelete(&asker, &name).await {
         Err(CredentialError::Changed) => return Err(Refused::new(StatusCode::CONFLICT, NAME_IS_TAKEN)),
         other => other?,
     };
@@ -64,16 +64,16 @@ pub(super) async fn undelete(
 
 /// The versions of a name, newest first, without their values.
 pub(super) async fn versions(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     query: Asked<Query>,
 ) -> Result<axum::Json<Json>, Refused> {
     let name = asked(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;
     let name = Name::parse(&name).map_err(|_| CredentialError::NotFound)?;
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let history = store.listed_versions(&asker, &name).await?;
-    let (now_us, days) = (state.clock().now_us(), store.options().undelete_days);
+    let (now_us, days) = (context.server().clock().now_us(), store.options().undelete_days);
     let all: Vec<Json> = history.versions.iter().map(|version| listed(version, now_us, days)).collect();
     Ok(axum::Json(json!({ "name": history.name, "type": history.kind, "versions": all })))
 }
@@ -98,7 +98,7 @@ fn listed(version: &VersionView, now_us: i64, days: u32) -> Json {
 
 /// `{"name": …, "versions": [1, 2], "change": "delete" | "undelete" | "destroy"}`
 pub(super) async fn change(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<Response, Refused> {
@@ -116,6 +116,6 @@ pub(super) async fn change(
     let numbers = numbers.ok_or_else(|| {
         Refused::bad(format!("The field versions is a list of 1 to {VERSIONS_MAX} numbers."))
     })?;
-    room(&state)?.credentials().change_versions(&asker, &name, Some(numbers), change).await?;
+    context.hub().credentials().change_versions(&asker, &name, Some(numbers), change).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

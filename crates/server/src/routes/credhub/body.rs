@@ -6,21 +6,21 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value as Json};
 
-use super::answer::Refused;
-use crate::state::State;
+use super::context::Context;
+use crate::credhub::Refused;
 
 /// A JSON object.
 pub(super) struct Body(pub(super) Map<String, Json>);
 
-impl FromRequest<State> for Body {
+impl FromRequest<Context> for Body {
     type Rejection = Refused;
 
-    async fn from_request(request: Request, state: &State) -> Result<Self, Refused> {
+    async fn from_request(request: Request, context: &Context) -> Result<Self, Refused> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if kind.is_some_and(|kind| !kind.to_ascii_lowercase().contains("json") && !kind.contains('*')) {
             return Err(Refused::bad("The provided content type is not supported"));
         }
-        let octets = Bytes::from_request(request, state).await.map_err(|error| match error.status() {
+        let octets = Bytes::from_request(request, context).await.map_err(|error| match error.status() {
             StatusCode::PAYLOAD_TOO_LARGE => {
                 Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "Value exceeds the maximum size.")
             }

@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::answer::{Refused, certificate_version, credential, generated};
+use super::answer::{certificate_version, credential, generated};
 use super::asking::Asking;
 use super::body::{self, Body};
-use super::handle::room;
-use crate::state::State;
+use super::context::Context;
+use crate::credhub::Refused;
 
 /// What stands behind the question mark.
 #[derive(Deserialize)]
@@ -24,11 +24,11 @@ fn id_of(text: &str) -> Result<Uuid, CredentialError> {
 }
 
 pub(super) async fn list(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     axum::extract::Query(query): axum::extract::Query<Query>,
 ) -> Result<axum::Json<Json>, Refused> {
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let all = match query.name.filter(|name| !name.is_empty()) {
         Some(name) => {
             let name = Name::parse(&name).map_err(|_| CredentialError::NotFound)?;
@@ -52,12 +52,12 @@ pub(super) async fn list(
 }
 
 pub(super) async fn versions(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
     axum::extract::Query(query): axum::extract::Query<Query>,
 ) -> Result<axum::Json<Json>, Refused> {
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
     let versions = store.certificate_versions(&asker, id_of(&id)?, current).await?;
     let both = store.options().concatenate_cas;
@@ -65,7 +65,7 @@ pub(super) async fn versions(
 }
 
 pub(super) async fn regenerate(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
@@ -81,13 +81,13 @@ pub(super) async fn regenerate(
         duration: body::number(&body, "duration")?,
         metadata: body.get("metadata").cloned(),
     };
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let version = store.regenerate_certificate(&asker, id_of(&id)?, how).await?;
     Ok(axum::Json(generated(&version, store.options().concatenate_cas)))
 }
 
 pub(super) async fn add(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
@@ -97,29 +97,29 @@ pub(super) async fn add(
         value: body.get("value").cloned().unwrap_or_default(),
         transitional: body::flag(&body, "transitional")?.unwrap_or(false),
     };
-    let version = room(&state)?.credentials().add_certificate_version(&asker, id_of(&id)?, new).await?;
+    let version = context.hub().credentials().add_certificate_version(&asker, id_of(&id)?, new).await?;
     Ok(axum::Json(credential(&version, false)))
 }
 
 pub(super) async fn remove(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Path((id, version)): Path<(String, String)>,
 ) -> Result<axum::Json<Json>, Refused> {
     let version = Uuid::parse_str(&version).map_err(|_| CredentialError::NoVersion)?;
-    let gone = room(&state)?.credentials().delete_certificate_version(&asker, id_of(&id)?, version).await?;
+    let gone = context.hub().credentials().delete_certificate_version(&asker, id_of(&id)?, version).await?;
     Ok(axum::Json(credential(&gone, false)))
 }
 
 pub(super) async fn transition(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
     body::only(&body, &["version"])?;
     let version = body::text(&body, "version")?;
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let current = store.update_transitional_version(&asker, id_of(&id)?, version.as_deref()).await?;
     Ok(axum::Json(current.iter().map(|version| credential(version, false)).collect()))
 }

@@ -8,11 +8,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use super::answer::{Refused, credential, generated, time};
+use super::answer::{credential, generated, time};
 use super::asking::Asking;
 use super::body::{self, Body};
-use super::handle::room;
-use crate::state::State;
+use super::context::Context;
+use crate::credhub::Refused;
 
 const BAD_SET_TYPE: &str = "The request does not include a valid type. Valid values include 'value', 'json', \
                             'password', 'user', 'certificate', 'ssh' and 'rsa'.";
@@ -45,13 +45,13 @@ pub(super) fn asked<T>(query: Asked<T>) -> Result<T, Refused> {
 }
 
 pub(super) async fn get(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     query: Asked<Query>,
 ) -> Result<axum::Json<Json>, Refused> {
     let query = asked(query)?;
-    let room = room(&state)?;
-    let store = room.credentials();
+    let hub = context.hub();
+    let store = hub.credentials();
     if let Some(name) = query.name.filter(|name| !name.is_empty()) {
         let name = Name::parse(&name).map_err(|_| credentials::CredentialError::NotFound)?;
         let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
@@ -73,7 +73,7 @@ pub(super) async fn get(
     let days = days.map(|days| days.parse::<i64>().map_err(bad)).transpose()?;
     let found = match (query.path, query.name_like) {
         (Some(path), _) => store.find(&asker, &Find::Path(path), days).await?,
-        (None, Some(part)) if days.is_none() && part.starts_with('/') && room.is_exact(&asker.actor) => {
+        (None, Some(part)) if days.is_none() && part.starts_with('/') && hub.is_exact(&asker.actor) => {
             match Name::parse(&part) {
                 Ok(name) => store.find_exactly(&asker, &name).await?.into_iter().collect(),
                 Err(_) => Vec::new(),
@@ -95,18 +95,18 @@ fn shown(found: &FoundCredential, with_end: bool) -> Json {
 }
 
 pub(super) async fn by_id(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     axum::extract::Path(id): axum::extract::Path<String>,
 ) -> Result<axum::Json<Json>, Refused> {
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let id = Uuid::parse_str(&id).map_err(|_| credentials::CredentialError::NotFound)?;
     let version = store.version(&asker, id).await?;
     Ok(axum::Json(credential(&version, store.options().concatenate_cas)))
 }
 
 pub(super) async fn set(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     headers: HeaderMap,
     Body(body): Body,
@@ -117,7 +117,7 @@ pub(super) async fn set(
     let kind = kind.ok_or_else(|| unprocessable(Refused::bad(BAD_SET_TYPE)))?;
     body::only(&body, &["name", "type", "value", "metadata", "ttl_seconds"]).map_err(unprocessable)?;
     let name = name_of(&body, "name")?;
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let request = SetRequest {
         metadata: body.get("metadata").cloned(),
         expected: expected(&headers)?,
@@ -147,12 +147,12 @@ fn name_of(body: &Map<String, Json>, field: &str) -> Result<Name, Refused> {
 }
 
 pub(super) async fn generate(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
     if body::flag(&body, "regenerate")?.unwrap_or(false) {
-        return again(&state, &asker, &body).await;
+        return again(&context, &asker, &body).await;
     }
     let kind = body::text(&body, "type")?.and_then(|kind| kind.parse::<Kind>().ok());
     let kind = kind.ok_or_else(|| Refused::bad(BAD_GENERATE_TYPE))?;
@@ -166,7 +166,7 @@ pub(super) async fn generate(
         metadata: body.get("metadata").cloned(),
         ttl_s: body::number(&body, "ttl_seconds")?.map(u64::from),
     };
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let version = store.generate(&asker, request).await?;
     Ok(axum::Json(generated(&version, store.options().concatenate_cas)))
 }
@@ -182,53 +182,53 @@ fn mode_of(body: &Map<String, Json>) -> Result<Mode, Refused> {
 }
 
 pub(super) async fn regenerate(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
-    again(&state, &asker, &body).await
+    again(&context, &asker, &body).await
 }
 
 async fn again(
-    state: &State,
+    context: &Context,
     asker: &credentials::Asker,
     body: &Map<String, Json>,
 ) -> Result<axum::Json<Json>, Refused> {
     body::only(body, &["name", "regenerate", "metadata"])?;
-    let store = room(state)?.credentials();
+    let store = context.hub().credentials();
     let version = store.regenerate(asker, &name_of(body, "name")?, body.get("metadata").cloned()).await?;
     Ok(axum::Json(generated(&version, store.options().concatenate_cas)))
 }
 
 pub(super) async fn bulk_regenerate(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
     body::only(&body, &["signed_by"])?;
     let signer = body::text(&body, "signed_by")?.filter(|name| !name.is_empty());
     let signer = Name::parse(&signer.ok_or_else(|| Refused::bad(NO_SIGNER))?)?;
-    let names = room(&state)?.credentials().bulk_regenerate(&asker, &signer).await?;
+    let names = context.hub().credentials().bulk_regenerate(&asker, &signer).await?;
     Ok(axum::Json(json!({ "regenerated_credentials": names })))
 }
 
 pub(super) async fn interpolate(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
-    let services = room(&state)?.credentials().interpolate(&asker, Json::Object(body)).await?;
+    let services = context.hub().credentials().interpolate(&asker, Json::Object(body)).await?;
     Ok(axum::Json(services))
 }
 
 pub(super) async fn delete(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     query: Asked<Query>,
 ) -> Result<Response, Refused> {
     let name = asked(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;
     let name = Name::parse(&name).map_err(|_| credentials::CredentialError::NotFound)?;
-    room(&state)?.credentials().delete(&asker, &name).await?;
+    context.hub().credentials().delete(&asker, &name).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -13,11 +13,11 @@ use serde_json::json;
 use store::Store;
 use tokio::time::Instant;
 
-use super::answer::Refused;
 use super::asking::{Asking, ask};
+use super::context::Context;
+use crate::credhub::Refused;
 use crate::events::{Followed, Follower};
 use crate::routes::events::{id_of, place_of};
-use crate::state::State;
 
 /// Between two looks whether whoever follows is still let in.
 const ASK_EVERY: Duration = Duration::from_secs(60);
@@ -30,10 +30,14 @@ const PASSED_MAX: usize = 500;
 ///
 /// The first event is `ready`. Its `resumed` says whether all that happened since `Last-Event-ID` follows; where it does
 /// not, and after `lagged`, something may have been missed. `place` has nothing but an id to go on from.
-pub(super) async fn follow(state: State, Asking(asker): Asking, parts: Parts) -> Result<Response, Refused> {
+pub(super) async fn follow(
+    context: Context,
+    Asking(asker): Asking,
+    parts: Parts,
+) -> Result<Response, Refused> {
     let since = parts.headers.get("last-event-id").and_then(|id| place_of(id.to_str().ok()?));
-    let store = state.store().clone();
-    let begun = state.events().follow_credentials(store.clone(), since, &asker.actor).await;
+    let store = context.server().store().clone();
+    let begun = context.server().events().follow_credentials(store.clone(), since, &asker.actor).await;
     let (follower, resumed) = begun.map_err(credentials::CredentialError::from)?.ok_or_else(|| {
         let text = "Too many follow the changes already. Please try again later.";
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, text)
@@ -42,15 +46,15 @@ pub(super) async fn follow(state: State, Asking(asker): Asking, parts: Parts) ->
         .id(id_of(follower.place()))
         .event("ready")
         .data(json!({ "resumed": resumed }).to_string());
-    let stopping = state.stopping().clone();
-    let telling = Telling { state, parts, asker, store, follower, ask_at: Instant::now() + ASK_EVERY };
+    let stopping = context.server().stopping().clone();
+    let telling = Telling { context, parts, asker, store, follower, ask_at: Instant::now() + ASK_EVERY };
     let events = stream::iter([Ok(ready)]).chain(telling.events()).take_until(stopping.cancelled_owned());
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
 /// One who follows.
 struct Telling {
-    state: State,
+    context: Context,
     parts: Parts,
     asker: Asker,
     store: Store,
@@ -73,7 +77,7 @@ impl Telling {
             let followed = tokio::select! {
                 followed = self.follower.next() => followed?,
                 () = tokio::time::sleep_until(self.ask_at) => {
-                    self.asker = ask(&self.parts, &self.state).await.ok()?;
+                    self.asker = ask(&self.parts, &self.context).await.ok()?;
                     self.ask_at = Instant::now() + ASK_EVERY;
                     continue;
                 }

@@ -17,12 +17,11 @@ use serde_json::json;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::answer::Refused;
 use super::asking::{actor_of, bad_token, refused};
-use super::handle::{host, room};
+use super::context::{Context, host};
 use crate::access::{CallerKind, TOKEN_PREFIX, token_hash};
+use crate::credhub::Refused;
 use crate::peer::address;
-use crate::state::State;
 
 /// RFC 6749 sections 4.3, 4.4 and 6.
 #[derive(Deserialize)]
@@ -36,22 +35,22 @@ pub(super) struct Asked {
 }
 
 pub(super) async fn token(
-    state: State,
+    context: Context,
     request: http::Request<axum::body::Body>,
 ) -> Result<Response, Refused> {
     let (parts, body) = request.into_parts();
     let form = axum::extract::Request::from_parts(parts.clone(), body);
-    let asked = <Form<Asked> as axum::extract::FromRequest<State>>::from_request(form, &state).await;
+    let asked = <Form<Asked> as axum::extract::FromRequest<Context>>::from_request(form, &context).await;
     let Form(asked) = asked.map_err(|_| invalid_request())?;
-    match grant(&state, &parts, asked).await {
+    match grant(&context, &parts, asked).await {
         Ok((grant, with_refresh)) => {
-            let issuer = room(&state)?.url(host(&parts.headers, &parts.uri));
-            let tokens = room(&state)?.credentials().issue_tokens(&grant, &issuer);
+            let issuer = context.hub().url(host(&parts.headers, &parts.uri));
+            let tokens = context.hub().credentials().issue_tokens(&grant, &issuer);
             Ok(answer(&tokens, with_refresh))
         }
         Err(refused) if refused.status().is_server_error() => Err(refused),
         Err(refused) => {
-            state.limits().failure(address(&parts)).map_err(|problem| {
+            context.server().limits().failure(address(&parts)).map_err(|problem| {
                 Refused::new(problem.status(), "Too many failed logins came from this address.")
             })?;
             Err(refused)
@@ -60,28 +59,28 @@ pub(super) async fn token(
 }
 
 /// For whom, and whether a refresh token goes with it.
-async fn grant(state: &State, parts: &Parts, asked: Asked) -> Result<(Grant, bool), Refused> {
+async fn grant(context: &Context, parts: &Parts, asked: Asked) -> Result<(Grant, bool), Refused> {
     match asked.grant_type.as_deref() {
         Some("client_credentials") => {
             let (id, secret) = match (asked.client_id, asked.client_secret) {
                 (Some(id), Some(secret)) => (id, secret),
                 _ => basic(&parts.headers).ok_or_else(bad_credentials)?,
             };
-            Ok((identified(state, &id, &secret, "client_credentials").await?, false))
+            Ok((identified(context, &id, &secret, "client_credentials").await?, false))
         }
         Some("password") => {
             let (Some(name), Some(password)) = (asked.username, asked.password) else {
                 return Err(bad_credentials());
             };
-            Ok((identified(state, &name, &password, "password").await?, true))
+            Ok((identified(context, &name, &password, "password").await?, true))
         }
         Some("refresh_token") => {
             let token = asked.refresh_token.unwrap_or_default();
-            let grant = room(state)?.credentials().refresh_token(token.expose()).await.map_err(|_| {
+            let grant = context.hub().credentials().refresh_token(token.expose()).await.map_err(|_| {
                 Refused::oauth(StatusCode::UNAUTHORIZED, "invalid_token", "The refresh token is not valid")
             })?;
             // Whoever was removed meanwhile gets no more.
-            state.access().token(grant.key).await.map_err(|problem| refused(&problem))?;
+            context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
             Ok((grant, true))
         }
         Some(_) => Err(Refused::oauth(
@@ -95,7 +94,7 @@ async fn grant(state: &State, parts: &Parts, asked: Asked) -> Result<(Grant, boo
 
 /// The token of this name with this text.
 pub(crate) async fn identified(
-    state: &State,
+    context: &Context,
     name: &str,
     secret: &Secret,
     grant_type: &str,
@@ -104,7 +103,7 @@ pub(crate) async fn identified(
         return Err(bad_credentials());
     }
     let key = token_hash(secret.expose());
-    let caller = match state.access().token(key).await {
+    let caller = match context.server().access().token(key).await {
         Ok(caller) => caller,
         Err(problem) if problem.status().is_server_error() => return Err(refused(&problem)),
         Err(_) => return Err(bad_credentials()),
@@ -147,13 +146,13 @@ fn answer(tokens: &Tokens, with_refresh: bool) -> Response {
 
 /// Ends a token: its own, whoever shows it, past its time too, for what it can be renewed by ends with it.
 pub(super) async fn revoke(
-    state: State,
+    context: Context,
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refused> {
     let text = headers.get(AUTHORIZATION).and_then(|header| header.to_str().ok());
     let token = text.and_then(|text| text.split_once(' ')).map_or("", |(_, token)| token.trim());
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let own = store.access_token_id(token).ok_or(TokenError::Invalid).map_err(bad_token)?;
     if Uuid::parse_str(&id) != Ok(own) {
         return Err(Refused::oauth(StatusCode::FORBIDDEN, "access_denied", "This is another token"));

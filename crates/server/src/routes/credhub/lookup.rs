@@ -3,11 +3,11 @@
 use credentials::Name;
 use serde_json::{Value as Json, json};
 
-use super::answer::{Refused, credential};
+use super::answer::credential;
 use super::asking::Asking;
 use super::body::{self, Body};
-use super::handle::room;
-use crate::state::State;
+use super::context::Context;
+use crate::credhub::Refused;
 
 /// Names of one request, all its lookups together.
 const NAMES_MAX: usize = 1_000;
@@ -15,7 +15,7 @@ const NAMES_MAX: usize = 1_000;
 /// `{"lookups": [["/team/pipeline/x", "/team/x"], …]}`: of each the first name at which the caller may read something.
 /// Answers `{"results": […]}` in the same order, `null` where there is none; all in one statement.
 pub(super) async fn lookup(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
@@ -37,7 +37,7 @@ pub(super) async fn lookup(
     if asked > NAMES_MAX {
         return Err(Refused::bad(format!("A request has at most {NAMES_MAX} names.")));
     }
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let both = store.options().concatenate_cas;
     let mut found = store.lookup(&asker, &names).await?.into_iter();
     let mut results = Vec::with_capacity(lengths.len());

@@ -10,15 +10,14 @@ pub(super) mod asking;
 pub(super) mod away;
 mod body;
 mod certificates;
+pub(crate) mod context;
 mod data;
 mod events;
-pub(super) mod handle;
 pub(super) mod login;
 mod lookup;
 mod paging;
 mod permissions;
 mod rotation;
-mod uaa;
 mod wrap;
 
 use axum::Router;
@@ -29,22 +28,20 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use http::{Method, StatusCode};
 use serde_json::{Value as Json, json};
 
+use crate::credhub::Refused;
+pub use crate::credhub::{CredHub, CredHubOptions, UaaOptions};
 use crate::peer::Peer;
-use crate::state::State;
-pub use handle::{CredHub, CredHubOptions};
-pub use uaa::UaaOptions;
+use context::{Context, host};
 
-use answer::Refused;
 use asking::Asking;
 use body::Body;
-use handle::{host, room};
 
 /// The version of CredHub that is spoken.
 const VERSION: &str = "2.15.20";
 
 /// Every route. A slash at the end of a path changes nothing.
-pub(crate) fn router(state: &State) -> Router<State> {
-    let routes: [(&str, MethodRouter<State>); 24] = [
+pub(crate) fn router(hub: &CredHub) -> Router<Context> {
+    let routes: [(&str, MethodRouter<Context>); 24] = [
         ("/info", get(info)),
         ("/health", get(health)),
         ("/version", get(version)),
@@ -84,7 +81,7 @@ pub(crate) fn router(state: &State) -> Router<State> {
         .route("/api/v2/permissions/{id}/", one)
         .fallback(nothing)
         .method_not_allowed_fallback(nothing)
-        .layer(from_fn_with_state(state.clone(), writable))
+        .layer(from_fn_with_state(hub.clone(), writable))
 }
 
 async fn nothing() -> StatusCode {
@@ -92,26 +89,33 @@ async fn nothing() -> StatusCode {
 }
 
 /// While the store is read-only nothing is changed; the switch itself can be.
-async fn writable(With(state): With<State>, request: Request, next: Next) -> Response {
+async fn writable(With(hub): With<CredHub>, request: Request, next: Next) -> Response {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
     let changes_nothing = ["/management", "/oauth/", "/api/v1/interpolate", "/api/v1/lookup"];
     if reads || changes_nothing.iter().any(|free| path.starts_with(free)) {
         return next.run(request).await;
     }
-    match state.try_room::<CredHub>() {
-        Some(room) if room.is_read_only() => {
-            let text = "Service Unavailable. Credhub is currently in read only mode.";
-            Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response()
-        }
-        _ => next.run(request).await,
+    if hub.is_read_only() {
+        let text = "Service Unavailable. Credhub is currently in read only mode.";
+        return Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     }
+    next.run(request).await
 }
 
-async fn info(state: State, uri: http::Uri, headers: http::HeaderMap) -> Result<axum::Json<Json>, Refused> {
+/// What every path answers on a listener of a server without a credential store.
+pub(crate) async fn absent() -> Refused {
+    Refused::new(StatusCode::SERVICE_UNAVAILABLE, "This server does not run a credential store.")
+}
+
+async fn info(
+    context: Context,
+    uri: http::Uri,
+    headers: http::HeaderMap,
+) -> Result<axum::Json<Json>, Refused> {
     let host = host(&headers, &uri);
-    let room = room(&state)?;
-    let url = room.uaa().map_or_else(|| room.url(host), |uaa| uaa.url().to_owned());
+    let hub = context.hub();
+    let url = hub.uaa().map_or_else(|| hub.url(host), |uaa| uaa.url().to_owned());
     Ok(axum::Json(json!({
         "auth-server": { "url": url },
         "app": { "name": "CredHub", "version": VERSION },
@@ -129,8 +133,8 @@ async fn version(_: Asking) -> axum::Json<Json> {
     axum::Json(json!({ "version": VERSION }))
 }
 
-async fn key_usage(state: State, _: Asking) -> Result<axum::Json<Json>, Refused> {
-    let usage = room(&state)?.credentials().key_usage().await?;
+async fn key_usage(context: Context, _: Asking) -> Result<axum::Json<Json>, Refused> {
+    let usage = context.hub().credentials().key_usage().await?;
     Ok(axum::Json(json!({
         "active_key": usage.active,
         "inactive_keys": usage.inactive,
@@ -147,20 +151,20 @@ fn local(peer: &Peer) -> Result<(), Refused> {
 }
 
 async fn management(
-    state: State,
+    context: Context,
     axum::Extension(peer): axum::Extension<Peer>,
 ) -> Result<axum::Json<Json>, Refused> {
     local(&peer)?;
-    Ok(axum::Json(json!({ "read_only_mode": room(&state)?.is_read_only() })))
+    Ok(axum::Json(json!({ "read_only_mode": context.hub().is_read_only() })))
 }
 
 async fn manage(
-    state: State,
+    context: Context,
     axum::Extension(peer): axum::Extension<Peer>,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
     local(&peer)?;
     let on = body.get("read_only_mode").and_then(body::truth).ok_or_else(Refused::bad_request)?;
-    room(&state)?.credentials().set_read_only(on);
+    context.hub().credentials().set_read_only(on);
     Ok(axum::Json(json!({ "read_only_mode": on })))
 }

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use store::{Cursor, Page};
 
-use super::answer::Refused;
+use super::context::Context;
+use crate::credhub::Refused;
 use crate::paging::{LIMIT_DEFAULT, LIMIT_MAX};
-use crate::state::State;
 
 /// Which page is asked for.
 pub(super) struct Pages {
@@ -24,12 +24,12 @@ struct Asked {
     cursor: Option<String>,
 }
 
-impl FromRequestParts<State> for Pages {
+impl FromRequestParts<Context> for Pages {
     type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
+    async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
         let Query(asked) =
-            Query::<Asked>::from_request_parts(parts, state).await.map_err(|_| Refused::bad_request())?;
+            Query::<Asked>::from_request_parts(parts, context).await.map_err(|_| Refused::bad_request())?;
         let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) {
             return Err(Refused::bad(format!("limit is 1 to {LIMIT_MAX}, not {limit}.")));

@@ -8,11 +8,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use super::answer::Refused;
 use super::asking::Asking;
 use super::body::{self, Body};
-use super::handle::room;
-use crate::state::State;
+use super::context::Context;
+use crate::credhub::Refused;
 
 const NO_ENTRY: &str =
     "At least one access control entry must be provided. Please validate your input and retry your request.";
@@ -58,12 +57,12 @@ fn shown(permission: &Permission) -> Json {
 
 /// Version 1: all for exactly this path.
 pub(super) async fn list(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     axum::extract::Query(query): axum::extract::Query<Query>,
 ) -> Result<axum::Json<Json>, Refused> {
     let path = PermissionPath::parse(&needed(query.credential_name, "credential_name")?)?;
-    let all = room(&state)?.credentials().permissions_at(&asker, &path).await?;
+    let all = context.hub().credentials().permissions_at(&asker, &path).await?;
     let all: Vec<Json> = all
         .iter()
         .map(|one| json!({ "actor": one.actor, "path": one.path, "operations": one.operations.names() }))
@@ -72,12 +71,16 @@ pub(super) async fn list(
 }
 
 /// Version 1: several for one path. What an actor has already is added to.
-pub(super) async fn add(state: State, Asking(asker): Asking, Body(body): Body) -> Result<Response, Refused> {
+pub(super) async fn add(
+    context: Context,
+    Asking(asker): Asking,
+    Body(body): Body,
+) -> Result<Response, Refused> {
     body::only(&body, &["credential_name", "permissions"])?;
     let path = PermissionPath::parse(&body::text(&body, "credential_name")?.unwrap_or_default())?;
     let entries = body.get("permissions").and_then(Json::as_array).filter(|entries| !entries.is_empty());
     let entries = entries.ok_or_else(|| Refused::bad(NO_ENTRY))?;
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     for entry in entries {
         let entry = entry.as_object().ok_or_else(Refused::bad_request)?;
         let actor = body::text(entry, "actor")?.unwrap_or_default();
@@ -96,26 +99,26 @@ pub(super) async fn add(state: State, Asking(asker): Asking, Body(body): Body) -
 
 /// Version 1: that of an actor for a path.
 pub(super) async fn remove(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     axum::extract::Query(query): axum::extract::Query<Query>,
 ) -> Result<Response, Refused> {
     let path = PermissionPath::parse(&needed(query.credential_name, "credential_name")?)?;
     let actor = needed(query.actor, "actor")?;
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let there = store.permission_of(&asker, &actor, &path).await.map_err(|_| CredentialError::NotFound)?;
     store.revoke_permission(&asker, there.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 pub(super) async fn find(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     axum::extract::Query(query): axum::extract::Query<Query>,
 ) -> Result<axum::Json<Json>, Refused> {
     let path = PermissionPath::parse(&needed(query.path, "path")?)?;
     let actor = needed(query.actor, "actor")?;
-    let there = room(&state)?.credentials().permission_of(&asker, &actor, &path).await?;
+    let there = context.hub().credentials().permission_of(&asker, &actor, &path).await?;
     Ok(axum::Json(shown(&there)))
 }
 
@@ -129,37 +132,37 @@ fn whole(body: &Map<String, Json>) -> Result<(String, PermissionPath, Operations
 }
 
 pub(super) async fn create(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<Response, Refused> {
     let (actor, path, operations) = whole(&body)?;
-    let made = room(&state)?.credentials().grant(&asker, &actor, &path, operations).await?;
+    let made = context.hub().credentials().grant(&asker, &actor, &path, operations).await?;
     Ok((StatusCode::CREATED, axum::Json(shown(&made))).into_response())
 }
 
 pub(super) async fn one(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
 ) -> Result<axum::Json<Json>, Refused> {
-    Ok(axum::Json(shown(&room(&state)?.credentials().permission(&asker, id_of(&id)?).await?)))
+    Ok(axum::Json(shown(&context.hub().credentials().permission(&asker, id_of(&id)?).await?)))
 }
 
 pub(super) async fn replace(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
     let (actor, path, operations) = whole(&body)?;
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let changed = store.change_permission(&asker, id_of(&id)?, Some((&actor, &path)), operations).await?;
     Ok(axum::Json(shown(&changed)))
 }
 
 pub(super) async fn change(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
@@ -167,14 +170,14 @@ pub(super) async fn change(
     body::only(&body, &["operations"])?;
     let operations = operations_of(&body)?;
     let changed =
-        room(&state)?.credentials().change_permission(&asker, id_of(&id)?, None, operations).await?;
+        context.hub().credentials().change_permission(&asker, id_of(&id)?, None, operations).await?;
     Ok(axum::Json(shown(&changed)))
 }
 
 pub(super) async fn delete_one(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
 ) -> Result<axum::Json<Json>, Refused> {
-    Ok(axum::Json(shown(&room(&state)?.credentials().revoke_permission(&asker, id_of(&id)?).await?)))
+    Ok(axum::Json(shown(&context.hub().credentials().revoke_permission(&asker, id_of(&id)?).await?)))
 }

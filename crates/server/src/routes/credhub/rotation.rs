@@ -9,15 +9,15 @@ use keys::Secret;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::answer::{Refused, time};
+use super::answer::time;
 use super::asking::Asking;
 use super::body::{self, Body};
-use super::handle::room;
+use super::context::Context;
 use super::paging::Pages;
-use crate::state::State;
+use crate::credhub::Refused;
 
 /// The routes of this module.
-pub(super) fn routes() -> Vec<(&'static str, MethodRouter<State>)> {
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
     vec![
         ("/api/v1/rotation-policies", get(policies).put(set_policy).delete(remove_policy)),
         ("/api/v1/rotations", get(planned)),
@@ -39,14 +39,18 @@ fn shown(policy: &PlacedPolicy) -> Json {
     })
 }
 
-async fn policies(state: State, Asking(asker): Asking, pages: Pages) -> Result<axum::Json<Json>, Refused> {
-    let store = room(&state)?.credentials();
+async fn policies(
+    context: Context,
+    Asking(asker): Asking,
+    pages: Pages,
+) -> Result<axum::Json<Json>, Refused> {
+    let store = context.hub().credentials();
     let page = store.rotation_policies(&asker, pages.after.as_ref(), pages.limit).await?;
     Ok(pages.answer(page, shown))
 }
 
 async fn set_policy(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
@@ -60,7 +64,7 @@ async fn set_policy(
         overlap_s: body::number(&body, "overlap_s")?,
         hook: body::text(&body, "hook")?,
     };
-    let set = room(&state)?.credentials().set_rotation_policy(&asker, &path, policy).await?;
+    let set = context.hub().credentials().set_rotation_policy(&asker, &path, policy).await?;
     Ok(axum::Json(shown(&set)))
 }
 
@@ -72,12 +76,12 @@ struct Which {
 }
 
 async fn remove_policy(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Query(which): Query<Which>,
 ) -> Result<Response, Refused> {
     let path = PermissionPath::parse(&which.path.unwrap_or_default())?;
-    room(&state)?.credentials().remove_rotation_policy(&asker, &path).await?;
+    context.hub().credentials().remove_rotation_policy(&asker, &path).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -96,21 +100,21 @@ fn shown_plan(planned: &Planned) -> Json {
 }
 
 async fn planned(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Query(which): Query<Which>,
     pages: Pages,
 ) -> Result<axum::Json<Json>, Refused> {
     let path = PermissionPath::parse(which.path.as_deref().unwrap_or("/*"))?;
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     let page = store.rotations(&asker, &path, pages.after.as_ref(), pages.limit).await?;
     Ok(pages.answer(page, shown_plan))
 }
 
-async fn now(state: State, Asking(asker): Asking, Body(body): Body) -> Result<axum::Json<Json>, Refused> {
+async fn now(context: Context, Asking(asker): Asking, Body(body): Body) -> Result<axum::Json<Json>, Refused> {
     body::only(&body, &["path"])?;
     let path = PermissionPath::parse(&body::text(&body, "path")?.unwrap_or_default())?;
-    let due = room(&state)?.credentials().rotate_now(&asker, &path).await?;
+    let due = context.hub().credentials().rotate_now(&asker, &path).await?;
     Ok(axum::Json(json!({ "path": path.as_str(), "due": due })))
 }
 
@@ -125,13 +129,13 @@ fn shown_hook(hook: &ShownHook) -> Json {
     })
 }
 
-async fn hooks(state: State, Asking(asker): Asking) -> Result<axum::Json<Json>, Refused> {
-    let all = room(&state)?.credentials().hooks(&asker).await?;
+async fn hooks(context: Context, Asking(asker): Asking) -> Result<axum::Json<Json>, Refused> {
+    let all = context.hub().credentials().hooks(&asker).await?;
     Ok(axum::Json(json!({ "items": all.iter().map(shown_hook).collect::<Vec<_>>() })))
 }
 
 async fn set_hook(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
@@ -144,14 +148,14 @@ async fn set_hook(
         after: body::flag(&body, "after")?.unwrap_or(true),
         roots: body::text(&body, "roots")?,
     };
-    Ok(axum::Json(shown_hook(&room(&state)?.credentials().set_hook(&asker, hook).await?)))
+    Ok(axum::Json(shown_hook(&context.hub().credentials().set_hook(&asker, hook).await?)))
 }
 
 async fn remove_hook(
-    state: State,
+    context: Context,
     Asking(asker): Asking,
     Query(which): Query<Which>,
 ) -> Result<Response, Refused> {
-    room(&state)?.credentials().delete_hook(&asker, &which.name.unwrap_or_default()).await?;
+    context.hub().credentials().delete_hook(&asker, &which.name.unwrap_or_default()).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -23,7 +23,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time::shown;
 use attributes::{AREA, AttributesBody, shown_attributes};
 
@@ -118,16 +118,23 @@ impl SiteBody {
 /// Lists the sites, by name.
 #[utoipa::path(get, path = "/api/v1/key-sites", operation_id = "listKeySites", params(PagingParams),
     responses((status = 200, body = Listing<SiteView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<SiteView>>, Problem> {
-    let page = state.room::<Places>()?.sites(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(places): Component<Places>,
+    paging: Paging,
+) -> Result<Json<Listing<SiteView>>, Problem> {
+    let page = places.sites(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, SiteView::of)))
 }
 
 /// Makes a site.
 #[utoipa::path(post, path = "/api/v1/key-sites", operation_id = "createKeySite", request_body = SiteBody,
     responses((status = 201, body = SiteView)))]
-async fn create(state: State, caller: Caller, Json(body): Json<SiteBody>) -> Result<Response, Problem> {
-    let row = state.room::<Places>()?.create_site(body.taken()?, caller.actor()).await?;
+async fn create(
+    Component(places): Component<Places>,
+    caller: Caller,
+    Json(body): Json<SiteBody>,
+) -> Result<Response, Problem> {
+    let row = places.create_site(body.taken()?, caller.actor()).await?;
     let at = HeaderValue::from_str(&format!("/api/v1/key-sites/{}", row.id));
     let mut response = (StatusCode::CREATED, Revision(row.revision, SiteView::of(row))).into_response();
     response.headers_mut().extend(at.ok().map(|at| (LOCATION, at)));
@@ -137,8 +144,11 @@ async fn create(state: State, caller: Caller, Json(body): Json<SiteBody>) -> Res
 /// Shows a site, by its name or its identity.
 #[utoipa::path(get, path = "/api/v1/key-sites/{site}", operation_id = "getKeySite",
     params(("site" = String, Path)), responses((status = 200, body = SiteView)))]
-async fn get_one(state: State, Path(site): Path<String>) -> Result<Revision<SiteView>, Problem> {
-    let row = state.room::<Places>()?.site(&site).await?;
+async fn get_one(
+    Component(places): Component<Places>,
+    Path(site): Path<String>,
+) -> Result<Revision<SiteView>, Problem> {
+    let row = places.site(&site).await?;
     Ok(Revision(row.revision, SiteView::of(row)))
 }
 
@@ -146,13 +156,12 @@ async fn get_one(state: State, Path(site): Path<String>) -> Result<Revision<Site
 #[utoipa::path(put, path = "/api/v1/key-sites/{site}", operation_id = "replaceKeySite",
     params(("site" = String, Path)), request_body = SiteBody, responses((status = 200, body = SiteView)))]
 async fn replace(
-    state: State,
+    Component(places): Component<Places>,
     caller: Caller,
     Path(site): Path<String>,
     if_match: IfMatch,
     Json(body): Json<SiteBody>,
 ) -> Result<Revision<SiteView>, Problem> {
-    let places = state.room::<Places>()?;
     let before = places.site(&site).await?;
     if_match.check(before.revision)?;
     let row = places.update_site(before.id, before.revision, body.taken()?, caller.actor()).await?;
@@ -163,12 +172,11 @@ async fn replace(
 #[utoipa::path(delete, path = "/api/v1/key-sites/{site}", operation_id = "deleteKeySite",
     params(("site" = String, Path)), responses((status = 204)))]
 async fn delete(
-    state: State,
+    Component(places): Component<Places>,
     caller: Caller,
     Path(site): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let places = state.room::<Places>()?;
     let row = places.site(&site).await?;
     if_match.check(row.revision)?;
     places.delete_site(row.id, caller.actor()).await?;

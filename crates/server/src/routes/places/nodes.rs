@@ -18,7 +18,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 pub(super) fn routes() -> Api {
@@ -98,23 +98,24 @@ struct NodesParams {
 #[utoipa::path(get, path = "/api/v1/key-nodes", operation_id = "listKeyNodes", params(PagingParams, NodesParams),
     responses((status = 200, body = Listing<NodeView>)))]
 async fn list(
-    state: State,
+    Component(places): Component<Places>,
     paging: Paging,
     Query(params): Query<NodesParams>,
 ) -> Result<Json<Listing<NodeView>>, Problem> {
-    let places = state.room::<Places>()?;
     let query = NodeQuery { site: params.site, retired: params.retired };
     let page = places.nodes(&query, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, |row| NodeView::of(places, row))))
+    Ok(Json(Listing::of(page, |row| NodeView::of(&places, row))))
 }
 
 /// Shows a node, by its name or its identity.
 #[utoipa::path(get, path = "/api/v1/key-nodes/{node}", operation_id = "getKeyNode",
     params(("node" = String, Path)), responses((status = 200, body = NodeView)))]
-async fn get_one(state: State, Path(node): Path<String>) -> Result<Revision<NodeView>, Problem> {
-    let places = state.room::<Places>()?;
+async fn get_one(
+    Component(places): Component<Places>,
+    Path(node): Path<String>,
+) -> Result<Revision<NodeView>, Problem> {
     let row = places.node_called(&node).await?;
-    Ok(Revision(row.revision, NodeView::of(places, row)))
+    Ok(Revision(row.revision, NodeView::of(&places, row)))
 }
 
 /// How to retire a node.
@@ -134,17 +135,17 @@ struct KeyNodeRetirement {
 #[utoipa::path(post, path = "/api/v1/key-nodes/{node}/retire", operation_id = "retireKeyNode",
     params(("node" = String, Path)), request_body = KeyNodeRetirement, responses((status = 204)))]
 async fn retire(
-    state: State,
+    Component(places): Component<Places>,
+    Component(policies): Component<KeyPolicies>,
     caller: Caller,
     Path(node): Path<String>,
     if_match: IfMatch,
     Json(how): Json<KeyNodeRetirement>,
 ) -> Result<StatusCode, Problem> {
-    let places = state.room::<Places>()?;
     let row = places.node_called(&node).await?;
     if_match.check(row.revision)?;
     // Before anything is done: a server without policies cannot do the half of it.
-    let policies = if how.hostile { Some(state.room::<KeyPolicies>()?) } else { None };
+    let policies = if how.hostile { Some(&policies) } else { None };
     places.retire(row.id, how.hostile, caller.actor()).await?;
     if let Some(policies) = policies {
         policies.rotate_of_node(row.id, caller.actor()).await?;

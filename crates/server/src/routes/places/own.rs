@@ -20,7 +20,7 @@ use crate::api::{Access, Api};
 use crate::extract::{Json, Query};
 use crate::peer::Peer;
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 
 /// Octets of what a node sends: 4 KB with everything.
 const BODY_MAX: usize = 32 * 1_024;
@@ -96,10 +96,13 @@ impl From<EnrolledNode> for EnrolledView {
 /// The token is used once; the same token with the same keys gets the same node again, should the answer be lost.
 #[utoipa::path(post, path = "/api/v1/key-nodes/enroll", operation_id = "enrollKeyNode",
     request_body = EnrolmentBody, responses((status = 200, body = EnrolledView)))]
-async fn enroll(state: State, Json(body): Json<EnrolmentBody>) -> Result<Json<EnrolledView>, Problem> {
+async fn enroll(
+    Component(places): Component<Places>,
+    Json(body): Json<EnrolmentBody>,
+) -> Result<Json<EnrolledView>, Problem> {
     let EnrolmentBody { token, csr_pem, kem, address, name } = body;
     let request = NodeEnrolment { token, csr_pem, kem, address, name };
-    Ok(Json(state.room::<Places>()?.enroll(&request).await?.into()))
+    Ok(Json(places.enroll(&request).await?.into()))
 }
 
 /// The node that calls: its identity's certificate, with the key it was enrolled with.
@@ -121,13 +124,12 @@ struct RenewalBody {
 #[utoipa::path(post, path = "/api/v1/key-nodes/self/renew", operation_id = "renewKeyNode",
     request_body = RenewalBody, responses((status = 200, body = EnrolledView)))]
 async fn renew(
-    state: State,
+    Component(places): Component<Places>,
     caller: Caller,
     Extension(peer): Extension<Peer>,
     Json(body): Json<RenewalBody>,
 ) -> Result<Json<EnrolledView>, Problem> {
-    let places = state.room::<Places>()?;
-    let node = node_of(places, &caller, &peer).await?;
+    let node = node_of(&places, &caller, &peer).await?;
     let renewal = NodeRenewal { csr_pem: body.csr_pem };
     Ok(Json(places.renew(node, &renewal.csr_pem).await?.into()))
 }
@@ -194,13 +196,12 @@ struct BeatView {
 #[utoipa::path(post, path = "/api/v1/key-nodes/self/beat", operation_id = "beatKeyNode", request_body = BeatBody,
     responses((status = 200, body = BeatView)))]
 async fn beat(
-    state: State,
+    Component(places): Component<Places>,
     caller: Caller,
     Extension(peer): Extension<Peer>,
     Json(body): Json<BeatBody>,
 ) -> Result<Json<BeatView>, Problem> {
-    let places = state.room::<Places>()?;
-    let node = node_of(places, &caller, &peer).await?;
+    let node = node_of(&places, &caller, &peer).await?;
     let BeatBody { address, since, measured } = body;
     let BeatAnswer { now_ms, beat_every_ms, lease_ms, membership, state } =
         places.beat(node, Beat { address, since, measured }).await?;
@@ -313,11 +314,12 @@ impl From<News> for NewsView {
 #[utoipa::path(get, path = "/api/v1/key-nodes/self/state", operation_id = "readKeyNodeState", params(NewsParams),
     responses((status = 200, body = NewsView)))]
 async fn news(
-    state: State,
+    Component(places): Component<Places>,
+    Component(policies): Component<KeyPolicies>,
     caller: Caller,
     Extension(peer): Extension<Peer>,
     Query(params): Query<NewsParams>,
 ) -> Result<Json<NewsView>, Problem> {
-    let node = node_of(state.room::<Places>()?, &caller, &peer).await?;
-    Ok(Json(state.room::<KeyPolicies>()?.news(node, params.after).await?.into()))
+    let node = node_of(&places, &caller, &peer).await?;
+    Ok(Json(policies.news(node, params.after).await?.into()))
 }

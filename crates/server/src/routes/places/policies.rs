@@ -19,7 +19,7 @@ use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time::shown;
 
 pub(super) fn routes() -> Api {
@@ -236,16 +236,22 @@ impl ResolvedView {
 /// Lists the policies of keys, by name.
 #[utoipa::path(get, path = "/api/v1/key-policies", operation_id = "listKeyPolicies", params(PagingParams),
     responses((status = 200, body = Listing<RowView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<RowView>>, Problem> {
-    let page = state.room::<KeyPolicies>()?.policies(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(policies): Component<KeyPolicies>,
+    paging: Paging,
+) -> Result<Json<Listing<RowView>>, Problem> {
+    let page = policies.policies(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, RowView::of)))
 }
 
 /// Shows which nodes satisfy a formula. Nothing is changed.
 #[utoipa::path(post, path = "/api/v1/key-policies/check", operation_id = "checkKeyPolicy", request_body = FormulaBody,
     responses((status = 200, body = ResolvedView)))]
-async fn check(state: State, Json(body): Json<FormulaBody>) -> Result<Json<ResolvedView>, Problem> {
-    Ok(Json(ResolvedView::of(state.room::<KeyPolicies>()?.check(&body.formula).await?)))
+async fn check(
+    Component(policies): Component<KeyPolicies>,
+    Json(body): Json<FormulaBody>,
+) -> Result<Json<ResolvedView>, Problem> {
+    Ok(Json(ResolvedView::of(policies.check(&body.formula).await?)))
 }
 
 /// Makes a policy of keys, and gives its pair to the nodes that satisfy it.
@@ -253,8 +259,11 @@ async fn check(state: State, Json(body): Json<FormulaBody>) -> Result<Json<Resol
 /// One that no enrolled node satisfies is refused.
 #[utoipa::path(post, path = "/api/v1/key-policies", operation_id = "createKeyPolicy", request_body = PolicyBody,
     responses((status = 201, body = DetailView)))]
-async fn create(state: State, caller: Caller, Json(body): Json<PolicyBody>) -> Result<Response, Problem> {
-    let policies = state.room::<KeyPolicies>()?;
+async fn create(
+    Component(policies): Component<KeyPolicies>,
+    caller: Caller,
+    Json(body): Json<PolicyBody>,
+) -> Result<Response, Problem> {
     let view = policies.create(&body.name, &body.formula, caller.actor()).await?;
     let at = HeaderValue::from_str(&format!("/api/v1/key-policies/{}", view.row.id));
     let mut response = (StatusCode::CREATED, DetailView::of(view)).into_response();
@@ -265,8 +274,10 @@ async fn create(state: State, caller: Caller, Json(body): Json<PolicyBody>) -> R
 /// Shows a policy of keys, by its name or its identity.
 #[utoipa::path(get, path = "/api/v1/key-policies/{policy}", operation_id = "getKeyPolicy",
     params(("policy" = String, Path)), responses((status = 200, body = DetailView)))]
-async fn get_one(state: State, Path(policy): Path<String>) -> Result<Revision<DetailView>, Problem> {
-    let policies = state.room::<KeyPolicies>()?;
+async fn get_one(
+    Component(policies): Component<KeyPolicies>,
+    Path(policy): Path<String>,
+) -> Result<Revision<DetailView>, Problem> {
     let row = policies.policy(&policy).await?;
     Ok(DetailView::of(policies.view(row.id).await?))
 }
@@ -277,12 +288,11 @@ async fn get_one(state: State, Path(policy): Path<String>) -> Result<Revision<De
 #[utoipa::path(post, path = "/api/v1/key-policies/{policy}/rotate", operation_id = "rotateKeyPolicy",
     params(("policy" = String, Path)), responses((status = 200, body = DetailView)))]
 async fn rotate(
-    state: State,
+    Component(policies): Component<KeyPolicies>,
     caller: Caller,
     Path(policy): Path<String>,
     if_match: IfMatch,
 ) -> Result<Revision<DetailView>, Problem> {
-    let policies = state.room::<KeyPolicies>()?;
     let row = policies.policy(&policy).await?;
     if_match.check(row.revision)?;
     Ok(DetailView::of(policies.rotate(row.id, caller.actor()).await?))
@@ -292,12 +302,11 @@ async fn rotate(
 #[utoipa::path(delete, path = "/api/v1/key-policies/{policy}", operation_id = "deleteKeyPolicy",
     params(("policy" = String, Path)), responses((status = 204)))]
 async fn delete(
-    state: State,
+    Component(policies): Component<KeyPolicies>,
     caller: Caller,
     Path(policy): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let policies = state.room::<KeyPolicies>()?;
     let row = policies.policy(&policy).await?;
     if_match.check(row.revision)?;
     policies.delete(row.id, caller.actor()).await?;

@@ -19,7 +19,7 @@ use crate::api::{Access, Api};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time::shown;
 
 /// Octets of a request: the longest key that is read has 32 KiB, in base64.
@@ -98,8 +98,11 @@ struct KeyBody {
 /// Lists the keys that are sealed to policies, by name.
 #[utoipa::path(get, path = "/api/v1/sealed-keys", operation_id = "listSealedKeys", params(PagingParams),
     responses((status = 200, body = Listing<KeyView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<KeyView>>, Problem> {
-    let page = state.room::<KeyPolicies>()?.keys(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(policies): Component<KeyPolicies>,
+    paging: Paging,
+) -> Result<Json<Listing<KeyView>>, Problem> {
+    let page = policies.keys(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, KeyView::of)))
 }
 
@@ -108,8 +111,11 @@ async fn list(state: State, paging: Paging) -> Result<Json<Listing<KeyView>>, Pr
 /// The server cannot open it as it came: seal it with `bulla key seal`.
 #[utoipa::path(post, path = "/api/v1/sealed-keys", operation_id = "putSealedKey", request_body = KeyBody,
     responses((status = 201, body = KeyView)))]
-async fn put(state: State, caller: Caller, Json(body): Json<KeyBody>) -> Result<Response, Problem> {
-    let policies = state.room::<KeyPolicies>()?;
+async fn put(
+    Component(policies): Component<KeyPolicies>,
+    caller: Caller,
+    Json(body): Json<KeyBody>,
+) -> Result<Response, Problem> {
     let policy = policies.policy(&body.policy).await?;
     let octets = |text: &str, what: &str| {
         STANDARD.decode(text).map_err(|_| Problem::unprocessable(format_args!("{what} is not base64")))
@@ -131,15 +137,22 @@ async fn put(state: State, caller: Caller, Json(body): Json<KeyBody>) -> Result<
 /// Shows a sealed key, by the SHA-256 of its SubjectPublicKeyInfo.
 #[utoipa::path(get, path = "/api/v1/sealed-keys/{key}", operation_id = "getSealedKey",
     params(("key" = String, Path)), responses((status = 200, body = KeyView)))]
-async fn get_one(state: State, Path(key): Path<String>) -> Result<Json<KeyView>, Problem> {
-    Ok(Json(KeyView::of(state.room::<KeyPolicies>()?.key(&hash(&key)?).await?)))
+async fn get_one(
+    Component(policies): Component<KeyPolicies>,
+    Path(key): Path<String>,
+) -> Result<Json<KeyView>, Problem> {
+    Ok(Json(KeyView::of(policies.key(&hash(&key)?).await?)))
 }
 
 /// Withdraws a sealed key: what is sealed is removed, and nodes sign with it no more.
 #[utoipa::path(delete, path = "/api/v1/sealed-keys/{key}", operation_id = "withdrawSealedKey",
     params(("key" = String, Path)), responses((status = 204)))]
-async fn withdraw(state: State, caller: Caller, Path(key): Path<String>) -> Result<StatusCode, Problem> {
-    state.room::<KeyPolicies>()?.withdraw(&hash(&key)?, caller.actor()).await?;
+async fn withdraw(
+    Component(policies): Component<KeyPolicies>,
+    caller: Caller,
+    Path(key): Path<String>,
+) -> Result<StatusCode, Problem> {
+    policies.withdraw(&hash(&key)?, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

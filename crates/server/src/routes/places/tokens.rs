@@ -16,7 +16,7 @@ use crate::extract::{Json, Path};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;
-use crate::state::State;
+use crate::state::Component;
 use crate::time;
 
 /// Seconds a token is good when nothing is asked: an hour.
@@ -94,18 +94,25 @@ struct MadeKeyNodeToken {
 /// Lists the node tokens, newest first.
 #[utoipa::path(get, path = "/api/v1/key-node-tokens", operation_id = "listKeyNodeTokens", params(PagingParams),
     responses((status = 200, body = Listing<KeyNodeTokenView>)))]
-async fn list(state: State, paging: Paging) -> Result<Json<Listing<KeyNodeTokenView>>, Problem> {
-    let page = state.room::<Places>()?.tokens(paging.after.as_ref(), paging.limit).await?;
+async fn list(
+    Component(places): Component<Places>,
+    paging: Paging,
+) -> Result<Json<Listing<KeyNodeTokenView>>, Problem> {
+    let page = places.tokens(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, KeyNodeTokenView::of)))
 }
 
 /// Makes a node token: it makes one host a node of the key service at a site, once.
 #[utoipa::path(post, path = "/api/v1/key-node-tokens", operation_id = "createKeyNodeToken",
     request_body = NewKeyNodeToken, responses((status = 201, body = MadeKeyNodeToken)))]
-async fn create(state: State, caller: Caller, Json(new): Json<NewKeyNodeToken>) -> Result<Response, Problem> {
+async fn create(
+    Component(places): Component<Places>,
+    caller: Caller,
+    Json(new): Json<NewKeyNodeToken>,
+) -> Result<Response, Problem> {
     let attributes = Attributes::of(new.attributes).map_err(PlaceError::from)?;
     let new = NewNodeToken { site: new.site, attributes, seconds: new.seconds.unwrap_or(SECONDS) };
-    let made = state.room::<Places>()?.create_token(new, caller.actor()).await?;
+    let made = places.create_token(new, caller.actor()).await?;
     let body =
         MadeKeyNodeToken { token: made.token.as_str().to_owned(), view: KeyNodeTokenView::of(made.row) };
     let mut response = (StatusCode::CREATED, Json(body)).into_response();
@@ -116,7 +123,11 @@ async fn create(state: State, caller: Caller, Json(new): Json<NewKeyNodeToken>) 
 /// Takes a node token back.
 #[utoipa::path(delete, path = "/api/v1/key-node-tokens/{id}", operation_id = "deleteKeyNodeToken",
     params(("id" = Uuid, Path)), responses((status = 204)))]
-async fn delete(state: State, caller: Caller, Path(id): Path<Uuid>) -> Result<StatusCode, Problem> {
-    state.room::<Places>()?.delete_token(id, caller.actor()).await?;
+async fn delete(
+    Component(places): Component<Places>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<StatusCode, Problem> {
+    places.delete_token(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -9,9 +9,8 @@ use http::header::ALLOW;
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use super::super::credhub::answer::{self, status_of};
-use super::super::credhub::handle::CredHub;
-use crate::state::State;
+use super::super::credhub::context::Context;
+use crate::credhub::{self, CredHub};
 
 const DENIED: &str = "permission denied";
 
@@ -67,13 +66,13 @@ impl From<CredentialError> for Refused {
             CredentialError::Changed => {
                 Self::bad("check-and-set parameter did not match the current version")
             }
-            error => Self::new(status_of(&error), error.to_string()),
+            error => Self::new(credhub::status_of(&error), error.to_string()),
         }
     }
 }
 
-impl From<answer::Refused> for Refused {
-    fn from(refused: answer::Refused) -> Self {
+impl From<credhub::Refused> for Refused {
+    fn from(refused: credhub::Refused) -> Self {
         match refused.status() {
             StatusCode::UNAUTHORIZED => Self::denied(),
             status => Self::new(status, refused.error()),
@@ -83,7 +82,7 @@ impl From<answer::Refused> for Refused {
 
 /// What is not there for somebody who may not is denied, whether it is there or not.
 pub(super) async fn denied_or(
-    room: &CredHub,
+    hub: &CredHub,
     asker: &Asker,
     name: &Name,
     operation: Operation,
@@ -92,7 +91,7 @@ pub(super) async fn denied_or(
     if !matches!(error, CredentialError::NotFound) {
         return error.into();
     }
-    match room.credentials().may(asker, name, operation).await {
+    match hub.credentials().may(asker, name, operation).await {
         Ok(true) => Refused::absent(),
         Ok(false) => Refused::denied(),
         Err(error) => error.into(),
@@ -171,11 +170,11 @@ pub(super) fn custom_metadata(noted: Option<&Json>) -> Json {
 /// A JSON object, whatever the body calls itself; none is an empty one.
 pub(super) struct Body(pub(super) Map<String, Json>);
 
-impl FromRequest<State> for Body {
+impl FromRequest<Context> for Body {
     type Rejection = Refused;
 
-    async fn from_request(request: Request, state: &State) -> Result<Self, Refused> {
-        let octets = Bytes::from_request(request, state).await.map_err(|error| match error.status() {
+    async fn from_request(request: Request, context: &Context) -> Result<Self, Refused> {
+        let octets = Bytes::from_request(request, context).await.map_err(|error| match error.status() {
             StatusCode::PAYLOAD_TOO_LARGE => {
                 Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large")
             }

@@ -6,8 +6,8 @@ use http::request::Parts;
 use keys::Secret;
 
 use super::super::credhub::asking::{ask, bearer, by_token, slowed};
+use super::super::credhub::context::Context;
 use super::answer::Refused;
-use crate::state::State;
 
 /// Octets of a token that are looked at.
 const TOKEN_MAX: usize = 8_192;
@@ -22,17 +22,17 @@ pub(super) struct Asking {
     pub(super) token: Option<Secret>,
 }
 
-impl FromRequestParts<State> for Asking {
+impl FromRequestParts<Context> for Asking {
     type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
+    async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
         let header = parts.headers.get(TOKEN).map(|header| header.to_str().unwrap_or_default().to_owned());
         let Some(token) = header.filter(|token| !token.is_empty()) else {
-            let asker = slowed(parts, state, ask(parts, state).await)?;
+            let asker = slowed(parts, context, ask(parts, context).await)?;
             return Ok(Self { asker, token: bearer(parts).map(Secret::new) });
         };
         let short = if token.len() <= TOKEN_MAX { token.as_str() } else { "" };
-        let asker = slowed(parts, state, by_token(state, short).await)?;
+        let asker = slowed(parts, context, by_token(context, short).await)?;
         Ok(Self { asker, token: Some(Secret::new(token)) })
     }
 }

@@ -8,13 +8,12 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::super::credhub::handle::room;
+use super::super::credhub::context::Context;
 use super::answer::{
     Body, Refused, data, denied_or, destroyed_times, ended_metadata, number, version_metadata, version_times,
 };
 use super::asking::Asking;
 use super::path::SecretName;
-use crate::state::State;
 
 /// What a patch calls itself (RFC 7396).
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -35,19 +34,19 @@ fn counted(text: Option<&str>, field: &str) -> Result<Option<u64>, Refused> {
 }
 
 pub(super) async fn get(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
     asked: Question,
 ) -> Result<axum::Json<Json>, Refused> {
-    let (version, _) = readable(&state, &asker, &name, asked).await?;
-    let both = room(&state)?.credentials().options().concatenate_cas;
+    let (version, _) = readable(&context, &asker, &name, asked).await?;
+    let both = context.hub().credentials().options().concatenate_cas;
     Ok(data(json!({ "data": version.value.fields(both), "metadata": metadata_of(&version) })))
 }
 
 /// The version that was asked for, and the depth.
 async fn readable(
-    state: &State,
+    context: &Context,
     asker: &Asker,
     name: &Name,
     asked: Question,
@@ -55,13 +54,13 @@ async fn readable(
     let Query(asked) = asked.map_err(|_| Refused::bad("the query cannot be read"))?;
     let wanted = counted(asked.version.as_deref(), "version")?;
     let depth = counted(asked.depth.as_deref(), "depth")?;
-    let room = room(state)?;
+    let hub = context.hub();
     let gone = |metadata: Map<String, Json>| Refused::gone(json!({ "data": null, "metadata": metadata }));
-    match room.credentials().numbered(asker, name, wanted).await {
+    match hub.credentials().numbered(asker, name, wanted).await {
         Ok(Numbered::Readable(version)) => Ok((*version, depth)),
         Ok(Numbered::Ended(version)) => Err(gone(ended_metadata(&version))),
         Ok(Numbered::Destroyed(number)) => Err(gone(version_metadata(number, destroyed_times(), None))),
-        Err(error) => Err(denied_or(room, asker, name, Operation::Read, error).await),
+        Err(error) => Err(denied_or(hub, asker, name, Operation::Read, error).await),
     }
 }
 
@@ -72,12 +71,12 @@ fn metadata_of(version: &Version) -> Map<String, Json> {
 
 /// The shape of a secret without its values; `depth` ends it.
 pub(super) async fn subkeys(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
     asked: Question,
 ) -> Result<axum::Json<Json>, Refused> {
-    let (version, depth) = readable(&state, &asker, &name, asked).await?;
+    let (version, depth) = readable(&context, &asker, &name, asked).await?;
     let shape = shape(&version.value.fields(true), depth.unwrap_or(u64::MAX));
     Ok(data(json!({ "subkeys": shape, "metadata": metadata_of(&version) })))
 }
@@ -107,18 +106,18 @@ fn written(body: &mut Map<String, Json>) -> Result<(Map<String, Json>, Option<u6
 }
 
 pub(super) async fn set(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
     Body(mut body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
     let (fields, cas) = written(&mut body)?;
-    let version = room(&state)?.credentials().set_fields(&asker, name, fields, cas).await?;
+    let version = context.hub().credentials().set_fields(&asker, name, fields, cas).await?;
     Ok(data(metadata_of(&version)))
 }
 
 pub(super) async fn patch(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
     headers: HeaderMap,
@@ -130,11 +129,11 @@ pub(super) async fn patch(
         return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
     let (fields, cas) = written(&mut body)?;
-    let room = room(&state)?;
-    match room.credentials().patch_fields(&asker, &name, &fields, cas).await {
+    let hub = context.hub();
+    match hub.credentials().patch_fields(&asker, &name, &fields, cas).await {
         Ok(version) => Ok(data(metadata_of(&version))),
         Err(error @ CredentialError::NotFound) => {
-            Err(denied_or(room, &asker, &name, Operation::Read, error).await)
+            Err(denied_or(hub, &asker, &name, Operation::Read, error).await)
         }
         Err(error) => Err(error.into()),
     }

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::super::credhub::handle::room;
+use super::super::credhub::context::Context;
 use super::answer::{
     Body, Refused, custom_metadata, data, denied_or, destroyed_times, number, time, version_times,
 };
@@ -14,7 +14,6 @@ use super::asking::Asking;
 use super::mount::LIST;
 use super::path::{Folder, SecretName, name_of};
 use super::versions::there_or_not;
-use crate::state::State;
 
 /// Versions that one answer tells of.
 const VERSIONS_MAX: u64 = 10_000;
@@ -31,8 +30,8 @@ impl Asked {
     }
 }
 
-async fn list(state: &State, asker: &Asker, folder: Option<&Name>) -> Result<axum::Json<Json>, Refused> {
-    let children = room(state)?.credentials().children(asker, folder).await?;
+async fn list(context: &Context, asker: &Asker, folder: Option<&Name>) -> Result<axum::Json<Json>, Refused> {
+    let children = context.hub().credentials().children(asker, folder).await?;
     if children.is_empty() {
         return Err(Refused::absent());
     }
@@ -40,7 +39,7 @@ async fn list(state: &State, asker: &Asker, folder: Option<&Name>) -> Result<axu
 }
 
 pub(super) async fn list_by_method(
-    state: State,
+    context: Context,
     method: Method,
     Asking { asker, .. }: Asking,
     Folder(folder): Folder,
@@ -48,29 +47,29 @@ pub(super) async fn list_by_method(
     if method.as_str() != LIST {
         return Err(unsupported());
     }
-    list(&state, &asker, folder.as_ref()).await
+    list(&context, &asker, folder.as_ref()).await
 }
 
 pub(super) async fn list_root(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     Query(asked): Query<Asked>,
 ) -> Result<axum::Json<Json>, Refused> {
     if !asked.lists() {
         return Err(unsupported());
     }
-    list(&state, &asker, None).await
+    list(&context, &asker, None).await
 }
 
 pub(super) async fn list_root_by_method(
-    state: State,
+    context: Context,
     method: Method,
     Asking { asker, .. }: Asking,
 ) -> Result<axum::Json<Json>, Refused> {
     if method.as_str() != LIST {
         return Err(unsupported());
     }
-    list(&state, &asker, None).await
+    list(&context, &asker, None).await
 }
 
 fn unsupported() -> Refused {
@@ -78,23 +77,23 @@ fn unsupported() -> Refused {
 }
 
 pub(super) async fn get(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     Folder(folder): Folder,
     uri: http::Uri,
     Query(asked): Query<Asked>,
 ) -> Result<axum::Json<Json>, Refused> {
     if asked.lists() {
-        return list(&state, &asker, folder.as_ref()).await;
+        return list(&context, &asker, folder.as_ref()).await;
     }
     let name = folder.filter(|_| !uri.path().ends_with('/'));
     let name = name.map_or_else(|| name_of("/"), Ok)?;
-    let room = room(&state)?;
-    let history = match room.credentials().listed_versions(&asker, &name).await {
+    let hub = context.hub();
+    let history = match hub.credentials().listed_versions(&asker, &name).await {
         Ok(history) => history,
-        Err(error) => return Err(denied_or(room, &asker, &name, Operation::Read, error).await),
+        Err(error) => return Err(denied_or(hub, &asker, &name, Operation::Read, error).await),
     };
-    let retention = room.credentials().options().retention_of(name.key());
+    let retention = hub.credentials().options().retention_of(name.key());
     let versions_kept = retention.and_then(|retention| retention.versions).unwrap_or(0);
     Ok(data(shown(&history, versions_kept)))
 }
@@ -159,25 +158,25 @@ fn noted(body: &Map<String, Json>, patches: bool) -> Result<Option<Map<String, J
 }
 
 pub(super) async fn set(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    note(&state, &asker, &name, &body, false).await
+    note(&context, &asker, &name, &body, false).await
 }
 
 pub(super) async fn patch(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    note(&state, &asker, &name, &body, true).await
+    note(&context, &asker, &name, &body, true).await
 }
 
 async fn note(
-    state: &State,
+    context: &Context,
     asker: &Asker,
     name: &Name,
     body: &Map<String, Json>,
@@ -185,13 +184,13 @@ async fn note(
 ) -> Result<StatusCode, Refused> {
     only_custom(body)?;
     let Some(noted) = noted(body, patches)? else { return Ok(StatusCode::NO_CONTENT) };
-    let room = room(state)?;
-    let store = room.credentials();
+    let hub = context.hub();
+    let store = hub.credentials();
     let done = match patches {
         true => {
             // A part of what one may not read is not changed.
             if let Err(error) = store.listed_versions(asker, name).await {
-                return Err(denied_or(room, asker, name, Operation::Read, error).await);
+                return Err(denied_or(hub, asker, name, Operation::Read, error).await);
             }
             store.patch_metadata(asker, name, noted).await
         }
@@ -200,7 +199,7 @@ async fn note(
     match done {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(error) => {
-            let refused = denied_or(room, asker, name, Operation::Write, error).await;
+            let refused = denied_or(hub, asker, name, Operation::Write, error).await;
             let none = "nothing is there yet. hint: write a version first, then what it notes";
             Err(if refused.is_absent() { Refused::bad(none) } else { refused })
         }
@@ -209,13 +208,13 @@ async fn note(
 
 /// All versions with their name; for the days of `credentials.undelete_days` CredHub's side takes them back.
 pub(super) async fn delete(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
 ) -> Result<StatusCode, Refused> {
-    let room = room(&state)?;
-    match room.credentials().delete(&asker, &name).await {
+    let hub = context.hub();
+    match hub.credentials().delete(&asker, &name).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => there_or_not(denied_or(room, &asker, &name, Operation::Delete, error).await),
+        Err(error) => there_or_not(denied_or(hub, &asker, &name, Operation::Delete, error).await),
     }
 }

@@ -20,8 +20,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{Method, StatusCode};
 
-use super::credhub::handle::CredHub;
-use crate::state::State;
+use super::credhub::context::Context;
+use crate::credhub::CredHub;
 use answer::Refused;
 use mount::{LIST, MOUNT};
 
@@ -29,7 +29,7 @@ use mount::{LIST, MOUNT};
 const WRAP: &str = "x-vault-wrap-ttl";
 
 /// Every route, below `/v1`.
-pub(super) fn router(state: &State) -> Router<State> {
+pub(super) fn router(hub: &CredHub) -> Router<Context> {
     let metadata = get(metadata::get)
         .post(metadata::set)
         .put(metadata::set)
@@ -63,7 +63,7 @@ pub(super) fn router(state: &State) -> Router<State> {
         .route("/auth/approle/login", post(token::login).put(token::login))
         .fallback(unknown)
         .method_not_allowed_fallback(unsupported)
-        .layer(from_fn_with_state(state.clone(), allowed))
+        .layer(from_fn_with_state(hub.clone(), allowed))
 }
 
 async fn unknown(request: Request) -> Refused {
@@ -79,14 +79,13 @@ async fn unsupported() -> Refused {
 }
 
 /// While the store is read-only nothing is changed.
-async fn allowed(With(state): With<State>, request: Request, next: Next) -> Response {
+async fn allowed(With(hub): With<CredHub>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(WRAP) {
         return Refused::bad("answers are not wrapped here. hint: ask without -wrap-ttl").into_response();
     }
     let method = request.method();
     let changes = !matches!(*method, Method::GET | Method::HEAD) && method.as_str() != LIST;
-    let read_only = state.try_room::<CredHub>().is_some_and(CredHub::is_read_only);
-    if changes && read_only && request.uri().path().starts_with("/secret/") {
+    if changes && hub.is_read_only() && request.uri().path().starts_with("/secret/") {
         let text = "the credential store is read-only now. Try again later";
         return Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     }

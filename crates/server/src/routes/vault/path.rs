@@ -4,8 +4,8 @@ use axum::extract::{FromRequestParts, Path};
 use credentials::{NAME_CHARS_MAX, Name};
 use http::request::Parts;
 
+use super::super::credhub::context::Context;
 use super::answer::Refused;
-use crate::state::State;
 
 /// The name of a secret.
 pub(super) struct SecretName(pub(super) Name);
@@ -13,25 +13,25 @@ pub(super) struct SecretName(pub(super) Name);
 /// The name of a folder; none is the root. A slash at its end changes nothing.
 pub(super) struct Folder(pub(super) Option<Name>);
 
-impl FromRequestParts<State> for SecretName {
+impl FromRequestParts<Context> for SecretName {
     type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
-        name_of(&text_of(parts, state).await?).map(Self)
+    async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
+        name_of(&text_of(parts, context).await?).map(Self)
     }
 }
 
-impl FromRequestParts<State> for Folder {
+impl FromRequestParts<Context> for Folder {
     type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refused> {
-        let text = text_of(parts, state).await?;
+    async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
+        let text = text_of(parts, context).await?;
         folder_of(&text).map(Self)
     }
 }
 
-async fn text_of(parts: &mut Parts, state: &State) -> Result<String, Refused> {
-    let path = Path::<String>::from_request_parts(parts, state).await;
+async fn text_of(parts: &mut Parts, context: &Context) -> Result<String, Refused> {
+    let path = Path::<String>::from_request_parts(parts, context).await;
     path.map(|Path(text)| text).map_err(|_| Refused::bad("the path is no text in UTF-8"))
 }
 

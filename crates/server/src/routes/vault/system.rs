@@ -4,11 +4,10 @@ use axum::extract::Path;
 use credentials::PermissionPath;
 use serde_json::{Value as Json, json};
 
-use super::super::credhub::handle::room;
+use super::super::credhub::context::Context;
 use super::answer::{Refused, data};
 use super::asking::Asking;
 use super::mount::MOUNT;
-use crate::state::State;
 
 /// The version of Vault whose API is spoken; clients compare it with what they need.
 const VERSION: &str = "1.18.0+bulla";
@@ -47,8 +46,8 @@ pub(super) async fn mounts(_: Asking) -> axum::Json<Json> {
 }
 
 /// What holds for every name that nothing else is said of.
-pub(super) async fn config(state: State, _: Asking) -> Result<axum::Json<Json>, Refused> {
-    let options = room(&state)?.credentials().options();
+pub(super) async fn config(context: Context, _: Asking) -> Result<axum::Json<Json>, Refused> {
+    let options = context.hub().credentials().options();
     let everywhere = PermissionPath::parse("/*")?;
     let retention = options.retention.iter().find(|retention| retention.path == everywhere);
     let versions = retention.and_then(|retention| retention.versions).unwrap_or(0);
@@ -56,7 +55,7 @@ pub(super) async fn config(state: State, _: Asking) -> Result<axum::Json<Json>, 
 }
 
 /// The process lives; the database is not asked.
-pub(super) async fn health(state: State) -> axum::Json<Json> {
+pub(super) async fn health(context: Context) -> axum::Json<Json> {
     axum::Json(json!({
         "initialized": true,
         "sealed": false,
@@ -64,7 +63,7 @@ pub(super) async fn health(state: State) -> axum::Json<Json> {
         "performance_standby": false,
         "replication_performance_mode": "disabled",
         "replication_dr_mode": "disabled",
-        "server_time_utc": state.clock().now_seconds(),
+        "server_time_utc": context.server().clock().now_seconds(),
         "version": VERSION,
         "cluster_name": CLUSTER,
     }))

@@ -7,24 +7,23 @@ use http::StatusCode;
 use keys::Secret;
 use serde_json::{Value as Json, json};
 
-use super::super::credhub::handle::{host, room};
+use super::super::credhub::context::{Context, host};
 use super::super::credhub::login;
 use super::answer::{Body, Refused, auth, data, time};
 use super::asking::Asking;
 use crate::peer::address;
-use crate::state::State;
 
 /// What an AppRole is here: an API token's name is the role, its text the secret.
-pub(super) async fn login(state: State, request: Request) -> Result<Response, Refused> {
+pub(super) async fn login(context: Context, request: Request) -> Result<Response, Refused> {
     let (parts, body) = request.into_parts();
-    let Body(fields) = Body::from_request(Request::from_parts(parts.clone(), body), &state).await?;
+    let Body(fields) = Body::from_request(Request::from_parts(parts.clone(), body), &context).await?;
     let text = |field: &str| fields.get(field).and_then(Json::as_str).unwrap_or_default();
     let secret = Secret::new(text("secret_id"));
-    let grant = match login::identified(&state, text("role_id"), &secret, "client_credentials").await {
+    let grant = match login::identified(&context, text("role_id"), &secret, "client_credentials").await {
         Ok(grant) => grant,
         Err(refused) if refused.status().is_server_error() => return Err(refused.into()),
         Err(_) => {
-            state.limits().failure(address(&parts)).map_err(|problem| {
+            context.server().limits().failure(address(&parts)).map_err(|problem| {
                 Refused::new(problem.status(), "too many failed logins came from this address")
             })?;
             return Err(Refused::bad(
@@ -32,8 +31,8 @@ pub(super) async fn login(state: State, request: Request) -> Result<Response, Re
             ));
         }
     };
-    let room = room(&state)?;
-    let tokens = room.credentials().issue_tokens(&grant, &room.url(host(&parts.headers, &parts.uri)));
+    let hub = context.hub();
+    let tokens = hub.credentials().issue_tokens(&grant, &hub.url(host(&parts.headers, &parts.uri)));
     Ok(auth(json!({
         "client_token": tokens.access.expose(),
         "accessor": tokens.id,
@@ -53,12 +52,12 @@ pub(super) async fn login(state: State, request: Request) -> Result<Response, Re
 }
 
 pub(super) async fn lookup(
-    state: State,
+    context: Context,
     Asking { asker, token }: Asking,
 ) -> Result<axum::Json<Json>, Refused> {
     let text = token.as_ref().map(Secret::expose).unwrap_or_default();
-    let ends = room(&state)?.credentials().access_token_ends(text);
-    let ttl = ends.map_or(0, |ends| (ends - state.clock().now_seconds()).max(0));
+    let ends = context.hub().credentials().access_token_ends(text);
+    let ttl = ends.map_or(0, |ends| (ends - context.server().clock().now_seconds()).max(0));
     Ok(data(json!({
         "accessor": "",
         "creation_time": 0,
@@ -85,9 +84,9 @@ pub(super) async fn renew(_: Asking) -> Refused {
 }
 
 /// Ends a token that a login gave.
-pub(super) async fn revoke(state: State, Asking { token, .. }: Asking) -> Result<StatusCode, Refused> {
+pub(super) async fn revoke(context: Context, Asking { token, .. }: Asking) -> Result<StatusCode, Refused> {
     let token = token.unwrap_or_default();
-    let store = room(&state)?.credentials();
+    let store = context.hub().credentials();
     match store.access_token(token.expose()).await {
         Ok((_, id)) => {
             store.end_token(id).await?;

@@ -5,11 +5,10 @@ use http::StatusCode;
 use serde_json::{Map, Value as Json};
 
 use super::super::credhub::away::VERSIONS_MAX;
-use super::super::credhub::handle::room;
+use super::super::credhub::context::Context;
 use super::answer::{Body, Refused, denied_or, number};
 use super::asking::Asking;
 use super::path::SecretName;
-use crate::state::State;
 
 /// The numbers of a body: a list, or a text with commas.
 fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
@@ -29,20 +28,20 @@ fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
 
 /// What is not there is as it should be, for whoever may.
 async fn change(
-    state: &State,
+    context: &Context,
     asker: &Asker,
     name: &Name,
     numbers: Option<Vec<u64>>,
     change: VersionsChange,
 ) -> Result<StatusCode, Refused> {
-    let room = room(state)?;
+    let hub = context.hub();
     let operation = match change {
         VersionsChange::Undelete => Operation::Write,
         VersionsChange::Delete | VersionsChange::Destroy => Operation::Delete,
     };
-    match room.credentials().change_versions(asker, name, numbers, change).await {
+    match hub.credentials().change_versions(asker, name, numbers, change).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => there_or_not(denied_or(room, asker, name, operation, error).await),
+        Err(error) => there_or_not(denied_or(hub, asker, name, operation, error).await),
     }
 }
 
@@ -52,36 +51,36 @@ pub(super) fn there_or_not(refused: Refused) -> Result<StatusCode, Refused> {
 }
 
 pub(super) async fn delete_newest(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
 ) -> Result<StatusCode, Refused> {
-    change(&state, &asker, &name, None, VersionsChange::Delete).await
+    change(&context, &asker, &name, None, VersionsChange::Delete).await
 }
 
 pub(super) async fn delete(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    change(&state, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Delete).await
+    change(&context, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Delete).await
 }
 
 pub(super) async fn undelete(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    change(&state, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Undelete).await
+    change(&context, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Undelete).await
 }
 
 pub(super) async fn destroy(
-    state: State,
+    context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    change(&state, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Destroy).await
+    change(&context, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Destroy).await
 }

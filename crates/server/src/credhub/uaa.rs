@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde::Deserialize;
 
-use super::answer::Refused;
+use super::refusal::Refused;
 use crate::access::issuer::{Issuer, IssuerError};
 
 /// Seconds that the issuer's clock may differ from ours.
@@ -25,7 +25,7 @@ pub struct UaaOptions {
 
 /// A UAA. Asked for its keys when the first token comes, and again when a token names a key that is not known.
 #[derive(Clone)]
-pub(super) struct Uaa {
+pub(crate) struct Uaa {
     issuer: Issuer,
     options: UaaOptions,
 }
@@ -82,12 +82,12 @@ impl Uaa {
     }
 
     /// Where clients log in.
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         self.options.url.trim_end_matches('/')
     }
 
     /// The actor of a token.
-    pub(super) async fn actor(&self, token: &str, now: i64) -> Result<String, Refused> {
+    pub(crate) async fn actor(&self, token: &str, now: i64) -> Result<String, Refused> {
         let name = self.issuer.description().await.map_err(|_| away())?.issuer.clone();
         let claims: Claims = self.issuer.signed(token).await.map_err(|problem| {
             if problem.status().is_server_error() {

@@ -1,16 +1,19 @@
-//! The credential store as this server shows it.
+//! The credential store as this server shows it to clients of CredHub and of Vault.
+
+mod refusal;
+mod uaa;
 
 use std::sync::Arc;
 
 use credentials::Credentials;
-use http::StatusCode;
 
-use super::answer::Refused;
-use super::uaa::{Uaa, UaaOptions};
 use crate::access::IssuerError;
-use crate::state::State;
+use uaa::Uaa;
 
-/// The credential store and how it shows itself. A room of the [`State`].
+pub(crate) use refusal::{Refused, status_of};
+pub use uaa::UaaOptions;
+
+/// The credential store and how it shows itself.
 #[derive(Clone, Debug)]
 pub struct CredHub(Arc<Inner>);
 
@@ -52,11 +55,11 @@ impl CredHub {
         &self.0.credentials
     }
 
-    pub(super) fn uaa(&self) -> Option<&Uaa> {
+    pub(crate) fn uaa(&self) -> Option<&Uaa> {
         self.0.uaa.as_ref()
     }
 
-    pub(super) fn is_exact(&self, actor: &str) -> bool {
+    pub(crate) fn is_exact(&self, actor: &str) -> bool {
         self.0.exact.iter().any(|exact| exact == actor)
     }
 
@@ -69,17 +72,4 @@ impl CredHub {
     pub(crate) fn url(&self, request_host: Option<&str>) -> String {
         self.0.url.clone().unwrap_or_else(|| format!("https://{}", request_host.unwrap_or("localhost")))
     }
-}
-
-/// The room, which this listener does not run without.
-pub(crate) fn room(state: &State) -> Result<&CredHub, Refused> {
-    state.try_room::<CredHub>().ok_or_else(|| {
-        Refused::new(StatusCode::SERVICE_UNAVAILABLE, "This server does not run a credential store.")
-    })
-}
-
-/// As the client calls this server: over HTTP/2 it says so in the URI (RFC 9113 section 8.3.1).
-pub(crate) fn host<'a>(headers: &'a http::HeaderMap, uri: &'a http::Uri) -> Option<&'a str> {
-    let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    header.or_else(|| uri.authority().map(http::uri::Authority::as_str))
 }

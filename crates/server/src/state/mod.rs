@@ -1,14 +1,15 @@
 //! What every route can reach.
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
+mod components;
+mod extract;
+
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
-use authority::Authority;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
+use parking_lot::Mutex;
 use store::{Clock, Store};
 use tokio_util::sync::CancellationToken;
 
@@ -16,29 +17,32 @@ use crate::access::{AccessControl, Authenticate, Authentication, Authenticators,
 use crate::events::Events;
 use crate::limit::{LimitOptions, Limits};
 use crate::metrics::Metrics;
-use crate::problem::Problem;
 use crate::rotating::Rotating;
+use crate::upkeep::Upkeep;
 
-/// Seconds after which to ask a server again that does not (yet) run what was asked for.
-const ROOM_RETRY_SECONDS: u64 = 10;
+pub use components::{Components, Issuance, KeyNodes};
+pub use extract::Component;
 
-/// What every route can reach: the store, the metrics, and a handle of every other room that this process runs.
+/// What every route can reach: what every server has, and the [`Components`] that this process runs.
 ///
-/// Cheap to clone. Handlers take it as an argument: `state: State`.
+/// Cheap to clone. Handlers take the parts that they need as arguments: `With(store): With<Store>` for what every server
+/// has, `Component(lifecycle): Component<Lifecycle>` for a component.
 #[derive(Clone)]
-pub struct State(Arc<Inner>);
+pub struct State(Arc<StateParts>);
 
-struct Inner {
+struct StateParts {
     store: Store,
     clock: Clock,
     metrics: Metrics,
     access: AccessControl,
     authentication: Authentication,
-    limits: Limits,
+    limits: Arc<Limits>,
+    /// Taken by the server that starts them.
+    upkeep: Mutex<Option<Upkeep>>,
     events: Events,
     rotating: Rotating,
     stopping: CancellationToken,
-    rooms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    components: Components,
 }
 
 /// Gathers what a [`State`] holds.
@@ -48,7 +52,7 @@ pub struct StateBuilder {
     sessions: SessionOptions,
     limits: LimitOptions,
     authenticators: Authenticators,
-    rooms: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    components: Components,
 }
 
 impl StateBuilder {
@@ -73,10 +77,10 @@ impl StateBuilder {
         self
     }
 
-    /// Adds a handle: `.with(authority)`, found again by `state.room::<Authority>()`. One a type; the last stays.
+    /// The components that this process runs.
     #[must_use]
-    pub fn with<T: Any + Send + Sync>(mut self, room: T) -> Self {
-        self.rooms.insert(TypeId::of::<T>(), Box::new(room));
+    pub fn components(mut self, components: Components) -> Self {
+        self.components = components;
         self
     }
 
@@ -84,19 +88,29 @@ impl StateBuilder {
     #[must_use]
     pub fn build(self) -> State {
         let access = AccessControl::new(self.store.clone(), self.clock.clone(), self.sessions);
-        let authority =
-            self.rooms.get(&TypeId::of::<Authority>()).and_then(|room| room.downcast_ref()).cloned();
-        State(Arc::new(Inner {
+        let authority = self.components.issuance.as_ref().map(|issuance| issuance.authority.clone());
+        let limits = Arc::new(Limits::new(&self.limits));
+        let events = Events::default();
+        let stopping = CancellationToken::new();
+        let upkeep = Upkeep {
+            access: access.clone(),
+            events: events.clone(),
+            limits: Arc::clone(&limits),
+            store: self.store.clone(),
+            stopping: stopping.clone(),
+        };
+        State(Arc::new(StateParts {
             store: self.store,
             clock: self.clock,
             metrics: Metrics::default(),
             authentication: Authentication::new(access.clone(), self.authenticators, authority),
             access,
-            limits: Limits::new(&self.limits),
-            events: Events::default(),
+            limits,
+            upkeep: Mutex::new(Some(upkeep)),
+            events,
             rotating: Rotating::default(),
-            stopping: CancellationToken::new(),
-            rooms: self.rooms,
+            stopping,
+            components: self.components,
         }))
     }
 }
@@ -111,7 +125,7 @@ impl State {
             sessions: SessionOptions::default(),
             limits: LimitOptions::default(),
             authenticators: Vec::new(),
-            rooms: HashMap::new(),
+            components: Components::default(),
         }
     }
 
@@ -158,24 +172,19 @@ impl State {
         &self.0.rotating
     }
 
+    /// The background tasks, for the one server that runs them: `None` once they are taken.
+    pub(crate) fn take_upkeep(&self) -> Option<Upkeep> {
+        self.0.upkeep.lock().take()
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
-    /// A handle that [`StateBuilder::with`] added.
-    ///
-    /// # Errors
-    /// 503 when this process does not run it.
-    pub fn room<T: Any + Send + Sync>(&self) -> Result<&T, Problem> {
-        self.try_room().ok_or_else(|| {
-            Problem::unavailable("this server does not run what was asked for", ROOM_RETRY_SECONDS)
-        })
-    }
-
-    /// [`State::room`], if this process runs it.
+    /// The components that this process runs.
     #[must_use]
-    pub fn try_room<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.0.rooms.get(&TypeId::of::<T>()).and_then(|room| room.downcast_ref())
+    pub fn components(&self) -> &Components {
+        &self.0.components
     }
 }
 
@@ -190,5 +199,20 @@ impl FromRequestParts<Self> for State {
 
     async fn from_request_parts(_: &mut Parts, state: &Self) -> Result<Self, Infallible> {
         Ok(state.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::StoreUrl;
+
+    #[tokio::test]
+    async fn the_background_tasks_are_given_out_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+        let state = State::builder(store, Clock::system()).build();
+        assert!(state.take_upkeep().is_some());
+        assert!(state.clone().take_upkeep().is_none(), "a second server would run them twice");
     }
 }

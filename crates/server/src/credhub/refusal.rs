@@ -1,0 +1,95 @@
+//! Refusals as CredHub writes them.
+
+use axum::response::{IntoResponse, Response};
+use credentials::{CredentialError, Refusal};
+use http::StatusCode;
+use http::header::{HeaderValue, WWW_AUTHENTICATE};
+use serde_json::json;
+
+/// What a request that is not as it should be is told.
+const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not \
+                                      meet expectation. Please check the documentation for required formatting and \
+                                      retry your request.";
+
+/// A refusal: a status and a sentence.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    status: StatusCode,
+    error: String,
+    /// Only where OAuth says so.
+    description: Option<String>,
+}
+
+impl Refused {
+    pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self { status, error: error.into(), description: None }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The sentence.
+    pub(crate) fn error(&self) -> &str {
+        &self.error
+    }
+
+    pub(crate) fn bad(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error)
+    }
+
+    pub(crate) fn bad_request() -> Self {
+        Self::bad(BAD_REQUEST)
+    }
+
+    /// As RFC 6750 section 3 and RFC 6749 section 5.2 have it.
+    pub(crate) fn oauth(status: StatusCode, error: &str, description: &str) -> Self {
+        Self { status, error: error.to_owned(), description: Some(description.to_owned()) }
+    }
+
+    /// The same with another status.
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        // Every value is a text: clients read this into a map of texts.
+        let body = match &self.description {
+            Some(description) => json!({ "error": self.error, "error_description": description }),
+            None => json!({ "error": self.error }),
+        };
+        let mut response = (self.status, axum::Json(body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = format!("Bearer error=\"{}\"", self.error.replace(['"', '\\'], ""));
+            let challenge = HeaderValue::from_str(&challenge);
+            let challenge = challenge.unwrap_or(HeaderValue::from_static("Bearer"));
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
+
+impl From<CredentialError> for Refused {
+    fn from(error: CredentialError) -> Self {
+        Self::new(status_of(&error), error.to_string())
+    }
+}
+
+/// Its status; what the caller is not told is logged.
+pub(crate) fn status_of(error: &CredentialError) -> StatusCode {
+    if let Some(details) = error.details() {
+        tracing::error!(details, "the credential store could not answer");
+    }
+    match error.refusal() {
+        Refusal::Bad => StatusCode::BAD_REQUEST,
+        Refusal::Absent => StatusCode::NOT_FOUND,
+        Refusal::Forbidden => StatusCode::FORBIDDEN,
+        Refusal::Conflict => StatusCode::CONFLICT,
+        Refusal::Gone => StatusCode::GONE,
+        Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}

@@ -1,0 +1,78 @@
+//! The components that a server serves.
+
+use authority::Authority;
+use authority::acme::Acme;
+use authority::est::Est;
+use authority::keystore::KeyStore;
+use authority::publish::Publications;
+use authority::scep::Scep;
+use lifecycle::agents::Agents;
+use lifecycle::alerts::Alerts;
+use lifecycle::issuers::Issuers;
+use lifecycle::lifecycle::Lifecycle;
+use lifecycle::places::Places;
+use lifecycle::places::policies::KeyPolicies;
+use scan::ct::Monitor;
+use scan::history::History;
+use scan::ownership::Ownership;
+use scan::watch::Watches;
+
+use crate::access::oidc::Oidc;
+use crate::credhub::CredHub;
+
+/// The components that a server serves. The routes of a component that is `None` answer 503.
+///
+/// A process that runs all of them names all of them: a component that is left out of the literal does not compile.
+#[derive(Clone, Default)]
+pub struct Components {
+    /// The embedded certification authority and its protocols.
+    pub issuance: Option<Issuance>,
+    /// Managed certificates.
+    pub certificates: Option<Lifecycle>,
+    /// The issuers that sign managed certificates.
+    pub issuers: Option<Issuers>,
+    /// The agents on hosts.
+    pub agents: Option<Agents>,
+    /// The nodes of the key service.
+    pub key_nodes: Option<KeyNodes>,
+    /// The keys at rest, and the master keys that seal them.
+    pub keystore: Option<KeyStore>,
+    /// Alerts and their channels.
+    pub alerts: Option<Alerts>,
+    /// The Certificate Transparency monitor.
+    pub transparency: Option<Monitor>,
+    /// Watches: scans that run on a schedule.
+    pub watches: Option<Watches>,
+    /// The rules that say which team owns an endpoint.
+    pub ownership: Option<Ownership>,
+    /// The durations of scans over time.
+    pub history: Option<History>,
+    /// The credential store.
+    pub credentials: Option<CredHub>,
+    /// Login by OpenID Connect.
+    pub oidc: Option<Oidc>,
+}
+
+/// The embedded certification authority, and the protocols that issue and publish its certificates.
+#[derive(Clone)]
+pub struct Issuance {
+    /// Issues and revokes.
+    pub authority: Authority,
+    /// CRLs, OCSP and CA certificates.
+    pub publications: Publications,
+    /// ACME (RFC 8555).
+    pub acme: Acme,
+    /// EST (RFC 7030).
+    pub est: Est,
+    /// SCEP (RFC 8894).
+    pub scep: Scep,
+}
+
+/// The nodes of the key service.
+#[derive(Clone)]
+pub struct KeyNodes {
+    /// Sites and the nodes at them.
+    pub places: Places,
+    /// The policies that say which nodes open which keys.
+    pub policies: KeyPolicies,
+}
