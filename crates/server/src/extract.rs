@@ -1,10 +1,13 @@
 //! What handlers take as arguments: as axum's, with problem documents for refusals.
 
+use axum::body::Bytes;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::problem::Problem;
 
@@ -18,10 +21,25 @@ pub struct Json<T>(pub T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let axum::Json(value) = axum::Json::<T>::from_request(request, state).await?;
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let axum::Json(value) = axum::Json::<T>::from_bytes(&json_body(request).await?)?;
         Ok(Self(value))
     }
+}
+
+/// The body of a request that calls its body JSON. Apart from [`Json`], whose code is compiled for each type of body.
+async fn json_body(request: Request) -> Result<Bytes, Problem> {
+    let kind = request.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| kind != "application/json") {
+        // Parameters and suffixes (`application/problem+json`) are the framework's to judge.
+        let mut probe = Request::default();
+        probe.headers_mut().extend(kind.map(|kind| (CONTENT_TYPE, kind.clone())));
+        let judged = axum::Json::<IgnoredAny>::from_request(probe, &()).await;
+        if let Err(rejection @ JsonRejection::MissingJsonContentType(_)) = judged {
+            return Err(rejection.into());
+        }
+    }
+    Bytes::from_request(request, &()).await.map_err(|rejection| JsonRejection::from(rejection).into())
 }
 
 impl<T: Serialize> IntoResponse for Json<T> {
@@ -53,5 +71,30 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let axum::extract::Path(value) = axum::extract::Path::<T>::from_request_parts(parts, state).await?;
         Ok(Self(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use http::StatusCode;
+
+    #[tokio::test]
+    async fn a_body_is_json_when_its_request_says_so() {
+        let of = |kind: Option<&'static str>| {
+            let mut request = http::Request::post("/");
+            if let Some(kind) = kind {
+                request = request.header(CONTENT_TYPE, kind);
+            }
+            Json::<u8>::from_request(request.body(Body::from("7")).unwrap(), &())
+        };
+        for good in ["application/json", "application/json; charset=utf-8", "application/merge-patch+json"] {
+            assert_eq!(of(Some(good)).await.unwrap().0, 7, "{good}");
+        }
+        for bad in [None, Some("text/plain"), Some("json"), Some("application/jsonx")] {
+            let problem = of(bad).await.unwrap_err();
+            assert_eq!(problem.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE, "{bad:?}");
+        }
     }
 }

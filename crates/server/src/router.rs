@@ -41,23 +41,17 @@ fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
         .route("/openapi.json", get(move || described(document.clone())))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_so)
+        .with_state(state.clone())
         .layer(from_fn(problems_only))
         .layer(from_fn(safe_headers))
-        .merge(routes::protocols())
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(from_fn(instance))
-        .layer(from_fn_with_state(state.clone(), measured));
-    (api.with_state(state.clone()), infos)
+        .merge(routes::protocols().with_state(state.clone()));
+    let api = measured_by(state, bounded(api).layer(from_fn(instance)));
+    (api, infos)
 }
 
 /// What is public by design and served without TLS: CRLs, OCSP, ACME's http-01 answers.
 pub fn public_router(state: &State) -> Router {
-    routes::public()
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(from_fn_with_state(state.clone(), measured))
-        .with_state(state.clone())
+    measured_by(state, bounded(routes::public().with_state(state.clone())))
 }
 
 /// The credential store, with CredHub's paths and refusals.
@@ -65,12 +59,19 @@ pub(crate) fn credential_router(state: &State) -> Router {
     let Some(hub) = state.components().credentials.clone() else {
         return Router::new().fallback(routes::credhub::absent);
     };
-    routes::credentials(&hub)
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(from_fn(safe_headers))
-        .layer(from_fn_with_state(state.clone(), measured))
-        .with_state(Context::new(hub, state.clone()))
+    let router = routes::credentials(&Context::new(hub, state.clone()));
+    measured_by(state, bounded(router).layer(from_fn(safe_headers)))
+}
+
+// Layers go onto routers that have their state already: the code of a layer is compiled for each type of state.
+
+/// Limits bodies, and answers 500 when a handler panics.
+fn bounded(router: Router) -> Router {
+    router.layer(DefaultBodyLimit::max(BODY_MAX)).layer(CatchPanicLayer::custom(panicked))
+}
+
+fn measured_by(state: &State, router: Router) -> Router {
+    router.layer(from_fn_with_state(state.clone(), measured))
 }
 
 async fn described(document: Bytes) -> Response {
@@ -189,7 +190,7 @@ fn known_method(method: String) -> String {
 mod tests {
     use super::*;
     use crate::access::{Authenticate, Caller, CallerKind, Granted, Permission, Permissions, Scope};
-    use crate::api::Access;
+    use crate::api::{Access, routes};
     use crate::extract::Json;
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
@@ -197,7 +198,6 @@ mod tests {
     use std::sync::Arc;
     use store::{Clock, Store, StoreUrl};
     use tower::ServiceExt;
-    use utoipa_axum::routes;
 
     /// Another room's tokens: `team_NAME` may see certificates of that team.
     struct Teams;

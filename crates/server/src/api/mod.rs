@@ -1,5 +1,6 @@
 //! How routes are registered: each with what it needs, so that none exists without.
 
+mod endpoint;
 mod guard;
 mod need;
 
@@ -18,6 +19,7 @@ use crate::problem::MEDIA_TYPE;
 use crate::state::State;
 use guard::Guard;
 
+pub(crate) use endpoint::{described, endpoint, routes};
 pub use need::{Access, Need};
 
 /// A route as registered.

@@ -9,11 +9,10 @@ use store::acme::{
     AcmeAccount, AcmeAccountStatus, AcmeExternalKey, AcmeLimitOverride, AcmeOrder, AcmeOrderStatus,
 };
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, Paging, PagingParams};

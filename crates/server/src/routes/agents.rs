@@ -11,11 +11,10 @@ use lifecycle::joining::CertifyError;
 use serde::{Deserialize, Serialize};
 use store::agents::AgentRow;
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};

@@ -4,11 +4,10 @@ use lifecycle::approval::{Approval, ApprovalState};
 use lifecycle::lifecycle::Lifecycle;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission, Scope};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;

@@ -11,10 +11,9 @@ use store::Store;
 use store::{AuditFilter, AuditRow, AuditVerification, Cursor, StoreError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 
 use crate::access::Permission;
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;

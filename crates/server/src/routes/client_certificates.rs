@@ -8,13 +8,12 @@ use serde::Deserialize;
 use store::Store;
 use store::{IdentityKind, IdentitySettings};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, New, Patch};
 use crate::access::{Caller, Grant, Permission, certificate_hash, certificate_matcher};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};

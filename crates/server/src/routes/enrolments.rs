@@ -5,11 +5,10 @@ use authority::enrolment::{DecideError, Decision};
 use serde::{Deserialize, Serialize};
 use store::{EnrolmentRow, EnrolmentState};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission, Reach, Scope};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;

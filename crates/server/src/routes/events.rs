@@ -9,10 +9,9 @@ use http::HeaderMap;
 use serde::Deserialize;
 use store::OutboxPlace;
 use utoipa::IntoParams;
-use utoipa_axum::routes;
 
 use crate::access::Permission;
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::events::{Followed, Follower};
 use crate::extract::Query;
 use crate::problem::Problem;

@@ -6,10 +6,9 @@ use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use store::Store;
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 
 use crate::access::Permission;
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::Json;
 use crate::metrics;
 use crate::metrics::Metrics;

@@ -3,10 +3,9 @@
 use scan::history::{Figures, History, Seen};
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 
 use crate::access::Permission;
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::extract::Json;
 use crate::paging::Listing;
 use crate::problem::Problem;

@@ -14,12 +14,11 @@ use serde_json::Value;
 use store::people::Dismissal;
 use store::{EndpointKey, InventoryFilter, InventoryOrder};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 use x509::Fingerprint;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::extract::{Json, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;

@@ -7,11 +7,10 @@ use lifecycle::issuers::{Breaker, IssuerError, IssuerView as Configured, Issuers
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};

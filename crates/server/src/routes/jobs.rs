@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 use store::Clock;
 use store::jobs::JobFilter;
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;

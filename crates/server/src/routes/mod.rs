@@ -5,12 +5,11 @@
 //! ```text
 //! // crates/server/src/routes/profiles.rs
 //! use crate::access::{Caller, Permission, Scope};
-//! use crate::api::{Access, Api};
+//! use crate::api::{Access, Api, routes};
 //! use crate::extract::{Json, Path};
 //! use crate::paging::{Listing, Paging, PagingParams};
 //! use crate::{Problem, State};
-//! use utoipa_axum::routes;
-//!
+//! //!
 //! pub(crate) fn routes() -> Api {
 //!     Api::area("profiles")
 //!         // One `route` a permission. A bare permission is asked for in scope `any` …
@@ -76,7 +75,6 @@ pub mod watches;
 use axum::Router;
 
 use crate::api::Api;
-use crate::credhub::CredHub;
 use crate::state::State;
 use credhub::context::Context;
 
@@ -119,8 +117,8 @@ pub(crate) fn protocols() -> Router<State> {
 }
 
 /// The credential store, on its own listener: CredHub's API, and Vault's below its own prefix.
-pub(crate) fn credentials(hub: &CredHub) -> Router<Context> {
-    credhub::router(hub).nest("/v1", vault::router(hub))
+pub(crate) fn credentials(context: &Context) -> Router {
+    credhub::router(context).nest("/v1", vault::router(context))
 }
 
 /// What is served without TLS as well: CRLs, OCSP, http-01 answers.

@@ -11,14 +11,13 @@ use serde_json::json;
 use store::Clock;
 use store::{AuditEvent, IdentityKind};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::oidc::{CallbackParams, LOGIN_COOKIE, Login, Oidc};
 use crate::access::{
     AccessControl, Caller, CallerKind, SESSION_COOKIE, Scope, admin, cookie, csrf_of, session_hash,
 };
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Query};
 use crate::metrics::Metrics;
 use crate::peer::address;

@@ -12,11 +12,10 @@ use scan::ownership::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};

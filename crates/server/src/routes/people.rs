@@ -7,10 +7,9 @@ use lifecycle::lifecycle::{Lifecycle, PersonRecord};
 use lifecycle::people::{Contact, PeopleKind, Person};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};

@@ -8,10 +8,9 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use serde_json::{Map, Value};
-use utoipa_axum::routes;
 
 use crate::access::{Caller, Permission, Reach, Scope};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};

@@ -16,6 +16,7 @@ use http::{StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use lifecycle::issuers::Issuers;
 
+use crate::api::endpoint;
 use crate::extract::Path;
 use crate::peer::Peer;
 use crate::problem::Problem;
@@ -28,15 +29,17 @@ const BODY_MAX: usize = 256 << 10;
 /// Over TLS: ACME, EST, SCEP, and CRLs and OCSP too.
 pub(crate) fn secure() -> Router<State> {
     publications(Router::new())
-        .route("/acme/{*path}", any(acme))
-        .route("/.well-known/est/{*path}", any(est))
+        .route("/acme/{*path}", any(endpoint(acme)))
+        .route("/.well-known/est/{*path}", any(endpoint(est)))
         .merge(scep_routes())
 }
 
 /// Without TLS: CRLs, OCSP and issuers' certificates, which say themselves who made them (RFC 5280 section 8, RFC 6960
 /// appendix A), and SCEP, whose messages are signed and encrypted (RFC 8894 section 2).
 pub(crate) fn public() -> Router<State> {
-    publications(Router::new()).merge(scep_routes()).route("/.well-known/acme-challenge/{token}", get(http01))
+    publications(Router::new())
+        .merge(scep_routes())
+        .route("/.well-known/acme-challenge/{token}", get(endpoint(http01)))
 }
 
 /// The answer to an http-01 validation of a certificate that we ask another authority for (RFC 8555 section 8.3). No
@@ -53,11 +56,11 @@ async fn http01(With(issuers): With<Option<Issuers>>, Path(token): Path<String>)
 fn publications(router: Router<State>) -> Router<State> {
     ["/crl/{*path}", "/ocsp/{*path}", "/ca/{*path}"]
         .into_iter()
-        .fold(router, |router, path| router.route(path, any(published)))
+        .fold(router, |router, path| router.route(path, any(endpoint(published))))
 }
 
 fn scep_routes() -> Router<State> {
-    Router::new().route("/scep", any(scep)).route("/scep/{*path}", any(scep))
+    Router::new().route("/scep", any(endpoint(scep))).route("/scep/{*path}", any(endpoint(scep)))
 }
 
 async fn acme(With(acme): With<Option<Acme>>, request: Request) -> Response {

@@ -8,12 +8,11 @@ use serde_json::json;
 use store::Store;
 use store::{Role, RoleChange};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change};
 use crate::access::{BUILT_IN_ROLES, Caller, Granted, Permission, Permissions, Scope, built_in_role};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::Listing;

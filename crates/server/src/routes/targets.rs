@@ -8,12 +8,11 @@ use lifecycle::deploy::Target;
 use serde::{Deserialize, Serialize};
 use store::agents::DeploymentRow;
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 use x509::Fingerprint;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};

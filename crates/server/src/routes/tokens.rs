@@ -9,13 +9,12 @@ use serde_json::json;
 use store::Store;
 use store::{IdentityKind, IdentitySettings};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change, New, Patch};
 use crate::access::{Caller, Grant, Permission, grants_of, label_of, new_token, token_hash};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::idempotency::HoldsSecret;

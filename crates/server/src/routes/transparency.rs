@@ -14,12 +14,11 @@ use serde_json::Value;
 use store::Clock;
 use store::ct::{CtDomainRow, CtFilter, CtIssuanceRow, CtLogRow, CtSearchRow};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 use x509::Fingerprint;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};

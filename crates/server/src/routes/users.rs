@@ -9,14 +9,13 @@ use serde_json::json;
 use store::Store;
 use store::{IdentityKind, IdentitySettings, Session};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change, New};
 use crate::access::oidc::Oidc;
 use crate::access::{Caller, Grant, Permission, grants_of, subject_hash};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};

@@ -6,10 +6,9 @@ use lifecycle::agents::{Agents, Labels, labels_of};
 use serde::{Deserialize, Serialize};
 use store::agents::AgentGroupRow;
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};

@@ -8,13 +8,12 @@ use lifecycle::agents::work::{
 use lifecycle::deploy::Outcome;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use axum::Extension;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path, Query};
 use crate::peer::Peer;
 use crate::problem::Problem;

@@ -6,11 +6,10 @@ use lifecycle::agents::{Agents, Labels, NewToken, labels_of};
 use serde::{Deserialize, Serialize};
 use store::agents::AgentTokenRow;
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::extract::{Json, Path};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, Paging, PagingParams};

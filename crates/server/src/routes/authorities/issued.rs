@@ -12,14 +12,13 @@ use store::Clock;
 use store::IssuedFilter;
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 use x509::csr::CertificateRequest;
 use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime};
 
 use super::problems::refused;
 use crate::access::{Caller, Permission, Reach, Scope};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;

@@ -5,13 +5,12 @@ use authority::issue::IssuedRef;
 use authority::revoke::{RevocationDates, RevocationFilter, Revoked, Selection};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 use x509::crl::Reason;
 use x509::{Certificate, SerialNumber, SpkiHash, UnixTime};
 
 use crate::access::{Caller, Permission, Scope};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path};
 use crate::problem::Problem;
 use crate::state::Component;

@@ -10,11 +10,10 @@ use http::header::{HeaderValue, LOCATION};
 use keys::KeyType;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::extract::{Json, Path};
 use crate::paging::Listing;
 use crate::problem::Problem;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use lifecycle::lifecycle::{BulkReport, Lifecycle, Reassign, Selection};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::body::{NewCertificateBody, given};
@@ -14,7 +13,7 @@ use super::revocation::RevokeBody;
 use super::scope::scopes;
 use super::view::CreatedView;
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::Json;
 use crate::problem::{Problem, ProblemDocument};
 use crate::state::Component;

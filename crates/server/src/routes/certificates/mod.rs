@@ -18,12 +18,11 @@ use serde::Deserialize;
 use store::Store;
 use store::managed::ManagedOrder;
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::conditional::IfMatch;
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::HoldsSecret;

@@ -13,11 +13,12 @@ use super::asking::Asking;
 use super::context::Context;
 use super::paging::Pages;
 use crate::access::{BUILT_IN_ROLES, Permission};
+use crate::api::endpoint;
 use crate::credhub::Refused;
 
 /// The routes of this module.
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
-    vec![("/api/v1/access", get(access))]
+    vec![("/api/v1/access", get(endpoint(access)))]
 }
 
 /// What stands behind the question mark.

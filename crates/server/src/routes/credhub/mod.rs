@@ -28,6 +28,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use http::{Method, StatusCode};
 use serde_json::{Value as Json, json};
 
+use crate::api::endpoint;
 use crate::credhub::Refused;
 pub use crate::credhub::{CredHub, CredHubOptions, UaaOptions};
 use crate::peer::Peer;
@@ -40,48 +41,63 @@ use body::Body;
 const VERSION: &str = "2.15.20";
 
 /// Every route. A slash at the end of a path changes nothing.
-pub(crate) fn router(hub: &CredHub) -> Router<Context> {
+pub(crate) fn router(context: &Context) -> Router {
     let routes: [(&str, MethodRouter<Context>); 24] = [
-        ("/info", get(info)),
-        ("/health", get(health)),
-        ("/version", get(version)),
-        ("/management", get(management).post(manage)),
-        ("/oauth/token", post(login::token)),
-        ("/oauth/token/revoke/{id}", delete(login::revoke)),
-        ("/api/v1/key-usage", get(key_usage)),
-        ("/api/v1/data", get(data::get).put(data::set).post(data::generate).delete(data::delete)),
-        ("/api/v1/data/{id}", get(data::by_id)),
-        ("/api/v1/regenerate", post(data::regenerate)),
-        ("/api/v1/bulk-regenerate", post(data::bulk_regenerate)),
-        ("/api/v1/interpolate", post(data::interpolate)),
-        ("/api/v1/lookup", post(lookup::lookup)),
-        ("/api/v1/events", get(events::follow)),
-        ("/api/v1/deleted", get(away::deleted)),
-        ("/api/v1/undelete", post(away::undelete)),
-        ("/api/v1/versions", get(away::versions).post(away::change)),
-        ("/api/v1/certificates", get(certificates::list)),
-        ("/api/v1/certificates/{id}/regenerate", post(certificates::regenerate)),
-        ("/api/v1/certificates/{id}/versions", get(certificates::versions).post(certificates::add)),
-        ("/api/v1/certificates/{id}/versions/{version}", delete(certificates::remove)),
-        ("/api/v1/certificates/{id}/update_transitional_version", put(certificates::transition)),
-        ("/api/v1/permissions", get(permissions::list).post(permissions::add).delete(permissions::remove)),
-        ("/api/v2/permissions", get(permissions::find).post(permissions::create)),
+        ("/info", get(endpoint(info))),
+        ("/health", get(endpoint(health))),
+        ("/version", get(endpoint(version))),
+        ("/management", get(endpoint(management)).post(endpoint(manage))),
+        ("/oauth/token", post(endpoint(login::token))),
+        ("/oauth/token/revoke/{id}", delete(endpoint(login::revoke))),
+        ("/api/v1/key-usage", get(endpoint(key_usage))),
+        (
+            "/api/v1/data",
+            get(endpoint(data::get))
+                .put(endpoint(data::set))
+                .post(endpoint(data::generate))
+                .delete(endpoint(data::delete)),
+        ),
+        ("/api/v1/data/{id}", get(endpoint(data::by_id))),
+        ("/api/v1/regenerate", post(endpoint(data::regenerate))),
+        ("/api/v1/bulk-regenerate", post(endpoint(data::bulk_regenerate))),
+        ("/api/v1/interpolate", post(endpoint(data::interpolate))),
+        ("/api/v1/lookup", post(endpoint(lookup::lookup))),
+        ("/api/v1/events", get(endpoint(events::follow))),
+        ("/api/v1/deleted", get(endpoint(away::deleted))),
+        ("/api/v1/undelete", post(endpoint(away::undelete))),
+        ("/api/v1/versions", get(endpoint(away::versions)).post(endpoint(away::change))),
+        ("/api/v1/certificates", get(endpoint(certificates::list))),
+        ("/api/v1/certificates/{id}/regenerate", post(endpoint(certificates::regenerate))),
+        (
+            "/api/v1/certificates/{id}/versions",
+            get(endpoint(certificates::versions)).post(endpoint(certificates::add)),
+        ),
+        ("/api/v1/certificates/{id}/versions/{version}", delete(endpoint(certificates::remove))),
+        ("/api/v1/certificates/{id}/update_transitional_version", put(endpoint(certificates::transition))),
+        (
+            "/api/v1/permissions",
+            get(endpoint(permissions::list))
+                .post(endpoint(permissions::add))
+                .delete(endpoint(permissions::remove)),
+        ),
+        ("/api/v2/permissions", get(endpoint(permissions::find)).post(endpoint(permissions::create))),
     ];
     let mut router = Router::new();
     let own = [rotation::routes(), wrap::routes(), access::routes()].into_iter().flatten();
     for (path, methods) in routes.into_iter().chain(own) {
         router = router.route(path, methods.clone()).route(&format!("{path}/"), methods);
     }
-    let one = get(permissions::one)
-        .put(permissions::replace)
-        .patch(permissions::change)
-        .delete(permissions::delete_one);
+    let one = get(endpoint(permissions::one))
+        .put(endpoint(permissions::replace))
+        .patch(endpoint(permissions::change))
+        .delete(endpoint(permissions::delete_one));
     router
         .route("/api/v2/permissions/{id}", one.clone())
         .route("/api/v2/permissions/{id}/", one)
         .fallback(nothing)
         .method_not_allowed_fallback(nothing)
-        .layer(from_fn_with_state(hub.clone(), writable))
+        .with_state(context.clone())
+        .layer(from_fn_with_state(context.hub().clone(), writable))
 }
 
 async fn nothing() -> StatusCode {

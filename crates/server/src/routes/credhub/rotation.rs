@@ -14,15 +14,22 @@ use super::asking::Asking;
 use super::body::{self, Body};
 use super::context::Context;
 use super::paging::Pages;
+use crate::api::endpoint;
 use crate::credhub::Refused;
 
 /// The routes of this module.
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
     vec![
-        ("/api/v1/rotation-policies", get(policies).put(set_policy).delete(remove_policy)),
-        ("/api/v1/rotations", get(planned)),
-        ("/api/v1/rotations/now", post(now)),
-        ("/api/v1/rotation-hooks", get(hooks).put(set_hook).delete(remove_hook)),
+        (
+            "/api/v1/rotation-policies",
+            get(endpoint(policies)).put(endpoint(set_policy)).delete(endpoint(remove_policy)),
+        ),
+        ("/api/v1/rotations", get(endpoint(planned))),
+        ("/api/v1/rotations/now", post(endpoint(now))),
+        (
+            "/api/v1/rotation-hooks",
+            get(endpoint(hooks)).put(endpoint(set_hook)).delete(endpoint(remove_hook)),
+        ),
     ]
 }
 

@@ -11,6 +11,7 @@ use super::answer::time;
 use super::asking::{Asking, too_often};
 use super::body::{self, Body};
 use super::context::Context;
+use crate::api::endpoint;
 use crate::credhub::Refused;
 use crate::peer::address;
 
@@ -19,7 +20,7 @@ const SECONDS: u32 = 300;
 
 /// The routes of this module.
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
-    vec![("/api/v1/wrap", post(wrap)), ("/api/v1/unwrap", post(unwrap))]
+    vec![("/api/v1/wrap", post(endpoint(wrap))), ("/api/v1/unwrap", post(endpoint(unwrap)))]
 }
 
 /// `{"name": …, "ttl_seconds": …}`: a token that reads what is current there once.

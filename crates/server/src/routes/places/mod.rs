@@ -14,11 +14,10 @@ use lifecycle::places::{NewSite, PlaceError, Places};
 use serde::{Deserialize, Serialize};
 use store::places::SiteRow;
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};

@@ -8,12 +8,11 @@ use lifecycle::places::{NodeQuery, Places, attributes_of};
 use serde::{Deserialize, Serialize};
 use store::places::NodeRow;
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::attributes::{AREA, AttributesBody, shown_attributes, shown_pairs};
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, Paging, PagingParams};

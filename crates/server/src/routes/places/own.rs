@@ -11,12 +11,11 @@ use lifecycle::places::work::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::attributes::AREA;
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Query};
 use crate::peer::Peer;
 use crate::problem::Problem;

@@ -9,12 +9,11 @@ use lifecycle::places::policies::{GenerationView, KeyPolicies, PolicyError, Poli
 use serde::{Deserialize, Serialize};
 use store::places::PolicyRow;
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::attributes::{AREA, AttributesBody, shown_pairs};
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};

@@ -9,13 +9,12 @@ use lifecycle::places::policies::{KeyPolicies, NewSealedKey};
 use serde::{Deserialize, Serialize};
 use store::places::SealedKeyRow;
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 use x509::SpkiHash;
 
 use super::attributes::AREA;
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api};
+use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, Paging, PagingParams};
 use crate::problem::Problem;

@@ -6,12 +6,11 @@ use lifecycle::places::{Attributes, NewNodeToken, PlaceError, Places};
 use serde::{Deserialize, Serialize};
 use store::places::NodeTokenRow;
 use utoipa::ToSchema;
-use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::attributes::{AREA, AttributesBody, shown_attributes};
 use crate::access::{Caller, Permission};
-use crate::api::Api;
+use crate::api::{Api, routes};
 use crate::extract::{Json, Path};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, Paging, PagingParams};

@@ -21,6 +21,7 @@ use axum::routing::{get, post};
 use http::{Method, StatusCode};
 
 use super::credhub::context::Context;
+use crate::api::endpoint;
 use crate::credhub::CredHub;
 use answer::Refused;
 use mount::{LIST, MOUNT};
@@ -29,41 +30,49 @@ use mount::{LIST, MOUNT};
 const WRAP: &str = "x-vault-wrap-ttl";
 
 /// Every route, below `/v1`.
-pub(super) fn router(hub: &CredHub) -> Router<Context> {
-    let metadata = get(metadata::get)
-        .post(metadata::set)
-        .put(metadata::set)
-        .patch(metadata::patch)
-        .delete(metadata::delete)
-        .fallback(metadata::list_by_method);
-    let roots = get(metadata::list_root).fallback(metadata::list_root_by_method);
-    let myself = get(token::lookup).post(token::lookup).put(token::lookup);
+pub(super) fn router(context: &Context) -> Router {
+    let metadata = get(endpoint(metadata::get))
+        .post(endpoint(metadata::set))
+        .put(endpoint(metadata::set))
+        .patch(endpoint(metadata::patch))
+        .delete(endpoint(metadata::delete))
+        .fallback(endpoint(metadata::list_by_method));
+    let roots = get(endpoint(metadata::list_root)).fallback(endpoint(metadata::list_root_by_method));
+    let myself = get(endpoint(token::lookup)).post(endpoint(token::lookup)).put(endpoint(token::lookup));
     Router::new()
         .route(
             "/secret/data/{*path}",
-            get(data::get).post(data::set).put(data::set).patch(data::patch).delete(versions::delete_newest),
+            get(endpoint(data::get))
+                .post(endpoint(data::set))
+                .put(endpoint(data::set))
+                .patch(endpoint(data::patch))
+                .delete(endpoint(versions::delete_newest)),
         )
         .route("/secret/metadata/{*path}", metadata)
         .route("/secret/metadata", roots.clone())
         .route("/secret/metadata/", roots)
-        .route("/secret/delete/{*path}", post(versions::delete).put(versions::delete))
-        .route("/secret/undelete/{*path}", post(versions::undelete).put(versions::undelete))
-        .route("/secret/destroy/{*path}", post(versions::destroy).put(versions::destroy))
-        .route("/secret/subkeys/{*path}", get(data::subkeys))
-        .route("/secret/config", get(system::config))
-        .route("/sys/internal/ui/mounts", get(system::visible_mounts))
-        .route("/sys/internal/ui/mounts/{*path}", get(system::mount_of))
-        .route("/sys/mounts", get(system::mounts))
-        .route("/sys/health", get(system::health))
-        .route("/sys/seal-status", get(system::seal_status))
-        .route("/sys/leader", get(system::leader))
+        .route("/secret/delete/{*path}", post(endpoint(versions::delete)).put(endpoint(versions::delete)))
+        .route(
+            "/secret/undelete/{*path}",
+            post(endpoint(versions::undelete)).put(endpoint(versions::undelete)),
+        )
+        .route("/secret/destroy/{*path}", post(endpoint(versions::destroy)).put(endpoint(versions::destroy)))
+        .route("/secret/subkeys/{*path}", get(endpoint(data::subkeys)))
+        .route("/secret/config", get(endpoint(system::config)))
+        .route("/sys/internal/ui/mounts", get(endpoint(system::visible_mounts)))
+        .route("/sys/internal/ui/mounts/{*path}", get(endpoint(system::mount_of)))
+        .route("/sys/mounts", get(endpoint(system::mounts)))
+        .route("/sys/health", get(endpoint(system::health)))
+        .route("/sys/seal-status", get(endpoint(system::seal_status)))
+        .route("/sys/leader", get(endpoint(system::leader)))
         .route("/auth/token/lookup-self", myself)
-        .route("/auth/token/renew-self", post(token::renew).put(token::renew))
-        .route("/auth/token/revoke-self", post(token::revoke).put(token::revoke))
-        .route("/auth/approle/login", post(token::login).put(token::login))
+        .route("/auth/token/renew-self", post(endpoint(token::renew)).put(endpoint(token::renew)))
+        .route("/auth/token/revoke-self", post(endpoint(token::revoke)).put(endpoint(token::revoke)))
+        .route("/auth/approle/login", post(endpoint(token::login)).put(endpoint(token::login)))
         .fallback(unknown)
         .method_not_allowed_fallback(unsupported)
-        .layer(from_fn_with_state(hub.clone(), allowed))
+        .with_state(context.clone())
+        .layer(from_fn_with_state(context.hub().clone(), allowed))
 }
 
 async fn unknown(request: Request) -> Refused {
