@@ -116,13 +116,13 @@ fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Vec<Tag>>, Prob
     Ok(found)
 }
 
-/// What a `GET` asks for beside its resource.
-pub(crate) struct Asked {
+/// The conditions of a `GET`: the ETags that its caller has, and the fields that it wants.
+pub(crate) struct ReadConditions {
     none_match: Option<Vec<Tag>>,
     fields: Option<BTreeSet<String>>,
 }
 
-impl Asked {
+impl ReadConditions {
     pub(crate) fn of(parts: &Parts) -> Result<Self, Problem> {
         Ok(Self {
             none_match: tags(&parts.headers, &IF_NONE_MATCH)?,
@@ -240,12 +240,12 @@ mod tests {
         assert_eq!(tags(&headers, &IF_MATCH).unwrap_err().status(), 400);
     }
 
-    fn asked(query: &str, none_match: Option<&str>) -> Asked {
+    fn conditions(query: &str, none_match: Option<&str>) -> ReadConditions {
         let mut request = http::Request::get(format!("/x?{query}"));
         if let Some(tag) = none_match {
             request = request.header(IF_NONE_MATCH, tag);
         }
-        Asked::of(&request.body(()).unwrap().into_parts().0).unwrap()
+        ReadConditions::of(&request.body(()).unwrap().into_parts().0).unwrap()
     }
 
     async fn text(response: Response) -> (StatusCode, String, String) {
@@ -259,11 +259,11 @@ mod tests {
     async fn a_body_the_caller_has_is_left_out() {
         let listing =
             || Json(serde_json::json!({ "items": [{ "a": 1, "b": 2 }], "next": null })).into_response();
-        let (status, tag, body) = text(asked("", None).answer(listing()).await).await;
+        let (status, tag, body) = text(conditions("", None).answer(listing()).await).await;
         assert_eq!((status, body.as_str()), (StatusCode::OK, r#"{"items":[{"a":1,"b":2}],"next":null}"#));
-        let (status, again, body) = text(asked("", Some(&tag)).answer(listing()).await).await;
+        let (status, again, body) = text(conditions("", Some(&tag)).answer(listing()).await).await;
         assert_eq!((status, again.as_str(), body.as_str()), (StatusCode::NOT_MODIFIED, tag.as_str(), ""));
-        let (status, other, body) = text(asked("fields=b,c", Some(&tag)).answer(listing()).await).await;
+        let (status, other, body) = text(conditions("fields=b,c", Some(&tag)).answer(listing()).await).await;
         assert_eq!((status, body.as_str()), (StatusCode::OK, r#"{"items":[{"b":2}],"next":null}"#));
         assert_ne!(other, tag);
     }
@@ -271,8 +271,8 @@ mod tests {
     #[tokio::test]
     async fn a_narrowed_thing_keeps_its_revision_in_its_tag() {
         let thing = || Revision(7, serde_json::json!({ "a": 1, "b": 2 })).into_response();
-        assert_eq!(text(asked("", None).answer(thing()).await).await.1, "\"7\"");
-        let (_, tag, body) = text(asked("fields=a", None).answer(thing()).await).await;
+        assert_eq!(text(conditions("", None).answer(thing()).await).await.1, "\"7\"");
+        let (_, tag, body) = text(conditions("fields=a", None).answer(thing()).await).await;
         assert_eq!(body, r#"{"a":1}"#);
         assert!(tag.starts_with("\"7.") && if_match(&tag).check(7).is_ok(), "{tag}");
     }

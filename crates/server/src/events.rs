@@ -127,19 +127,19 @@ pub(crate) struct Events {
     actors: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// A follower's place among those of its kind.
-enum Place {
+/// A follower's slot among those of its kind. Freed on drop.
+enum FollowerSlot {
     OfAll { _permit: OwnedSemaphorePermit },
-    OfCredentials(ActorPlace),
+    OfCredentials(ActorSlot),
 }
 
-/// An actor's place among those who follow the credentials.
-struct ActorPlace {
+/// An actor's slot among those who follow the credentials. Freed on drop.
+struct ActorSlot {
     actors: Arc<Mutex<HashMap<String, usize>>>,
     actor: String,
 }
 
-impl Drop for ActorPlace {
+impl Drop for ActorSlot {
     fn drop(&mut self) {
         let mut actors = self.actors.lock();
         if let Some(count) = actors.get_mut(&self.actor) {
@@ -166,7 +166,7 @@ pub(crate) struct Follower {
     since: Option<OutboxPlace>,
     read: std::vec::IntoIter<Happened>,
     last: OutboxPlace,
-    place: Place,
+    slot: FollowerSlot,
 }
 
 impl Default for Events {
@@ -187,7 +187,7 @@ impl Events {
         let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             Problem::unavailable("too many follow the events already", FOLLOWERS_RETRY_SECONDS)
         })?;
-        Ok(self.begin(store, since, Place::OfAll { _permit: permit }).await?)
+        Ok(self.begin(store, since, FollowerSlot::OfAll { _permit: permit }).await?)
     }
 
     /// As [`Self::follow`], of who wants to hear of credentials as this actor; `None` when too many follow already. What
@@ -198,19 +198,19 @@ impl Events {
         since: Option<OutboxPlace>,
         actor: &str,
     ) -> Result<Option<(Follower, bool)>, StoreError> {
-        let place = {
+        let slot = {
             let mut actors = self.actors.lock();
             if actors.values().sum::<usize>() >= CREDENTIAL_FOLLOWERS_MAX {
                 return Ok(None);
             }
             *actors.entry(actor.to_owned()).or_default() += 1;
-            ActorPlace { actors: Arc::clone(&self.actors), actor: actor.to_owned() }
+            ActorSlot { actors: Arc::clone(&self.actors), actor: actor.to_owned() }
         };
         let kept = match since {
             Some(since) => store.outbox_has(since).await?,
             None => false,
         };
-        let follower = self.begin(store, since.filter(|_| kept), Place::OfCredentials(place)).await?;
+        let follower = self.begin(store, since.filter(|_| kept), FollowerSlot::OfCredentials(slot)).await?;
         Ok(Some((follower, kept)))
     }
 
@@ -218,7 +218,7 @@ impl Events {
         &self,
         store: Store,
         since: Option<OutboxPlace>,
-        place: Place,
+        slot: FollowerSlot,
     ) -> Result<Follower, StoreError> {
         let live = self.sender.subscribe();
         let end = store.outbox_seen().await?;
@@ -228,7 +228,7 @@ impl Events {
         }
         self.somebody.notify_one();
         let last = since.unwrap_or(end);
-        Ok(Follower { store, live, since: Some(last), read: Vec::new().into_iter(), last, place })
+        Ok(Follower { store, live, since: Some(last), read: Vec::new().into_iter(), last, slot })
     }
 
     /// Reads the outbox while somebody follows, until `stop`.
@@ -288,9 +288,9 @@ impl Follower {
             if let Some(since) = self.since {
                 let rows = self.store.outbox_after(since, PAGE).await.ok()?;
                 let next = rows.last().map(|row| row.place);
-                let actors = match &self.place {
-                    Place::OfAll { .. } => HashSet::new(),
-                    Place::OfCredentials(place) => HashSet::from([place.actor.clone()]),
+                let actors = match &self.slot {
+                    FollowerSlot::OfAll { .. } => HashSet::new(),
+                    FollowerSlot::OfCredentials(slot) => HashSet::from([slot.actor.clone()]),
                 };
                 self.read = Happened::of(rows, &self.store, actors).await.ok()?.into_iter();
                 self.since = next;

@@ -1,4 +1,4 @@
-//! Prometheus metrics: one registry for every room, served at `/metrics`.
+//! Prometheus metrics: one registry for every component, served at `/metrics`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +32,9 @@ pub(crate) struct KindLabel {
 
 /// The registry, and what the server itself counts. Cheap to clone.
 #[derive(Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricFamilies>);
 
-struct Inner {
+struct MetricFamilies {
     registry: Mutex<Registry>,
     requests: Family<RequestLabels, Histogram, fn() -> Histogram>,
     refusals: Family<KindLabel, Counter>,
@@ -72,7 +72,7 @@ impl Default for Metrics {
         );
         registry.register("bulla_server_handshakes", "TLS handshakes by outcome", handshakes.clone());
         registry.register_collector(Box::new(Tasks));
-        Self(Arc::new(Inner {
+        Self(Arc::new(MetricFamilies {
             registry: Mutex::new(registry),
             requests,
             refusals,
@@ -84,7 +84,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers another room's metrics, named `bulla_<crate>_<noun>_<unit>`. Counters get `_total` by themselves.
+    /// Registers the metrics of another component, named `bulla_<crate>_<noun>_<unit>`. Counters get `_total` by themselves.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.0.registry.lock());
     }

@@ -24,10 +24,10 @@ const STORE_RETRY_SECONDS: u64 = 2;
 ///
 /// The detail is for the person who asked and holds no secret; what only the operator may know is logged.
 #[derive(Clone)]
-pub struct Problem(Box<Inner>);
+pub struct Problem(Box<ProblemParts>);
 
 #[derive(Clone)]
-struct Inner {
+struct ProblemParts {
     status: StatusCode,
     kind: &'static str,
     title: &'static str,
@@ -68,7 +68,7 @@ impl Problem {
     /// A problem of `kind` (lower case, words joined by hyphens; stays for ever) with its title.
     #[must_use]
     pub fn new(status: StatusCode, kind: &'static str, title: &'static str) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ProblemParts {
             status,
             kind,
             title,

@@ -33,7 +33,7 @@ const MATCHER_MAX: usize = 1_024;
 /// Names of a client certificate that may be mapped to an identity; with the fingerprint they are one look-up.
 const NAMES_MAX: usize = 7;
 
-/// Another room's credentials: bearer tokens with a prefix of its own.
+/// Bearer tokens of another component, with a prefix of their own.
 pub trait Authenticate: Send + Sync {
     /// What its tokens begin with; not `bulla_`.
     fn prefix(&self) -> &'static str;
@@ -45,7 +45,7 @@ pub trait Authenticate: Send + Sync {
     fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, Problem>>;
 }
 
-/// The rooms whose credentials are accepted.
+/// The components whose bearer tokens are accepted.
 pub(crate) type Authenticators = Vec<Arc<dyn Authenticate>>;
 
 /// Finds the caller of a request by the request's credentials.

@@ -58,9 +58,9 @@ pub enum Reach {
 
 /// An authenticated caller. Handlers take it as an argument; the guard put it there.
 #[derive(Clone)]
-pub struct Caller(Arc<Inner>);
+pub struct Caller(Arc<CallerParts>);
 
-struct Inner {
+struct CallerParts {
     actor: String,
     kind: CallerKind,
     id: Uuid,
@@ -73,7 +73,7 @@ impl Caller {
     /// For the authenticator, and for tests.
     #[must_use]
     pub fn new(actor: String, kind: CallerKind, id: Uuid, granted: Vec<Granted>) -> Self {
-        Self(Arc::new(Inner { actor, kind, id, granted, asked: AtomicBool::new(false) }))
+        Self(Arc::new(CallerParts { actor, kind, id, granted, asked: AtomicBool::new(false) }))
     }
 
     /// As the audit trail names them: `token:ci`, `user:alice@example.org`, `certificate:agent-7`.

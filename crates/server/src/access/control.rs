@@ -68,9 +68,9 @@ type Credentials = Cache<(u64, [u8; 32]), Arc<Known>, Problem>;
 
 /// Everything about access that routes and the guard share. Cheap to clone.
 #[derive(Clone)]
-pub struct AccessControl(Arc<Inner>);
+pub struct AccessControl(Arc<AccessParts>);
 
-struct Inner {
+struct AccessParts {
     store: Store,
     clock: Clock,
     sessions: SessionOptions,
@@ -86,7 +86,7 @@ impl AccessControl {
     /// Over this database.
     #[must_use]
     pub fn new(store: Store, clock: Clock, sessions: SessionOptions) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(AccessParts {
             store,
             clock,
             sessions,
@@ -238,7 +238,7 @@ impl AccessControl {
     }
 }
 
-impl Inner {
+impl AccessParts {
     /// An identity as it is remembered, if it is let in.
     fn remembered(
         &self,

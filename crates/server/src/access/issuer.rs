@@ -82,9 +82,9 @@ type Shared<T> = Cache<(), Arc<T>, Problem>;
 
 /// An issuer. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Issuer(Arc<Inner>);
+pub(crate) struct Issuer(Arc<IssuerParts>);
 
-struct Inner {
+struct IssuerParts {
     /// Where its description is, without the well-known path.
     base: String,
     /// What it has to call itself; anything, where its place is what it is known by.
@@ -110,7 +110,7 @@ impl Issuer {
             let roots: Result<Vec<_>, _> = roots.iter().map(|root| Certificate::from_der(root)).collect();
             builder = builder.tls_certs_only(roots?);
         }
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(IssuerParts {
             base: url.trim_end_matches('/').to_owned(),
             name: named.then(|| url.to_owned()),
             client: builder.build()?,
@@ -194,7 +194,7 @@ impl Issuer {
     }
 }
 
-impl Inner {
+impl IssuerParts {
     async fn describe(&self) -> Result<Arc<Description>, Problem> {
         let place = format!("{}/.well-known/openid-configuration", self.base);
         let description: Description = answer(self.client.get(place)).await?;

@@ -11,7 +11,7 @@ use http::request::Parts;
 
 use super::need::{Access, Need};
 use crate::access::{self, Caller, Permission};
-use crate::conditional::Asked;
+use crate::conditional::ReadConditions;
 use crate::extract::BODY_MAX;
 use crate::idempotency::{self, Replayed};
 use crate::limit::Left;
@@ -35,7 +35,7 @@ pub(crate) struct Guard {
 struct Admitted {
     caller: Option<Caller>,
     left: Option<Left>,
-    asked: Option<Asked>,
+    conditions: Option<ReadConditions>,
 }
 
 /// Lets a request through to its handler, or answers in the handler's stead.
@@ -58,8 +58,8 @@ pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, nex
     {
         response = Problem::internal("a scoped route did not ask how far its caller reaches").into_response();
     }
-    if let Some(asked) = admitted.asked {
-        response = asked.answer(response).await;
+    if let Some(conditions) = admitted.conditions {
+        response = conditions.answer(response).await;
     }
     if let Some(left) = admitted.left {
         left.tell(response.headers_mut());
@@ -73,9 +73,9 @@ impl Guard {
         let address = address(parts);
         limits.address(address)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
-        let asked = (reads && !self.access.streams).then(|| Asked::of(parts)).transpose()?;
+        let conditions = (reads && !self.access.streams).then(|| ReadConditions::of(parts)).transpose()?;
         let permission = match self.access.need {
-            Need::Nothing => return Ok(Admitted { caller: None, left: None, asked }),
+            Need::Nothing => return Ok(Admitted { caller: None, left: None, conditions }),
             Need::Caller => None,
             Need::Permission(permission) => Some(permission),
         };
@@ -93,7 +93,7 @@ impl Guard {
         if let Some(permission) = permission {
             self.permitted(&caller, permission)?;
         }
-        Ok(Admitted { caller: Some(caller), left, asked })
+        Ok(Admitted { caller: Some(caller), left, conditions })
     }
 
     async fn handle(&self, caller: Option<&Caller>, request: Request, next: Next) -> Response {

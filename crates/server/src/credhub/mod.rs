@@ -15,10 +15,10 @@ pub use uaa::UaaOptions;
 
 /// The credential store and how it shows itself.
 #[derive(Clone, Debug)]
-pub struct CredHub(Arc<Inner>);
+pub struct CredHub(Arc<HubParts>);
 
 #[derive(Debug)]
-struct Inner {
+struct HubParts {
     credentials: Credentials,
     url: Option<String>,
     exact: Vec<String>,
@@ -43,7 +43,7 @@ impl CredHub {
     /// # Errors
     /// [`IssuerError`] when the other issuer's URL or roots cannot be used.
     pub fn new(credentials: Credentials, options: CredHubOptions) -> Result<Self, IssuerError> {
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(HubParts {
             uaa: options.uaa.map(Uaa::new).transpose()?,
             credentials,
             url: options.url,

@@ -107,7 +107,8 @@ struct Filter {
 /// What is said with a decision.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Said {
+#[schema(as = Said)]
+struct DecisionBody {
     /// Kept with the decision; on a rejection the client is told, too.
     #[serde(default)]
     #[schema(max_length = 2000)]
@@ -156,26 +157,26 @@ async fn get_one(
 
 /// Approves an enrolment: its client gets the certificate when it asks again, once.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/approve", operation_id = "approveEnrolment",
-    params(("id" = Uuid, Path)), request_body = Said, responses((status = 200, body = EnrolmentView)))]
+    params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
 async fn approve(
     Component(authority): Component<Authority>,
     caller: Caller,
     Path(id): Path<Uuid>,
-    Json(said): Json<Said>,
+    Json(body): Json<DecisionBody>,
 ) -> Result<Json<EnrolmentView>, Problem> {
-    decide(&authority, &caller, id, Decision::Approve, &said).await
+    decide(&authority, &caller, id, Decision::Approve, &body).await
 }
 
 /// Rejects an enrolment: its client is told so, with the note, when it asks again.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/reject", operation_id = "rejectEnrolment",
-    params(("id" = Uuid, Path)), request_body = Said, responses((status = 200, body = EnrolmentView)))]
+    params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
 async fn reject(
     Component(authority): Component<Authority>,
     caller: Caller,
     Path(id): Path<Uuid>,
-    Json(said): Json<Said>,
+    Json(body): Json<DecisionBody>,
 ) -> Result<Json<EnrolmentView>, Problem> {
-    decide(&authority, &caller, id, Decision::Reject, &said).await
+    decide(&authority, &caller, id, Decision::Reject, &body).await
 }
 
 async fn decide(
@@ -183,10 +184,10 @@ async fn decide(
     caller: &Caller,
     id: Uuid,
     decision: Decision,
-    said: &Said,
+    body: &DecisionBody,
 ) -> Result<Json<EnrolmentView>, Problem> {
     found(authority, caller, Permission::ApprovalDecide, id).await?;
-    let row = authority.decide_enrolment(id, decision, &said.note, caller.actor()).await?;
+    let row = authority.decide_enrolment(id, decision, &body.note, caller.actor()).await?;
     Ok(Json(row.into()))
 }
 

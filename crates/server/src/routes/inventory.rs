@@ -209,11 +209,11 @@ async fn list(
         ..InventoryFilter::default()
     };
     let whose = Whose { team: params.team, owner: params.owner, nobody: params.nobody == Some(true) };
-    let (room, after) = (&lifecycle, paging.after.as_ref());
+    let after = paging.after.as_ref();
     let page = if whose.is_anybody() {
-        room.found(&filter, after, paging.limit).await?
+        lifecycle.found(&filter, after, paging.limit).await?
     } else {
-        room.found_of(&filter, &whose, after, paging.limit).await?
+        lifecycle.found_of(&filter, &whose, after, paging.limit).await?
     };
     Ok(Json(Listing::of(page, FoundView::of)))
 }

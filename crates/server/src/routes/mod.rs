@@ -8,8 +8,9 @@
 //! use crate::api::{Access, Api, routes};
 //! use crate::extract::{Json, Path};
 //! use crate::paging::{Listing, Paging, PagingParams};
-//! use crate::{Problem, State};
-//! //!
+//! use crate::problem::Problem;
+//! use crate::state::Component;
+//!
 //! pub(crate) fn routes() -> Api {
 //!     Api::area("profiles")
 //!         // One `route` a permission. A bare permission is asked for in scope `any` …
@@ -22,8 +23,11 @@
 //! /// Lists the profiles.                          <- the first line is the summary in the API's description
 //! #[utoipa::path(get, path = "/api/v1/profiles", operation_id = "listProfiles", params(PagingParams),
 //!     responses((status = 200, body = Listing<ProfileView>)))]
-//! async fn list(state: State, caller: Caller, paging: Paging) -> Result<Json<Listing<ProfileView>>, Problem> {
-//!     let authority = state.room::<Authority>()?;      // 503 where this process does not run it
+//! async fn list(
+//!     Component(authority): Component<Authority>,      // 503 where this process does not run it
+//!     caller: Caller,
+//!     paging: Paging,
+//! ) -> Result<Json<Listing<ProfileView>>, Problem> {
 //!     let page = authority.profiles(caller.reach(Permission::ProfileRead), paging.after.as_ref(), paging.limit).await?;
 //!     Ok(Json(Listing::of(page, ProfileView::from)))
 //! }

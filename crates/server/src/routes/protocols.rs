@@ -1,5 +1,5 @@
-//! The protocols certificates are asked for and checked by: ACME, EST, SCEP, CRLs, OCSP. Their rooms speak HTTP by
-//! themselves; here they are found and given whole requests.
+//! The protocols certificates are asked for and checked by: ACME, EST, SCEP, CRLs, OCSP. Their components speak HTTP by
+//! themselves. The routes here hand them whole requests.
 
 use std::future::Future;
 
@@ -97,7 +97,7 @@ fn absent() -> Response {
     Problem::not_found("such protocol on this server").into_response()
 }
 
-/// Reads the body to its end, within its bound, and gives the request to its room.
+/// Reads the body to its end, within its bound, and gives the request to its component.
 async fn whole<F: Future<Output = http::Response<Bytes>>>(
     request: Request,
     handle: impl FnOnce(http::Request<Bytes>, Peer) -> F,

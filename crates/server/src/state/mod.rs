@@ -70,7 +70,7 @@ impl StateBuilder {
         self
     }
 
-    /// Accepts another room's bearer tokens (agents').
+    /// Accepts the bearer tokens of another component.
     #[must_use]
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticate>) -> Self {
         self.authenticators.push(authenticator);
@@ -141,7 +141,7 @@ impl State {
         &self.0.clock
     }
 
-    /// The metrics; other rooms register theirs in them.
+    /// The metrics. Other components register theirs in them.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::world::{self, Answer, send};
+use crate::world::{self, TestResponse, send};
 
 /// A server with everything that agents need behind it.
 struct House {
@@ -114,7 +114,7 @@ impl House {
         format!("https://{}", self.running.address)
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> TestResponse {
         let request = self.client.request(method, format!("{}{path}", self.url())).bearer_auth(&self.admin);
         send(match body {
             Some(body) => request.json(&body),

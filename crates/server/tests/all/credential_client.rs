@@ -25,7 +25,7 @@ use crate::world::{Authority, HOUR, now};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store, its server, and the port that it comes back to.
-struct Place {
+struct CredentialServer {
     store: Store,
     clock: Clock,
     credentials: Credentials,
@@ -47,7 +47,7 @@ fn at(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-impl Place {
+impl CredentialServer {
     async fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = StoreUrl::sqlite(folder.path().join("bulla.db"));
@@ -204,10 +204,10 @@ fn named(name: &str) -> Change {
 macro_rules! battery {
     ($($case:ident)*) => {
         mod sqlite { $(
-            #[tokio::test] async fn $case() { super::$case(super::Place::sqlite().await).await; }
+            #[tokio::test] async fn $case() { super::$case(super::CredentialServer::sqlite().await).await; }
         )* }
         mod postgres { $(
-            #[tokio::test] async fn $case() { super::$case(super::Place::postgres().await).await; }
+            #[tokio::test] async fn $case() { super::$case(super::CredentialServer::postgres().await).await; }
         )* }
     };
 }
@@ -222,7 +222,7 @@ battery! {
 
 #[tokio::test]
 async fn a_thousand_who_ask_for_one_name_make_one_request() {
-    let place = Place::sqlite().await;
+    let place = CredentialServer::sqlite().await;
     place.set("/a", "one").await;
     let client = place.client();
     let names = vec![vec!["/A"]; 1_000];
@@ -241,7 +241,7 @@ async fn a_thousand_who_ask_for_one_name_make_one_request() {
 
 #[tokio::test]
 async fn what_is_missed_together_is_asked_for_together() {
-    let place = Place::sqlite().await;
+    let place = CredentialServer::sqlite().await;
     for number in 0..20 {
         place.set(&format!("/main/p{number}/s"), &format!("p{number}")).await;
     }
@@ -263,7 +263,7 @@ async fn what_is_missed_together_is_asked_for_together() {
 /// One caller's impossible name is not the others' trouble.
 #[tokio::test]
 async fn a_name_that_cannot_be_fails_alone() {
-    let place = Place::sqlite().await;
+    let place = CredentialServer::sqlite().await;
     place.set("/a", "one").await;
     let client = place.client();
     let lists: Vec<Vec<&str>> = (0..9).map(|number| vec![if number == 5 { "/a b" } else { "/a" }]).collect();
@@ -279,7 +279,7 @@ async fn a_name_that_cannot_be_fails_alone() {
 
 #[tokio::test]
 async fn one_login_serves_all_and_an_ended_one_is_renewed() {
-    let place = Place::sqlite().await;
+    let place = CredentialServer::sqlite().await;
     place.set("/t/a", "one").await;
     place.grant("uaa-client:ci", "/t/*").await;
     let token = place.token("ci").await;
@@ -304,7 +304,7 @@ async fn one_login_serves_all_and_an_ended_one_is_renewed() {
 
 #[tokio::test]
 async fn a_client_certificate_opens_the_door() {
-    let place = Place::sqlite().await;
+    let place = CredentialServer::sqlite().await;
     place.set("/m/a", "one").await;
     let leaf = place.ca.leaf(&["app.example"]);
     let root = reqwest::Certificate::from_der(&place.ca.root).unwrap();
@@ -321,7 +321,7 @@ async fn a_client_certificate_opens_the_door() {
 /// What ends by its time to live is not remembered past it.
 #[tokio::test]
 async fn a_version_that_ends_is_not_answered_past_its_end() {
-    let place = Place::sqlite().await;
+    let place = CredentialServer::sqlite().await;
     let ending = |ttl_s| SetRequest {
         ttl_s: Some(ttl_s),
         ..SetRequest::new(at("/short"), Kind::Password, json!("one"))
@@ -343,7 +343,7 @@ async fn a_version_that_ends_is_not_answered_past_its_end() {
     }
 }
 
-async fn changes_are_told_to_those_who_may_read_and_to_nobody_else(place: Place) {
+async fn changes_are_told_to_those_who_may_read_and_to_nobody_else(place: CredentialServer) {
     place.grant("uaa-client:ci", "/Mine/*").await;
     place.grant("uaa-client:ci", "/theirs/one").await;
     let client = place.builder().bearer(place.token("ci").await).limits(long()).build().unwrap();
@@ -376,7 +376,7 @@ async fn changes_are_told_to_those_who_may_read_and_to_nobody_else(place: Place)
     assert_eq!(next(&mut changes).await, named("/mine/last"));
 }
 
-async fn what_changes_is_answered_anew_at_once(place: Place) {
+async fn what_changes_is_answered_anew_at_once(place: CredentialServer) {
     place.set("/a", "one").await;
     place.set("/b", "kept").await;
     let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
@@ -401,7 +401,7 @@ async fn what_changes_is_answered_anew_at_once(place: Place) {
 }
 
 /// Nobody asks between the change and the fall.
-async fn what_changed_before_a_fall_is_known_after_it(mut place: Place) {
+async fn what_changed_before_a_fall_is_known_after_it(mut place: CredentialServer) {
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
     let mut changes = client.changes();
@@ -420,7 +420,7 @@ async fn what_changed_before_a_fall_is_known_after_it(mut place: Place) {
     assert_eq!(value(&client, "/a").await.unwrap(), "two");
 }
 
-async fn a_stream_that_broke_goes_on_where_it_was(mut place: Place) {
+async fn a_stream_that_broke_goes_on_where_it_was(mut place: CredentialServer) {
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
     let mut changes = client.changes();
@@ -435,7 +435,7 @@ async fn a_stream_that_broke_goes_on_where_it_was(mut place: Place) {
     assert_eq!(client.stats().gaps, 1, "the beginning alone");
 }
 
-async fn after_a_gap_everything_is_asked_for_once(mut place: Place) {
+async fn after_a_gap_everything_is_asked_for_once(mut place: CredentialServer) {
     for name in ["/a", "/b", "/c"] {
         place.set(name, "one").await;
     }
@@ -463,7 +463,7 @@ async fn after_a_gap_everything_is_asked_for_once(mut place: Place) {
 async fn a_client_is_built_while_the_store_is_down_and_outlives_its_falls() {
     let folder = tempfile::tempdir().unwrap();
     let url = StoreUrl::sqlite(folder.path().join("bulla.db"));
-    let mut place = Place::down(&url, folder, None).await;
+    let mut place = CredentialServer::down(&url, folder, None).await;
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
     let forgetful = Limits { lifetime: Duration::ZERO, ..anew() };
@@ -494,7 +494,7 @@ async fn a_client_is_built_while_the_store_is_down_and_outlives_its_falls() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_falls_is_covered_by_the_cache() {
     let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
-    let place = Place::on(cluster).await;
+    let place = CredentialServer::on(cluster).await;
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
     assert_eq!(value(&client, "/a").await.unwrap(), "one");
@@ -521,7 +521,7 @@ async fn a_database_that_falls_is_covered_by_the_cache() {
 
 #[tokio::test]
 async fn nothing_secret_is_shown() {
-    let place = Place::sqlite().await;
+    let place = CredentialServer::sqlite().await;
     place.set("/a", "canary-51f0").await;
     let builder = place.builder().client_credentials("ci", "canary-51f0");
     let shown = format!("{builder:?}");

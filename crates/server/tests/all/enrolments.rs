@@ -15,7 +15,7 @@ use server::{Components, Issuance};
 use store::Clock;
 use x509::DistinguishedName;
 
-use crate::world::{Answer, Plan, World, issuance, send, store};
+use crate::world::{Plan, TestResponse, World, issuance, send, store};
 
 async fn authority() -> (tempfile::TempDir, store::Store, Authority) {
     let (folder, store) = store().await;
@@ -40,7 +40,7 @@ fn request(name: &str) -> String {
     x509::pem::encode("CERTIFICATE REQUEST", &der)
 }
 
-async fn enrol(world: &World, request: &str) -> Answer {
+async fn enrol(world: &World, request: &str) -> TestResponse {
     let post = world.bare(Method::POST, "/.well-known/est/vip/simpleenroll");
     let post = post.basic_auth("alice", Some("secret")).header("content-type", "application/pkcs10");
     send(post.body(request.to_owned())).await
@@ -77,7 +77,7 @@ async fn what_waits_is_seen_and_decided() {
         tokens.push(made["token"].as_str().unwrap().to_owned());
     }
     let [vip, web] = [tokens[0].as_str(), tokens[1].as_str()];
-    let seen = |answer: Answer| answer.expect(200).json()["items"].as_array().unwrap().len();
+    let seen = |answer: TestResponse| answer.expect(200).json()["items"].as_array().unwrap().len();
     assert_eq!(seen(get(vip, "/api/v1/enrolments").await), 2);
     assert_eq!(seen(get(web, "/api/v1/enrolments").await), 0);
     get(web, &path(0)).await.expect(403);

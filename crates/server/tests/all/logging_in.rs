@@ -28,7 +28,7 @@ use server::access::oidc::{GroupGrant, Oidc, OidcOptions};
 use server::access::{Scope, SessionOptions};
 use store::Clock;
 
-use crate::world::{Answer, Plan, World, now, send};
+use crate::world::{Plan, TestResponse, World, now, send};
 
 const SECRET: &str = "s3cret with spaces & more";
 
@@ -220,7 +220,7 @@ struct Browser {
 }
 
 impl Browser {
-    fn take(&mut self, answer: &Answer) {
+    fn take(&mut self, answer: &TestResponse) {
         for line in answer.headers.get_all("set-cookie") {
             let line = line.to_str().unwrap();
             for part in ["; Path=/", "; Secure", "; HttpOnly", "; SameSite=Lax"] {
@@ -269,7 +269,13 @@ impl Scene {
         Self { world: World::start_with(plan).await, issuer, clock }
     }
 
-    async fn ask(&self, browser: &mut Browser, method: Method, path: &str, csrf: Option<&str>) -> Answer {
+    async fn ask(
+        &self,
+        browser: &mut Browser,
+        method: Method,
+        path: &str,
+        csrf: Option<&str>,
+    ) -> TestResponse {
         let mut request = self.world.bare(method, path).header("cookie", browser.line());
         if let Some(csrf) = csrf {
             request = request.header("x-csrf-token", csrf);
@@ -287,12 +293,12 @@ impl Scene {
         self.issuer.consent(&redirect)
     }
 
-    async fn finish(&self, browser: &mut Browser, back: &Url) -> Answer {
+    async fn finish(&self, browser: &mut Browser, back: &Url) -> TestResponse {
         let path = format!("{}?{}", back.path(), back.query().unwrap());
         self.ask(browser, Method::GET, &path, None).await
     }
 
-    async fn log_in(&self) -> (Browser, Answer) {
+    async fn log_in(&self) -> (Browser, TestResponse) {
         let mut browser = Browser::default();
         let back = self.begin(&mut browser, "/api/v1/auth/login?return_to=/certificates").await;
         let answer = self.finish(&mut browser, &back).await;

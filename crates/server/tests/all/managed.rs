@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use x509::crl::Reason;
 
-use crate::world::{self, Answer, send};
+use crate::world::{self, TestResponse, send};
 
 /// A server with certificates and our own authority behind it.
 struct House {
@@ -105,11 +105,11 @@ impl House {
         self.client.request(method, format!("https://{}{path}", self.running.address)).bearer_auth(token)
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> TestResponse {
         send(self.request(&self.admin, Method::GET, path)).await
     }
 
-    async fn post(&self, path: &str, body: Value) -> Answer {
+    async fn post(&self, path: &str, body: Value) -> TestResponse {
         send(self.request(&self.admin, Method::POST, path).json(&body)).await
     }
 
@@ -120,7 +120,7 @@ impl House {
     }
 
     /// The certificate once it is so.
-    async fn until(&self, id: &str, status: &str) -> Answer {
+    async fn until(&self, id: &str, status: &str) -> TestResponse {
         for _ in 0..2_400 {
             let answer = self.get(&format!("/api/v1/certificates/{id}")).await.expect(200);
             if answer.json()["status"] == status {

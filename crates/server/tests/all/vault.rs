@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use store::Clock;
 use store::testing::Cluster;
 
-use crate::world::{Answer, Plan, World, now, send};
+use crate::world::{Plan, TestResponse, World, now, send};
 
 /// A server with a credential store, and its clock.
-struct Place {
+struct CredentialServer {
     world: World,
     clock: Clock,
 }
 
-impl Place {
+impl CredentialServer {
     async fn sqlite() -> Self {
         Self::with(Plan::default()).await
     }
@@ -42,7 +42,7 @@ impl Place {
         client.request(Method::from_bytes(method.as_bytes()).unwrap(), self.url(path))
     }
 
-    async fn by(&self, token: &str, method: &str, path: &str, body: Value) -> Answer {
+    async fn by(&self, token: &str, method: &str, path: &str, body: Value) -> TestResponse {
         let request = self.bare(method, path);
         let request = if path.starts_with("/v1/") {
             request.header("X-Vault-Token", token)
@@ -59,11 +59,11 @@ impl Place {
     }
 
     /// As whoever may everything.
-    async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
+    async fn ask(&self, method: &str, path: &str, body: Value) -> TestResponse {
         self.by(&self.world.admin, method, path, body).await
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> TestResponse {
         self.ask("GET", path, Value::Null).await
     }
 
@@ -89,11 +89,11 @@ macro_rules! battery {
     ($($case:ident)*) => {
         mod sqlite { $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(super::Place::sqlite().await).await; }
+            async fn $case() { super::$case(super::CredentialServer::sqlite().await).await; }
         )* }
         mod postgres { $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(super::Place::postgres().await).await; }
+            async fn $case() { super::$case(super::CredentialServer::postgres().await).await; }
         )* }
     };
 }
@@ -108,7 +108,7 @@ battery! {
     credhubs_side_tells_of_versions_and_takes_back_what_was_deleted
 }
 
-async fn versions_are_written_read_deleted_and_taken_back(place: Place) {
+async fn versions_are_written_read_deleted_and_taken_back(place: CredentialServer) {
     let data = "/v1/secret/data/team/db";
     assert_eq!(place.write("team/db", json!({ "user": "u", "deep": { "a": 1 } })).await, 1);
     let cas = |cas: Value| json!({ "options": { "cas": cas }, "data": { "user": "v" } });
@@ -175,7 +175,7 @@ async fn versions_are_written_read_deleted_and_taken_back(place: Place) {
     assert_eq!(place.get(data).await.expect(200).json()["data"]["metadata"]["version"], 5);
 }
 
-async fn every_type_reads_as_its_fields_and_is_written_by_them(place: Place) {
+async fn every_type_reads_as_its_fields_and_is_written_by_them(place: CredentialServer) {
     place.set("/t/value", "value", json!("v")).await;
     place.set("/t/password", "password", json!("p")).await;
     place.set("/t/list", "json", json!([1])).await;
@@ -219,7 +219,7 @@ async fn every_type_reads_as_its_fields_and_is_written_by_them(place: Place) {
     }
 }
 
-async fn who_may_not_is_denied_whether_anything_is_there_or_not(place: Place) {
+async fn who_may_not_is_denied_whether_anything_is_there_or_not(place: CredentialServer) {
     let denied = json!({ "errors": ["permission denied"] });
     place.write("a/secret", json!({ "k": "v" })).await;
     place.set("/a/typed", "password", json!("p")).await;
@@ -285,7 +285,7 @@ async fn who_may_not_is_denied_whether_anything_is_there_or_not(place: Place) {
     send(client.get(place.url("/v1/secret/data/b/there"))).await.expect(403);
 }
 
-async fn what_is_asked_wrongly_is_told_why(place: Place) {
+async fn what_is_asked_wrongly_is_told_why(place: CredentialServer) {
     place.write("a", json!({ "k": "v" })).await;
     let long = format!("/v1/secret/data/{}", "x".repeat(1_024));
     let data = |data: Value| json!({ "data": data });
@@ -337,7 +337,7 @@ async fn what_is_asked_wrongly_is_told_why(place: Place) {
     mode(false).await.expect(200);
 }
 
-async fn a_login_gives_a_token_that_is_looked_up_and_ended(place: Place) {
+async fn a_login_gives_a_token_that_is_looked_up_and_ended(place: CredentialServer) {
     let secret = place.world.token("eso", "viewer", "any").await;
     let login = async |role: &str, secret: &str| {
         let body = json!({ "role_id": role, "secret_id": secret }).to_string();
@@ -391,7 +391,7 @@ async fn a_login_gives_a_token_that_is_looked_up_and_ended(place: Place) {
     assert_eq!(place.get("/v1/secret/config").await.expect(200).json()["data"]["max_versions"], 0);
 }
 
-async fn paths_are_listed_and_notes_are_kept(place: Place) {
+async fn paths_are_listed_and_notes_are_kept(place: CredentialServer) {
     for at in ["top", "Team/db", "team/db/replica", "team/web"] {
         place.write(at, json!({ "k": "v" })).await;
     }
@@ -438,7 +438,7 @@ async fn paths_are_listed_and_notes_are_kept(place: Place) {
     assert_eq!(noted().await, json!({ "n": "1" }), "texts, whatever they were");
 }
 
-async fn credhubs_side_tells_of_versions_and_takes_back_what_was_deleted(place: Place) {
+async fn credhubs_side_tells_of_versions_and_takes_back_what_was_deleted(place: CredentialServer) {
     for value in ["one", "two"] {
         place.set("/c/x", "value", json!(value)).await;
     }

@@ -158,13 +158,13 @@ pub(crate) struct World {
 
 /// An answer, taken whole.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) async fn of(response: reqwest::Response) -> Self {
         let (status, headers) = (response.status(), response.headers().clone());
         Self { status, headers, text: response.text().await.unwrap() }
@@ -274,11 +274,11 @@ impl World {
         self.bare(method, path).bearer_auth(token)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> TestResponse {
         send(self.with(&self.admin, Method::GET, path)).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> TestResponse {
         send(self.with(&self.admin, Method::POST, path).json(&body)).await
     }
 
@@ -310,8 +310,8 @@ impl World {
     }
 }
 
-pub(crate) async fn send(request: reqwest::RequestBuilder) -> Answer {
-    Answer::of(request.send().await.unwrap()).await
+pub(crate) async fn send(request: reqwest::RequestBuilder) -> TestResponse {
+    TestResponse::of(request.send().await.unwrap()).await
 }
 
 fn builder(ca: &Authority) -> reqwest::ClientBuilder {

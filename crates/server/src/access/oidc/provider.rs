@@ -27,11 +27,11 @@ struct Tokens {
     id_token: String,
 }
 
-/// Logs people in with one issuer. Cheap to clone; give it to [`StateBuilder::with`](crate::StateBuilder::with).
+/// Logs people in with one issuer. Cheap to clone; a field of [`Components`](crate::Components).
 #[derive(Clone)]
-pub struct Oidc(Arc<Inner>);
+pub struct Oidc(Arc<OidcParts>);
 
-struct Inner {
+struct OidcParts {
     options: OidcOptions,
     issuer: Issuer,
 }
@@ -46,7 +46,7 @@ impl Oidc {
         if Url::parse(&options.redirect_url).is_err() {
             return Err(OidcError::Redirect(options.redirect_url));
         }
-        Ok(Self(Arc::new(Inner { options, issuer })))
+        Ok(Self(Arc::new(OidcParts { options, issuer })))
     }
 
     /// As configured.

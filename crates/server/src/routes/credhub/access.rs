@@ -23,7 +23,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
 
 /// What stands behind the question mark.
 #[derive(Deserialize)]
-struct Asked {
+struct AccessQuery {
     name: Option<String>,
     operation: Option<String>,
     compared_with: Option<String>,
@@ -35,14 +35,14 @@ struct Asked {
 async fn access(
     context: Context,
     Asking(asker): Asking,
-    Query(asked): Query<Asked>,
+    Query(query): Query<AccessQuery>,
     pages: Pages,
 ) -> Result<axum::Json<Json>, Refused> {
-    let path = PermissionPath::parse(&asked.name.unwrap_or_default())?;
-    let operation = operation_of(asked.operation.as_deref().unwrap_or("read"))?;
+    let path = PermissionPath::parse(&query.name.unwrap_or_default())?;
+    let operation = operation_of(query.operation.as_deref().unwrap_or("read"))?;
     let store = context.hub().credentials();
     let (after, limit) = (pages.after.as_ref(), pages.limit);
-    match (asked.compared_with, asked.since) {
+    match (query.compared_with, query.since) {
         (Some(_), Some(_)) => Err(Refused::bad("Give compared_with or since, not both.")),
         (Some(other), None) => {
             let other = PermissionPath::parse(&other)?;

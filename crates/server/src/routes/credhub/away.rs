@@ -10,7 +10,7 @@ use super::answer::time;
 use super::asking::Asking;
 use super::body::{self, Body};
 use super::context::Context;
-use super::data::{Asked, asked};
+use super::data::{QueryResult, query_of};
 use crate::credhub::Refused;
 
 /// Versions that one request changes.
@@ -66,9 +66,9 @@ pub(super) async fn undelete(
 pub(super) async fn versions(
     context: Context,
     Asking(asker): Asking,
-    query: Asked<Query>,
+    query: QueryResult<Query>,
 ) -> Result<axum::Json<Json>, Refused> {
-    let name = asked(query)?.name.filter(|name| !name.is_empty());
+    let name = query_of(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;
     let name = Name::parse(&name).map_err(|_| CredentialError::NotFound)?;
     let store = context.hub().credentials();

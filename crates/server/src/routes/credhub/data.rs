@@ -38,18 +38,18 @@ pub(super) struct Query {
     days: Option<String>,
 }
 
-pub(super) type Asked<T> = Result<axum::extract::Query<T>, axum::extract::rejection::QueryRejection>;
+pub(super) type QueryResult<T> = Result<axum::extract::Query<T>, axum::extract::rejection::QueryRejection>;
 
-pub(super) fn asked<T>(query: Asked<T>) -> Result<T, Refused> {
+pub(super) fn query_of<T>(query: QueryResult<T>) -> Result<T, Refused> {
     query.map(|axum::extract::Query(query)| query).map_err(|_| Refused::bad_request())
 }
 
 pub(super) async fn get(
     context: Context,
     Asking(asker): Asking,
-    query: Asked<Query>,
+    query: QueryResult<Query>,
 ) -> Result<axum::Json<Json>, Refused> {
-    let query = asked(query)?;
+    let query = query_of(query)?;
     let hub = context.hub();
     let store = hub.credentials();
     if let Some(name) = query.name.filter(|name| !name.is_empty()) {
@@ -224,9 +224,9 @@ pub(super) async fn interpolate(
 pub(super) async fn delete(
     context: Context,
     Asking(asker): Asking,
-    query: Asked<Query>,
+    query: QueryResult<Query>,
 ) -> Result<Response, Refused> {
-    let name = asked(query)?.name.filter(|name| !name.is_empty());
+    let name = query_of(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;
     let name = Name::parse(&name).map_err(|_| credentials::CredentialError::NotFound)?;
     context.hub().credentials().delete(&asker, &name).await?;

@@ -25,7 +25,7 @@ use crate::peer::address;
 
 /// RFC 6749 sections 4.3, 4.4 and 6.
 #[derive(Deserialize)]
-pub(super) struct Asked {
+pub(super) struct TokenForm {
     grant_type: Option<String>,
     client_id: Option<String>,
     client_secret: Option<Secret>,
@@ -40,9 +40,9 @@ pub(super) async fn token(
 ) -> Result<Response, Refused> {
     let (parts, body) = request.into_parts();
     let form = axum::extract::Request::from_parts(parts.clone(), body);
-    let asked = <Form<Asked> as axum::extract::FromRequest<Context>>::from_request(form, &context).await;
-    let Form(asked) = asked.map_err(|_| invalid_request())?;
-    match grant(&context, &parts, asked).await {
+    let form = <Form<TokenForm> as axum::extract::FromRequest<Context>>::from_request(form, &context).await;
+    let Form(form) = form.map_err(|_| invalid_request())?;
+    match grant(&context, &parts, form).await {
         Ok((grant, with_refresh)) => {
             let issuer = context.hub().url(host(&parts.headers, &parts.uri));
             let tokens = context.hub().credentials().issue_tokens(&grant, &issuer);
@@ -59,23 +59,23 @@ pub(super) async fn token(
 }
 
 /// For whom, and whether a refresh token goes with it.
-async fn grant(context: &Context, parts: &Parts, asked: Asked) -> Result<(Grant, bool), Refused> {
-    match asked.grant_type.as_deref() {
+async fn grant(context: &Context, parts: &Parts, form: TokenForm) -> Result<(Grant, bool), Refused> {
+    match form.grant_type.as_deref() {
         Some("client_credentials") => {
-            let (id, secret) = match (asked.client_id, asked.client_secret) {
+            let (id, secret) = match (form.client_id, form.client_secret) {
                 (Some(id), Some(secret)) => (id, secret),
                 _ => basic(&parts.headers).ok_or_else(bad_credentials)?,
             };
             Ok((identified(context, &id, &secret, "client_credentials").await?, false))
         }
         Some("password") => {
-            let (Some(name), Some(password)) = (asked.username, asked.password) else {
+            let (Some(name), Some(password)) = (form.username, form.password) else {
                 return Err(bad_credentials());
             };
             Ok((identified(context, &name, &password, "password").await?, true))
         }
         Some("refresh_token") => {
-            let token = asked.refresh_token.unwrap_or_default();
+            let token = form.refresh_token.unwrap_or_default();
             let grant = context.hub().credentials().refresh_token(token.expose()).await.map_err(|_| {
                 Refused::oauth(StatusCode::UNAUTHORIZED, "invalid_token", "The refresh token is not valid")
             })?;

@@ -19,7 +19,7 @@ pub(super) struct Pages {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct PageQuery {
     limit: Option<usize>,
     cursor: Option<String>,
 }
@@ -28,13 +28,14 @@ impl FromRequestParts<Context> for Pages {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
-        let Query(asked) =
-            Query::<Asked>::from_request_parts(parts, context).await.map_err(|_| Refused::bad_request())?;
-        let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
+        let Query(query) = Query::<PageQuery>::from_request_parts(parts, context)
+            .await
+            .map_err(|_| Refused::bad_request())?;
+        let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) {
             return Err(Refused::bad(format!("limit is 1 to {LIMIT_MAX}, not {limit}.")));
         }
-        let after = asked.cursor.map(|cursor| cursor.parse()).transpose();
+        let after = query.cursor.map(|cursor| cursor.parse()).transpose();
         let after = after.map_err(|_| Refused::bad("The cursor is none. Begin without it."))?;
         Ok(Self { limit, after })
     }

@@ -20,12 +20,12 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// What stands behind the question mark.
 #[derive(Deserialize)]
-pub(super) struct Asked {
+pub(super) struct VersionQuery {
     version: Option<String>,
     depth: Option<String>,
 }
 
-type Question = Result<Query<Asked>, QueryRejection>;
+type VersionQueryResult = Result<Query<VersionQuery>, QueryRejection>;
 
 fn counted(text: Option<&str>, field: &str) -> Result<Option<u64>, Refused> {
     let read = |text: &str| text.parse().map_err(|_| Refused::bad(format!("{field} is no number")));
@@ -37,9 +37,9 @@ pub(super) async fn get(
     context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
-    asked: Question,
+    query: VersionQueryResult,
 ) -> Result<axum::Json<Json>, Refused> {
-    let (version, _) = readable(&context, &asker, &name, asked).await?;
+    let (version, _) = readable(&context, &asker, &name, query).await?;
     let both = context.hub().credentials().options().concatenate_cas;
     Ok(data(json!({ "data": version.value.fields(both), "metadata": metadata_of(&version) })))
 }
@@ -49,11 +49,11 @@ async fn readable(
     context: &Context,
     asker: &Asker,
     name: &Name,
-    asked: Question,
+    query: VersionQueryResult,
 ) -> Result<(Version, Option<u64>), Refused> {
-    let Query(asked) = asked.map_err(|_| Refused::bad("the query cannot be read"))?;
-    let wanted = counted(asked.version.as_deref(), "version")?;
-    let depth = counted(asked.depth.as_deref(), "depth")?;
+    let Query(query) = query.map_err(|_| Refused::bad("the query cannot be read"))?;
+    let wanted = counted(query.version.as_deref(), "version")?;
+    let depth = counted(query.depth.as_deref(), "depth")?;
     let hub = context.hub();
     let gone = |metadata: Map<String, Json>| Refused::gone(json!({ "data": null, "metadata": metadata }));
     match hub.credentials().numbered(asker, name, wanted).await {
@@ -74,9 +74,9 @@ pub(super) async fn subkeys(
     context: Context,
     Asking { asker, .. }: Asking,
     SecretName(name): SecretName,
-    asked: Question,
+    query: VersionQueryResult,
 ) -> Result<axum::Json<Json>, Refused> {
-    let (version, depth) = readable(&context, &asker, &name, asked).await?;
+    let (version, depth) = readable(&context, &asker, &name, query).await?;
     let shape = shape(&version.value.fields(true), depth.unwrap_or(u64::MAX));
     Ok(data(json!({ "subkeys": shape, "metadata": metadata_of(&version) })))
 }

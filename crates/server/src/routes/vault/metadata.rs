@@ -20,11 +20,11 @@ const VERSIONS_MAX: u64 = 10_000;
 
 /// What stands behind the question mark.
 #[derive(Deserialize)]
-pub(super) struct Asked {
+pub(super) struct ListQuery {
     list: Option<String>,
 }
 
-impl Asked {
+impl ListQuery {
     fn lists(&self) -> bool {
         self.list.as_deref().is_some_and(|text| text == "true" || text == "1")
     }
@@ -53,9 +53,9 @@ pub(super) async fn list_by_method(
 pub(super) async fn list_root(
     context: Context,
     Asking { asker, .. }: Asking,
-    Query(asked): Query<Asked>,
+    Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<Json>, Refused> {
-    if !asked.lists() {
+    if !query.lists() {
         return Err(unsupported());
     }
     list(&context, &asker, None).await
@@ -81,9 +81,9 @@ pub(super) async fn get(
     Asking { asker, .. }: Asking,
     Folder(folder): Folder,
     uri: http::Uri,
-    Query(asked): Query<Asked>,
+    Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<Json>, Refused> {
-    if asked.lists() {
+    if query.lists() {
         return list(&context, &asker, folder.as_ref()).await;
     }
     let name = folder.filter(|_| !uri.path().ends_with('/'));
