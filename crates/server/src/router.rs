@@ -56,10 +56,10 @@ pub fn public_router(state: &State) -> Router {
 
 /// The credential store, with CredHub's paths and refusals.
 pub(crate) fn credential_router(state: &State) -> Router {
-    let Some(hub) = state.components().credentials.clone() else {
-        return Router::new().fallback(routes::credhub::absent);
+    let router = match state.components().credentials.clone() {
+        Some(hub) => routes::credentials(&Context::new(hub, state.clone())),
+        None => Router::new().fallback(routes::credhub::absent),
     };
-    let router = routes::credentials(&Context::new(hub, state.clone()));
     measured_by(state, bounded(router).layer(from_fn(safe_headers)))
 }
 
