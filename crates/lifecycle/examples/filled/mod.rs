@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lifecycle::issuers::{Delivered, Issuer, IssuerError, Order, Window};
+use issuers::{Delivered, Issuer, IssuerError, Order, Window};
 use lifecycle::lifecycle::{IssuerSource, LifecycleError, OwnAuthority, ProfileFacts};
 use store::jobs::{NewJob, insert_jobs};
 use store::managed::{

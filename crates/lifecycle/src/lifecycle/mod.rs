@@ -25,7 +25,7 @@ use store::{Batcher, Clock, Store, StoreError};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::issuers::IssuerError;
+use issuers::IssuerError;
 use crate::job::JobId;
 use crate::managed::{BadRequest, Unreadable};
 use crate::people::BadPerson;
@@ -310,7 +310,7 @@ impl Lifecycle {
     pub fn open(
         store: Store,
         authority: authority::Authority,
-        issuers: crate::issuers::Issuers,
+        issuers: issuers::Issuers,
         keystore: KeyStore,
         clock: Clock,
         options: LifecycleOptions,

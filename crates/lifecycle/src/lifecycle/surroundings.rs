@@ -13,7 +13,7 @@ use x509::Fingerprint;
 
 use super::LifecycleError;
 use super::ledger::on;
-use crate::issuers::{Issuer, IssuerError, Issuers, Limits};
+use issuers::{Issuer, IssuerError, Issuers, Limits};
 use crate::managed::INTERNAL_ISSUER;
 
 /// Orders our own authority gets at once when nothing else is configured: it signs in groups, so few would be slow.

@@ -16,8 +16,8 @@ use x509::csr::CertificateRequest;
 
 use super::ledger::{Entry, Ledger, attempt, job_details, on};
 use super::{LEASE_US, Lifecycle, LifecycleError};
-use crate::agents::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
-use crate::deploy::{Outcome as Deployed, Target};
+use agent::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
+use agent::deploy::{Outcome as Deployed, Target};
 use crate::job::{JobId, JobKind, JobState, id_of};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::scheduler::{asks_for, backoff, replan, target_of};

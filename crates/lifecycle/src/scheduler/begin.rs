@@ -16,7 +16,7 @@ use x509::csr::{self, CertificateRequest};
 use x509::{DistinguishedName, GeneralName};
 
 use super::{Planner, replan};
-use crate::issuers::Order;
+use issuers::Order;
 use crate::job::{Consent, JobState, id_of};
 use crate::lifecycle::{
     AtWork, Entry, Judged, LEASE_US, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US,

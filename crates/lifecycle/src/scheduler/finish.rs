@@ -20,7 +20,7 @@ use x509::csr::CertificateRequest;
 use x509::{Certificate, SpkiHash};
 
 use super::{BACKOFF_MAX_US, BACKOFF_MIN_US, Planner, planned, replan};
-use crate::issuers::{Delivered, IssuerError, Retry};
+use issuers::{Delivered, IssuerError, Retry};
 use crate::job::{Consent, JobKind, JobState, id_of};
 use crate::lifecycle::{
     AtWork, Entry, Inner, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US, attempt,

@@ -18,7 +18,7 @@ use x509::crl::Reason;
 use x509::{Certificate, Fingerprint};
 
 use super::finish::backoff;
-use crate::issuers::{IssuerError, Retry};
+use issuers::{IssuerError, Retry};
 use crate::job::{JobKind, JobState, id_of};
 use crate::lifecycle::{
     AtWork, CHUNK, Entry, LEASE_US, Ledger, Lifecycle, LifecycleError, attempt, hasten, on, run_now, run_of,

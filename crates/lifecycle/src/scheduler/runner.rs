@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 use super::begin::Ready;
 use super::finish::Finished;
 use super::{BACKOFF_MAX_US, TickReport, jittered};
-use crate::issuers::IssuerError;
+use issuers::IssuerError;
 use crate::job::id_of;
 use crate::lifecycle::{LEASE_US, Lifecycle, LifecycleError};
 

@@ -14,7 +14,7 @@ use store::{StoreError, Tx};
 use tracing::debug;
 use x509::Certificate;
 
-use crate::issuers::Window;
+use issuers::Window;
 use crate::job::JobState;
 use crate::lifecycle::{Ledger, Lifecycle, LifecycleError, attempt, on, run_of};
 use crate::managed::{ManagedCertificate, first_der};

@@ -2,10 +2,4 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod agents;
-mod alerts;
-mod deploy;
-mod issuers;
-mod key_policies;
 mod life;
-mod places;

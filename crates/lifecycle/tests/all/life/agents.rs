@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt;
 use keys::{KeyType, PrivateKey, Signer};
-use lifecycle::agents::work::{AgentJob, JobResult, Work, WorkSource};
-use lifecycle::deploy::Outcome;
+use agent::work::{AgentJob, JobResult, Work, WorkSource};
+use agent::deploy::Outcome;
 use lifecycle::job::JobId;
 use lifecycle::lifecycle::{LifecycleError, Selection};
 use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use lifecycle::issuers::Window;
+use issuers::Window;
 use lifecycle::managed::{CertificateChange, ManagedCertificate, NewCertificate, Options};
 use lifecycle::policy::Policy;
 use lifecycle::renewal::{Day, Lead, MaintenanceWindow, RenewalRule};

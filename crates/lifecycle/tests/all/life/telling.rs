@@ -1,6 +1,6 @@
 //! People hear of a certificate whose end comes near, whatever kept it from being renewed.
 
-use lifecycle::alerts::{AlertOptions, AlertReport, Alerts, Channels};
+use alerts::{AlertOptions, AlertReport, Alerts, Channels};
 use lifecycle::managed::NewCertificate;
 use outbound::resolve::Resolver;
 

@@ -10,7 +10,7 @@ use authority::keystore::KeyStore;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use keys::{KeyType, Keyring, PrivateKey, Signer};
-use lifecycle::issuers::{Delivered, Issuer, IssuerError, Order, Window};
+use issuers::{Delivered, Issuer, IssuerError, Order, Window};
 use lifecycle::lifecycle::{
     IssuerSource, Lifecycle, LifecycleError, LifecycleOptions, OwnAuthority, ProfileFacts,
 };

@@ -1,0 +1,76 @@
+//! Requests of the agent.
+
+use std::time::Duration;
+
+use enrollment::client::{Api, ApiError, REQUEST};
+use uuid::Uuid;
+
+use crate::work::{AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JOBS_MAX, JobResult, Renewal};
+
+/// After the end of a wait, for its answer.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// A job as the server gave it.
+pub(super) enum AssignedJob {
+    Job(Box<AgentJob>),
+    /// Of a kind this version does not know; why.
+    Strange(Uuid, String),
+}
+
+impl AssignedJob {
+    pub(super) fn id(&self) -> Uuid {
+        match self {
+            Self::Job(job) => job.job,
+            Self::Strange(id, _) => *id,
+        }
+    }
+}
+
+pub(super) async fn enroll(api: &Api, request: &Enrolment) -> Result<Enrolled, ApiError> {
+    api.post("/api/v1/agent/enroll", request, REQUEST).await
+}
+
+pub(super) async fn renew(api: &Api, csr_pem: String) -> Result<Enrolled, ApiError> {
+    api.post("/api/v1/agent/renew", &Renewal { csr_pem }, REQUEST).await
+}
+
+/// Jobs, waiting for some as long as asked.
+pub(super) async fn work(
+    api: &Api,
+    facts: &HostFacts,
+    wait_seconds: u32,
+) -> Result<Vec<AssignedJob>, ApiError> {
+    #[derive(serde::Deserialize)]
+    struct Assignment {
+        jobs: Vec<serde_json::Value>,
+    }
+    let limit = Duration::from_secs(wait_seconds.into()) + MARGIN;
+    let wait = wait_seconds.to_string();
+    let query = [
+        ("wait", wait.as_str()),
+        ("version", &facts.version),
+        ("hostname", &facts.hostname),
+        ("os", &facts.os),
+        ("arch", &facts.arch),
+        ("addresses", &facts.addresses),
+    ];
+    let assigned: Assignment = api.get("/api/v1/agent/work", &query, limit).await?;
+    Ok(assigned.jobs.into_iter().take(JOBS_MAX).filter_map(given).collect())
+}
+
+pub(super) async fn csr(api: &Api, job: Uuid, csr_pem: String) -> Result<(), ApiError> {
+    api.tell(&format!("/api/v1/agent/jobs/{job}/csr"), &CsrMade { csr_pem }).await
+}
+
+pub(super) async fn result(api: &Api, job: Uuid, result: &JobResult) -> Result<(), ApiError> {
+    api.tell(&format!("/api/v1/agent/jobs/{job}/result"), result).await
+}
+
+/// What has not even an identity is passed over.
+fn given(value: serde_json::Value) -> Option<AssignedJob> {
+    let id = value.get("job").and_then(|id| id.as_str()?.parse().ok());
+    match serde_json::from_value(value) {
+        Ok(job) => Some(AssignedJob::Job(Box::new(job))),
+        Err(error) => id.map(|id| AssignedJob::Strange(id, error.to_string())),
+    }
+}

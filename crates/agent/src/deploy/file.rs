@@ -1,0 +1,353 @@
+//! Files of other programs, replaced whole or not at all.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+/// Symbolic links followed one after the other: more is a circle, or as good as one.
+const LINKS_MAX: usize = 8;
+/// Octets of a file that is replaced. Certificates have some thousands; what is larger is something else.
+const FILE_MAX: u64 = 4 * 1_024 * 1_024;
+/// New files wait under this name, hidden from servers that load whole folders, until they are renamed.
+const STAGED: &str = ".bulla-new";
+
+/// What is wrong with a file, or what the system refused.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The folder is not there or may not be entered.
+    #[error("{path}: {reason}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// Anybody could put another file there.
+    #[error("{0} may be written by everybody; deploy into a folder that only its owner writes (chmod o-w)")]
+    WorldWritable(PathBuf),
+    /// Too many links, or a link to nowhere useful.
+    #[error("{0}: the symbolic links lead nowhere")]
+    Links(PathBuf),
+    /// A folder, a device, a socket.
+    #[error("{0} is no ordinary file")]
+    NotAFile(PathBuf),
+    /// Not something to be replaced.
+    #[error("{0} is larger than {FILE_MAX} octets: not a certificate or key")]
+    TooLarge(PathBuf),
+    /// Users and groups are looked up in `/etc/passwd` and `/etc/group`.
+    #[error("no {what} {name:?} on this host; its number works too")]
+    Unknown {
+        /// "user" or "group".
+        what: &'static str,
+        /// As given.
+        name: String,
+    },
+    /// The system refused.
+    #[error("{path}: cannot {what}: {reason}")]
+    System {
+        /// Which file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// Whose a file is and who may do what.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Attributes {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Permission bits only.
+    pub(crate) mode: u32,
+}
+
+/// A file as it is.
+pub(crate) struct Found {
+    pub(crate) content: Zeroizing<Vec<u8>>,
+    pub(crate) attributes: Attributes,
+}
+
+/// A file of a target: its folder, held open, so that nobody swaps it in between, and its name there.
+pub(crate) struct TargetFile {
+    folder: OwnedFd,
+    path: PathBuf,
+    name: OsString,
+}
+
+impl TargetFile {
+    /// Where `path` really is: links are followed, and every folder on the way is looked at.
+    pub(crate) fn of(path: &Path) -> Result<Self, FileError> {
+        let mut at = path.to_owned();
+        for _ in 0..LINKS_MAX {
+            let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
+                return Err(FileError::Links(path.to_owned()));
+            };
+            check_links_of(parent)?;
+            let parent = parent
+                .canonicalize()
+                .map_err(|error| FileError::Folder { path: parent.to_owned(), reason: error.to_string() })?;
+            check_ancestors(&parent)?;
+            let folder = open_folder(&parent)?;
+            match rustix::fs::readlinkat(&folder, name, Vec::new()) {
+                Ok(link) => at = parent.join(PathBuf::from(OsString::from_vec(link.into_bytes()))),
+                // No link, or nothing at all.
+                Err(Errno::INVAL | Errno::NOENT) => {
+                    let name = name.to_owned();
+                    return Ok(Self { folder, path: parent.join(&name), name });
+                }
+                Err(error) => return Err(refused(&at, "read the link", error)),
+            }
+        }
+        Err(FileError::Links(path.to_owned()))
+    }
+
+    /// The file's own path, links resolved.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file as it is now; `None` when there is none.
+    pub(crate) fn read(&self) -> Result<Option<Found>, FileError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = match rustix::fs::openat(&self.folder, &self.name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(refused(&self.path, "open", error)),
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|error| refused(&self.path, "look at", error))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(FileError::NotAFile(self.path.clone()));
+        }
+        let mut content = Zeroizing::new(Vec::new());
+        let read = File::from(fd).take(FILE_MAX + 1).read_to_end(&mut content);
+        read.map_err(|error| failed(&self.path, "read", &error))?;
+        if content.len() as u64 > FILE_MAX {
+            return Err(FileError::TooLarge(self.path.clone()));
+        }
+        Ok(Some(Found { content, attributes: attributes(&stat) }))
+    }
+
+    /// Writes the new content beside the file, down to the disk. What was left there before is replaced.
+    pub(crate) fn stage(&self, content: &[u8], wanted: Attributes) -> Result<(), FileError> {
+        self.unstage()?;
+        let staged = self.staged();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.folder, &staged, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| refused(&self.path, "make a file beside it", error))?;
+        // Owner and mode before content: nobody may read it who should not, not for a moment.
+        let stat = rustix::fs::fstat(&fd).map_err(|error| refused(&self.path, "look at", error))?;
+        if (stat.st_uid, stat.st_gid) != (wanted.uid, wanted.gid) {
+            let owner = Some(Uid::from_raw(wanted.uid));
+            rustix::fs::fchown(&fd, owner, Some(Gid::from_raw(wanted.gid)))
+                .map_err(|error| refused(&self.path, "give it its owner and group", error))?;
+        }
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(wanted.mode))
+            .map_err(|error| refused(&self.path, "set its mode", error))?;
+        let mut file = File::from(fd);
+        file.write_all(content)
+            .and_then(|()| file.sync_all())
+            .map_err(|error| failed(&self.path, "write the file beside it", &error))
+    }
+
+    /// Puts what was staged in the file's place, down to the disk.
+    pub(crate) fn commit(&self) -> Result<(), FileError> {
+        rustix::fs::renameat(&self.folder, self.staged(), &self.folder, &self.name)
+            .map_err(|error| refused(&self.path, "put the new file in its place", error))?;
+        self.sync()
+    }
+
+    /// Removes what was staged, if anything was.
+    pub(crate) fn unstage(&self) -> Result<(), FileError> {
+        self.remove_named(&self.staged())
+    }
+
+    /// Removes the file.
+    pub(crate) fn remove(&self) -> Result<(), FileError> {
+        self.remove_named(&self.name)?;
+        self.sync()
+    }
+
+    fn remove_named(&self, name: &OsStr) -> Result<(), FileError> {
+        match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(refused(&self.path, "remove", error)),
+        }
+    }
+
+    fn sync(&self) -> Result<(), FileError> {
+        rustix::fs::fsync(&self.folder).map_err(|error| refused(&self.path, "bring it to the disk", error))
+    }
+
+    fn staged(&self) -> OsString {
+        let mut name = OsString::from(".");
+        name.push(&self.name);
+        name.push(STAGED);
+        name
+    }
+}
+
+fn open_folder(path: &Path) -> Result<OwnedFd, FileError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| refused(path, "open", error))?;
+    let stat = rustix::fs::fstat(&fd).map_err(|error| refused(path, "look at", error))?;
+    if stat.st_mode & 0o002 != 0 {
+        return Err(FileError::WorldWritable(path.to_owned()));
+    }
+    Ok(fd)
+}
+
+/// Above the folder itself the sticky bit is enough: what is there can be renamed by its owner only.
+fn check_ancestors(folder: &Path) -> Result<(), FileError> {
+    for ancestor in folder.ancestors().skip(1) {
+        let stat = rustix::fs::stat(ancestor).map_err(|error| refused(ancestor, "look at", error))?;
+        if stat.st_mode & 0o002 != 0 && stat.st_mode & 0o1000 == 0 {
+            return Err(FileError::WorldWritable(ancestor.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// A link that anybody may have made, in a folder such as /tmp, leads wherever they want.
+fn check_links_of(folder: &Path) -> Result<(), FileError> {
+    for ancestor in folder.ancestors() {
+        let Some(parent) = ancestor.parent() else { continue };
+        let is_link = ancestor.symlink_metadata().is_ok_and(|found| found.is_symlink());
+        if is_link {
+            let stat = rustix::fs::stat(parent).map_err(|error| refused(parent, "look at", error))?;
+            if stat.st_mode & 0o002 != 0 {
+                return Err(FileError::WorldWritable(parent.to_owned()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn attributes(stat: &Stat) -> Attributes {
+    Attributes { uid: stat.st_uid, gid: stat.st_gid, mode: stat.st_mode & 0o7777 }
+}
+
+fn refused(path: &Path, what: &'static str, error: Errno) -> FileError {
+    failed(path, what, &error.into())
+}
+
+fn failed(path: &Path, what: &'static str, error: &std::io::Error) -> FileError {
+    FileError::System { path: path.to_owned(), what, reason: error.to_string() }
+}
+
+/// A user's number.
+pub(crate) fn uid_of(name: &str) -> Result<u32, FileError> {
+    number_of("/etc/passwd", "user", name)
+}
+
+/// A group's number.
+pub(crate) fn gid_of(name: &str) -> Result<u32, FileError> {
+    number_of("/etc/group", "group", name)
+}
+
+/// Both files have the name in the first and the number in the third column (passwd(5), group(5)).
+fn number_of(file: &'static str, what: &'static str, name: &str) -> Result<u32, FileError> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let found = text.lines().find_map(|line| {
+        let mut columns = line.split(':');
+        (columns.next() == Some(name)).then(|| columns.nth(1)?.parse().ok()).flatten()
+    });
+    found.ok_or_else(|| FileError::Unknown { what, name: name.to_owned() })
+}
+
+/// Who this process is.
+pub(crate) fn own() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn own_attributes(mode: u32) -> Attributes {
+        let (uid, gid) = own();
+        Attributes { uid, gid, mode }
+    }
+
+    #[test]
+    fn a_link_is_followed_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (live, entry) = (folder.path().join("live"), folder.path().join("conf"));
+        std::fs::create_dir(&live).unwrap();
+        std::fs::create_dir(&entry).unwrap();
+        std::fs::write(live.join("a.pem"), "old").unwrap();
+        symlink("../live/a.pem", entry.join("a.pem")).unwrap();
+        let place = TargetFile::of(&entry.join("a.pem")).unwrap();
+        assert_eq!(place.path(), live.canonicalize().unwrap().join("a.pem"));
+        place.stage(b"new", own_attributes(0o640)).unwrap();
+        assert_eq!(std::fs::read(live.join("a.pem")).unwrap(), b"old");
+        place.commit().unwrap();
+        assert_eq!(std::fs::read(entry.join("a.pem")).unwrap(), b"new");
+        assert!(entry.join("a.pem").symlink_metadata().unwrap().is_symlink());
+        assert_eq!(place.read().unwrap().unwrap().attributes, own_attributes(0o640));
+    }
+
+    #[test]
+    fn circles_folders_and_pipes_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        symlink(path("b"), path("a")).unwrap();
+        symlink(path("a"), path("b")).unwrap();
+        assert!(matches!(TargetFile::of(&path("a")), Err(FileError::Links(_))));
+        std::fs::create_dir(path("folder")).unwrap();
+        assert!(matches!(TargetFile::of(&path("folder")).unwrap().read(), Err(FileError::NotAFile(_))));
+        rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        assert!(matches!(TargetFile::of(&path("pipe")).unwrap().read(), Err(FileError::NotAFile(_))));
+        assert!(matches!(TargetFile::of(&path("none/x")), Err(FileError::Folder { .. })));
+    }
+
+    #[test]
+    fn what_anybody_may_change_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = folder.path().join("open");
+        let below = open.join("below");
+        std::fs::create_dir_all(&below).unwrap();
+        set_mode(&open, 0o1777);
+        assert!(
+            matches!(TargetFile::of(&open.join("x")), Err(FileError::WorldWritable(_))),
+            "the folder itself"
+        );
+        assert!(TargetFile::of(&below.join("x")).is_ok(), "sticky above is enough");
+        set_mode(&open, 0o777);
+        assert!(matches!(TargetFile::of(&below.join("x")), Err(FileError::WorldWritable(_))), "an ancestor");
+        set_mode(&open, 0o1777);
+        symlink(&below, open.join("link")).unwrap();
+        assert!(
+            matches!(TargetFile::of(&open.join("link/x")), Err(FileError::WorldWritable(_))),
+            "a link there"
+        );
+    }
+
+    #[test]
+    fn users_and_groups_by_name_or_number() {
+        assert_eq!(uid_of("root").unwrap(), 0);
+        assert_eq!(gid_of("root").unwrap(), 0);
+        assert_eq!(uid_of("12345").unwrap(), 12_345);
+        let error = uid_of("no-such-user").unwrap_err().to_string();
+        assert!(error.contains("no user \"no-such-user\""), "{error}");
+    }
+}

@@ -1,0 +1,306 @@
+//! Commands on the host: bounded in time and output, never through a shell.
+
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+/// Bytes kept of what a command prints; the rest is read and dropped, so that it never blocks.
+const OUTPUT_MAX: usize = 16 * 1_024;
+/// Letters of it that go into a report.
+const SHOWN_MAX: usize = 2_000;
+/// After the command has ended, how long its output is waited for: what it left running may hold the pipe.
+const DRAIN: Duration = Duration::from_millis(200);
+/// Where servers' commands are on most systems, after the agent's own PATH.
+const MORE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A command to run. Kept in the journal, so that it can be run after a crash.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Hook {
+    pub(crate) argv: Vec<String>,
+    pub(crate) seconds: u32,
+    /// The files it is told of.
+    pub(crate) told: Option<MaterialPaths>,
+}
+
+/// Where a command finds the certificate.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct MaterialPaths {
+    pub(crate) cert: PathBuf,
+    pub(crate) chain: PathBuf,
+    pub(crate) fullchain: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// Why a command did not do its work.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum HookError {
+    /// It could not be started.
+    #[error("{command}: cannot be started: {reason}")]
+    Start {
+        /// The program.
+        command: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// It ended badly.
+    #[error("{command}: {status}{output}", output = said(.output))]
+    Failed {
+        /// The program with its arguments.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// The end of what it printed.
+        output: String,
+    },
+    /// It was killed, with everything it had started.
+    #[error("{command}: not done after {seconds} s and killed{output}", output = said(.output))]
+    TimedOut {
+        /// The program with its arguments.
+        command: String,
+        /// The limit.
+        seconds: u32,
+        /// The end of what it printed.
+        output: String,
+    },
+}
+
+fn said(output: &str) -> String {
+    if output.is_empty() { String::new() } else { format!(": {output}") }
+}
+
+impl Hook {
+    /// Runs it and waits for its end.
+    ///
+    /// # Cancellation
+    /// Dropping the future kills the command.
+    pub(crate) async fn run(&self) -> Result<(), HookError> {
+        let mut child = self.start()?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let told = self.told.as_ref().map(|told| told.json()).unwrap_or_default();
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let mut printed = [Vec::new(), Vec::new()];
+        let [out, err] = &mut printed;
+        let ended = {
+            let talk = async {
+                tokio::join!(feed(stdin, told), collect(stdout, out), collect(stderr, err));
+            };
+            let wait = async {
+                tokio::pin!(talk);
+                let status = tokio::select! {
+                    status = child.wait() => status,
+                    () = &mut talk => return child.wait().await,
+                };
+                // It may end before it has read or printed all, or leave others that print.
+                let _ = tokio::time::timeout(DRAIN, talk).await;
+                status
+            };
+            tokio::time::timeout(Duration::from_secs(self.seconds.into()), wait).await
+        };
+        let output = shown(&printed);
+        match ended {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => {
+                Err(HookError::Failed { command: self.command(), status: ended_how(status), output })
+            }
+            Ok(Err(error)) => {
+                Err(HookError::Failed { command: self.command(), status: error.to_string(), output })
+            }
+            Err(_) => {
+                if let Some(group) = group {
+                    // Fails only when all of it is gone already.
+                    let _ = kill_process_group(group, Signal::KILL);
+                }
+                let _ = child.wait().await;
+                Err(HookError::TimedOut { command: self.command(), seconds: self.seconds, output })
+            }
+        }
+    }
+
+    fn start(&self) -> Result<Child, HookError> {
+        let (program, arguments) = self.argv.split_first().ok_or_else(|| HookError::Start {
+            command: String::new(),
+            reason: "there is no program".to_owned(),
+        })?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(if self.told.is_some() { Stdio::piped() } else { Stdio::null() });
+        command.process_group(0).kill_on_drop(true);
+        // What the agent was started with may hold its own secrets.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("BULLA_") {
+                command.env_remove(name);
+            }
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:{MORE_PATH}").trim_start_matches(':'));
+        if let Some(told) = &self.told {
+            command.envs(told.variables());
+        }
+        command
+            .spawn()
+            .map_err(|error| HookError::Start { command: program.clone(), reason: error.to_string() })
+    }
+
+    fn command(&self) -> String {
+        self.argv.join(" ")
+    }
+}
+
+impl MaterialPaths {
+    fn variables(&self) -> Vec<(&'static str, std::ffi::OsString)> {
+        let mut all = vec![
+            ("BULLA_CERT", self.cert.clone().into()),
+            ("BULLA_CHAIN", self.chain.clone().into()),
+            ("BULLA_FULLCHAIN", self.fullchain.clone().into()),
+            ("BULLA_KEY", self.key.clone().into()),
+        ];
+        if let Some(leaf) = self.leaf() {
+            all.push(("BULLA_FINGERPRINT", leaf.fingerprint.to_string().into()));
+        }
+        all
+    }
+
+    /// The certificate that is in the files now; after a rollback it is the one before.
+    fn leaf(&self) -> Option<x509::Certificate> {
+        let text = std::fs::read(&self.cert).ok()?;
+        let (_, der) = x509::pem::certificates(&text).next()?;
+        x509::Certificate::parse(&der).ok()
+    }
+
+    fn json(&self) -> Vec<u8> {
+        let leaf = self.leaf();
+        let names: Vec<String> =
+            leaf.iter().flat_map(|leaf| &leaf.subject_alt_names).map(name_text).collect();
+        let value = serde_json::json!({
+            "fingerprint": leaf.as_ref().map(|leaf| leaf.fingerprint.to_string()),
+            "names": names,
+            "not_before": leaf.as_ref().map(|leaf| leaf.not_before.0),
+            "not_after": leaf.as_ref().map(|leaf| leaf.not_after.0),
+            "files": { "cert": self.cert, "chain": self.chain, "fullchain": self.fullchain, "key": self.key },
+        });
+        value.to_string().into_bytes()
+    }
+}
+
+async fn feed(stdin: Option<tokio::process::ChildStdin>, text: Vec<u8>) {
+    if let Some(mut stdin) = stdin {
+        // A command that does not care for it may close it.
+        let _ = stdin.write_all(&text).await;
+    }
+}
+
+/// The last [`OUTPUT_MAX`] bytes.
+async fn collect(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+    let Some(mut pipe) = pipe else { return };
+    let mut chunk = vec![0; 4_096];
+    while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
+        kept.extend_from_slice(&chunk[..read]);
+        if kept.len() > 2 * OUTPUT_MAX {
+            kept.drain(..kept.len() - OUTPUT_MAX);
+        }
+    }
+}
+
+/// Without control characters, on one line, the end of it: that is where the reason stands.
+fn shown(printed: &[Vec<u8>; 2]) -> String {
+    let text: String = printed
+        .iter()
+        .flat_map(|bytes| String::from_utf8_lossy(bytes).chars().collect::<Vec<_>>())
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
+    let text = text.trim();
+    let skip = text.chars().count().saturating_sub(SHOWN_MAX);
+    text.chars().skip(skip).collect()
+}
+
+fn ended_how(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "ended badly".to_owned(),
+    }
+}
+
+/// A name as people write it.
+pub(crate) fn name_text(name: &x509::GeneralName) -> String {
+    use x509::GeneralName as G;
+    match name {
+        G::Ip(address) => address.to_string(),
+        G::Dns(text)
+        | G::BadIp(text)
+        | G::Email(text)
+        | G::Uri(text)
+        | G::Directory(text)
+        | G::Other(text) => text.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hook(argv: &[&str], seconds: u32) -> Hook {
+        Hook { argv: argv.iter().map(|&text| text.to_owned()).collect(), seconds, told: None }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_ends_badly_says_why() {
+        let error = hook(&["sh", "-c", "echo first; echo second >&2; exit 3"], 10).run().await.unwrap_err();
+        assert_eq!(error.to_string(), "sh -c echo first; echo second >&2; exit 3: exit code 3: first second");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_is_not_there_says_so() {
+        let error = hook(&["/nowhere/at/all"], 10).run().await.unwrap_err();
+        assert!(matches!(error, HookError::Start { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_hangs_is_killed_with_its_children() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
+        let hanging = hook(&["sh", "-c", &script], 600);
+        let over = async {
+            // It is at work; then its time is over at once.
+            for _ in 0..6_000 {
+                if std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(600)).await;
+            tokio::time::resume();
+        };
+        let (ended, ()) = tokio::join!(hanging.run(), over);
+        let error = ended.unwrap_err();
+        assert!(matches!(error, HookError::TimedOut { seconds: 600, .. }), "{error}");
+        let pid: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+        let pid = Pid::from_raw(pid).unwrap();
+        // It is a zombie of init's, or of nobody's, for a moment.
+        for _ in 0..1_200 {
+            let state =
+                std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+            if state.is_empty() || state.contains(") Z") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the child of the hook still runs");
+    }
+
+    #[tokio::test]
+    async fn endless_output_is_bounded_and_something_left_running_does_not_block() {
+        let script = "i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i+1)); done; sleep 1000 & exit 7";
+        let error = hook(&["sh", "-c", script], 30).run().await.unwrap_err();
+        let HookError::Failed { status, output, .. } = error else { panic!("{error}") };
+        assert_eq!((status.as_str(), output.chars().count()), ("exit code 7", SHOWN_MAX));
+    }
+}

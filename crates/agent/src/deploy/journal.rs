@@ -1,0 +1,224 @@
+//! The agent's own folder: what was before a deployment, and what was under way when it stopped.
+//!
+//! A deployment's journal is written before the first file changes and removed after the last check; while it is
+//! there, the files before are in the backup it names. Whoever finds one puts them back.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use enrollment::state_folder::{
+    StateError, failed, make_folder, read_json, remove, write_json, write_private,
+};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::file::Attributes;
+use super::hook::Hook;
+
+/// Sets of files kept from before, for each target.
+pub const BACKUPS_KEPT: usize = 3;
+
+/// How far a deployment had come.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Phase {
+    /// Files were being written; the server has not been told.
+    Writing,
+    /// The server may have taken the new files.
+    Reloading,
+}
+
+/// A deployment under way.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Journal {
+    pub(crate) target: Uuid,
+    pub(crate) phase: Phase,
+    /// Which backup holds what was before.
+    pub(crate) backup: u64,
+    pub(crate) reload: Option<Hook>,
+}
+
+/// A set of files from before a deployment.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Manifest {
+    pub(crate) files: Vec<BackupFile>,
+}
+
+/// One file of a backup; its content is in the file of its position.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct BackupFile {
+    /// As in the target: links are followed anew.
+    pub(crate) path: PathBuf,
+    /// `None` when there was no such file.
+    pub(crate) attributes: Option<Attributes>,
+}
+
+/// The agent's folder, locked for one process.
+#[derive(Debug)]
+pub(crate) struct StateFolder {
+    root: PathBuf,
+    _lock: File,
+}
+
+impl StateFolder {
+    /// Opens or makes it.
+    pub(crate) fn open(root: &Path) -> Result<Self, StateError> {
+        make_folder(root)?;
+        let found = root.metadata().map_err(|error| failed(root, "look at", &error))?;
+        if found.mode() & 0o077 != 0 || found.uid() != super::file::own().0 {
+            return Err(StateError::Open(root.to_owned()));
+        }
+        for name in ["journal", "backups", "exec"] {
+            make_folder(&root.join(name))?;
+        }
+        let path = root.join("lock");
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let lock = lock.map_err(|error| failed(&path, "open", &error))?;
+        take(&lock).map_err(|_| StateError::Locked(root.to_owned()))?;
+        Ok(Self { root: root.to_owned(), _lock: lock })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the files of an `exec` target are.
+    pub(crate) fn exec_folder(&self, target: Uuid) -> Result<PathBuf, StateError> {
+        let folder = self.root.join("exec").join(target.to_string());
+        make_folder(&folder)?;
+        Ok(folder)
+    }
+
+    fn journal_path(&self, target: Uuid) -> PathBuf {
+        self.root.join("journal").join(format!("{target}.json"))
+    }
+
+    pub(crate) fn write_journal(&self, journal: &Journal) -> Result<(), StateError> {
+        write_json(&self.journal_path(journal.target), journal)
+    }
+
+    pub(crate) fn journal(&self, target: Uuid) -> Result<Option<Journal>, StateError> {
+        read_json(&self.journal_path(target))
+    }
+
+    pub(crate) fn remove_journal(&self, target: Uuid) -> Result<(), StateError> {
+        remove(&self.journal_path(target))
+    }
+
+    /// Every deployment that was under way. One that cannot be read is an error: what was before is not known.
+    pub(crate) fn journals(&self) -> Result<Vec<Journal>, StateError> {
+        let mut found = Vec::new();
+        for path in entries(&self.root.join("journal"))? {
+            if path.extension().is_some_and(|extension| extension == "json") {
+                found.extend(read_json(&path)?);
+            } else {
+                // A journal that was being written when all stopped: nothing had happened yet.
+                remove(&path)?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn backup_folder(&self, target: Uuid, number: u64) -> PathBuf {
+        self.root.join("backups").join(target.to_string()).join(format!("{number:020}"))
+    }
+
+    /// Numbers of the whole backups there are, oldest first.
+    pub(crate) fn backups(&self, target: Uuid) -> Result<Vec<u64>, StateError> {
+        let folder = self.root.join("backups").join(target.to_string());
+        make_folder(&folder)?;
+        let names = entries(&folder)?;
+        let whole = names.iter().filter(|path| path.join("manifest.json").exists());
+        let mut numbers: Vec<u64> =
+            whole.filter_map(|path| path.file_name()?.to_str()?.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Keeps what is there now, down to the disk. The manifest comes last: without it there is no backup.
+    pub(crate) fn write_backup(
+        &self,
+        target: Uuid,
+        files: &[(BackupFile, Option<Zeroizing<Vec<u8>>>)],
+    ) -> Result<u64, StateError> {
+        let number = self.backups(target)?.last().map_or(1, |last| last + 1);
+        let folder = self.backup_folder(target, number);
+        make_folder(&folder)?;
+        for (position, (_, content)) in files.iter().enumerate() {
+            if let Some(content) = content {
+                write_private(&folder.join(position.to_string()), content)?;
+            }
+        }
+        let manifest = Manifest { files: files.iter().map(|(kept, _)| kept.clone()).collect() };
+        write_json(&folder.join("manifest.json"), &manifest)?;
+        Ok(number)
+    }
+
+    /// A backup as it was kept.
+    pub(crate) fn read_backup(
+        &self,
+        target: Uuid,
+        number: u64,
+    ) -> Result<Vec<(BackupFile, Option<Zeroizing<Vec<u8>>>)>, StateError> {
+        let folder = self.backup_folder(target, number);
+        let path = folder.join("manifest.json");
+        let manifest: Manifest = read_json(&path)?
+            .ok_or_else(|| StateError::Corrupt { path, reason: "it is missing".to_owned() })?;
+        let mut files = Vec::with_capacity(manifest.files.len());
+        for (position, kept) in manifest.files.into_iter().enumerate() {
+            let path = folder.join(position.to_string());
+            let content = match kept.attributes {
+                Some(_) => {
+                    let read = std::fs::read(&path).map_err(|error| failed(&path, "read", &error))?;
+                    Some(Zeroizing::new(read))
+                }
+                None => None,
+            };
+            files.push((kept, content));
+        }
+        Ok(files)
+    }
+
+    /// Removes all but the newest [`BACKUPS_KEPT`].
+    pub(crate) fn prune_backups(&self, target: Uuid) -> Result<(), StateError> {
+        let numbers = self.backups(target)?;
+        for number in &numbers[..numbers.len().saturating_sub(BACKUPS_KEPT)] {
+            let folder = self.backup_folder(target, *number);
+            std::fs::remove_dir_all(&folder).map_err(|error| failed(&folder, "remove", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a target that is no more.
+    pub(crate) fn forget(&self, target: Uuid) -> Result<(), StateError> {
+        for name in ["backups", "exec"] {
+            let folder = self.root.join(name).join(target.to_string());
+            match std::fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(&folder, "remove", &error));
+                }
+                _ => {}
+            }
+        }
+        self.remove_journal(target)
+    }
+}
+
+/// Takes the lock; tries again for a second, as a process just forked holds its parent's until it becomes another.
+fn take(lock: &File) -> Result<(), rustix::io::Errno> {
+    let mut tries = 20;
+    loop {
+        match rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Err(_) if tries > 0 => std::thread::sleep(std::time::Duration::from_millis(50)),
+            result => return result,
+        }
+        tries -= 1;
+    }
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, StateError> {
+    let listed = std::fs::read_dir(folder).and_then(|list| list.map(|entry| Ok(entry?.path())).collect());
+    listed.map_err(|error: std::io::Error| failed(folder, "list", &error))
+}

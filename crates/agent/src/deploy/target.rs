@@ -1,0 +1,371 @@
+//! Where a certificate goes: data, read from JSON or TOML; [`Deployer`](super::Deployer) does the work.
+
+use std::path::PathBuf;
+
+use keys::Secret;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Bytes of a path, an owner, a command's argument: Linux's PATH_MAX.
+const TEXT_MAX: usize = 4_096;
+/// Arguments of a hook's command.
+const ARGUMENTS_MAX: usize = 64;
+/// Seconds a hook may take at most; a graceful restart of the slowest server takes a minute.
+pub const HOOK_SECONDS_MAX: u32 = 600;
+/// Seconds a probe may go on trying at most.
+pub const VERIFY_SECONDS_MAX: u32 = 600;
+
+/// What is wrong with a target, before anything is touched.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("target: {0}")]
+pub struct InvalidTarget(pub(crate) String);
+
+/// A place for a certificate. Every kind is data over one engine.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Target {
+    /// `fullchain` and `key`; `nginx -t`, `nginx -s reload`.
+    Nginx(PemTarget),
+    /// `fullchain` and `key`, or `cert`, `chain` and `key`; `apachectl configtest`, `apachectl graceful`.
+    Apache(PemTarget),
+    /// `combined`; `haproxy -c -f /etc/haproxy/haproxy.cfg`, `systemctl reload haproxy`.
+    Haproxy(PemTarget),
+    /// `fullchain` and `key`; `caddy validate`, `caddy reload --force`.
+    Caddy(PemTarget),
+    /// `fullchain`, `key` and `config`, a dynamic file that Traefik watches.
+    Traefik(PemTarget),
+    /// `config`, a file SDS resource that Envoy watches; the key is in it unless `fullchain` and `key` are given.
+    Envoy(PemTarget),
+    /// `fullchain` and `key`, or `combined`; `postfix check`, `postfix reload`.
+    Postfix(PemTarget),
+    /// `fullchain` and `key`; `doveconf -n`, `doveadm reload`.
+    Dovecot(PemTarget),
+    /// Any PEM files, no hooks of its own.
+    Files(PemTarget),
+    /// One PKCS#12 file.
+    Pkcs12(KeystoreTarget),
+    /// One Java key store: JKS, or PKCS#12, which Java 9 and later prefer.
+    Jks(KeystoreTarget),
+    /// A command that is told where the files are.
+    Exec(ExecTarget),
+}
+
+/// PEM files, hooks and a probe.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PemTarget {
+    /// The leaf alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert: Option<FileSpec>,
+    /// The certificates above the leaf.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chain: Option<FileSpec>,
+    /// Leaf and chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fullchain: Option<FileSpec>,
+    /// The private key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<FileSpec>,
+    /// Leaf, chain and key in one file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub combined: Option<FileSpec>,
+    /// A file of the server's own language, for Traefik and Envoy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<FileSpec>,
+    /// The name of the secret in Envoy's resource; "server_cert" by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_name: Option<String>,
+    /// Checks the server's configuration; `[]` for none. The kind's own command by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validate: Option<Vec<String>>,
+    /// Makes the server take the files; `[]` for none. The kind's own command by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reload: Option<Vec<String>>,
+    /// Seconds each hook may take; 60 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook_seconds: Option<u32>,
+    /// What is asked afterwards; nothing by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verify>,
+}
+
+/// A key store in one file.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeystoreTarget {
+    /// The file.
+    pub file: FileSpec,
+    /// The password of the store and of the key in it: six characters at least, as keytool demands. Written out, since the agent
+    /// needs it.
+    #[serde(serialize_with = "keys::secret::exposed")]
+    pub password: Secret,
+    /// The name of the entry; "server" by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// How a `jks` target is written; `pkcs12` targets are always PKCS#12.
+    #[serde(default)]
+    pub format: KeystoreFormat,
+    /// As [`PemTarget::validate`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validate: Option<Vec<String>>,
+    /// As [`PemTarget::reload`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reload: Option<Vec<String>>,
+    /// As [`PemTarget::hook_seconds`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook_seconds: Option<u32>,
+    /// As [`PemTarget::verify`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verify>,
+}
+
+/// What a Java key store is written as.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeystoreFormat {
+    /// PKCS#12 (RFC 7292), which every Java since 8u60 reads whatever the file is called.
+    #[default]
+    Pkcs12,
+    /// Sun's own format, for what reads nothing else. Its encryption is weak (SHA-1, no iterations).
+    Jks,
+}
+
+/// A command that deploys by itself. It gets `BULLA_CERT`, `BULLA_CHAIN`, `BULLA_FULLCHAIN`, `BULLA_KEY` (paths),
+/// `BULLA_FINGERPRINT`, and the same with names and dates as JSON on its standard input.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecTarget {
+    /// The program and its arguments; no shell.
+    pub command: Vec<String>,
+    /// Seconds it may take; 60 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook_seconds: Option<u32>,
+    /// As [`PemTarget::verify`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verify>,
+}
+
+/// A file and whose it is. A bare path is one whose owner and mode are kept.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FileSpec {
+    /// Absolute.
+    pub path: PathBuf,
+    /// A user's name or number; that of the file before by default, else the agent's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// A group's name or number; as `owner`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Octal, "0640"; that of the file before by default, else 0600 for what holds a key and 0644.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<FileMode>,
+}
+
+impl<'de> Deserialize<'de> for FileSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Whole {
+            path: PathBuf,
+            owner: Option<String>,
+            group: Option<String>,
+            mode: Option<FileMode>,
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a path, or a table with path, owner, group and mode")]
+        enum Either {
+            Path(PathBuf),
+            Whole(Whole),
+        }
+        Ok(match Either::deserialize(deserializer)? {
+            Either::Path(path) => Self { path, owner: None, group: None, mode: None },
+            Either::Whole(whole) => {
+                Self { path: whole.path, owner: whole.owner, group: whole.group, mode: whole.mode }
+            }
+        })
+    }
+}
+
+/// Permission bits, written in octal.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FileMode(pub u32);
+
+impl Serialize for FileMode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{:04o}", self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for FileMode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match u32::from_str_radix(&text, 8) {
+            Ok(bits) if bits <= 0o777 => Ok(Self(bits)),
+            _ => Err(serde::de::Error::custom(format!("{text:?} is no octal mode such as \"0640\""))),
+        }
+    }
+}
+
+/// A TLS endpoint that must serve the certificate afterwards.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Verify {
+    /// A name or an address, resolved on the agent's host.
+    #[serde(default = "localhost")]
+    pub host: String,
+    /// TCP.
+    pub port: u16,
+    /// The name to ask for; `host` by default, when it is a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+    /// What is spoken before TLS, as `bulla scan --starttls` has it; "tls" by default.
+    #[serde(default = "tls")]
+    pub protocol: String,
+    /// Seconds until a wrong answer is final; 30 by default.
+    #[serde(default = "verify_seconds")]
+    pub seconds: u32,
+}
+
+fn localhost() -> String {
+    "127.0.0.1".to_owned()
+}
+
+fn tls() -> String {
+    "tls".to_owned()
+}
+
+fn verify_seconds() -> u32 {
+    30
+}
+
+/// The entry of a key store when none is named.
+pub(crate) const ALIAS: &str = "server";
+
+/// Shown instead of a password.
+const HIDDEN: &str = "(hidden)";
+
+impl Target {
+    /// The stable word for the kind.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Nginx(_) => "nginx",
+            Self::Apache(_) => "apache",
+            Self::Haproxy(_) => "haproxy",
+            Self::Caddy(_) => "caddy",
+            Self::Traefik(_) => "traefik",
+            Self::Envoy(_) => "envoy",
+            Self::Postfix(_) => "postfix",
+            Self::Dovecot(_) => "dovecot",
+            Self::Files(_) => "files",
+            Self::Pkcs12(_) => "pkcs12",
+            Self::Jks(_) => "jks",
+            Self::Exec(_) => "exec",
+        }
+    }
+
+    /// The endpoint asked afterwards.
+    #[must_use]
+    pub fn verify(&self) -> Option<&Verify> {
+        match self {
+            Self::Nginx(t) | Self::Apache(t) | Self::Haproxy(t) | Self::Caddy(t) | Self::Traefik(t) => {
+                t.verify.as_ref()
+            }
+            Self::Envoy(t) | Self::Postfix(t) | Self::Dovecot(t) | Self::Files(t) => t.verify.as_ref(),
+            Self::Pkcs12(t) | Self::Jks(t) => t.verify.as_ref(),
+            Self::Exec(t) => t.verify.as_ref(),
+        }
+    }
+
+    /// Whether its text holds a password, so that it must be sealed where it is kept and left out where it is shown.
+    #[must_use]
+    pub fn holds_secret(&self) -> bool {
+        matches!(self, Self::Pkcs12(_) | Self::Jks(_))
+    }
+
+    /// The same with every password replaced, for people.
+    #[must_use]
+    pub fn redacted(&self) -> Self {
+        let mut shown = self.clone();
+        shown.set_password(Secret::new(HIDDEN));
+        shown
+    }
+
+    /// Whether a password is only what stands in its place where a target is shown.
+    pub(crate) fn password_is_hidden(&self) -> bool {
+        self.password().is_some_and(|password| password.expose() == HIDDEN)
+    }
+
+    pub(crate) fn password(&self) -> Option<&Secret> {
+        match self {
+            Self::Pkcs12(store) | Self::Jks(store) => Some(&store.password),
+            _ => None,
+        }
+    }
+
+    /// Does nothing where there is none.
+    pub(crate) fn set_password(&mut self, password: Secret) {
+        if let Self::Pkcs12(store) | Self::Jks(store) = self {
+            store.password = password;
+        }
+    }
+}
+
+pub(crate) fn check_file(what: &str, file: &FileSpec) -> Result<(), InvalidTarget> {
+    let path = &file.path;
+    let text = path.to_string_lossy();
+    let plain = path
+        .components()
+        .all(|part| matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_)));
+    if !path.is_absolute() || !plain || path.file_name().is_none() || text.len() > TEXT_MAX {
+        return Err(InvalidTarget(format!("{what}: {text:?} is no absolute path without \"..\"")));
+    }
+    // Servers' configurations are lines; a path that breaks one would be read as more than a path.
+    if text.ends_with('/') || text.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) {
+        return Err(InvalidTarget(format!("{what}: {text:?} holds a letter that no path here may have")));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_command(what: &str, argv: &[String]) -> Result<(), InvalidTarget> {
+    let program = argv.first().map(String::as_str).unwrap_or_default();
+    if program.is_empty() {
+        return Err(InvalidTarget(format!("{what}: the command has no program")));
+    }
+    if argv.len() > ARGUMENTS_MAX || argv.iter().any(|text| text.len() > TEXT_MAX || text.contains('\0')) {
+        return Err(InvalidTarget(format!(
+            "{what}: more than {ARGUMENTS_MAX} arguments, or one of more than {TEXT_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_seconds(seconds: Option<u32>) -> Result<(), InvalidTarget> {
+    match seconds {
+        Some(0) => Err(InvalidTarget("hook_seconds: a hook needs a second at least".to_owned())),
+        Some(n) if n > HOOK_SECONDS_MAX => {
+            Err(InvalidTarget(format!("hook_seconds: {n} is more than {HOOK_SECONDS_MAX}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn check_verify(verify: &Verify) -> Result<(), InvalidTarget> {
+    let wrong = |what: String| Err(InvalidTarget(format!("verify: {what}")));
+    if verify.port == 0 {
+        return wrong("port 0 is none".to_owned());
+    }
+    if scan::target::Protocol::named(&verify.protocol).is_none() {
+        return wrong(format!("{:?} is no protocol known", verify.protocol));
+    }
+    if verify.seconds == 0 || verify.seconds > VERIFY_SECONDS_MAX {
+        return wrong(format!("seconds is 1 to {VERIFY_SECONDS_MAX}"));
+    }
+    let names = [Some(&verify.host), verify.server_name.as_ref()];
+    for (at, name) in names.into_iter().flatten().enumerate() {
+        let address = at == 0 && name.parse::<std::net::IpAddr>().is_ok();
+        if !address && scan::target::host_name(name).is_err() {
+            return wrong(format!("{name:?} is no host name"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,478 @@
+//! The directory of agents: enrollment state, presence, groups, and the work that each has to do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::authority::keystore::KeyStore;
+use enrollment::{Certify, CertifyError, IdentityKey, TOKENS_KEPT_US};
+use futures_util::FutureExt;
+use serde_json::json;
+use store::agents::{AgentFilter, AgentGroupRow, AgentRow, SELECTOR_LABELS_MAX};
+use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::presence::Presence;
+use crate::waiting::Waiting;
+use crate::work::{AgentJob, HostFacts, JOBS_MAX, JobResult, WAIT_SECONDS_MAX, WorkError, WorkSource};
+
+/// Without a word for so long an agent counts as offline: two polls of a minute and a half missed.
+pub const OFFLINE_AFTER: Duration = Duration::from_secs(180);
+/// Labels of an agent or a token.
+pub const LABELS_MAX: usize = 32;
+/// Octets of a label's name or value.
+const LABEL_MAX: usize = 128;
+/// How often other nodes' work is looked for, while somebody waits: one statement.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often what was seen of agents is written: one statement.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+/// How often tokens long expired are removed.
+const PURGE_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Labels, sorted.
+pub type Labels = BTreeMap<String, String>;
+
+/// Why something about agents was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Nothing by that identity or name.
+    #[error("there is no {0}")]
+    NotFound(&'static str),
+    /// What was asked for makes no sense; what to change.
+    #[error("{0}")]
+    Invalid(String),
+    /// Another has that name.
+    #[error("the name {0:?} is taken")]
+    NameTaken(String),
+    /// It changed since it was read.
+    #[error("it has changed meanwhile: read it again")]
+    Changed,
+    /// The agent is retired.
+    #[error("the agent is retired")]
+    Retired,
+    /// The certificate shown is not the agent's.
+    #[error("this is not the key the agent was enrolled with")]
+    OtherKey,
+    /// A target's configuration cannot be opened.
+    #[error("the target's passwords cannot be opened: {0}")]
+    Sealed(String),
+    /// No certificate for the agent.
+    #[error(transparent)]
+    Certify(#[from] CertifyError),
+    /// The source of work.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What [`Agents`] is built on.
+pub struct AgentsParts {
+    /// The database.
+    pub store: Store,
+    /// Seals the passwords of targets.
+    pub keystore: KeyStore,
+    /// The time.
+    pub clock: Clock,
+    /// What there is to do.
+    pub work: Arc<dyn WorkSource>,
+    /// Who signs agents' certificates.
+    pub certify: Arc<dyn Certify>,
+    /// How the server knows an agent's certificate again.
+    pub identity: IdentityKey,
+    /// Certificates agents trust the server by, PEM; empty when their hosts' own roots will do.
+    pub ca_pem: String,
+}
+
+/// The server's side of agents. Clones share everything.
+#[derive(Clone)]
+pub struct Agents(Arc<DirectoryState>);
+
+struct DirectoryState {
+    parts: AgentsParts,
+    waiting: Waiting,
+    presence: Presence,
+}
+
+/// Which agents to list.
+#[derive(Clone, Debug, Default)]
+pub struct AgentQuery {
+    /// Labels they must have.
+    pub labels: Labels,
+    /// Only those online, or only those offline.
+    pub online: Option<bool>,
+    /// Retired ones too.
+    pub retired: bool,
+}
+
+impl Agents {
+    /// Over its parts. Have [`Agents::run`] running beside it.
+    #[must_use]
+    pub fn new(parts: AgentsParts) -> Self {
+        Self(Arc::new(DirectoryState { parts, waiting: Waiting::default(), presence: Presence::default() }))
+    }
+
+    pub(crate) fn parts(&self) -> &AgentsParts {
+        &self.0.parts
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.parts.store
+    }
+
+    pub(crate) fn now_us(&self) -> i64 {
+        self.0.parts.clock.now_us()
+    }
+
+    /// Looks for work made by other nodes and writes what was seen of agents, until stopped.
+    pub async fn run(&self, stop: CancellationToken) {
+        let every = |period| {
+            let mut ticks = tokio::time::interval(period);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            ticks
+        };
+        let (mut looks, mut writes, mut purges) = (every(LOOK_EVERY), every(WRITE_EVERY), every(PURGE_EVERY));
+        loop {
+            let result = tokio::select! {
+                () = stop.cancelled() => break,
+                _ = looks.tick() => self.look_for_work().await,
+                _ = writes.tick() => self.write_seen().await,
+                _ = purges.tick() => {
+                    self.store().purge_agent_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)
+                }
+            };
+            if let Err(error) = result {
+                tracing::warn!(%error, "the agents' round failed");
+            }
+        }
+        self.0.waiting.wake_all();
+        if let Err(error) = self.write_seen().await {
+            tracing::warn!(%error, "what was seen of agents is lost");
+        }
+    }
+
+    async fn look_for_work(&self) -> Result<(), StoreError> {
+        if self.0.waiting.is_empty() {
+            return Ok(());
+        }
+        let agents = self.store().agents_with_work(self.now_us()).await?;
+        agents.into_iter().for_each(|agent| self.wake(agent));
+        Ok(())
+    }
+
+    async fn write_seen(&self) -> Result<(), StoreError> {
+        let seen = self.0.presence.take();
+        if seen.is_empty() {
+            return Ok(());
+        }
+        let work = seen.clone();
+        let written = self
+            .store()
+            .write("agents_seen", move |tx| {
+                async move { store::agents::agents_seen(tx, &work).await }.boxed()
+            })
+            .await;
+        if written.is_err() {
+            self.0.presence.give_back(seen);
+        }
+        written
+    }
+
+    /// There is work for an agent: its poll, if one waits here, answers now.
+    pub fn wake(&self, agent: Uuid) {
+        self.0.waiting.wake(agent);
+    }
+
+    /// Waits for work, `wait_seconds` at most. One statement when there is some at once.
+    ///
+    /// # Errors
+    /// [`AgentError::Retired`], [`AgentError::OtherKey`], those of the source of work.
+    ///
+    /// # Cancellation
+    /// Dropping the future may leave jobs given and not heard of; they are given again.
+    pub async fn poll(
+        &self,
+        agent: Uuid,
+        facts: HostFacts,
+        wait_seconds: u32,
+    ) -> Result<Vec<AgentJob>, AgentError> {
+        self.0.presence.seen(agent, self.now_us(), facts);
+        let wait = Duration::from_secs(wait_seconds.min(WAIT_SECONDS_MAX).into());
+        let deadline = tokio::time::Instant::now() + wait;
+        let waiter = self.0.waiting.register(agent);
+        loop {
+            let woken = waiter.woken();
+            let jobs = self.0.parts.work.jobs_for_agent(agent, JOBS_MAX).await?;
+            if !jobs.is_empty() || tokio::time::timeout_at(deadline, woken).await.is_err() {
+                return Ok(jobs);
+            }
+        }
+    }
+
+    /// Takes an agent's CSR.
+    ///
+    /// # Errors
+    /// Those of the source of work.
+    pub async fn accept_csr(&self, agent: Uuid, job: Uuid, csr_pem: &str) -> Result<(), AgentError> {
+        let request = x509::csr::CertificateRequest::from_pem_or_der(csr_pem.as_bytes())
+            .map_err(|error| AgentError::Invalid(format!("the CSR cannot be read: {error}")))?;
+        request
+            .verify()
+            .map_err(|error| AgentError::Invalid(format!("the CSR is not signed by its key: {error}")))?;
+        let der = request.der.to_vec();
+        Ok(self.0.parts.work.accept_csr(agent, job, der).await?)
+    }
+
+    /// Takes an agent's result.
+    ///
+    /// # Errors
+    /// Those of the source of work.
+    pub async fn finished(&self, agent: Uuid, job: Uuid, result: JobResult) -> Result<(), AgentError> {
+        Ok(self.0.parts.work.finished(agent, job, result).await?)
+    }
+
+    /// Whether an agent seen at that time is online now.
+    #[must_use]
+    pub fn is_online(&self, agent: &AgentRow) -> bool {
+        agent.retired_at_us.is_none() && agent.last_seen_at_us >= self.online_from_us()
+    }
+
+    fn online_from_us(&self) -> i64 {
+        self.now_us() - OFFLINE_AFTER.as_micros() as i64
+    }
+
+    /// An agent.
+    ///
+    /// # Errors
+    /// [`AgentError::NotFound`]; those of the database.
+    pub async fn agent(&self, id: Uuid) -> Result<AgentRow, AgentError> {
+        self.store().agent(id).await?.ok_or(AgentError::NotFound("agent"))
+    }
+
+    /// Agents by name.
+    ///
+    /// # Errors
+    /// [`AgentError::Invalid`] for too many labels; those of the database.
+    pub async fn list(
+        &self,
+        query: &AgentQuery,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AgentRow>, AgentError> {
+        if query.labels.len() > SELECTOR_LABELS_MAX {
+            return Err(AgentError::Invalid(format!("select by {SELECTOR_LABELS_MAX} labels at most")));
+        }
+        let from = self.online_from_us();
+        let filter = AgentFilter {
+            labels: query.labels.clone().into_iter().collect(),
+            retired: query.retired,
+            seen_from_us: (query.online == Some(true)).then_some(from),
+            seen_before_us: (query.online == Some(false)).then_some(from),
+        };
+        Ok(self.store().agents(&filter, after, limit).await?)
+    }
+
+    /// Online and offline agents, for metrics.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn counts(&self) -> Result<store::agents::AgentCounts, AgentError> {
+        Ok(self.store().agent_counts(self.online_from_us()).await?)
+    }
+
+    /// Gives an agent another name or other labels.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn update(
+        &self,
+        id: Uuid,
+        revision: i64,
+        name: Option<String>,
+        labels: Option<Labels>,
+        actor: &str,
+    ) -> Result<AgentRow, AgentError> {
+        let before = self.agent(id).await?;
+        let name = name.unwrap_or(before.name);
+        check_name(&name)?;
+        let labels = labels.unwrap_or_else(|| labels_of(&before.labels));
+        check_labels(&labels)?;
+        let event =
+            self.event(actor, "agent.update", format!("agent/{id}"), json!({"name": name, "labels": labels}));
+        let (named, text) = (name.clone(), json!(labels).to_string());
+        let pairs: Vec<_> = labels.into_iter().collect();
+        let done = self
+            .store()
+            .write("agent_update", move |tx| {
+                async move {
+                    let done = store::agents::update_agent(tx, id, revision, &named, &text, &pairs).await?;
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done {
+            return self.agent(id).await;
+        }
+        let other = self.store().agent_named(&name).await?;
+        Err(if other.is_some_and(|other| other.id != id) {
+            AgentError::NameTaken(name)
+        } else {
+            AgentError::Changed
+        })
+    }
+
+    /// Retires an agent: it gets no more work and is not let in any more.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn retire(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
+        self.agent(id).await?;
+        // Beside its retirement, which alone keeps it out.
+        let identity = enrollment::identity_revision(self.store(), id).await?;
+        let (at, event) =
+            (self.now_us(), self.event(actor, "agent.retire", format!("agent/{id}"), json!({})));
+        let done = self
+            .store()
+            .write("agent_retire", move |tx| {
+                async move {
+                    let done = store::agents::retire_agent(tx, id, at).await?;
+                    if let (true, Some(revision)) = (done, identity) {
+                        store::delete_identity(tx, id, revision).await?;
+                    }
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        self.0.presence.forget(id);
+        self.0.waiting.wake(id);
+        if done { Ok(()) } else { Err(AgentError::Retired) }
+    }
+
+    /// A group.
+    ///
+    /// # Errors
+    /// [`AgentError::NotFound`]; those of the database.
+    pub async fn group(&self, name: &str) -> Result<AgentGroupRow, AgentError> {
+        self.store().agent_group(name).await?.ok_or(AgentError::NotFound("agent group"))
+    }
+
+    /// Groups by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn groups(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AgentGroupRow>, AgentError> {
+        Ok(self.store().agent_groups(after, limit).await?)
+    }
+
+    /// Makes a group (`revision` absent) or changes one.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn put_group(
+        &self,
+        name: &str,
+        selector: &Labels,
+        description: &str,
+        revision: Option<i64>,
+        actor: &str,
+    ) -> Result<AgentGroupRow, AgentError> {
+        check_name(name)?;
+        check_labels(selector)?;
+        if selector.is_empty() || selector.len() > SELECTOR_LABELS_MAX {
+            return Err(AgentError::Invalid(format!("a group selects by 1 to {SELECTOR_LABELS_MAX} labels")));
+        }
+        let (at, text) = (self.now_us(), json!(selector).to_string());
+        let action = if revision.is_some() { "agent_group.update" } else { "agent_group.create" };
+        let event = self.event(actor, action, format!("agent-group/{name}"), json!({"selector": selector}));
+        let (named, about) = (name.to_owned(), description.to_owned());
+        let done = self
+            .store()
+            .write("agent_group", move |tx| {
+                async move {
+                    let done = match revision {
+                        Some(revision) => {
+                            store::agents::update_agent_group(tx, &named, revision, &text, &about, at).await?
+                        }
+                        None => store::agents::insert_agent_group(tx, &named, &text, &about, at).await?,
+                    };
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        match (done, revision) {
+            (true, _) => self.group(name).await,
+            (false, None) => Err(AgentError::NameTaken(name.to_owned())),
+            (false, Some(_)) => self.group(name).await.and(Err(AgentError::Changed)),
+        }
+    }
+
+    /// Removes a group; its agents stay.
+    ///
+    /// # Errors
+    /// [`AgentError::NotFound`]; those of the database.
+    pub async fn delete_group(&self, name: &str, actor: &str) -> Result<(), AgentError> {
+        let event = self.event(actor, "agent_group.delete", format!("agent-group/{name}"), json!({}));
+        let named = name.to_owned();
+        let done = self
+            .store()
+            .write("agent_group_delete", move |tx| {
+                async move {
+                    let done = store::agents::delete_agent_group(tx, &named).await?;
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done { Ok(()) } else { Err(AgentError::NotFound("agent group")) }
+    }
+
+    pub(crate) fn event(
+        &self,
+        actor: &str,
+        action: &'static str,
+        resource: String,
+        details: serde_json::Value,
+    ) -> AuditEvent {
+        AuditEvent { at_us: self.now_us(), actor: actor.to_owned(), action, resource, details }
+    }
+}
+
+impl std::fmt::Debug for Agents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agents").finish_non_exhaustive()
+    }
+}
+
+/// Labels as they are stored.
+#[must_use]
+pub fn labels_of(json: &str) -> Labels {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), AgentError> {
+    enrollment::check_name(name).map_err(AgentError::Invalid)
+}
+
+pub(crate) fn check_labels(labels: &Labels) -> Result<(), AgentError> {
+    if labels.len() > LABELS_MAX {
+        return Err(AgentError::Invalid(format!("{LABELS_MAX} labels at most")));
+    }
+    for (label, value) in labels {
+        let plain = |text: &str| text.len() <= LABEL_MAX && !text.chars().any(char::is_control);
+        if label.is_empty() || !plain(label) || !plain(value) || label.contains(['=', ',']) {
+            return Err(AgentError::Invalid(format!(
+                "the label {label:?} has to have 1 to {LABEL_MAX} octets and no '=' or ',', its value {LABEL_MAX} at most"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! How a host becomes an agent: a token used once, a key made there, a certificate from here.
+
+use enrollment::{ProvedKey, Token, check_seconds, hash_of, identity_of, other_name};
+use futures_util::FutureExt;
+use serde_json::json;
+use store::agents::{AgentRow, AgentTokenRow};
+use store::{AccessChange, AuditEvent, Cursor, NewIdentity, Page, StoreError, Tx};
+use uuid::Uuid;
+use x509::GeneralName;
+use zeroize::Zeroizing;
+
+use crate::directory::{AgentError, Agents, Labels, check_labels, check_name, labels_of};
+use crate::identity::agent_uri;
+use crate::presence::stored;
+use crate::work::{Enrolled, Enrolment};
+
+/// What a token begins with, so that it is recognized where it leaks.
+pub(super) const TOKEN_PREFIX: &str = "bulla-enroll-";
+/// The kind of identity, and the role.
+const KIND: &str = "agent";
+/// Names tried when the host's own is taken.
+const NAMES_TRIED: usize = 2;
+
+/// Why a host did not become an agent.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolError {
+    /// Unknown, used, or expired: not told apart, so that guessing teaches nothing.
+    #[error("the enrolment token is not good: it is unknown, used, or expired")]
+    Token,
+    /// The request cannot be read, or is not signed by its key.
+    #[error("the CSR is not good: {0}")]
+    Csr(String),
+    /// Anything else.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
+impl From<StoreError> for EnrolError {
+    fn from(error: StoreError) -> Self {
+        Self::Agent(error.into())
+    }
+}
+
+/// A token to make.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// Labels its agent gets.
+    pub labels: Labels,
+    /// Seconds it is good, a month at most.
+    pub seconds: i64,
+}
+
+/// A token just made.
+#[derive(Debug)]
+pub struct MadeToken {
+    /// To be shown once.
+    pub token: Zeroizing<String>,
+    /// What is kept of it.
+    pub row: AgentTokenRow,
+}
+
+impl Agents {
+    /// Makes an enrolment token.
+    ///
+    /// # Errors
+    /// [`AgentError::Invalid`]; those of the database.
+    pub async fn create_token(&self, new: NewToken, actor: &str) -> Result<MadeToken, AgentError> {
+        check_labels(&new.labels)?;
+        check_seconds(new.seconds).map_err(AgentError::Invalid)?;
+        let Token { text: token, hash } = Token::make(TOKEN_PREFIX).map_err(AgentError::Invalid)?;
+        let now = self.now_us();
+        let row = AgentTokenRow {
+            id: Uuid::now_v7(),
+            labels: json!(new.labels).to_string(),
+            created_by: actor.to_owned(),
+            created_at_us: now,
+            expires_at_us: now.saturating_add(new.seconds * 1_000_000),
+            used_at_us: None,
+            agent: None,
+        };
+        let stored = row.clone();
+        let details = json!({"labels": new.labels, "seconds": new.seconds});
+        let event = self.event(actor, "agent_token.create", format!("agent-token/{}", row.id), details);
+        self.store()
+            .write("agent_token", move |tx| {
+                async move {
+                    store::agents::insert_agent_token(tx, &stored, &hash).await?;
+                    store::audit(tx, vec![event]).await
+                }
+                .boxed()
+            })
+            .await?;
+        Ok(MadeToken { token, row })
+    }
+
+    /// Tokens, newest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn tokens(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AgentTokenRow>, AgentError> {
+        Ok(self.store().agent_tokens(after, limit).await?)
+    }
+
+    /// Takes a token back.
+    ///
+    /// # Errors
+    /// [`AgentError::NotFound`]; those of the database.
+    pub async fn delete_token(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
+        let event = self.event(actor, "agent_token.delete", format!("agent-token/{id}"), json!({}));
+        let done = self
+            .store()
+            .write("agent_token_delete", move |tx| {
+                async move {
+                    let done = store::agents::delete_agent_token(tx, id).await?;
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done { Ok(()) } else { Err(AgentError::NotFound("enrolment token")) }
+    }
+
+    /// Makes a host an agent. Whoever comes again with the same token and the same key, because no answer arrived, gets
+    /// the same agent.
+    ///
+    /// # Errors
+    /// [`EnrolError`].
+    pub async fn enroll(&self, request: &Enrolment) -> Result<Enrolled, EnrolError> {
+        let key = ProvedKey::of_csr(&request.csr_pem).map_err(EnrolError::Csr)?;
+        let hash = hash_of(&request.token);
+        let agent = match self.again(&hash, &key.sha256).await? {
+            Some(agent) => agent,
+            None => self.enter(request, hash, key.sha256).await?,
+        };
+        let once = key.idempotency_key(KIND, agent.id);
+        self.certificate_for(&agent, key.spki, once).await.map_err(EnrolError::from)
+    }
+
+    /// The next certificate of an agent, for the same key.
+    ///
+    /// # Errors
+    /// [`EnrolError`].
+    pub async fn renew(&self, agent: Uuid, csr_pem: &str) -> Result<Enrolled, EnrolError> {
+        let key = ProvedKey::of_csr(csr_pem).map_err(EnrolError::Csr)?;
+        let row = self.agent(agent).await?;
+        if row.retired_at_us.is_some() {
+            return Err(AgentError::Retired.into());
+        }
+        if row.spki_sha256 != key.sha256 {
+            return Err(AgentError::OtherKey.into());
+        }
+        // The end of the one before names this renewal: repeated, it gets the same certificate.
+        let once = format!("agent:{agent}:renew:{}", row.not_after_us);
+        self.certificate_for(&row, key.spki, once).await.map_err(EnrolError::from)
+    }
+
+    async fn certificate_for(
+        &self,
+        agent: &AgentRow,
+        spki: Vec<u8>,
+        idempotency_key: String,
+    ) -> Result<Enrolled, AgentError> {
+        let names = vec![GeneralName::Uri(agent_uri(agent.id))];
+        let certified = self.parts().certify.certify(names, spki, idempotency_key).await?;
+        let (id, key, until) = (agent.id, agent.spki_sha256, certified.not_after_us);
+        self.store()
+            .write("agent_certified", move |tx| {
+                async move { store::agents::agent_certified(tx, id, &key, until).await }.boxed()
+            })
+            .await?;
+        Ok(Enrolled {
+            agent: agent.id,
+            name: agent.name.clone(),
+            certificate_pem: certified.chain_pem,
+            ca_pem: self.parts().ca_pem.clone(),
+        })
+    }
+
+    /// The agent that this token has made with this key before.
+    async fn again(&self, hash: &[u8; 32], spki_sha256: &[u8; 32]) -> Result<Option<AgentRow>, StoreError> {
+        let Some(agent) = self.store().agent_of_key(spki_sha256).await? else { return Ok(None) };
+        let made = self.store().agent_of_token(hash, self.now_us()).await?;
+        Ok((made == Some(agent.id) && agent.retired_at_us.is_none()).then_some(agent))
+    }
+
+    async fn enter(
+        &self,
+        request: &Enrolment,
+        hash: [u8; 32],
+        spki_sha256: [u8; 32],
+    ) -> Result<AgentRow, EnrolError> {
+        let now = self.now_us();
+        let id = Uuid::now_v7();
+        let facts = stored(request.facts.clone());
+        let wished = request.name.clone().unwrap_or_else(|| facts.hostname.clone());
+        let wished = if check_name(&wished).is_ok() { wished } else { format!("agent-{id}") };
+        let mut row = AgentRow {
+            id,
+            name: wished,
+            labels: "{}".to_owned(),
+            spki_sha256,
+            not_after_us: now,
+            facts,
+            revision: 1,
+            enrolled_at_us: now,
+            last_seen_at_us: now,
+            retired_at_us: None,
+        };
+        for _ in 0..NAMES_TRIED {
+            let new = NewAgent {
+                row: row.clone(),
+                token: hash,
+                identity: identity_of(KIND, id, &agent_uri(id), &self.parts().identity, now),
+                event: self.event(&format!("agent:{id}"), "agent.enroll", format!("agent/{id}"), json!({})),
+            };
+            let entered = self.store().write("agent_enroll", move |tx| enter(tx, new).boxed()).await?;
+            match entered {
+                Entered::Done(labels) => return Ok(AgentRow { labels, ..row }),
+                Entered::BadToken => return Err(EnrolError::Token),
+                Entered::Taken => row.name = other_name(&row.name, id),
+            }
+        }
+        Err(AgentError::NameTaken(row.name).into())
+    }
+}
+
+struct NewAgent {
+    row: AgentRow,
+    token: [u8; 32],
+    identity: NewIdentity,
+    event: AuditEvent,
+}
+
+enum Entered {
+    Done(String),
+    BadToken,
+    Taken,
+}
+
+/// Token, agent, identity and audit together, or nothing: a token is not lost for a name that is taken.
+async fn enter(tx: &mut Tx, mut new: NewAgent) -> Result<Entered, StoreError> {
+    let at = new.row.enrolled_at_us;
+    if store::agents::is_agent_taken(tx, &new.row.name, &new.row.spki_sha256).await? {
+        return Ok(Entered::Taken);
+    }
+    let Some(token) = store::agents::use_agent_token(tx, &new.token, at, new.row.id).await? else {
+        return Ok(Entered::BadToken);
+    };
+    new.row.labels = token.labels;
+    let labels: Vec<_> = labels_of(&new.row.labels).into_iter().collect();
+    let entered = store::agents::insert_agent(tx, &new.row, &labels).await?;
+    let known = store::insert_identity(tx, &new.identity).await?;
+    if !entered || known != AccessChange::Done {
+        return Err(StoreError::Corrupt("an agent was entered twice at once; ask again".to_owned()));
+    }
+    new.event.details = json!({"name": new.row.name, "token": token.id, "token_by": token.created_by});
+    store::audit(tx, vec![new.event]).await?;
+    Ok(Entered::Done(new.row.labels))
+}

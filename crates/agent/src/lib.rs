@@ -1,0 +1,21 @@
+//! Agents: programs on other hosts that generate keys there and deploy certificates there.
+//!
+//! [`Agents`] is the server's side: the directory of agents, their work and their targets. [`client`] is the agent itself,
+//! [`deploy`] brings a certificate to where it is used, [`work`] is the protocol between the two.
+
+pub mod client;
+pub mod deploy;
+mod directory;
+mod enrolment;
+mod identity;
+mod presence;
+mod targets;
+mod waiting;
+pub mod work;
+
+pub use directory::{
+    AgentError, AgentQuery, Agents, AgentsParts, LABELS_MAX, Labels, OFFLINE_AFTER, labels_of,
+};
+pub use enrolment::{EnrolError, MadeToken, NewToken};
+pub use identity::agent_uri;
+pub use targets::{NewTarget, TargetView};

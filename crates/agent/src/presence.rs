@@ -1,0 +1,147 @@
+//! When agents were last seen, written in sets and at most once a minute each.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use store::agents::AgentFacts;
+use uuid::Uuid;
+
+use crate::work::HostFacts;
+
+/// An agent that polls all the time is written this often. µs.
+const EVERY_US: i64 = 60 * 1_000_000;
+/// What was written and not seen again for so long is forgotten. µs.
+const FORGET_US: i64 = 3_600 * 1_000_000;
+/// Octets of a fact.
+const FACT_MAX: usize = 256;
+/// Addresses kept.
+const ADDRESSES_MAX: usize = 16;
+
+/// What was seen of an agent.
+pub(super) type Seen = (Uuid, i64, AgentFacts);
+
+/// At most an entry an agent: only those enrolled get here.
+#[derive(Default)]
+pub(super) struct Presence(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    written: HashMap<Uuid, (i64, AgentFacts)>,
+    pending: HashMap<Uuid, (i64, AgentFacts)>,
+}
+
+impl Presence {
+    /// Notes an agent, if it is time or what it says has changed.
+    pub(super) fn seen(&self, agent: Uuid, at_us: i64, facts: HostFacts) {
+        let facts = stored(facts);
+        let mut state = self.0.lock();
+        let fresh = state.written.get(&agent).is_some_and(|(written, before)| {
+            (*written..*written + EVERY_US).contains(&at_us) && *before == facts
+        });
+        if !fresh {
+            state.pending.insert(agent, (at_us, facts));
+        }
+    }
+
+    /// What is to be written now; it counts as written.
+    pub(super) fn take(&self) -> Vec<Seen> {
+        let mut state = self.0.lock();
+        let pending = std::mem::take(&mut state.pending);
+        let newest = pending.values().map(|(at, _)| *at).max().unwrap_or(i64::MIN);
+        if !pending.is_empty() {
+            state.written.retain(|_, (at, _)| *at > newest.saturating_sub(FORGET_US));
+        }
+        state.written.extend(pending.iter().map(|(agent, seen)| (*agent, seen.clone())));
+        let mut seen: Vec<_> = pending.into_iter().map(|(agent, (at, facts))| (agent, at, facts)).collect();
+        // Rows in one order, so that two nodes do not lock each other out.
+        seen.sort_unstable_by_key(|(agent, _, _)| *agent);
+        seen
+    }
+
+    /// What could not be written is tried again, unless something newer is known.
+    pub(super) fn give_back(&self, seen: Vec<Seen>) {
+        let mut state = self.0.lock();
+        for (agent, at, facts) in seen {
+            state.written.remove(&agent);
+            state.pending.entry(agent).or_insert((at, facts));
+        }
+    }
+
+    pub(super) fn forget(&self, agent: Uuid) {
+        let mut state = self.0.lock();
+        state.written.remove(&agent);
+        state.pending.remove(&agent);
+    }
+}
+
+/// As the store has it, bounded and printable.
+pub(super) fn stored(facts: HostFacts) -> AgentFacts {
+    let plain = |text: String| -> String {
+        text.chars().filter(|letter| !letter.is_control()).take(FACT_MAX).collect()
+    };
+    let addresses: Vec<String> = facts
+        .addresses
+        .split(',')
+        .filter_map(|text| text.trim().parse::<std::net::IpAddr>().ok())
+        .take(ADDRESSES_MAX)
+        .map(|address| address.to_string())
+        .collect();
+    AgentFacts {
+        hostname: plain(facts.hostname),
+        os: plain(facts.os),
+        arch: plain(facts.arch),
+        version: plain(facts.version),
+        addresses: serde_json::json!(addresses).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: i64 = EVERY_US;
+
+    fn facts(version: &str) -> HostFacts {
+        HostFacts { version: version.to_owned(), ..HostFacts::default() }
+    }
+
+    #[test]
+    fn an_agent_is_written_once_a_minute_and_when_something_changes() {
+        let presence = Presence::default();
+        let agent = Uuid::now_v7();
+        let written = |at: i64, version: &str| {
+            presence.seen(agent, at, facts(version));
+            presence.take().len()
+        };
+        assert_eq!(written(0, "1"), 1);
+        assert_eq!(written(MINUTE - 1, "1"), 0);
+        assert_eq!(written(MINUTE, "1"), 1);
+        assert_eq!(written(MINUTE + 1, "2"), 1, "a new version");
+        assert_eq!(written(5, "2"), 1, "a clock set back");
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_not_lost() {
+        let presence = Presence::default();
+        let agent = Uuid::now_v7();
+        presence.seen(agent, 0, facts("1"));
+        let seen = presence.take();
+        presence.give_back(seen.clone());
+        assert_eq!(presence.take(), seen);
+        presence.give_back(seen);
+        presence.seen(agent, 9, facts("1"));
+        assert_eq!(presence.take()[0].1, 9, "the newer one");
+    }
+
+    #[test]
+    fn facts_are_bounded_and_addresses_are_addresses() {
+        let wild = HostFacts {
+            hostname: "a\u{7}b".repeat(1_000),
+            addresses: "10.0.0.1, x, 2001:db8::1,<script>".to_owned(),
+            ..HostFacts::default()
+        };
+        let kept = stored(wild);
+        assert_eq!(kept.hostname.len(), FACT_MAX);
+        assert_eq!(kept.addresses, r#"["10.0.0.1","2001:db8::1"]"#);
+    }
+}

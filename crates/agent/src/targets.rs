@@ -1,0 +1,204 @@
+//! Targets as the server keeps them: their passwords sealed.
+
+use futures_util::FutureExt;
+use keys::Context;
+use serde_json::json;
+use store::agents::{DeploymentRow, SEALED_TARGETS, TargetRow, TargetSettings};
+use store::{Cursor, Page};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::deploy::Target;
+use crate::directory::{AgentError, Agents, check_name};
+
+/// A target to make, or as it is to be.
+#[derive(Clone, Debug)]
+pub struct NewTarget {
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub agent: Uuid,
+    /// Where it is.
+    pub target: Target,
+}
+
+/// A target without its passwords.
+#[derive(Clone, Debug)]
+pub struct TargetView {
+    /// As stored.
+    pub row: TargetRow,
+    /// Where it is, passwords replaced.
+    pub target: Target,
+}
+
+impl Agents {
+    /// A target.
+    ///
+    /// # Errors
+    /// [`AgentError::NotFound`]; those of the database.
+    pub async fn target(&self, id: Uuid) -> Result<TargetView, AgentError> {
+        view(self.target_row(id).await?)
+    }
+
+    async fn target_row(&self, id: Uuid) -> Result<TargetRow, AgentError> {
+        self.store().target(id).await?.ok_or(AgentError::NotFound("target"))
+    }
+
+    /// Targets by name, of one agent or of all.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn targets(
+        &self,
+        agent: Option<Uuid>,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<TargetView>, AgentError> {
+        let page = self.store().targets(agent, after, limit).await?;
+        let rows: Result<Vec<_>, _> = page.rows.into_iter().map(view).collect();
+        Ok(Page { rows: rows?, next: page.next })
+    }
+
+    /// The whole target, passwords included: for the agent it belongs to and nobody else.
+    ///
+    /// # Errors
+    /// [`AgentError::Sealed`].
+    pub fn open_target(&self, row: &TargetRow) -> Result<Target, AgentError> {
+        let Some(sealed) = &row.settings.secrets else { return read(&row.settings.config) };
+        let context = context(&row.id);
+        let opened = self
+            .parts()
+            .keystore
+            .keyring()
+            .open_sealed(&context, sealed)
+            .map_err(|error| AgentError::Sealed(error.to_string()))?;
+        serde_json::from_slice(&opened).map_err(|error| AgentError::Sealed(error.to_string()))
+    }
+
+    /// Makes a target.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn create_target(&self, new: NewTarget, actor: &str) -> Result<TargetView, AgentError> {
+        let id = Uuid::now_v7();
+        let settings = self.settings(id, &new).await?;
+        let details = json!({"name": new.name, "agent": new.agent, "type": new.target.kind()});
+        let (at, event) =
+            (self.now_us(), self.event(actor, "target.create", format!("target/{id}"), details));
+        let done = self
+            .store()
+            .write("target_create", move |tx| {
+                async move {
+                    let done = store::agents::insert_target(tx, id, &settings, at).await?;
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done { self.target(id).await } else { Err(AgentError::NameTaken(new.name)) }
+    }
+
+    /// Changes a target. A password given as it is shown stays as it was.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn update_target(
+        &self,
+        id: Uuid,
+        revision: i64,
+        mut new: NewTarget,
+        actor: &str,
+    ) -> Result<TargetView, AgentError> {
+        let before = self.target_row(id).await?;
+        if new.target.password_is_hidden() {
+            let kept = self.open_target(&before)?.password().cloned();
+            let kept =
+                kept.ok_or_else(|| AgentError::Invalid("give the password: there was none".to_owned()))?;
+            new.target.set_password(kept);
+        }
+        let settings = self.settings(id, &new).await?;
+        let details = json!({"name": new.name, "agent": new.agent, "type": new.target.kind()});
+        let (at, event) =
+            (self.now_us(), self.event(actor, "target.update", format!("target/{id}"), details));
+        let done = self
+            .store()
+            .write("target_update", move |tx| {
+                async move {
+                    let done = store::agents::update_target(tx, id, revision, &settings, at).await?;
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done {
+            return self.target(id).await;
+        }
+        let other = self.store().target_named(&new.name).await?;
+        let taken = other.is_some_and(|other| other.id != id);
+        Err(if taken { AgentError::NameTaken(new.name) } else { AgentError::Changed })
+    }
+
+    /// Removes a target; the files on its host stay.
+    ///
+    /// # Errors
+    /// [`AgentError::NotFound`]; those of the database.
+    pub async fn delete_target(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
+        let event = self.event(actor, "target.delete", format!("target/{id}"), json!({}));
+        let done = self
+            .store()
+            .write("target_delete", move |tx| {
+                async move {
+                    let done = store::agents::delete_target(tx, id).await?;
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done { Ok(()) } else { Err(AgentError::NotFound("target")) }
+    }
+
+    /// Deployments to a target, newest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn deployments_of_target(
+        &self,
+        target: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<DeploymentRow>, AgentError> {
+        Ok(self.store().deployments_of_target(target, after, limit).await?)
+    }
+
+    async fn settings(&self, id: Uuid, new: &NewTarget) -> Result<TargetSettings, AgentError> {
+        check_name(&new.name)?;
+        new.target.check().map_err(|error| AgentError::Invalid(error.to_string()))?;
+        if self.agent(new.agent).await?.retired_at_us.is_some() {
+            return Err(AgentError::Retired);
+        }
+        let invalid = |error: serde_json::Error| AgentError::Invalid(error.to_string());
+        let config = serde_json::to_string(&new.target.redacted()).map_err(invalid)?;
+        let secrets = if new.target.holds_secret() {
+            let whole = Zeroizing::new(serde_json::to_vec(&new.target).map_err(invalid)?);
+            Some(self.parts().keystore.keyring().seal(&context(&id), &whole))
+        } else {
+            None
+        };
+        let kind = new.target.kind().to_owned();
+        Ok(TargetSettings { name: new.name.clone(), agent: new.agent, kind, config, secrets })
+    }
+}
+
+fn context(id: &Uuid) -> Context<'_> {
+    Context { table: SEALED_TARGETS.table, row: id.as_bytes(), column: SEALED_TARGETS.column }
+}
+
+fn view(row: TargetRow) -> Result<TargetView, AgentError> {
+    let target = read(&row.settings.config)?;
+    Ok(TargetView { row, target })
+}
+
+fn read(config: &str) -> Result<Target, AgentError> {
+    serde_json::from_str(config)
+        .map_err(|error| AgentError::Invalid(format!("the stored target cannot be read: {error}")))
+}

@@ -1,0 +1,254 @@
+//! From a token to a certificate in place, and everything that may come in between.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use agent::AgentQuery;
+use agent::client::{Agent, AgentRunError, Worked};
+use agent::deploy::{Outcome, Target};
+use enrollment::client::JoinOptions;
+use serde_json::json;
+use store::Clock;
+use tokio_util::sync::CancellationToken;
+
+use super::server::World;
+use crate::deploy::world::target;
+
+fn options(world: &World, token: zeroize::Zeroizing<String>) -> JoinOptions {
+    JoinOptions {
+        server: world.url(),
+        token: token.into(),
+        ca_pem: None,
+        ca_sha256: Some(world.leaf),
+        name: Some("web-1".to_owned()),
+        state: world.state(),
+    }
+}
+
+async fn enrolled(world: &World) -> uuid::Uuid {
+    Agent::enroll(&options(world, world.token().await)).await.unwrap().agent
+}
+
+async fn opened(world: &World) -> Agent {
+    Agent::open(&world.state(), Clock::system()).await.unwrap()
+}
+
+fn pair(world: &World) -> Target {
+    target(json!({"type": "files", "fullchain": world.etc("f.pem"), "key": world.etc("k.pem")}))
+}
+
+fn files(world: &World, folder: &str) -> usize {
+    std::fs::read_dir(world.state().join(folder)).unwrap().count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_is_enrolled_makes_a_key_and_deploys_what_is_issued_for_it() {
+    let world = World::new().await;
+    let agent = enrolled(&world).await;
+    let row = world.agents.agent(agent).await.unwrap();
+    assert_eq!((row.name.as_str(), row.labels.as_str()), ("web-1", r#"{"env":"prod"}"#));
+    let target = world.source.order(agent, "a.example", pair(&world));
+    let worked = opened(&world).await.work_once().await.unwrap();
+    assert_eq!(worked, Worked { done: 2, failed: 0 });
+    let results = world.source.results();
+    assert_eq!((results.len(), results[0].outcome, results[0].target), (1, Outcome::Deployed, Some(target)));
+    assert_eq!(Some(std::fs::read_to_string(world.etc("f.pem")).unwrap()), world.source.chain_pem());
+    // The key was made here and is nowhere else: only its CSR was sent.
+    let key = std::fs::read_to_string(world.etc("k.pem")).unwrap();
+    let key = keys::PrivateKey::from_pem(&key).unwrap();
+    let csrs = world.source.csrs();
+    assert_eq!(csrs.len(), 1);
+    let csr = x509::csr::CertificateRequest::parse(&csrs[0]).unwrap();
+    assert_eq!(&*csr.public_key.spki, keys::Signer::spki(&key));
+    assert_eq!((files(&world, "csr"), files(&world, "keys")), (0, 1), "the CSR has done its work");
+    let status = Agent::status(&world.state()).unwrap().unwrap();
+    assert_eq!((status.agent, status.certificates.len(), status.cut_off), (agent, 1, 0));
+    assert_eq!(status.certificates[0].names, ["a.example"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_restarted_makes_no_second_key_and_no_second_request() {
+    let world = World::new().await;
+    let agent = enrolled(&world).await;
+    world.source.order(agent, "a.example", pair(&world));
+    // Everything up to the answer happens, the answer does not come; the agent gives up and is started again.
+    world.source.lose_next_answer();
+    let mut first = opened(&world).await;
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    let running = tokio::spawn(async move {
+        let ended = first.run(stopping).await;
+        drop(first);
+        ended
+    });
+    while world.source.csrs().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    running.abort();
+    let _ = running.await;
+    assert_eq!(files(&world, "keys"), 1);
+    assert_eq!(opened(&world).await.work_once().await.unwrap().failed, 0);
+    let csrs = world.source.csrs();
+    assert!(csrs.len() >= 2, "sent again");
+    assert!(csrs.iter().all(|csr| *csr == csrs[0]), "the same request, bit for bit");
+    assert_eq!(files(&world, "keys"), 1, "and the same key");
+    assert_eq!(world.source.results()[0].outcome, Outcome::Deployed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_wakes_a_waiting_agent_and_a_server_that_was_away_is_found_again() {
+    let world = World::new().await;
+    let agent = enrolled(&world).await;
+    let mut running = opened(&world).await;
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    let task = tokio::spawn(async move { running.run(stopping).await });
+    while world.source.polls() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.source.order(agent, "a.example", pair(&world));
+    world.agents.wake(agent);
+    until("the CSR", || world.source.csrs().len() == 1).await;
+    // The certificate is there now: told by whoever issued it.
+    world.agents.wake(agent);
+    until("the deployment", || world.source.results().len() == 1).await;
+
+    world.away.store(true, Ordering::SeqCst);
+    world.agents.wake(agent);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.source.order(agent, "b.example", pair(&world));
+    world.away.store(false, Ordering::SeqCst);
+    world.agents.wake(agent);
+    until("the second deployment", || {
+        world.agents.wake(agent);
+        world.source.results().len() == 2
+    })
+    .await;
+    stop.cancel();
+    task.await.unwrap().unwrap();
+}
+
+/// Bounded, and never the point: what is waited for either comes or does not.
+async fn until(what: &str, mut is: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if is() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what} did not come");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn enrolment_repeated_after_a_lost_answer_is_the_same_agent() {
+    let world = World::new().await;
+    let token = world.token().await;
+    let first = Agent::enroll(&options(&world, token.clone())).await.unwrap();
+    // As if the answer had been lost: the key is there, the agent is not.
+    std::fs::remove_file(world.state().join("agent.json")).unwrap();
+    std::fs::remove_file(world.state().join("identity.pem")).unwrap();
+    let again = Agent::enroll(&options(&world, token.clone())).await.unwrap();
+    assert_eq!(first.agent, again.agent);
+    // Enrolled is enrolled.
+    let twice = Agent::enroll(&options(&world, token.clone())).await.unwrap_err();
+    assert!(matches!(twice, AgentRunError::Enrolled { .. }), "{twice}");
+    // Another host with the same token is another matter.
+    let other = JoinOptions { state: world.folder.path().join("other"), ..options(&world, token) };
+    let error = Agent::enroll(&other).await.unwrap_err().to_string();
+    assert!(error.contains("401") && error.contains("unknown, used, or expired"), "{error}");
+    assert_eq!(world.agents.list(&AgentQuery::default(), None, 10).await.unwrap().rows.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_the_one_pinned_gets_no_token() {
+    let world = World::new().await;
+    let token = world.token().await;
+    let wrong =
+        JoinOptions { ca_sha256: Some(x509::Fingerprint::of(b"another")), ..options(&world, token.clone()) };
+    assert!(Agent::enroll(&wrong).await.unwrap_err().to_string().contains("does not answer"));
+    let stranger = crate::deploy::world::Issuer::new();
+    let wrong =
+        JoinOptions { ca_pem: Some(stranger.root_pem()), ca_sha256: None, ..options(&world, token.clone()) };
+    assert!(Agent::enroll(&wrong).await.is_err());
+    // The token is still good, and the root is as good as the pin.
+    let right =
+        JoinOptions { ca_pem: Some(world.issuer.root_pem()), ca_sha256: None, ..options(&world, token) };
+    Agent::enroll(&right).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pinned_authority_above_the_servers_certificate_is_enough() {
+    let world = World::new().await;
+    let above = world.issuer.chain(
+        "x",
+        keys::Signer::spki(&keys::PrivateKey::generate(keys::KeyType::P256).unwrap()),
+        &[],
+    );
+    let pinned = JoinOptions {
+        ca_sha256: Some(x509::Fingerprint::of(&above[1])),
+        ..options(&world, world.token().await)
+    };
+    Agent::enroll(&pinned).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retired_agent_and_a_stranger_with_its_name_get_no_work() {
+    let world = World::new().await;
+    let agent = enrolled(&world).await;
+    // The authority would certify anybody's key under that name; it is still not the agent's key.
+    let key = keys::PrivateKey::generate(keys::KeyType::P256).unwrap();
+    let name = x509::GeneralName::Uri(agent::agent_uri(agent));
+    let names = x509::build::Extension::subject_alt_names(&[name], false);
+    let shown = world.issuer.chain("agent", keys::Signer::spki(&key), &[names]);
+    let error = world.agents.check_key(agent, &shown[0]).await.unwrap_err();
+    assert!(matches!(error, agent::AgentError::OtherKey), "{error}");
+
+    world.agents.retire(agent, "user:alice").await.unwrap();
+    let error = opened(&world).await.work_once().await.unwrap_err().to_string();
+    assert!(error.contains("403") && error.contains("retired"), "{error}");
+    assert!(world.agents.retire(agent, "user:alice").await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_certificate_is_renewed_before_its_end() {
+    let world = World::new().await;
+    enrolled(&world).await;
+    let certificate = || std::fs::read(world.state().join("identity.pem")).unwrap();
+    let before = certificate();
+    opened(&world).await.work_once().await.unwrap();
+    assert_eq!(certificate(), before, "too early");
+    // Seventy of its ninety days later; TLS goes by the real time.
+    let later = Clock::manual(Clock::system().now_us() + 70 * x509::DAY * 1_000_000);
+    let mut agent = Agent::open(&world.state(), later).await.unwrap();
+    agent.work_once().await.unwrap();
+    assert_ne!(certificate(), before);
+    // And works with the new one.
+    drop(agent);
+    opened(&world).await.work_once().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_that_fails_is_reported_with_its_reason() {
+    let world = World::new().await;
+    let agent = enrolled(&world).await;
+    let failing = target(json!({"type": "files", "fullchain": world.etc("f.pem"), "key": world.etc("k.pem"),
+        "validate": ["sh", "-c", "echo no, thanks; exit 1"]}));
+    world.source.order(agent, "a.example", failing);
+    let worked = opened(&world).await.work_once().await.unwrap();
+    assert_eq!(worked, Worked { done: 1, failed: 1 });
+    let results = world.source.results();
+    assert_eq!(results[0].outcome, Outcome::RolledBack);
+    assert!(results[0].error_text().unwrap().contains("no, thanks"));
+    assert!(!world.etc("k.pem").exists());
+    assert_eq!(files(&world, "keys"), 1, "the key is kept for the next try");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_make_no_csr_are_reported_and_no_key_is_made() {
+    let world = World::new().await;
+    let agent = enrolled(&world).await;
+    world.source.order(agent, "not a name", pair(&world));
+    assert_eq!(opened(&world).await.work_once().await.unwrap(), Worked { done: 0, failed: 1 });
+    assert_eq!(world.source.results()[0].outcome, Outcome::Failed);
+    assert_eq!(files(&world, "keys"), 0);
+}

@@ -1,0 +1,80 @@
+//! Targets on the server's side.
+
+use agent::client::Agent;
+use agent::deploy::Target;
+use agent::{AgentError, NewTarget};
+use enrollment::client::JoinOptions;
+use serde_json::json;
+
+use super::server::World;
+use crate::deploy::world::target;
+
+async fn agent(world: &World) -> uuid::Uuid {
+    let options = JoinOptions {
+        server: world.url(),
+        token: world.token().await.into(),
+        ca_pem: Some(world.issuer.root_pem()),
+        ca_sha256: None,
+        name: None,
+        state: world.state(),
+    };
+    Agent::enroll(&options).await.unwrap().agent
+}
+
+fn keystore(password: &str) -> Target {
+    target(json!({"type": "jks", "file": "/srv/a.jks", "password": password}))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passwords_are_sealed_hidden_and_kept() {
+    let world = World::new().await;
+    let agent = agent(&world).await;
+    let new = |name: &str, target: Target| NewTarget { name: name.to_owned(), agent, target };
+    let made = world.agents.create_target(new("java", keystore("open sesame")), "user:alice").await.unwrap();
+    assert!(!format!("{made:?}").contains("sesame"));
+    assert!(!made.row.settings.config.contains("sesame"));
+    let sealed = made.row.settings.secrets.clone().unwrap();
+    assert!(!sealed.windows(6).any(|window| window == b"sesame"));
+    assert_eq!(world.agents.open_target(&made.row).unwrap(), keystore("open sesame"));
+    // What is shown can be sent back.
+    let id = made.row.id;
+    let again = world.agents.update_target(id, 1, new("java-2", made.target), "user:alice").await.unwrap();
+    assert_eq!(world.agents.open_target(&again.row).unwrap(), keystore("open sesame"));
+    let changed =
+        world.agents.update_target(id, 2, new("java-2", keystore("changed it")), "user:alice").await.unwrap();
+    assert_eq!(world.agents.open_target(&changed.row).unwrap(), keystore("changed it"));
+    // Sealed for this row alone.
+    let mut moved = changed.row.clone();
+    moved.id = uuid::Uuid::now_v7();
+    assert!(matches!(world.agents.open_target(&moved), Err(AgentError::Sealed(_))));
+    let stale = world.agents.update_target(id, 1, new("java-2", keystore("changed it")), "user:alice").await;
+    assert!(matches!(stale, Err(AgentError::Changed)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn targets_are_checked_when_they_are_made() {
+    let world = World::new().await;
+    let agent = agent(&world).await;
+    let files = || target(json!({"type": "files", "key": "/srv/k.pem"}));
+    let new = |name: &str, target: Target| NewTarget { name: name.to_owned(), agent, target };
+    world.agents.create_target(new("web", files()), "user:alice").await.unwrap();
+    let taken = world.agents.create_target(new("web", files()), "user:alice").await;
+    assert!(matches!(taken, Err(AgentError::NameTaken(_))));
+    let wrong: Target = serde_json::from_value(json!({"type": "nginx", "key": "/srv/k.pem"})).unwrap();
+    for (name, target, part) in
+        [("a/b", files(), "slash"), ("", files(), "octets"), ("b", wrong, "nginx needs")]
+    {
+        let error =
+            world.agents.create_target(new(name, target), "user:alice").await.unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    let nobody = NewTarget { agent: uuid::Uuid::now_v7(), ..new("c", files()) };
+    assert!(matches!(world.agents.create_target(nobody, "x").await, Err(AgentError::NotFound(_))));
+    assert_eq!(world.agents.targets(Some(agent), None, 10).await.unwrap().rows.len(), 1);
+    let id = world.agents.targets(None, None, 10).await.unwrap().rows[0].row.id;
+    world.agents.delete_target(id, "user:alice").await.unwrap();
+    assert!(matches!(world.agents.target(id).await, Err(AgentError::NotFound(_))));
+    world.agents.retire(agent, "user:alice").await.unwrap();
+    let late = world.agents.create_target(new("late", files()), "user:alice").await;
+    assert!(matches!(late, Err(AgentError::Retired)));
+}

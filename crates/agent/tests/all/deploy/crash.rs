@@ -1,0 +1,168 @@
+//! Stopped dead before and after every step: the next start leaves one whole set, and the work can be done again.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use agent::deploy::{Deployer, Fault, Outcome, Target};
+use enrollment::Material;
+use serde_json::json;
+
+use super::world::{Host, target};
+
+struct Case {
+    name: &'static str,
+    /// Files that are there before: a set deployed earlier.
+    before: bool,
+    /// What the hook after writing does; $0 is a copy of the certificate before, $1 the one in place.
+    reload: &'static str,
+    ends: Outcome,
+}
+
+const CASES: &[Case] = &[
+    Case { name: "a renewal", before: true, reload: "exit 0", ends: Outcome::Deployed },
+    Case { name: "a first deployment", before: false, reload: "exit 0", ends: Outcome::Deployed },
+    // Goes on into the rollback, which is stopped as well.
+    Case {
+        name: "a renewal that is rolled back",
+        before: true,
+        reload: "cmp -s $0 $1",
+        ends: Outcome::RolledBack,
+    },
+];
+
+/// Places in the order they are passed, and where to stop.
+fn fault(stop_at: Option<String>, passed: &Arc<Mutex<Vec<String>>>) -> Fault {
+    let passed = Arc::clone(passed);
+    Fault::new(move |place| {
+        passed.lock().unwrap().push(place.to_owned());
+        stop_at.as_deref() == Some(place)
+    })
+}
+
+fn pair(host: &Host, reload: &str) -> Target {
+    target(json!({"type": "files", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),
+        "combined": host.etc("c.pem"), "validate": ["true"],
+        "reload": ["sh", "-c", reload, host.etc("before"), host.etc("f.pem")]}))
+}
+
+/// The sets of files that are whole: nothing at all, or one certificate's.
+fn set(host: &Host, known: &[(&'static str, &Material)]) -> &'static str {
+    let read = |name: &str| std::fs::read_to_string(host.etc(name)).ok();
+    let found = [read("f.pem"), read("k.pem"), read("c.pem")];
+    if found.iter().all(Option::is_none) {
+        return "none";
+    }
+    for (name, material) in known {
+        let (full, key) = (material.fullchain_pem(), material.key_pem().to_string());
+        let whole = [Some(full.clone()), Some(key.clone()), Some(format!("{full}{key}"))];
+        if found == whole {
+            return name;
+        }
+    }
+    "mixed"
+}
+
+fn litter(host: &Host) -> Vec<String> {
+    host.listing().into_iter().filter(|name| name.starts_with('.')).collect()
+}
+
+async fn prepared(case: &Case, host: &Host, old: &Material) {
+    std::fs::write(host.etc("before"), old.fullchain_pem()).unwrap();
+    if case.before {
+        let report = host.deployer().deploy(host.target, &pair(host, "exit 0"), old).await;
+        assert_eq!(report.outcome, Outcome::Deployed);
+    }
+}
+
+/// Runs until it is stopped at `place`, or to the end; gives the places passed.
+async fn run(case: &Case, host: &Host, new: &Material, place: Option<String>) -> (Outcome, Vec<String>) {
+    let passed = Arc::new(Mutex::new(Vec::new()));
+    let deployer = Deployer::open_with(&host.state(), fault(place, &passed)).unwrap();
+    let report = deployer.deploy(host.target, &pair(host, case.reload), new).await;
+    drop(deployer);
+    let passed = passed.lock().unwrap().clone();
+    (report.outcome, passed)
+}
+
+#[tokio::test]
+async fn a_crash_at_any_step_leaves_a_whole_set_after_the_next_start() {
+    for case in CASES {
+        let host = Host::new();
+        let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
+        prepared(case, &host, &old).await;
+        let (outcome, places) = run(case, &host, &new, None).await;
+        assert_eq!(outcome, case.ends, "{}", case.name);
+        let places: BTreeSet<String> = places.into_iter().collect();
+        let pairs = places.iter().filter(|place| place.starts_with("before ")).count();
+        assert!(pairs >= 10, "{}: {places:?}", case.name);
+        for place in places {
+            crash_at(case, &place).await;
+        }
+    }
+}
+
+async fn crash_at(case: &Case, place: &str) {
+    let context = format!("{}, stopped {place}", case.name);
+    let host = Host::new();
+    let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
+    let known = [("old", &old), ("new", &new)];
+    prepared(case, &host, &old).await;
+    run(case, &host, &new, Some(place.to_owned())).await;
+    // The restart.
+    let deployer = host.deployer();
+    for recovery in deployer.recover().await.unwrap() {
+        assert_eq!(recovery.error, None, "{context}");
+    }
+    let expected: &[&str] = if case.before { &["old", "new"] } else { &["none", "new"] };
+    let found = set(&host, &known);
+    assert!(expected.contains(&found), "{context}: {found}");
+    assert_eq!(litter(&host), Vec::<String>::new(), "{context}");
+    assert_eq!(journals(&host.state()), 0, "{context}");
+    // The work is given again.
+    let report = deployer.deploy(host.target, &pair(&host, "exit 0"), &new).await;
+    assert!(matches!(report.outcome, Outcome::Deployed | Outcome::Unchanged), "{context}: {report:?}");
+    assert_eq!(set(&host, &known), "new", "{context}");
+    assert_eq!(litter(&host), Vec::<String>::new(), "{context}");
+}
+
+fn journals(state: &Path) -> usize {
+    std::fs::read_dir(state.join("journal")).unwrap().count()
+}
+
+#[tokio::test]
+async fn without_a_restart_the_next_deployment_undoes_what_was_cut_off() {
+    let host = Host::new();
+    let (old, new, newer) = (
+        host.issuer.material("a.example"),
+        host.issuer.material("a.example"),
+        host.issuer.material("a.example"),
+    );
+    prepared(&CASES[0], &host, &old).await;
+    run(&CASES[0], &host, &new, Some("after commit 0".to_owned())).await;
+    assert_eq!(set(&host, &[("old", &old), ("new", &new)]), "mixed", "the crash is a real one");
+    let report = host.deployer().deploy(host.target, &pair(&host, "exit 1"), &newer).await;
+    assert_eq!(report.outcome, Outcome::Broken, "{report:?}");
+    assert_eq!(set(&host, &[("old", &old)]), "old", "not the mixture from before");
+}
+
+#[tokio::test]
+async fn a_crash_while_the_server_was_told_tells_it_again() {
+    let host = Host::new();
+    let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
+    prepared(&CASES[0], &host, &old).await;
+    let told = host.root().join("told");
+    let reload = format!("cat {} > {}", host.etc("f.pem").display(), told.display());
+    let passed = Arc::new(Mutex::new(Vec::new()));
+    let stopping = fault(Some("after reload".to_owned()), &passed);
+    let deployer = Deployer::open_with(&host.state(), stopping).unwrap();
+    deployer.deploy(host.target, &pair(&host, &reload), &new).await;
+    drop(deployer);
+    assert_eq!(std::fs::read_to_string(&told).unwrap(), new.fullchain_pem());
+    host.deployer().recover().await.unwrap();
+    assert_eq!(
+        std::fs::read_to_string(&told).unwrap(),
+        old.fullchain_pem(),
+        "the server has the old one again"
+    );
+}

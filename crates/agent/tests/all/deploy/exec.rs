@@ -1,0 +1,71 @@
+//! A command that deploys by itself.
+
+use agent::deploy::Outcome;
+use serde_json::json;
+
+use super::world::{Host, target};
+
+fn script(host: &Host, text: &str) -> serde_json::Value {
+    let out = host.root().display();
+    json!(["sh", "-c", text.replace("OUT", &out.to_string())])
+}
+
+#[tokio::test]
+async fn it_is_told_where_the_files_are_and_runs_once_a_certificate() {
+    let host = Host::new();
+    let material = host.issuer.material("a.example");
+    let command = script(
+        &host,
+        "cat $BULLA_FULLCHAIN $BULLA_KEY > OUT/got; echo $BULLA_FINGERPRINT >> OUT/runs; cat > OUT/json",
+    );
+    let exec = target(json!({"type": "exec", "command": command}));
+    let deployer = host.deployer();
+    let report = deployer.deploy(host.target, &exec, &material).await;
+    assert_eq!((report.outcome, report.error), (Outcome::Deployed, None));
+    let read = |name: &str| std::fs::read_to_string(host.root().join(name)).unwrap();
+    assert_eq!(read("got"), format!("{}{}", material.fullchain_pem(), *material.key_pem()));
+    let told: serde_json::Value = serde_json::from_str(&read("json")).unwrap();
+    assert_eq!(told["fingerprint"], material.fingerprint().to_string());
+    assert_eq!(told["names"], json!(["a.example"]));
+    assert_eq!(told["not_after"], material.leaf().not_after.0);
+    assert!(!read("json").contains("PRIVATE"), "the key is in a file only");
+    assert_eq!(deployer.deploy(host.target, &exec, &material).await.outcome, Outcome::Unchanged);
+    assert_eq!(read("runs"), format!("{}\n", material.fingerprint()));
+}
+
+#[tokio::test]
+async fn when_it_fails_it_runs_again_with_the_files_before() {
+    let host = Host::new();
+    let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
+    let deployer = host.deployer();
+    let good = target(json!({"type": "exec", "command": script(&host, "cp $BULLA_CERT OUT/installed")}));
+    deployer.deploy(host.target, &good, &old).await;
+    // Installs whatever it is given and then does not like what is new.
+    std::fs::write(host.root().join("old"), old.cert_pem()).unwrap();
+    let picky = script(&host, "cp $BULLA_CERT OUT/installed; cmp -s OUT/installed OUT/old");
+    let bad = target(json!({"type": "exec", "command": picky}));
+    let report = deployer.deploy(host.target, &bad, &new).await;
+    assert_eq!((report.outcome, report.rollback_error), (Outcome::RolledBack, None));
+    assert_eq!(std::fs::read_to_string(host.root().join("installed")).unwrap(), old.cert_pem());
+}
+
+#[tokio::test]
+async fn a_first_one_that_fails_is_not_run_for_nothing() {
+    let host = Host::new();
+    let command = script(&host, "echo run >> OUT/runs; exit 1");
+    let exec = target(json!({"type": "exec", "command": command}));
+    let report = host.deployer().deploy(host.target, &exec, &host.issuer.material("a.example")).await;
+    assert_eq!((report.outcome, report.rollback_error), (Outcome::RolledBack, None));
+    assert_eq!(std::fs::read_to_string(host.root().join("runs")).unwrap(), "run\n");
+}
+
+#[tokio::test]
+async fn the_agents_own_settings_are_not_passed_on() {
+    let host = Host::new();
+    let command = script(&host, "env > OUT/env");
+    let exec = target(json!({"type": "exec", "command": command}));
+    host.deployer().deploy(host.target, &exec, &host.issuer.material("a.example")).await;
+    let env = std::fs::read_to_string(host.root().join("env")).unwrap();
+    let ours: Vec<&str> = env.lines().filter(|line| line.starts_with("BULLA_")).collect();
+    assert_eq!(ours.len(), 5, "{ours:?}");
+}

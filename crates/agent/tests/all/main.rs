@@ -1,0 +1,6 @@
+//! The crate's integration tests, one binary.
+
+#![allow(clippy::unwrap_used)]
+
+mod agents;
+mod deploy;

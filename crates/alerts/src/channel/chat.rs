@@ -1,0 +1,39 @@
+//! Chat rooms.
+
+use serde_json::json;
+
+use super::config::Chat;
+use super::outgoing::Outgoing;
+use crate::message::{Message, MessageReason};
+use crate::severity::Severity;
+
+/// Slack's incoming webhooks: <https://api.slack.com/messaging/webhooks>.
+pub(super) fn slack(config: &Chat, message: &Message) -> Outgoing {
+    // Slack reads <, > and & as markup.
+    let plain = |text: String| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = plain(message.text());
+    let body = json!({ "text": plain(message.headline()), "attachments": [
+        { "color": colour(message), "text": text, "fallback": message.headline() }] });
+    Outgoing::json(config.url.expose(), &body)
+}
+
+/// Teams' workflow webhooks take an adaptive card.
+pub(super) fn teams(config: &Chat, message: &Message) -> Outgoing {
+    let lines = message.text();
+    let block = |line: &str, first: bool| json!({ "type": "TextBlock", "wrap": true, "text": line, "weight": if first { "Bolder" } else { "Default" } });
+    let blocks: Vec<_> = lines.lines().enumerate().map(|(at, line)| block(line, at == 0)).collect();
+    let card = json!({ "$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard",
+        "version": "1.4", "body": blocks });
+    let body = json!({ "type": "message", "attachments": [
+        { "contentType": "application/vnd.microsoft.card.adaptive", "content": card }] });
+    Outgoing::json(config.url.expose(), &body)
+}
+
+fn colour(message: &Message) -> &'static str {
+    match (message.reason, message.severity) {
+        (MessageReason::Resolved, _) => "good",
+        (_, Severity::Critical | Severity::High) => "danger",
+        (_, Severity::Medium) => "warning",
+        _ => "#439FE0",
+    }
+}

@@ -1,0 +1,124 @@
+//! Where messages go. A channel takes a message or says why not; nothing else counts as sent.
+
+mod chat;
+mod config;
+mod error;
+mod mail;
+mod outgoing;
+mod pager;
+mod webhook;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use callout::{ClientCache, HttpClient, HttpConfig, Reply, Request, excerpt};
+use outbound::resolve::Resolver;
+use uuid::Uuid;
+
+use crate::message::Message;
+use outgoing::Outgoing;
+
+pub use config::ChannelConfig;
+pub use error::ChannelError;
+
+/// Longest one try may take.
+const TRY_MAX: Duration = Duration::from_secs(30);
+
+/// Sends messages. Cheap to clone; clients are built once a channel and reused.
+#[derive(Clone)]
+pub struct Channels {
+    resolver: Resolver,
+    clients: std::sync::Arc<parking_lot::Mutex<ClientCache<Client>>>,
+}
+
+impl fmt::Debug for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channels").finish_non_exhaustive()
+    }
+}
+
+/// A client built for a channel.
+#[derive(Clone)]
+pub(crate) enum Client {
+    HttpClient(HttpClient),
+    Mail(mail::Mailer),
+}
+
+impl Channels {
+    /// Over a resolver; names are resolved at every new connection, and held against the guard.
+    #[must_use]
+    pub fn new(resolver: Resolver) -> Self {
+        Self { resolver, clients: std::sync::Arc::default() }
+    }
+
+    /// Gives a message to a channel (its identity and revision name the client to reuse).
+    ///
+    /// # Errors
+    /// [`ChannelError`] when it did not take it within 30 s.
+    pub async fn send(
+        &self,
+        channel: (Uuid, i64),
+        config: &ChannelConfig,
+        message: &Message,
+        now_us: i64,
+    ) -> Result<(), ChannelError> {
+        let client = self.client(channel, config)?;
+        let deliver = async {
+            match (&client, config) {
+                (Client::Mail(mailer), ChannelConfig::Smtp(config)) => mailer.send(config, message).await,
+                (Client::HttpClient(http), config) => {
+                    let Some(out) = request(config, message, now_us)? else { return Ok(()) };
+                    let mut request = Request::post(&out.url, "application/json", out.body);
+                    request.headers.extend(out.headers);
+                    let reply = http.send(request, Instant::now() + TRY_MAX, "the message was sent").await?;
+                    accepted(&reply, now_us)
+                }
+                (Client::Mail(_), _) => Err(ChannelError::wrong("the channel changed its kind: try again")),
+            }
+        };
+        tokio::time::timeout(TRY_MAX, deliver).await.map_err(|_| {
+            ChannelError::later(format_args!("no answer within {} s", TRY_MAX.as_secs()), None)
+        })?
+    }
+
+    fn client(&self, channel: (Uuid, i64), config: &ChannelConfig) -> Result<Client, ChannelError> {
+        if let Some(known) = self.clients.lock().get(channel) {
+            return Ok(known);
+        }
+        let client = match config {
+            ChannelConfig::Smtp(config) => Client::Mail(mail::Mailer::new(config, TRY_MAX)?),
+            _ => {
+                let http = HttpConfig { request_seconds: TRY_MAX.as_secs() as u32, ..HttpConfig::default() };
+                Client::HttpClient(HttpClient::new(&http, &self.resolver)?)
+            }
+        };
+        self.clients.lock().put(channel, client.clone());
+        Ok(client)
+    }
+}
+
+/// The request a channel gets; `None` when it has nothing to say to this one (a pager and a digest).
+fn request(config: &ChannelConfig, message: &Message, now_us: i64) -> Result<Option<Outgoing>, ChannelError> {
+    match config {
+        ChannelConfig::Webhook(config) => webhook::request(config, message, now_us).map(Some),
+        ChannelConfig::Slack(config) => Ok(Some(chat::slack(config, message))),
+        ChannelConfig::Teams(config) => Ok(Some(chat::teams(config, message))),
+        ChannelConfig::Pagerduty(config) => Ok(pager::pagerduty(config, message)),
+        ChannelConfig::Opsgenie(config) => Ok(pager::opsgenie(config, message)),
+        ChannelConfig::Smtp(_) => Err(ChannelError::wrong("mail does not go over HTTP")),
+    }
+}
+
+/// 2xx is taken. 408, 425, 429 and 5xx may heal; anything else is to be corrected.
+fn accepted(reply: &Reply, now_us: i64) -> Result<(), ChannelError> {
+    if reply.status.is_success() {
+        return Ok(());
+    }
+    let reason = format!("the channel answered {}: {}", reply.status, excerpt(&reply.excerpt()));
+    let heals = reply.status.is_server_error() || matches!(reply.status.as_u16(), 408 | 425 | 429);
+    if heals {
+        let wait = reply.retry_after(x509::UnixTime(now_us.div_euclid(1_000_000)));
+        return Err(ChannelError::later(reason, wait));
+    }
+    Err(ChannelError::wrong(reason))
+}

@@ -1,0 +1,84 @@
+//! Paging services. One incident an alert: they are told the alert's id and merge by it.
+
+use serde_json::json;
+
+use super::config::{Opsgenie, Pagerduty};
+use super::outgoing::Outgoing;
+use crate::message::{Message, MessageReason};
+use crate::severity::Severity;
+
+/// Characters PagerDuty takes of a summary.
+const SUMMARY_MAX: usize = 1_024;
+
+/// Characters Opsgenie takes of a message.
+const OPSGENIE_MESSAGE_MAX: usize = 130;
+
+/// Events API v2. A digest pages nobody.
+pub(super) fn pagerduty(config: &Pagerduty, message: &Message) -> Option<Outgoing> {
+    if message.reason == MessageReason::Digest {
+        return None;
+    }
+    let key = message.alert.unwrap_or(message.id).to_string();
+    let action = if message.reason == MessageReason::Resolved { "resolve" } else { "trigger" };
+    let severity = match message.severity {
+        Severity::Critical => "critical",
+        Severity::High => "error",
+        Severity::Medium | Severity::Low => "warning",
+        Severity::Info => "info",
+    };
+    let body = json!({
+        "routing_key": config.routing_key.expose(),
+        "event_action": action,
+        "dedup_key": key,
+        "client": "Bulla",
+        "client_url": message.link,
+        "payload": {
+            "summary": cut(&message.headline(), SUMMARY_MAX),
+            "source": message.subject,
+            "severity": severity,
+            "class": message.kind,
+            "timestamp": message.last_at,
+            "custom_details": message.attributes,
+        },
+    });
+    Some(Outgoing::json(&config.url, &body))
+}
+
+/// Alert API: created with the alert's id as alias, closed by it.
+pub(super) fn opsgenie(config: &Opsgenie, message: &Message) -> Option<Outgoing> {
+    if message.reason == MessageReason::Digest {
+        return None;
+    }
+    let key = message.alert.unwrap_or(message.id).to_string();
+    if message.reason == MessageReason::Resolved {
+        return Some(close(config, &key));
+    }
+    let priority = match message.severity {
+        Severity::Critical => "P1",
+        Severity::High => "P2",
+        Severity::Medium => "P3",
+        Severity::Low => "P4",
+        Severity::Info => "P5",
+    };
+    let body = json!({
+        "message": cut(&message.headline(), OPSGENIE_MESSAGE_MAX),
+        "alias": key,
+        "description": message.text(),
+        "source": "Bulla",
+        "entity": message.subject,
+        "priority": priority,
+        "tags": [message.kind],
+    });
+    let ask = Outgoing::json(&config.url, &body);
+    Some(ask.header("authorization", format!("GenieKey {}", config.api_key.expose())))
+}
+
+fn close(config: &Opsgenie, alias: &str) -> Outgoing {
+    let body = json!({ "source": "Bulla" });
+    let url = format!("{}/{alias}/close?identifierType=alias", config.url.trim_end_matches('/'));
+    Outgoing::json(&url, &body).header("authorization", format!("GenieKey {}", config.api_key.expose()))
+}
+
+fn cut(text: &str, max: usize) -> String {
+    text.chars().take(max).collect()
+}

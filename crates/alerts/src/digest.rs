@@ -1,0 +1,85 @@
+//! The digest: a day's messages to a channel as one.
+
+use std::collections::BTreeMap;
+
+use store::alerts::{AlertDeliveryRow, AlertRow};
+use uuid::Uuid;
+
+use crate::message::{Message, MessageReason, rfc3339};
+use crate::rule::Attributes;
+use crate::severity::Severity;
+
+/// Lines in one digest; the rest are counted.
+const LINES_MAX: usize = 200;
+
+/// Hours, µs.
+const HOUR_US: i64 = 3_600_000_000;
+
+/// The last moment before `now_us` at which a digest goes out.
+pub(crate) fn last_digest_at(now_us: i64, hour: u8) -> i64 {
+    let at = i64::from(hour) * HOUR_US;
+    now_us - (now_us - at).rem_euclid(24 * HOUR_US)
+}
+
+/// One message for each channel, with the deliveries it stands for.
+pub(crate) fn digests(
+    held: &[AlertDeliveryRow],
+    alerts: &[AlertRow],
+    now_us: i64,
+) -> Vec<(Uuid, Vec<Uuid>, Message)> {
+    let by_row: BTreeMap<i64, &AlertRow> = alerts.iter().map(|alert| (alert.row, alert)).collect();
+    let mut channels: BTreeMap<Uuid, Vec<&AlertDeliveryRow>> = BTreeMap::new();
+    for delivery in held {
+        channels.entry(delivery.channel).or_default().push(delivery);
+    }
+    let message = |deliveries: &[&AlertDeliveryRow]| {
+        let mut of: Vec<&AlertRow> =
+            deliveries.iter().filter_map(|one| by_row.get(&one.alert).copied()).collect();
+        of.sort_by_key(|alert| (std::cmp::Reverse(alert.severity), alert.row));
+        let mut lines: Vec<String> = of.iter().take(LINES_MAX).map(|alert| line(alert)).collect();
+        if of.len() > LINES_MAX {
+            lines.push(format!("… and {} more", of.len() - LINES_MAX));
+        }
+        Message {
+            id: deliveries.first().map_or_else(Uuid::nil, |first| first.id),
+            alert: None,
+            reason: MessageReason::Digest,
+            severity: Severity::from_stored(of.iter().map(|alert| alert.severity).max().unwrap_or(0)),
+            kind: "digest".to_owned(),
+            subject: "digest".to_owned(),
+            title: format!("{} alerts since the last digest", of.len()),
+            attributes: Attributes::default(),
+            first_at: rfc3339(of.iter().map(|alert| alert.first_at_us).min().unwrap_or(now_us)),
+            last_at: rfc3339(of.iter().map(|alert| alert.last_at_us).max().unwrap_or(now_us)),
+            count: of.len() as i64,
+            lines,
+            link: None,
+        }
+    };
+    channels
+        .into_iter()
+        .map(|(channel, deliveries)| {
+            (channel, deliveries.iter().map(|one| one.id).collect(), message(&deliveries))
+        })
+        .collect()
+}
+
+fn line(alert: &AlertRow) -> String {
+    let over = if alert.state == 2 { " (resolved)" } else { "" };
+    format!("{} {}{over}", Severity::from_stored(alert.severity), alert.title)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_last_digest_is_within_a_day_and_at_its_hour(now in 0..4_102_444_800_000_000_i64, hour in 0..24_u8) {
+            let last = last_digest_at(now, hour);
+            prop_assert!(last <= now && now - last < 24 * HOUR_US);
+            prop_assert_eq!(last.rem_euclid(24 * HOUR_US), i64::from(hour) * HOUR_US);
+        }
+    }
+}

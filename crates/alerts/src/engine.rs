@@ -1,0 +1,770 @@
+//! The engine: events become alerts, alerts become messages, messages are sent.
+//!
+//! Every round is a constant number of statements and the work that is due. One node of a cluster turns events into
+//! alerts at a time (a lease); every node sends.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use authority::keystore::KeyStore;
+use futures_util::{FutureExt, StreamExt};
+use keys::Context;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use store::alerts::{
+    self as rows, AlertChannelRow, AlertDeliveryOutcome, AlertDeliveryRow, AlertDocument, AlertRow,
+};
+use store::{AuditEvent, Clock, Store, StoreError, Tx, audit};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::channel::{ChannelConfig, ChannelError, Channels};
+use crate::digest::{digests, last_digest_at};
+use crate::message::{Message, MessageReason};
+use crate::rule::{Attributes, Rule, Silence, escalation_channels};
+use crate::severity::Severity;
+use crate::threshold::Settings;
+use crate::work::{CONSUMER, Plan, Work, delivery};
+
+/// Events read, thresholds handled and alerts escalated at a time.
+const BATCH: i64 = 1_000;
+
+/// Messages claimed at a time.
+const CLAIM: i64 = 128;
+
+/// Messages on their way at once.
+const SENDING_MAX: usize = 16;
+
+/// How long a claim holds: longer than the longest try.
+const CLAIM_US: i64 = 120_000_000;
+
+/// How long the lease holds. A node that dies delays alerts by this at most.
+const LEASE_US: i64 = 30_000_000;
+
+/// Tries of one message. With the waits below: about a day.
+const TRIES_MAX: i64 = 12;
+
+/// The first wait between tries, doubled each time, at most [`WAIT_MAX_US`].
+const WAIT_US: i64 = 30_000_000;
+
+/// The longest wait between tries.
+const WAIT_MAX_US: i64 = 4 * 3_600_000_000;
+
+/// Pause between rounds when nothing is due.
+const PAUSE: Duration = Duration::from_secs(2);
+
+const SORT_RULE: &str = "rule";
+const SORT_SILENCE: &str = "silence";
+const SORT_SETTINGS: &str = "settings";
+
+/// How alerts work here.
+#[derive(Clone, Debug, Default)]
+pub struct AlertOptions {
+    /// The address people reach the server at, for links in messages.
+    pub server_url: Option<String>,
+}
+
+/// Why something about alerts was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum AlertError {
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The channel's configuration, or its answer.
+    #[error("the channel cannot be used: {0}")]
+    Channel(#[from] ChannelError),
+    /// There is none.
+    #[error("there is no {0}")]
+    Unknown(String),
+    /// The document makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// The sealed configuration cannot be opened.
+    #[error("the configuration of channel {0} cannot be opened: check the master key, or set it again")]
+    Sealed(String),
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct AlertReport {
+    /// Events read.
+    pub events: u64,
+    /// Alerts raised or counted.
+    pub raised: u64,
+    /// Alerts escalated.
+    pub escalated: u64,
+    /// Messages taken by their channels.
+    pub sent: u64,
+    /// Tries that failed.
+    pub failed: u64,
+    /// Messages given up.
+    pub dead: u64,
+}
+
+impl AlertReport {
+    fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.raised += other.raised;
+        self.escalated += other.escalated;
+        self.sent += other.sent;
+        self.failed += other.failed;
+        self.dead += other.dead;
+    }
+}
+
+/// A channel to add or change.
+#[derive(Clone, Debug)]
+pub struct NewChannel {
+    /// Unique.
+    pub name: String,
+    /// As [`ChannelConfig`] is read, secrets included.
+    pub config: Value,
+    /// Whether messages go there.
+    pub enabled: bool,
+}
+
+/// A channel as it may be shown.
+#[derive(Clone, Debug)]
+pub struct ChannelView {
+    /// As stored.
+    pub row: AlertChannelRow,
+    /// Without secrets; null when it cannot be opened.
+    pub config: Value,
+}
+
+/// Alerts and their channels. Cheap to clone.
+#[derive(Clone)]
+pub struct Alerts(Arc<Engine>);
+
+struct Engine {
+    store: Store,
+    keystore: KeyStore,
+    clock: Clock,
+    channels: Channels,
+    options: AlertOptions,
+    node: Uuid,
+    totals: Mutex<AlertReport>,
+}
+
+impl std::fmt::Debug for Alerts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Alerts").finish_non_exhaustive()
+    }
+}
+
+impl Alerts {
+    /// Over a store; nothing runs until [`Alerts::run`] or [`Alerts::round`].
+    #[must_use]
+    pub fn new(
+        store: Store,
+        keystore: KeyStore,
+        clock: Clock,
+        channels: Channels,
+        options: AlertOptions,
+    ) -> Self {
+        keystore.also_sealed(&store::alerts::SEALED_CHANNELS);
+        Self(Arc::new(Engine {
+            store,
+            keystore,
+            clock,
+            channels,
+            options,
+            node: Uuid::new_v4(),
+            totals: Mutex::default(),
+        }))
+    }
+
+    /// Rounds until told to stop.
+    pub async fn run(&self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("alerts");
+        while !stop.is_cancelled() {
+            let pause = match self.round().await {
+                Ok(report) if report == AlertReport::default() => PAUSE,
+                Ok(_) => Duration::ZERO,
+                Err(error) => {
+                    tracing::warn!(%error, "alerts: a round failed");
+                    PAUSE * 2
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        // Another takes over at once.
+        let _ = self.0.store.release(CONSUMER, self.0.node).await;
+    }
+
+    /// One round: events, thresholds, escalations, digests (on the node with the lease), then messages.
+    ///
+    /// # Errors
+    /// Those of the database. A channel that fails is counted, not an error.
+    pub async fn round(&self) -> Result<AlertReport, AlertError> {
+        let now_us = self.0.clock.now_us();
+        let mut report = AlertReport::default();
+        if self.0.store.lease(CONSUMER, self.0.node, now_us, LEASE_US).await? {
+            let plan = Arc::new(self.plan().await?);
+            self.read_events(&plan, now_us, &mut report).await?;
+            self.reach_thresholds(&plan, now_us, &mut report).await?;
+            self.escalate(&plan, now_us, &mut report).await?;
+            self.send_digests(&plan, now_us, &mut report).await?;
+        }
+        self.send_due(now_us, &mut report).await?;
+        self.0.totals.lock().add(&report);
+        Ok(report)
+    }
+
+    /// What all rounds of this process have done.
+    #[must_use]
+    pub fn totals(&self) -> AlertReport {
+        *self.0.totals.lock()
+    }
+
+    async fn plan(&self) -> Result<Plan, AlertError> {
+        let store = &self.0.store;
+        let channels = store.alert_channels().await?;
+        Ok(Plan {
+            rules: documents(store, SORT_RULE).await?,
+            silences: documents(store, SORT_SILENCE).await?,
+            settings: self.settings().await?,
+            channels: channels.into_iter().map(|channel| (channel.name, channel.id)).collect(),
+        })
+    }
+
+    async fn read_events(
+        &self,
+        plan: &Arc<Plan>,
+        now_us: i64,
+        report: &mut AlertReport,
+    ) -> Result<(), AlertError> {
+        let place = self.0.store.outbox_place(CONSUMER).await?;
+        let events = self.0.store.outbox_after(place, BATCH).await?;
+        let Some(last) = events.last().map(|event| event.place) else { return Ok(()) };
+        report.events += events.len() as u64;
+        let work = Work::of(plan, &events, now_us);
+        report.raised += work.raise.len() as u64;
+        let plan = Arc::clone(plan);
+        self.0
+            .store
+            .write("alerts_events", move |tx| {
+                async move { work.store(tx, &plan, Some(last), now_us).await }.boxed()
+            })
+            .await?;
+        Ok(())
+    }
+
+    async fn reach_thresholds(
+        &self,
+        plan: &Arc<Plan>,
+        now_us: i64,
+        report: &mut AlertReport,
+    ) -> Result<(), AlertError> {
+        let reached = self.0.store.alert_schedule_due(now_us, BATCH).await?;
+        if reached.is_empty() {
+            return Ok(());
+        }
+        let work = Work::at_thresholds(plan, reached, now_us);
+        report.raised += work.raise.len() as u64;
+        let plan = Arc::clone(plan);
+        self.0
+            .store
+            .write("alerts_thresholds", move |tx| {
+                async move { work.store(tx, &plan, None, now_us).await }.boxed()
+            })
+            .await?;
+        Ok(())
+    }
+
+    async fn escalate(
+        &self,
+        plan: &Arc<Plan>,
+        now_us: i64,
+        report: &mut AlertReport,
+    ) -> Result<(), AlertError> {
+        let late = self.0.store.alerts_escalating(now_us, BATCH).await?;
+        if late.is_empty() {
+            return Ok(());
+        }
+        report.escalated += late.len() as u64;
+        let mut deliveries = Vec::new();
+        for alert in &late {
+            let of: Attributes = serde_json::from_str(&alert.attributes).unwrap_or_default();
+            let severity = Severity::from_stored(alert.severity);
+            let names = escalation_channels(&plan.rules, &alert.kind, &alert.subject, severity, &of);
+            deliveries
+                .extend(plan.to(&names).map(|channel| delivery(alert.row, channel, "escalated", 0, now_us)));
+        }
+        self.0
+            .store
+            .write("alerts_escalate", move |tx| {
+                async move {
+                    rows::insert_alert_deliveries(tx, deliveries).await?;
+                    rows::alerts_escalated(tx, late.iter().map(|alert| alert.row).collect()).await
+                }
+                .boxed()
+            })
+            .await?;
+        Ok(())
+    }
+
+    async fn send_digests(
+        &self,
+        plan: &Arc<Plan>,
+        now_us: i64,
+        report: &mut AlertReport,
+    ) -> Result<(), AlertError> {
+        let before = last_digest_at(now_us, plan.settings.digest_hour);
+        let held = self.0.store.held_alert_deliveries(before, BATCH).await?;
+        if held.is_empty() {
+            return Ok(());
+        }
+        let alerts = self.alerts_of(&held).await?;
+        let channels = self.channel_configs().await?;
+        for (channel, deliveries, message) in digests(&held, &alerts, now_us) {
+            let outcome = self.send_one(channels.get(&channel), &message, now_us).await;
+            let settled = |id| match &outcome {
+                Ok(()) => AlertDeliveryOutcome { id, state: 1, next_at_us: now_us, error: None },
+                // What a digest cannot say is said one by one, with the tries that messages have.
+                Err(error) => AlertDeliveryOutcome {
+                    id,
+                    state: 0,
+                    next_at_us: now_us + WAIT_US,
+                    error: Some(error.reason.clone()),
+                },
+            };
+            report.sent += u64::from(outcome.is_ok());
+            report.failed += u64::from(outcome.is_err());
+            let outcomes = deliveries.into_iter().map(|id| (settled(id), channel)).collect();
+            self.0.store.settle_alert_deliveries(outcomes, now_us).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_due(&self, now_us: i64, report: &mut AlertReport) -> Result<(), AlertError> {
+        let claimed = self.0.store.claim_alert_deliveries(now_us, now_us + CLAIM_US, CLAIM).await?;
+        if claimed.is_empty() {
+            return Ok(());
+        }
+        let alerts: HashMap<i64, AlertRow> =
+            self.alerts_of(&claimed).await?.into_iter().map(|alert| (alert.row, alert)).collect();
+        let channels = self.channel_configs().await?;
+        let tries = claimed.into_iter().map(|delivery| {
+            let (alert, channel) = (alerts.get(&delivery.alert), channels.get(&delivery.channel));
+            async move { (self.try_one(&delivery, alert, channel, now_us).await, delivery.channel) }
+        });
+        let outcomes: Vec<_> =
+            futures_util::stream::iter(tries).buffer_unordered(SENDING_MAX).collect().await;
+        for (outcome, _) in &outcomes {
+            match outcome.state {
+                1 => report.sent += 1,
+                2 => report.dead += 1,
+                _ => report.failed += 1,
+            }
+        }
+        self.0.store.settle_alert_deliveries(outcomes, now_us).await?;
+        Ok(())
+    }
+
+    async fn try_one(
+        &self,
+        delivery: &AlertDeliveryRow,
+        alert: Option<&AlertRow>,
+        channel: Option<&(AlertChannelRow, Option<ChannelConfig>)>,
+        now_us: i64,
+    ) -> AlertDeliveryOutcome {
+        let id = delivery.id;
+        let Some(alert) = alert else {
+            let error = Some("the alert is gone".to_owned());
+            return AlertDeliveryOutcome { id, state: 2, next_at_us: now_us, error };
+        };
+        let reason = MessageReason::from_stored(&delivery.reason);
+        let message = Message::about(id, alert, reason, self.0.options.server_url.as_deref());
+        match self.send_one(channel, &message, now_us).await {
+            Ok(()) => AlertDeliveryOutcome { id, state: 1, next_at_us: now_us, error: None },
+            Err(error) if error.retry && delivery.attempts < TRIES_MAX => AlertDeliveryOutcome {
+                id,
+                state: 0,
+                next_at_us: now_us + wait_us(delivery, &error),
+                error: Some(error.reason),
+            },
+            Err(error) => {
+                tracing::warn!(message = %id, reason = %error.reason, "alerts: a message is given up");
+                AlertDeliveryOutcome { id, state: 2, next_at_us: now_us, error: Some(error.reason) }
+            }
+        }
+    }
+
+    async fn send_one(
+        &self,
+        channel: Option<&(AlertChannelRow, Option<ChannelConfig>)>,
+        message: &Message,
+        now_us: i64,
+    ) -> Result<(), ChannelError> {
+        let Some((row, config)) = channel else {
+            return Err(ChannelError::wrong("the channel was removed: choose another in the rule"));
+        };
+        if !row.enabled {
+            return Err(ChannelError::wrong(format_args!(
+                "channel {} is disabled: enable it and requeue",
+                row.name
+            )));
+        }
+        let Some(config) = config else {
+            return Err(ChannelError::wrong(format_args!(
+                "the configuration of channel {} cannot be opened: set it again",
+                row.name
+            )));
+        };
+        self.0.channels.send((row.id, row.revision), config, message, now_us).await
+    }
+
+    async fn alerts_of(&self, deliveries: &[AlertDeliveryRow]) -> Result<Vec<AlertRow>, AlertError> {
+        let mut wanted: Vec<i64> = deliveries.iter().map(|delivery| delivery.alert).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        Ok(self.0.store.alerts_by_row(wanted).await?)
+    }
+
+    async fn channel_configs(
+        &self,
+    ) -> Result<HashMap<Uuid, (AlertChannelRow, Option<ChannelConfig>)>, AlertError> {
+        let rows = self.0.store.alert_channels().await?;
+        Ok(rows.into_iter().map(|row| (row.id, (row.clone(), self.open(&row).ok()))).collect())
+    }
+
+    fn open(&self, row: &AlertChannelRow) -> Result<ChannelConfig, AlertError> {
+        let sealed = || AlertError::Sealed(row.name.clone());
+        let id = row.id.into_bytes();
+        let json = self.0.keystore.keyring().open_sealed(&context(&id), &row.config).map_err(|_| sealed())?;
+        let config: Value = serde_json::from_slice(&json).map_err(|_| sealed())?;
+        Ok(ChannelConfig::parse(&config)?)
+    }
+
+    /// Every channel, without secrets.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn channels(&self) -> Result<Vec<ChannelView>, AlertError> {
+        let rows = self.0.store.alert_channels().await?;
+        Ok(rows.into_iter().map(|row| self.view(row)).collect())
+    }
+
+    /// One channel, without secrets.
+    ///
+    /// # Errors
+    /// [`AlertError::Unknown`]; those of the database.
+    pub async fn channel(&self, id: Uuid) -> Result<ChannelView, AlertError> {
+        let row = self.0.store.alert_channel(id).await?;
+        row.map(|row| self.view(row)).ok_or_else(|| AlertError::Unknown(format!("channel {id}")))
+    }
+
+    fn view(&self, row: AlertChannelRow) -> ChannelView {
+        let config = self.open(&row).map_or(Value::Null, |config| config.shown());
+        ChannelView { row, config }
+    }
+
+    /// Adds a channel, or changes one that still has `revision`.
+    ///
+    /// # Errors
+    /// [`AlertError::Channel`] for a configuration that cannot work; [`StoreError::Conflict`] for a name that is taken,
+    /// [`StoreError::Stale`] for a revision that is not the last.
+    pub async fn put_channel(
+        &self,
+        known: Option<(Uuid, i64)>,
+        new: NewChannel,
+        actor: &str,
+    ) -> Result<ChannelView, AlertError> {
+        let config = ChannelConfig::parse(&new.config)?;
+        let (id, revision) = known.unwrap_or_else(|| (Uuid::now_v7(), 0));
+        let sealed =
+            self.0.keystore.keyring().seal(&context(&id.into_bytes()), new.config.to_string().as_bytes());
+        let row = AlertChannelRow {
+            id,
+            name: new.name,
+            kind: config.kind().to_owned(),
+            config: sealed,
+            enabled: new.enabled,
+            revision,
+            last_success_at_us: None,
+            last_error_at_us: None,
+            last_error: None,
+        };
+        let now_us = self.0.clock.now_us();
+        let action = if known.is_some() { "channel.change" } else { "channel.create" };
+        let details = json!({ "name": row.name, "config": config.shown(), "enabled": row.enabled });
+        let event = note(now_us, actor, action, format!("channel/{id}"), details);
+        self.0
+            .store
+            .write("alert_channel_put", move |tx| {
+                async move {
+                    if known.is_some() {
+                        rows::update_alert_channel(tx, &row, now_us).await?;
+                    } else {
+                        rows::insert_alert_channel(tx, &row, now_us).await?;
+                    }
+                    audit(tx, vec![event]).await
+                }
+                .boxed()
+            })
+            .await?;
+        self.channel(id).await
+    }
+
+    /// Removes a channel.
+    ///
+    /// # Errors
+    /// [`AlertError::Unknown`]; those of the database.
+    pub async fn delete_channel(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
+        let event =
+            note(self.0.clock.now_us(), actor, "channel.delete", format!("channel/{id}"), Value::Null);
+        let write = self.0.store.write("alert_channel_delete", move |tx| {
+            async move {
+                let there = rows::delete_alert_channel(tx, id).await?;
+                if there {
+                    audit(tx, vec![event]).await?;
+                }
+                Ok(there)
+            }
+            .boxed()
+        });
+        known(write.await?, || format!("channel {id}"))
+    }
+
+    /// Sends a test message to a channel, once.
+    ///
+    /// # Errors
+    /// [`AlertError::Channel`] when it did not take it.
+    pub async fn test_channel(&self, id: Uuid) -> Result<(), AlertError> {
+        let row = self.0.store.alert_channel(id).await?;
+        let row = row.ok_or_else(|| AlertError::Unknown(format!("channel {id}")))?;
+        let config = self.open(&row)?;
+        let now_us = self.0.clock.now_us();
+        let message = Message::test(Uuid::now_v7(), now_us);
+        Ok(self.0.channels.send((row.id, row.revision), &config, &message, now_us).await?)
+    }
+
+    /// The settings.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn settings(&self) -> Result<Settings, AlertError> {
+        let all: Vec<(Uuid, Settings)> = documents(&self.0.store, SORT_SETTINGS).await?;
+        Ok(all.into_iter().next().map(|(_, settings)| settings).unwrap_or_default())
+    }
+
+    /// Changes the settings. Certificates keep the threshold they wait for; the next ones are by the new settings.
+    ///
+    /// # Errors
+    /// [`AlertError::Invalid`].
+    pub async fn put_settings(&self, settings: Settings, actor: &str) -> Result<(), AlertError> {
+        settings.check().map_err(AlertError::Invalid)?;
+        self.put_document(SORT_SETTINGS, Uuid::nil(), "settings", &settings, actor).await
+    }
+
+    /// The rules by name, as stored.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn rules(&self) -> Result<Vec<AlertDocument>, AlertError> {
+        Ok(self.0.store.alert_documents(SORT_RULE).await?)
+    }
+
+    /// Adds or changes a rule.
+    ///
+    /// # Errors
+    /// [`AlertError::Invalid`] when it names a channel that does not exist, or none.
+    pub async fn put_rule(
+        &self,
+        id: Option<Uuid>,
+        name: &str,
+        rule: &Rule,
+        actor: &str,
+    ) -> Result<Uuid, AlertError> {
+        let channels = self.0.store.alert_channels().await?;
+        let escalation = rule.escalate.iter().flat_map(|escalation| &escalation.channels);
+        if rule.channels.is_empty() {
+            return Err(AlertError::Invalid(
+                "a rule without channels tells nobody: name at least one".to_owned(),
+            ));
+        }
+        for wanted in rule.channels.iter().chain(escalation) {
+            if !channels.iter().any(|channel| channel.name == *wanted) {
+                return Err(AlertError::Invalid(format!("there is no channel {wanted:?}: make it first")));
+            }
+        }
+        let id = id.unwrap_or_else(Uuid::now_v7);
+        self.put_document(SORT_RULE, id, name, rule, actor).await?;
+        Ok(id)
+    }
+
+    /// The silences, as stored.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn silences(&self) -> Result<Vec<AlertDocument>, AlertError> {
+        Ok(self.0.store.alert_documents(SORT_SILENCE).await?)
+    }
+
+    /// Adds a silence.
+    ///
+    /// # Errors
+    /// [`AlertError::Invalid`] when it is over before it begins.
+    pub async fn put_silence(&self, silence: &Silence, actor: &str) -> Result<Uuid, AlertError> {
+        if silence.until_us <= silence.from_us.max(self.0.clock.now_us()) {
+            return Err(AlertError::Invalid(
+                "a silence ends after it begins, and not in the past".to_owned(),
+            ));
+        }
+        let id = Uuid::now_v7();
+        self.put_document(SORT_SILENCE, id, &id.to_string(), silence, actor).await?;
+        Ok(id)
+    }
+
+    /// Removes a rule (`rule`) or a silence (`silence`).
+    ///
+    /// # Errors
+    /// [`AlertError::Unknown`]; those of the database.
+    pub async fn delete_document(&self, sort: &'static str, id: Uuid, actor: &str) -> Result<(), AlertError> {
+        let event =
+            note(self.0.clock.now_us(), actor, "alert.configure", format!("{sort}/{id}"), json!("deleted"));
+        let write = self.0.store.write("alert_document_delete", move |tx| {
+            async move {
+                let there = rows::delete_alert_document(tx, sort, id).await?;
+                if there {
+                    audit(tx, vec![event]).await?;
+                }
+                Ok(there)
+            }
+            .boxed()
+        });
+        known(write.await?, || format!("{sort} {id}"))
+    }
+
+    async fn put_document(
+        &self,
+        sort: &'static str,
+        id: Uuid,
+        name: &str,
+        body: &impl serde::Serialize,
+        actor: &str,
+    ) -> Result<(), AlertError> {
+        let body = serde_json::to_value(body).map_err(|error| AlertError::Invalid(error.to_string()))?;
+        let now_us = self.0.clock.now_us();
+        let document = AlertDocument {
+            id,
+            name: name.to_owned(),
+            body: body.to_string(),
+            updated_by: actor.to_owned(),
+            updated_at_us: now_us,
+        };
+        let event = note(now_us, actor, "alert.configure", format!("{sort}/{id}"), body);
+        self.0
+            .store
+            .write("alert_document_put", move |tx| {
+                async move {
+                    rows::put_alert_document(tx, sort, &document).await?;
+                    audit(tx, vec![event]).await
+                }
+                .boxed()
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Somebody takes care: nobody else is told.
+    ///
+    /// # Errors
+    /// [`AlertError::Unknown`] when no such alert is open.
+    pub async fn acknowledge(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
+        let by = actor.to_owned();
+        self.change(id, actor, "alert.acknowledge", move |tx, now_us| {
+            async move { rows::acknowledge_alert(tx, id, &by, now_us).await }.boxed()
+        })
+        .await
+    }
+
+    /// Ends an alert by hand.
+    ///
+    /// # Errors
+    /// [`AlertError::Unknown`] when no such alert is open or acknowledged.
+    pub async fn resolve(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
+        self.change(id, actor, "alert.resolve", move |tx, now_us| {
+            async move { rows::resolve_alert(tx, id, now_us).await }.boxed()
+        })
+        .await
+    }
+
+    /// Tries a message that was given up again.
+    ///
+    /// # Errors
+    /// [`AlertError::Unknown`] when no such message was given up.
+    pub async fn requeue(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
+        self.change(id, actor, "alert.requeue", move |tx, now_us| {
+            async move { rows::requeue_alert_delivery(tx, id, now_us).await }.boxed()
+        })
+        .await
+    }
+
+    async fn change(
+        &self,
+        id: Uuid,
+        actor: &str,
+        action: &'static str,
+        work: impl for<'t> FnOnce(
+            &'t mut Tx,
+            i64,
+        ) -> futures_util::future::BoxFuture<'t, Result<bool, StoreError>>
+        + Send
+        + 'static,
+    ) -> Result<(), AlertError> {
+        let now_us = self.0.clock.now_us();
+        let event = note(now_us, actor, action, format!("alert/{id}"), Value::Null);
+        let write = self.0.store.write(action, move |tx| {
+            async move {
+                let there = work(tx, now_us).await?;
+                if there {
+                    audit(tx, vec![event]).await?;
+                }
+                Ok(there)
+            }
+            .boxed()
+        });
+        known(write.await?, || format!("such {} {id}", action.split('.').next().unwrap_or("alert")))
+    }
+}
+
+fn wait_us(delivery: &AlertDeliveryRow, error: &ChannelError) -> i64 {
+    let doublings = u32::try_from(delivery.attempts.saturating_sub(1)).unwrap_or(0).min(16);
+    let asked = error.retry_after.map_or(0, |wait| i64::try_from(wait.as_micros()).unwrap_or(WAIT_MAX_US));
+    (WAIT_US << doublings).min(WAIT_MAX_US).max(asked.min(WAIT_MAX_US))
+}
+
+fn context(id: &[u8; 16]) -> Context<'_> {
+    Context { table: "alert_channels", row: id, column: "config" }
+}
+
+fn note(at_us: i64, actor: &str, action: &'static str, resource: String, details: Value) -> AuditEvent {
+    AuditEvent { at_us, actor: actor.to_owned(), action, resource, details }
+}
+
+fn known(there: bool, what: impl FnOnce() -> String) -> Result<(), AlertError> {
+    if there { Ok(()) } else { Err(AlertError::Unknown(what())) }
+}
+
+/// Documents of a sort that this build can read; others are named in the log.
+async fn documents<T: serde::de::DeserializeOwned>(
+    store: &Store,
+    sort: &'static str,
+) -> Result<Vec<(Uuid, T)>, AlertError> {
+    let mut all = Vec::new();
+    for document in store.alert_documents(sort).await? {
+        match serde_json::from_str(&document.body) {
+            Ok(read) => all.push((document.id, read)),
+            Err(error) => {
+                tracing::warn!(%error, sort, name = document.name, "alerts: a document cannot be read")
+            }
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,152 @@
+//! What a channel is told.
+
+use serde::Serialize;
+use store::alerts::AlertRow;
+use uuid::Uuid;
+
+use crate::rule::Attributes;
+use crate::severity::Severity;
+
+/// Why a message is sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MessageReason {
+    /// It happened.
+    Raised,
+    /// Nobody took care of it in time.
+    Escalated,
+    /// It is over.
+    Resolved,
+    /// All of a day.
+    Digest,
+    /// To see whether the channel works.
+    Test,
+}
+
+impl MessageReason {
+    /// As stored; anything else counts as raised.
+    #[must_use]
+    pub fn from_stored(text: &str) -> Self {
+        match text {
+            "escalated" => Self::Escalated,
+            "resolved" => Self::Resolved,
+            _ => Self::Raised,
+        }
+    }
+}
+
+/// A message. Its JSON form is what webhooks get.
+#[derive(Clone, Debug, Serialize)]
+pub struct Message {
+    /// The same for every try, so that a receiver can tell a repeat.
+    pub id: Uuid,
+    /// The alert; messages about the same one share it.
+    pub alert: Option<Uuid>,
+    /// Why.
+    pub reason: MessageReason,
+    /// How bad.
+    pub severity: Severity,
+    /// `certificate.expiring`.
+    pub kind: String,
+    /// `certificate/UUID`.
+    pub subject: String,
+    /// One line.
+    pub title: String,
+    /// What more is known.
+    pub attributes: Attributes,
+    /// First and last time, RFC 3339, and how often.
+    pub first_at: String,
+    /// See `first_at`.
+    pub last_at: String,
+    /// How often it happened.
+    pub count: i64,
+    /// The lines of a digest.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<String>,
+    /// Where to read on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+}
+
+impl Message {
+    /// The message `id` about an alert; `server` is the address people reach the server at.
+    #[must_use]
+    pub fn about(id: Uuid, alert: &AlertRow, reason: MessageReason, server: Option<&str>) -> Self {
+        Self {
+            id,
+            alert: Some(alert.id),
+            reason,
+            severity: Severity::from_stored(alert.severity),
+            kind: alert.kind.clone(),
+            subject: alert.subject.clone(),
+            title: alert.title.clone(),
+            attributes: serde_json::from_str(&alert.attributes).unwrap_or_default(),
+            first_at: rfc3339(alert.first_at_us),
+            last_at: rfc3339(alert.last_at_us),
+            count: alert.count,
+            lines: Vec::new(),
+            link: server.map(|server| format!("{server}/api/v1/alerts/{}", alert.id)),
+        }
+    }
+
+    /// A message that says that messages arrive.
+    #[must_use]
+    pub fn test(id: Uuid, now_us: i64) -> Self {
+        Self {
+            id,
+            alert: None,
+            reason: MessageReason::Test,
+            severity: Severity::Info,
+            kind: "channel.test".to_owned(),
+            subject: "channel".to_owned(),
+            title: "a test message: this channel works".to_owned(),
+            attributes: Attributes::default(),
+            first_at: rfc3339(now_us),
+            last_at: rfc3339(now_us),
+            count: 1,
+            lines: Vec::new(),
+            link: None,
+        }
+    }
+
+    /// The line people see first.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let mark = match self.reason {
+            MessageReason::Raised | MessageReason::Test => self.severity.word(),
+            MessageReason::Escalated => "not acknowledged",
+            MessageReason::Resolved => "resolved",
+            MessageReason::Digest => "digest",
+        };
+        format!("[{mark}] {}", self.title)
+    }
+
+    /// Everything, as plain text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut lines = vec![self.headline()];
+        let fact =
+            |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name}: {value}"));
+        let of = &self.attributes;
+        lines.extend(
+            [
+                fact("detail", &of.detail),
+                fact("ends", &of.not_after),
+                fact("owner", &of.owner),
+                fact("team", &of.team),
+                fact("environment", &of.environment),
+                fact("issuer", &of.issuer),
+                fact("more", &self.link),
+            ]
+            .into_iter()
+            .flatten(),
+        );
+        lines.extend(self.lines.iter().cloned());
+        lines.join("\n")
+    }
+}
+
+/// RFC 3339 to the second.
+pub(crate) fn rfc3339(at_us: i64) -> String {
+    x509::UnixTime(at_us.div_euclid(1_000_000)).to_string()
+}

@@ -1,0 +1,258 @@
+//! Who is told of what: rules and silences, as pure functions of an alert's attributes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::severity::Severity;
+
+/// What rules can look at.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Attributes {
+    /// The certificate's or agent's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Who owns it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The team it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// production, staging, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// Who issues it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// By which profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Tags.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// What went wrong, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The end of validity, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<String>,
+}
+
+/// Conditions that must all hold; an empty one holds for everything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Matcher {
+    /// One of these kinds, or kinds that begin with one of these and a dot: `certificate` is all about certificates.
+    pub kinds: Vec<String>,
+    /// One of these subjects: `certificate/UUID`.
+    pub subjects: Vec<String>,
+    /// One of these owners.
+    pub owners: Vec<String>,
+    /// One of these teams.
+    pub teams: Vec<String>,
+    /// One of these environments.
+    pub environments: Vec<String>,
+    /// One of these issuers.
+    pub issuers: Vec<String>,
+    /// One of these profiles.
+    pub profiles: Vec<String>,
+    /// All of these tags.
+    pub tags: BTreeMap<String, String>,
+    /// At least this bad.
+    pub min_severity: Severity,
+}
+
+impl Matcher {
+    /// Whether an alert meets every condition.
+    #[must_use]
+    pub fn matches(&self, kind: &str, subject: &str, severity: Severity, of: &Attributes) -> bool {
+        let one_of = |wanted: &[String], value: &Option<String>| {
+            wanted.is_empty() || value.as_ref().is_some_and(|value| wanted.contains(value))
+        };
+        let kind_fits = self.kinds.is_empty()
+            || self.kinds.iter().any(|wanted| {
+                kind == wanted || kind.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.starts_with('.'))
+            });
+        kind_fits
+            && severity >= self.min_severity
+            && (self.subjects.is_empty() || self.subjects.iter().any(|wanted| wanted == subject))
+            && one_of(&self.owners, &of.owner)
+            && one_of(&self.teams, &of.team)
+            && one_of(&self.environments, &of.environment)
+            && one_of(&self.issuers, &of.issuer)
+            && one_of(&self.profiles, &of.profile)
+            && self.tags.iter().all(|(key, value)| of.tags.get(key) == Some(value))
+    }
+}
+
+/// Who is told of what.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Of which alerts.
+    #[serde(default)]
+    pub when: Matcher,
+    /// Names of the channels.
+    pub channels: Vec<String>,
+    /// Who else is told when nobody acknowledges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalate: Option<Escalation>,
+    /// Once a day, all together, instead of at once.
+    #[serde(default)]
+    pub digest: bool,
+}
+
+/// Who is told when nobody acknowledges.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Escalation {
+    /// After how long, seconds.
+    pub after_seconds: u32,
+    /// Names of the channels.
+    pub channels: Vec<String>,
+}
+
+/// What is kept quiet for a while. The alert is raised and listed; nobody is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Silence {
+    /// Which alerts.
+    pub when: Matcher,
+    /// From, µs.
+    #[serde(default)]
+    pub from_us: i64,
+    /// Until, µs.
+    pub until_us: i64,
+    /// Why.
+    pub reason: String,
+}
+
+/// Who is told of an alert.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Routing {
+    /// Channels told at once.
+    pub(crate) now: Vec<String>,
+    /// Channels told by digest; none that is told at once.
+    pub(crate) digest: Vec<String>,
+    /// The earliest escalation, seconds from now.
+    pub(crate) escalate_after: Option<u32>,
+}
+
+/// Who is told, by all rules that match.
+pub(crate) fn route(
+    rules: &[(Uuid, Rule)],
+    kind: &str,
+    subject: &str,
+    severity: Severity,
+    of: &Attributes,
+) -> Routing {
+    let mut routing = Routing::default();
+    for (_, rule) in rules.iter().filter(|(_, rule)| rule.when.matches(kind, subject, severity, of)) {
+        let list = if rule.digest { &mut routing.digest } else { &mut routing.now };
+        list.extend(rule.channels.iter().cloned());
+        if let Some(escalation) = &rule.escalate {
+            let sooner = routing.escalate_after.is_none_or(|known| escalation.after_seconds < known);
+            if sooner {
+                routing.escalate_after = Some(escalation.after_seconds);
+            }
+        }
+    }
+    for list in [&mut routing.now, &mut routing.digest] {
+        list.sort();
+        list.dedup();
+    }
+    routing.digest.retain(|channel| !routing.now.contains(channel));
+    routing
+}
+
+/// Channels of the escalations of all rules that match.
+pub(crate) fn escalation_channels(
+    rules: &[(Uuid, Rule)],
+    kind: &str,
+    subject: &str,
+    severity: Severity,
+    of: &Attributes,
+) -> Vec<String> {
+    let matching = rules.iter().filter(|(_, rule)| rule.when.matches(kind, subject, severity, of));
+    let mut all: Vec<String> =
+        matching.filter_map(|(_, rule)| rule.escalate.as_ref()).flat_map(|to| to.channels.clone()).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The silence that keeps an alert quiet at a time.
+pub(crate) fn silence(
+    silences: &[(Uuid, Silence)],
+    kind: &str,
+    subject: &str,
+    severity: Severity,
+    of: &Attributes,
+    now_us: i64,
+) -> Option<Uuid> {
+    let holds = |silence: &Silence| {
+        (silence.from_us..silence.until_us).contains(&now_us)
+            && silence.when.matches(kind, subject, severity, of)
+    };
+    silences.iter().find(|(_, silence)| holds(silence)).map(|(id, _)| *id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes() -> Attributes {
+        Attributes {
+            team: Some("web".to_owned()),
+            tags: [("tier".to_owned(), "1".to_owned())].into(),
+            ..Attributes::default()
+        }
+    }
+
+    #[test]
+    fn every_condition_of_a_matcher_must_hold() {
+        let text = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let table = [
+            (Matcher::default(), true),
+            (Matcher { kinds: text(&["certificate"]), ..Matcher::default() }, true),
+            (Matcher { kinds: text(&["certificate.expiring"]), ..Matcher::default() }, true),
+            (Matcher { kinds: text(&["cert"]), ..Matcher::default() }, false),
+            (Matcher { teams: text(&["web", "db"]), ..Matcher::default() }, true),
+            (Matcher { teams: text(&["db"]), ..Matcher::default() }, false),
+            (Matcher { owners: text(&["ann"]), ..Matcher::default() }, false),
+            (Matcher { min_severity: Severity::High, ..Matcher::default() }, true),
+            (Matcher { min_severity: Severity::Critical, ..Matcher::default() }, false),
+            (Matcher { tags: [("tier".into(), "1".into())].into(), ..Matcher::default() }, true),
+            (Matcher { tags: [("tier".into(), "2".into())].into(), ..Matcher::default() }, false),
+            (Matcher { subjects: text(&["certificate/1"]), ..Matcher::default() }, true),
+        ];
+        for (matcher, fits) in table {
+            let found =
+                matcher.matches("certificate.expiring", "certificate/1", Severity::High, &attributes());
+            assert_eq!(found, fits, "{matcher:?}");
+        }
+    }
+
+    #[test]
+    fn a_channel_told_at_once_is_not_told_again_by_digest() {
+        let rule = |channels: &[&str], digest| {
+            let channels = channels.iter().map(|one| (*one).to_owned()).collect();
+            (Uuid::nil(), Rule { channels, digest, ..Rule::default() })
+        };
+        let rules = [rule(&["pager", "chat"], false), rule(&["chat", "mail"], true), rule(&["pager"], false)];
+        let routing = route(&rules, "a.b", "c", Severity::Info, &Attributes::default());
+        assert_eq!(routing.now, ["chat", "pager"]);
+        assert_eq!(routing.digest, ["mail"]);
+    }
+
+    #[test]
+    fn a_silence_holds_for_its_time_only() {
+        let quiet =
+            Silence { when: Matcher::default(), from_us: 10, until_us: 20, reason: "move".to_owned() };
+        let all = [(Uuid::max(), quiet)];
+        let at = |now| silence(&all, "a.b", "c", Severity::Critical, &Attributes::default(), now);
+        assert_eq!((at(9), at(10), at(19), at(20)), (None, Some(Uuid::max()), Some(Uuid::max()), None));
+    }
+}

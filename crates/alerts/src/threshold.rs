@@ -1,0 +1,180 @@
+//! When a certificate is near enough to its end to tell people: pure functions of its validity and the settings.
+
+use serde::{Deserialize, Serialize};
+use store::alerts::NO_THRESHOLD_US;
+
+use crate::severity::Severity;
+
+/// One day, µs.
+const DAY_US: i64 = 86_400_000_000;
+
+/// A point before the end of a certificate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Threshold {
+    /// So many days before the end. Passed over for certificates to which it would come before two thirds of their life:
+    /// those are not late, their renewal is not yet due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub days: Option<u32>,
+    /// When this part of the life is left, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<f64>,
+    /// How bad that is.
+    pub severity: Severity,
+}
+
+/// What holds for all alerts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// When certificates are near their end.
+    pub thresholds: Vec<Threshold>,
+    /// The hour at which digests go out, UTC, 0 to 23.
+    pub digest_hour: u8,
+    /// How long alerts that are over are kept, days.
+    pub keep_days: u32,
+}
+
+impl Default for Settings {
+    /// A renewal is due when a third of the life is left: at a fifth it is late, at a tenth something is broken.
+    fn default() -> Self {
+        let at = |fraction, severity| Threshold { days: None, fraction: Some(fraction), severity };
+        let days = |days, severity| Threshold { days: Some(days), fraction: None, severity };
+        Self {
+            thresholds: vec![
+                at(0.2, Severity::Medium),
+                at(0.1, Severity::High),
+                days(3, Severity::Critical),
+                days(1, Severity::Critical),
+                days(0, Severity::Critical),
+            ],
+            digest_hour: 7,
+            keep_days: 90,
+        }
+    }
+}
+
+/// Most thresholds: more would only repeat themselves.
+const THRESHOLDS_MAX: usize = 16;
+
+/// Days before the end at most.
+const DAYS_MAX: u32 = 3_650;
+
+impl Settings {
+    /// Whether the values make sense.
+    ///
+    /// # Errors
+    /// A sentence that says what does not.
+    pub fn check(&self) -> Result<(), String> {
+        if self.thresholds.len() > THRESHOLDS_MAX {
+            return Err(format!("at most {THRESHOLDS_MAX} thresholds"));
+        }
+        for threshold in &self.thresholds {
+            match (threshold.days, threshold.fraction) {
+                (Some(days), None) if days <= DAYS_MAX => {}
+                (None, Some(fraction)) if (0.0..1.0).contains(&fraction) => {}
+                (Some(_), None) => return Err(format!("days are 0 to {DAYS_MAX}")),
+                (None, Some(_)) => return Err("a fraction is from 0 to below 1".to_owned()),
+                _ => return Err("a threshold has days or a fraction, one of them".to_owned()),
+            }
+        }
+        if self.digest_hour > 23 {
+            return Err("digest_hour is 0 to 23".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Where a certificate stands between its thresholds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Due {
+    /// The nearest threshold reached: its place among them, and how bad it is.
+    pub(super) reached: Option<(usize, Severity)>,
+    /// When the next one comes, µs; [`NO_THRESHOLD_US`] after the last.
+    pub(super) next_at_us: i64,
+}
+
+/// Where a certificate stands at `now_us`.
+#[must_use]
+pub(super) fn due(settings: &Settings, not_before_us: i64, not_after_us: i64, now_us: i64) -> Due {
+    let life = not_after_us.saturating_sub(not_before_us).max(0);
+    let mut instants: Vec<(i64, usize, Severity)> = settings
+        .thresholds
+        .iter()
+        .enumerate()
+        .filter_map(|(place, threshold)| {
+            Some((instant(threshold, life, not_after_us)?, place, threshold.severity))
+        })
+        .collect();
+    instants.sort_by_key(|(at, _, severity)| (*at, *severity));
+    let reached = instants.iter().rev().find(|(at, ..)| *at <= now_us);
+    Due {
+        reached: reached.map(|(_, place, severity)| (*place, *severity)),
+        next_at_us: instants.iter().map(|(at, ..)| *at).find(|at| *at > now_us).unwrap_or(NO_THRESHOLD_US),
+    }
+}
+
+fn instant(threshold: &Threshold, life_us: i64, not_after_us: i64) -> Option<i64> {
+    let before = match (threshold.days, threshold.fraction) {
+        (Some(days), _) => {
+            let before = i64::from(days).saturating_mul(DAY_US);
+            if before > life_us / 3 {
+                return None;
+            }
+            before
+        }
+        (None, Some(fraction)) => (life_us as f64 * fraction) as i64,
+        (None, None) => return None,
+    };
+    Some(not_after_us.saturating_sub(before))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HOUR_US: i64 = 3_600_000_000;
+
+    #[test]
+    fn short_and_long_certificates_have_thresholds_of_their_own_size() {
+        let settings = Settings::default();
+        // (lifetime, time before the end, what is reached)
+        let table = [
+            (90 * DAY_US, 31 * DAY_US, None),
+            (90 * DAY_US, 18 * DAY_US, Some(Severity::Medium)),
+            (90 * DAY_US, 9 * DAY_US, Some(Severity::High)),
+            (90 * DAY_US, 3 * DAY_US, Some(Severity::Critical)),
+            (90 * DAY_US, 0, Some(Severity::Critical)),
+            (90 * DAY_US, -DAY_US, Some(Severity::Critical)),
+            (6 * DAY_US, 3 * DAY_US, None),
+            (6 * DAY_US, 2 * DAY_US, None),
+            (6 * DAY_US, DAY_US, Some(Severity::Critical)),
+            (6 * HOUR_US, 2 * HOUR_US, None),
+            (6 * HOUR_US, HOUR_US, Some(Severity::Medium)),
+            (6 * HOUR_US, HOUR_US / 2, Some(Severity::High)),
+            (6 * HOUR_US, 0, Some(Severity::Critical)),
+        ];
+        for (life, left, reached) in table {
+            let found = due(&settings, 0, life, life - left);
+            assert_eq!(found.reached.map(|(_, severity)| severity), reached, "{life} {left}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_next_threshold_lies_ahead_and_is_reached_when_it_comes(
+            life in 1..10 * 365 * DAY_US, now in 0..12 * 365 * DAY_US,
+        ) {
+            let settings = Settings::default();
+            let here = due(&settings, 0, life, now);
+            prop_assert!(here.next_at_us > now);
+            if here.next_at_us != NO_THRESHOLD_US {
+                prop_assert!(here.next_at_us <= life);
+                let there = due(&settings, 0, life, here.next_at_us);
+                prop_assert!(there.reached.is_some());
+                prop_assert_ne!(there.reached, here.reached);
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a batch of events, or certificates near their end, come to: alerts raised and resolved, messages, schedules; in
+//! one transaction.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+use store::alerts::{self as rows, AlertScheduleRow, NewAlert, NewAlertDelivery, Raised};
+use store::{OutboxPlace, OutboxRow, StoreError, Tx};
+use uuid::Uuid;
+
+use crate::event::{Meaning, meanings};
+use crate::message::rfc3339;
+use crate::rule::{Attributes, Routing, Rule, Silence, route, silence};
+use crate::severity::Severity;
+use crate::threshold::{Settings, due};
+
+/// The consumer's name in the outbox, and its lease.
+pub(crate) const CONSUMER: &str = "alerts";
+
+/// Rules, silences, settings and channels, as one round sees them.
+pub(super) struct Plan {
+    pub(super) rules: Vec<(Uuid, Rule)>,
+    pub(super) silences: Vec<(Uuid, Silence)>,
+    pub(super) settings: Settings,
+    pub(super) channels: HashMap<String, Uuid>,
+}
+
+/// What one round changes, in one transaction.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) raise: Vec<(NewAlert, Routing)>,
+    resolve: Vec<(String, String)>,
+    watch: Vec<AlertScheduleRow>,
+    forget: Vec<String>,
+}
+
+impl Work {
+    /// What a batch of events means. Of several about one subject, the last word counts.
+    pub(super) fn of(plan: &Plan, events: &[OutboxRow], now_us: i64) -> Self {
+        let mut work = Self::default();
+        for event in events {
+            for meaning in meanings(event) {
+                work.add(plan, meaning, event.at_us, now_us);
+            }
+        }
+        work
+    }
+
+    fn add(&mut self, plan: &Plan, meaning: Meaning, at_us: i64, now_us: i64) {
+        match meaning {
+            Meaning::Raise { kind, subject, severity, title, attributes } => {
+                let dedup = format!("{kind}/{subject}");
+                self.raise.push(plan.alert(
+                    dedup,
+                    kind,
+                    subject,
+                    severity,
+                    title,
+                    &attributes,
+                    at_us,
+                    now_us,
+                ));
+            }
+            Meaning::Resolve { subject, kinds } => {
+                // An alert of this very batch is over too.
+                self.raise
+                    .retain(|(alert, _)| alert.subject != subject || !kinds.contains(&alert.kind.as_str()));
+                self.resolve.extend(kinds.iter().map(|kind| (subject.clone(), (*kind).to_owned())));
+            }
+            Meaning::Watch { subject, not_before_us, not_after_us, attributes } => {
+                self.forget.retain(|forgotten| *forgotten != subject);
+                self.watch.push(AlertScheduleRow {
+                    subject,
+                    // A certificate issued near its end is told of at once.
+                    next_at_us: due(&plan.settings, not_before_us, not_after_us, not_before_us).next_at_us,
+                    not_before_us,
+                    not_after_us,
+                    attributes: json!(attributes).to_string(),
+                });
+            }
+            Meaning::Forget { subject } => {
+                self.watch.retain(|row| row.subject != subject);
+                self.forget.push(subject);
+            }
+        }
+    }
+
+    /// Certificates that reached a threshold.
+    pub(super) fn at_thresholds(plan: &Plan, reached: Vec<AlertScheduleRow>, now_us: i64) -> Self {
+        let mut work = Self::default();
+        for mut row in reached {
+            let stands = due(&plan.settings, row.not_before_us, row.not_after_us, now_us);
+            if let Some((place, severity)) = stands.reached {
+                let mut of: Attributes = serde_json::from_str(&row.attributes).unwrap_or_default();
+                of.not_after = Some(rfc3339(row.not_after_us));
+                let title = expiry_title(&row, &of, now_us);
+                let dedup = format!("certificate.expiring/{}/{place}", row.subject);
+                let (kind, subject) = ("certificate.expiring", row.subject.clone());
+                work.raise.push(plan.alert(dedup, kind, subject, severity, title, &of, now_us, now_us));
+            }
+            row.next_at_us = stands.next_at_us;
+            work.watch.push(row);
+        }
+        work
+    }
+
+    pub(super) async fn store(
+        self,
+        tx: &mut Tx,
+        plan: &Plan,
+        place: Option<OutboxPlace>,
+        now_us: i64,
+    ) -> Result<(), StoreError> {
+        let mut deliveries = Vec::new();
+        for row in rows::resolve_alerts(tx, distinct(self.resolve), now_us).await? {
+            let told = rows::channels_told(tx, row).await?;
+            deliveries.extend(told.into_iter().map(|channel| delivery(row, channel, "resolved", 0, now_us)));
+        }
+        let (alerts, routings): (Vec<NewAlert>, Vec<Routing>) = self.raise.into_iter().unzip();
+        let quiet: HashMap<String, bool> =
+            alerts.iter().map(|alert| (alert.dedup.clone(), alert.silenced_by.is_some())).collect();
+        let by_key: HashMap<String, Routing> =
+            alerts.iter().map(|alert| alert.dedup.clone()).zip(routings).collect();
+        for Raised { row, dedup, new } in rows::raise_alerts(tx, alerts).await? {
+            let Some(routing) = by_key.get(&dedup).filter(|_| new && !quiet[&dedup]) else { continue };
+            deliveries
+                .extend(plan.to(&routing.now).map(|channel| delivery(row, channel, "raised", 0, now_us)));
+            deliveries
+                .extend(plan.to(&routing.digest).map(|channel| delivery(row, channel, "raised", 3, now_us)));
+        }
+        rows::insert_alert_deliveries(tx, deliveries).await?;
+        rows::schedule_alerts(tx, self.watch).await?;
+        rows::unschedule_alerts(tx, self.forget).await?;
+        match place {
+            Some(place) => store::outbox_advance(tx, CONSUMER, place).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Plan {
+    /// The channels of these names; a name without a channel is passed over, as its rule was refused or is older.
+    pub(super) fn to<'p>(&'p self, names: &'p [String]) -> impl Iterator<Item = Uuid> + 'p {
+        names.iter().filter_map(|name| self.channels.get(name).copied())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the columns of one row")]
+    fn alert(
+        &self,
+        dedup: String,
+        kind: &'static str,
+        subject: String,
+        severity: Severity,
+        title: String,
+        of: &Attributes,
+        at_us: i64,
+        now_us: i64,
+    ) -> (NewAlert, Routing) {
+        let routing = route(&self.rules, kind, &subject, severity, of);
+        let escalate = routing.escalate_after.map(|after| now_us + i64::from(after) * 1_000_000);
+        let silenced_by = silence(&self.silences, kind, &subject, severity, of, now_us);
+        let alert = NewAlert {
+            dedup,
+            kind: kind.to_owned(),
+            severity: severity as i64,
+            title,
+            attributes: json!(of).to_string(),
+            escalate_at_us: escalate.filter(|_| silenced_by.is_none()),
+            silenced_by,
+            at_us,
+            subject,
+        };
+        (alert, routing)
+    }
+}
+
+fn expiry_title(row: &AlertScheduleRow, of: &Attributes, now_us: i64) -> String {
+    let name = of.name.as_deref().unwrap_or(&row.subject);
+    let left = row.not_after_us - now_us;
+    if left <= 0 {
+        return format!("{name} has expired");
+    }
+    let hours = left / 3_600_000_000;
+    match hours {
+        0 => format!("{name} expires within the hour"),
+        1..48 => format!("{name} expires in {hours} h"),
+        _ => format!("{name} expires in {} days", hours / 24),
+    }
+}
+
+fn distinct(mut all: Vec<(String, String)>) -> Vec<(String, String)> {
+    all.sort();
+    all.dedup();
+    all
+}
+
+pub(super) fn delivery(alert: i64, channel: Uuid, reason: &str, state: i64, at_us: i64) -> NewAlertDelivery {
+    NewAlertDelivery { alert, channel, reason: reason.to_owned(), state, at_us }
+}

@@ -1,0 +1,324 @@
+//! Alerts from the event to the channel, on both databases.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use alerts::{AlertOptions, Alerts, Channels, Escalation, Matcher, NewChannel, Rule, Severity, Silence};
+use authority::keystore::KeyStore;
+use keys::Keyring;
+use outbound::resolve::Resolver;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use store::testing::Cluster;
+use store::{Clock, Event, Store, StoreUrl, emit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use uuid::Uuid;
+
+/// 2026-11-21, µs.
+const NOW: i64 = 1_795_219_200_000_000;
+const DAY: i64 = 86_400_000_000;
+
+/// A receiver of webhooks on loopback: answers with the status it is told, and keeps what it got.
+struct Receiver {
+    url: String,
+    status: Arc<AtomicU16>,
+    got: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Receiver {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let (status, got) = (Arc::new(AtomicU16::new(200)), Arc::new(Mutex::new(Vec::new())));
+        let (answer, kept) = (Arc::clone(&status), Arc::clone(&got));
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (answer, kept) = (Arc::clone(&answer), Arc::clone(&kept));
+                tokio::spawn(async move {
+                    let Some((head, body)) = read_request(&mut stream).await else { return };
+                    let status = answer.load(Ordering::SeqCst);
+                    kept.lock().push((head, serde_json::from_slice(&body).unwrap_or_default()));
+                    let text =
+                        format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    let _ = stream.write_all(text.as_bytes()).await;
+                });
+            }
+        });
+        Self { url, status, got }
+    }
+
+    fn answers(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+
+    fn taken(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut *self.got.lock())
+    }
+}
+
+async fn read_request(stream: &mut tokio::net::TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut octets = Vec::new();
+    loop {
+        let mut buffer = [0; 4096];
+        let read = stream.read(&mut buffer).await.ok().filter(|read| *read > 0)?;
+        octets.extend_from_slice(&buffer[..read]);
+        let Some(end) = octets.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&octets[..end]).to_lowercase();
+        let length =
+            head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
+        if octets.len() >= end + 4 + length {
+            return Some((head, octets[end + 4..end + 4 + length].to_vec()));
+        }
+    }
+}
+
+struct World {
+    store: Store,
+    clock: Clock,
+    alerts: Alerts,
+    receiver: Receiver,
+    _folder: tempfile::TempDir,
+    _cluster: Option<Arc<Cluster>>,
+}
+
+impl World {
+    async fn new(postgres: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster =
+            if postgres { Some(tokio::task::spawn_blocking(Cluster::shared).await.unwrap()) } else { None };
+        let url =
+            cluster.as_ref().map_or_else(|| StoreUrl::sqlite(folder.path().join("b.db")), |it| it.database());
+        let store = Store::open(&url).await.unwrap();
+        let clock = Clock::manual(NOW);
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let channels = Channels::new(Resolver::system().unwrap());
+        let options = AlertOptions { server_url: Some("https://bulla.example".to_owned()) };
+        let alerts = Alerts::new(store.clone(), keystore, clock.clone(), channels, options);
+        let receiver = Receiver::start().await;
+        Self { store, clock, alerts, receiver, _folder: folder, _cluster: cluster }
+    }
+
+    async fn channel(&self, name: &str) -> Uuid {
+        let config = json!({ "type": "webhook", "url": self.receiver.url, "secret": "0123456789abcdef" });
+        let new = NewChannel { name: name.to_owned(), config, enabled: true };
+        self.alerts.put_channel(None, new, "user:test").await.unwrap().row.id
+    }
+
+    async fn rule(&self, rule: Rule) {
+        self.alerts.put_rule(None, &Uuid::now_v7().to_string(), &rule, "user:test").await.unwrap();
+    }
+
+    async fn happens(&self, kind: &'static str, subject: &str, body: Value) {
+        let event = Event { at_us: self.clock.now_us(), kind, subject: subject.to_owned(), body };
+        self.store
+            .write("test", move |tx| Box::pin(async move { emit(tx, vec![event]).await }))
+            .await
+            .unwrap();
+    }
+
+    /// Rounds until every event is read and one does nothing. On PostgreSQL events wait for transactions that began
+    /// before, also those of other tests.
+    async fn settle(&self) {
+        for _ in 0..6_000 {
+            let idle = self.alerts.round().await.unwrap() == alerts::AlertReport::default();
+            let end = self.store.outbox_end().await.unwrap();
+            if idle && self.store.outbox_place("alerts").await.unwrap() == end {
+                return;
+            }
+            if idle {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        panic!("alerts never come to rest");
+    }
+
+    fn passes(&self, us: i64) {
+        self.clock.advance(Duration::from_micros(us as u64));
+    }
+}
+
+fn all_to(channel: &str) -> Rule {
+    Rule { channels: vec![channel.to_owned()], ..Rule::default() }
+}
+
+fn titles(messages: &[(String, Value)]) -> Vec<String> {
+    messages
+        .iter()
+        .map(|(_, body)| format!("{} {}", body["reason"], body["title"]).replace('"', ""))
+        .collect()
+}
+
+async fn a_certificate_near_its_end_is_told_of_once_a_threshold(world: World) {
+    world.channel("hook").await;
+    world.rule(all_to("hook")).await;
+    let body = json!({ "name": "web", "team": "t", "not_before": NOW, "not_after": NOW + 90 * DAY });
+    world.happens("certificate.issued", "certificate/1", body).await;
+    world.settle().await;
+    assert_eq!(world.receiver.taken(), []);
+    world.passes(73 * DAY);
+    world.settle().await;
+    world.settle().await;
+    assert_eq!(titles(&world.receiver.taken()), ["raised web expires in 17 days"]);
+    world.passes(9 * DAY);
+    world.settle().await;
+    assert_eq!(titles(&world.receiver.taken()), ["raised web expires in 8 days"]);
+    let open = world.store.alerts(0, None, 10).await.unwrap().rows;
+    assert_eq!(open.len(), 1, "the farther threshold's alert is over");
+    // Renewed: what was told of is over, and those told hear it.
+    let now = world.clock.now_us();
+    let body = json!({ "name": "web", "not_before": now, "not_after": now + 90 * DAY });
+    world.happens("certificate.issued", "certificate/1", body).await;
+    world.settle().await;
+    assert_eq!(titles(&world.receiver.taken()), ["resolved web expires in 8 days"]);
+    assert_eq!(world.store.alerts(0, None, 10).await.unwrap().rows, []);
+    // A jump over every threshold tells once.
+    world.passes(200 * DAY);
+    world.settle().await;
+    assert_eq!(titles(&world.receiver.taken()), ["raised web has expired"]);
+}
+
+async fn repeats_are_counted_and_not_told_again(world: World) {
+    world.channel("hook").await;
+    world.rule(all_to("hook")).await;
+    for _ in 0..5 {
+        world.happens("certificate.failed", "certificate/1", json!({ "name": "web", "detail": "no" })).await;
+    }
+    world.settle().await;
+    world.happens("certificate.failed", "certificate/1", json!({ "name": "web", "detail": "no" })).await;
+    world.settle().await;
+    let messages = world.receiver.taken();
+    assert_eq!(titles(&messages), ["raised web: the last run failed"]);
+    assert_eq!(messages[0].1["attributes"]["detail"], "no");
+    let head = &messages[0].0;
+    assert!(head.contains("bulla-signature: t=") && head.contains(",v1="), "{head}");
+    assert_eq!(world.store.alerts(0, None, 10).await.unwrap().rows[0].count, 6);
+}
+
+async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: World) {
+    let channel = world.channel("hook").await;
+    world.rule(all_to("hook")).await;
+    world.receiver.answers(503);
+    world.happens("certificate.failed", "certificate/1", json!({ "name": "web" })).await;
+    world.settle().await;
+    assert_eq!(world.receiver.taken().len(), 1);
+    assert!(world.alerts.channel(channel).await.unwrap().row.last_error.unwrap().contains("503"));
+    world.receiver.answers(200);
+    world.passes(60_000_000);
+    world.settle().await;
+    assert_eq!(world.receiver.taken().len(), 1);
+    assert_eq!(world.alerts.channel(channel).await.unwrap().row.last_error, None);
+    // What cannot heal is given up at once, and says so.
+    world.receiver.answers(404);
+    world.happens("certificate.failed", "certificate/2", json!({ "name": "db" })).await;
+    world.settle().await;
+    let dead = world.store.alert_deliveries(2, None, 10).await.unwrap().rows;
+    assert!(dead[0].last_error.as_ref().unwrap().contains("404"), "{dead:?}");
+    world.receiver.answers(200);
+    world.receiver.taken();
+    world.alerts.requeue(dead[0].id, "user:test").await.unwrap();
+    world.settle().await;
+    assert_eq!(titles(&world.receiver.taken()), ["raised db: the last run failed"]);
+    // A disabled channel takes nothing, and nothing is called sent.
+    let config = json!({ "type": "webhook", "url": world.receiver.url, "secret": "0123456789abcdef" });
+    let off = NewChannel { name: "hook".to_owned(), config, enabled: false };
+    let revision = world.alerts.channel(channel).await.unwrap().row.revision;
+    world.alerts.put_channel(Some((channel, revision)), off, "user:test").await.unwrap();
+    world.happens("certificate.failed", "certificate/3", json!({ "name": "x" })).await;
+    world.settle().await;
+    let dead = world.store.alert_deliveries(2, None, 10).await.unwrap().rows;
+    assert!(dead[0].last_error.as_ref().unwrap().contains("disabled"), "{dead:?}");
+    assert_eq!(world.receiver.taken(), []);
+}
+
+async fn what_nobody_acknowledges_escalates_and_silences_hold(world: World) {
+    world.channel("hook").await;
+    world.channel("boss").await;
+    let escalate = Some(Escalation { after_seconds: 600, channels: vec!["boss".to_owned()] });
+    world.rule(Rule { escalate, ..all_to("hook") }).await;
+    world.happens("certificate.failed", "certificate/1", json!({ "name": "one" })).await;
+    world.happens("certificate.failed", "certificate/2", json!({ "name": "two" })).await;
+    world.settle().await;
+    assert_eq!(world.receiver.taken().len(), 2);
+    let open = world.store.alerts(0, None, 10).await.unwrap().rows;
+    let one = open.iter().find(|alert| alert.title.starts_with("one")).unwrap();
+    world.alerts.acknowledge(one.id, "user:ann").await.unwrap();
+    assert!(world.alerts.acknowledge(one.id, "user:ann").await.is_err());
+    world.passes(601_000_000);
+    world.settle().await;
+    assert_eq!(titles(&world.receiver.taken()), ["escalated two: the last run failed"]);
+    let now = world.clock.now_us();
+    let when = Matcher { subjects: vec!["certificate/3".to_owned()], ..Matcher::default() };
+    let silence = Silence { when, from_us: 0, until_us: now + DAY, reason: "move".to_owned() };
+    world.alerts.put_silence(&silence, "user:ann").await.unwrap();
+    world.happens("certificate.failed", "certificate/3", json!({ "name": "three" })).await;
+    world.settle().await;
+    assert_eq!(world.receiver.taken(), []);
+    assert!(world.store.alerts(0, None, 10).await.unwrap().rows.iter().any(|a| a.silenced_by.is_some()));
+}
+
+async fn a_digest_is_one_message_a_day(world: World) {
+    world.channel("hook").await;
+    world.rule(Rule { digest: true, ..all_to("hook") }).await;
+    for number in 0..3 {
+        let name = format!("c{number}");
+        world.happens("certificate.failed", &format!("certificate/{number}"), json!({ "name": name })).await;
+    }
+    world.settle().await;
+    assert_eq!(world.receiver.taken(), []);
+    world.passes(DAY);
+    world.settle().await;
+    let messages = world.receiver.taken();
+    assert_eq!(titles(&messages), ["digest 3 alerts since the last digest"]);
+    assert_eq!(messages[0].1["lines"].as_array().unwrap().len(), 3);
+    world.passes(DAY);
+    world.settle().await;
+    assert_eq!(world.receiver.taken(), []);
+}
+
+async fn channels_and_rules_that_cannot_work_are_refused(world: World) {
+    let refused = async |config: Value| {
+        let new = NewChannel { name: "n".to_owned(), config, enabled: true };
+        world.alerts.put_channel(None, new, "user:test").await.unwrap_err().to_string()
+    };
+    for (config, why) in [
+        (
+            json!({ "type": "webhook", "url": "http://169.254.169.254/", "secret": "0123456789abcdef" }),
+            "link-local",
+        ),
+        (json!({ "type": "webhook", "url": "http://h/", "secret": "short" }), "16"),
+        (json!({ "type": "smtp", "host": "h", "from": "nonsense", "to": ["a@b"] }), "mail address"),
+        (json!({ "type": "smtp", "host": "h", "from": "a@b", "to": [] }), "recipients"),
+        (json!({ "type": "pigeon" }), "pigeon"),
+    ] {
+        let error = refused(config.clone()).await;
+        assert!(error.contains(why), "{config}: {error}");
+    }
+    let rule = all_to("nobody");
+    let error = world.alerts.put_rule(None, "r", &rule, "user:test").await.unwrap_err().to_string();
+    assert!(error.contains("nobody"), "{error}");
+    assert_eq!(Severity::from_stored(4).word(), "critical");
+}
+
+macro_rules! both {
+    ($($case:ident)*) => {
+        mod sqlite { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case(super::World::new(false).await).await; }
+        )* }
+        mod postgres { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case(super::World::new(true).await).await; }
+        )* }
+    };
+}
+
+both! {
+    a_certificate_near_its_end_is_told_of_once_a_threshold
+    repeats_are_counted_and_not_told_again
+    a_channel_that_fails_is_tried_again_and_given_up_in_the_open
+    what_nobody_acknowledges_escalates_and_silences_hold
+    a_digest_is_one_message_a_day
+    channels_and_rules_that_cannot_work_are_refused
+}

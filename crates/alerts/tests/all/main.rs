@@ -1,0 +1,5 @@
+//! The crate's integration tests, one binary.
+
+#![allow(clippy::unwrap_used)]
+
+mod alerts;

@@ -1,0 +1,353 @@
+//! An HTTPS client for a service that an operator configured: guarded addresses, bounded answers, a deadline for each request.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use outbound::guard::{self, Guard};
+use outbound::http::retry_after;
+use outbound::resolve::Resolver;
+use reqwest::{Url, redirect};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+use x509::UnixTime;
+
+use crate::config::HttpConfig;
+use crate::error::HttpError;
+
+/// Octets of the longest answer read: chains of many alternates have some tens of thousands.
+const BODY_MAX: usize = 1024 * 1024;
+/// Redirects followed, all to the same host.
+const REDIRECTS_MAX: usize = 3;
+/// To open a connection, TLS included.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// How long an unused connection is kept.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// Letters of a foreign text that come into an error.
+const EXCERPT_MAX: usize = 300;
+
+/// An HTTPS client for one configured service. Cheap to clone.
+#[derive(Clone)]
+pub struct HttpClient {
+    client: reqwest::Client,
+    guard: Guard,
+    request_limit: Duration,
+}
+
+impl std::fmt::Debug for HttpClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpClient").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+/// An answer, read whole.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The status.
+    pub status: StatusCode,
+    /// The header fields.
+    pub headers: HeaderMap,
+    /// The whole body, at most 1 MiB.
+    pub body: Bytes,
+}
+
+/// A request to send.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The method.
+    pub method: Method,
+    /// The URL; it must pass the guard.
+    pub url: &'a str,
+    /// Header fields, in their order.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body, if the request has one.
+    pub body: Option<Vec<u8>>,
+}
+
+impl<'a> Request<'a> {
+    /// A GET.
+    #[must_use]
+    pub fn get(url: &'a str) -> Self {
+        Self { method: Method::GET, url, headers: Vec::new(), body: None }
+    }
+
+    /// A POST of these bytes.
+    #[must_use]
+    pub fn post(url: &'a str, content_type: &str, body: Vec<u8>) -> Self {
+        let headers = vec![("content-type", content_type.to_owned())];
+        Self { method: Method::POST, url, headers, body: Some(body) }
+    }
+
+    /// A POST of JSON.
+    #[must_use]
+    pub fn post_json(url: &'a str, body: &serde_json::Value) -> Self {
+        Self::post(url, "application/json", body.to_string().into_bytes())
+    }
+
+    /// The request with one more header field.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+impl HttpClient {
+    /// A client as configured; it trusts the roots of the configuration, or else the system's.
+    ///
+    /// # Errors
+    /// [`HttpError::Misconfigured`] when the roots, the client certificate or its key cannot be used.
+    pub fn new(config: &HttpConfig, resolver: &Resolver) -> Result<Self, HttpError> {
+        Self::with_roots(config, resolver, roots(config)?)
+    }
+
+    /// A client that trusts exactly these roots.
+    ///
+    /// # Errors
+    /// As [`HttpClient::new`].
+    pub fn with_roots(
+        config: &HttpConfig,
+        resolver: &Resolver,
+        roots: RootCertStore,
+    ) -> Result<Self, HttpError> {
+        Self::over(config, resolver, tls(config, roots)?)
+    }
+
+    /// A client that accepts any server certificate: only to fetch what is then compared with a known hash.
+    ///
+    /// # Errors
+    /// As [`HttpClient::new`].
+    pub fn trusting_anyone(config: &HttpConfig, resolver: &Resolver) -> Result<Self, HttpError> {
+        let mut tls = tls(config, RootCertStore::empty())?;
+        tls.dangerous().set_certificate_verifier(Arc::new(Anyone(aws_lc_rs::default_provider())));
+        Self::over(config, resolver, tls)
+    }
+
+    fn over(config: &HttpConfig, resolver: &Resolver, tls: rustls::ClientConfig) -> Result<Self, HttpError> {
+        let guard = Guard { allow_link_local: config.allow_link_local };
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .dns_resolver(guard::resolver(resolver.clone(), guard))
+            .redirect(redirect::Policy::custom(same_origin))
+            .referer(false)
+            .no_proxy()
+            .connect_timeout(CONNECT_LIMIT)
+            .pool_idle_timeout(IDLE_LIMIT)
+            .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| HttpError::misconfigured(format!("no HTTP client: {}", chain_of(&error))))?;
+        let request_limit = Duration::from_secs(config.request_seconds.clamp(1, 600).into());
+        Ok(Self { client, guard, request_limit })
+    }
+
+    /// Sends, and reads the whole answer, whatever its status.
+    ///
+    /// # Errors
+    /// [`HttpError::Unavailable`] or [`HttpError::TimedOut`]; [`HttpError::Misconfigured`] for a URL the guard
+    /// refuses.
+    pub async fn send(
+        &self,
+        request: Request<'_>,
+        deadline: Instant,
+        stage: &'static str,
+    ) -> Result<Reply, HttpError> {
+        let url = self.guard.url(request.url).map_err(|error| HttpError::misconfigured(error.to_string()))?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let until = deadline.min(Instant::now() + self.request_limit);
+        let mut builder = self.client.request(request.method, url);
+        for (name, value) in request.headers {
+            let mut value = HeaderValue::from_str(&value).map_err(|_| {
+                HttpError::misconfigured(format!("the value of header {name} has odd letters"))
+            })?;
+            value.set_sensitive(matches!(name, "authorization" | "x-vault-token"));
+            builder = builder.header(name, value);
+        }
+        if let Some(body) = request.body {
+            builder = builder.body(body);
+        }
+        let exchange = async {
+            let failed = |error: reqwest::Error| {
+                HttpError::unavailable(format!("{host}: {}", chain_of(&error.without_url())))
+            };
+            let mut response = builder.send().await.map_err(failed)?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let mut body = BytesMut::new();
+            while let Some(chunk) = response.chunk().await.map_err(failed)? {
+                if body.len() + chunk.len() > BODY_MAX {
+                    return Err(HttpError::unavailable(format!(
+                        "{host}: an answer of over {BODY_MAX} octets"
+                    )));
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Ok(Reply { status, headers, body: body.freeze() })
+        };
+        tokio::time::timeout_at(until.into(), exchange).await.map_err(|_| HttpError::TimedOut { stage })?
+    }
+
+    /// The guard that says which URLs and addresses may be connected to.
+    #[must_use]
+    pub fn guard(&self) -> Guard {
+        self.guard
+    }
+}
+
+impl Reply {
+    /// The body as JSON.
+    ///
+    /// # Errors
+    /// [`HttpError::Unavailable`] when it is not the JSON that was expected.
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, HttpError> {
+        serde_json::from_slice(&self.body)
+            .map_err(|error| HttpError::unavailable(format!("an answer that cannot be understood: {error}")))
+    }
+
+    /// A header's value; `None` when it is missing or not ASCII.
+    #[must_use]
+    pub fn header(&self, name: impl header::AsHeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// Retry-After (RFC 9110 section 10.2.3), a date held against `now`; at most a day.
+    #[must_use]
+    pub fn retry_after(&self, now: UnixTime) -> Option<Duration> {
+        retry_after(&self.headers, now.0)
+    }
+
+    /// The start of the body, fit to stand in an error.
+    #[must_use]
+    pub fn excerpt(&self) -> String {
+        excerpt(&String::from_utf8_lossy(&self.body))
+    }
+}
+
+/// The start of a foreign text without control characters.
+#[must_use]
+pub fn excerpt(text: &str) -> String {
+    let clean = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut start: String = clean.take(EXCERPT_MAX).collect();
+    if text.trim().chars().count() > EXCERPT_MAX {
+        start.push('…');
+    }
+    start
+}
+
+/// Only within the origin the operator configured: elsewhere our credentials have no business.
+fn same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    let origin =
+        |url: &Url| (url.scheme().to_owned(), url.host_str().map(str::to_owned), url.port_or_known_default());
+    let Some(first) = attempt.previous().first() else { return attempt.stop() };
+    if origin(first) != origin(attempt.url()) {
+        return attempt.error("a redirect to another host is not followed");
+    }
+    if attempt.previous().len() > REDIRECTS_MAX {
+        return attempt.error("too many redirects");
+    }
+    attempt.follow()
+}
+
+/// The roots configured, or else the system's.
+fn roots(config: &HttpConfig) -> Result<RootCertStore, HttpError> {
+    let Some(pem) = &config.roots else {
+        let system = outbound::tls::system_roots().into_iter().map(CertificateDer::from);
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(system);
+        return Ok(store);
+    };
+    let mut store = RootCertStore::empty();
+    for (_, der) in x509::pem::certificates(pem.as_bytes()) {
+        store
+            .add(CertificateDer::from(der))
+            .map_err(|error| HttpError::misconfigured(format!("http.roots: {error}")))?;
+    }
+    if store.is_empty() {
+        return Err(HttpError::misconfigured("http.roots holds no certificate in PEM"));
+    }
+    Ok(store)
+}
+
+fn tls(config: &HttpConfig, roots: RootCertStore) -> Result<rustls::ClientConfig, HttpError> {
+    let bad = |error: rustls::Error| HttpError::misconfigured(format!("TLS cannot be set up: {error}"));
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(bad)?
+        .with_root_certificates(roots);
+    let mut tls = match (&config.client_certificate, &config.client_key) {
+        (None, None) => builder.with_no_client_auth(),
+        (Some(certificate), Some(key)) => {
+            let chain: Vec<_> = x509::pem::certificates(certificate.as_bytes())
+                .map(|(_, der)| CertificateDer::from(der))
+                .collect();
+            let key = keys::PrivateKey::from_pem(key.expose())
+                .map_err(|error| HttpError::misconfigured(format!("http.client_key: {error}")))?;
+            let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.to_pkcs8_der().to_vec()));
+            builder.with_client_auth_cert(chain, key).map_err(bad)?
+        }
+        _ => {
+            let together = "http.client_certificate and http.client_key go together";
+            return Err(HttpError::misconfigured(together));
+        }
+    };
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(tls)
+}
+
+/// Takes every certificate; the peer must still hold its key.
+#[derive(Debug)]
+struct Anyone(CryptoProvider);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// An error and its causes in one line.
+fn chain_of(error: &dyn std::error::Error) -> String {
+    excerpt(&telemetry::chain(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_texts_are_tamed() {
+        assert_eq!(excerpt(" a\r\nb\u{7}c "), "a  b c");
+        assert_eq!(excerpt(&"x".repeat(400)).chars().count(), EXCERPT_MAX + 1);
+    }
+}

@@ -1,0 +1,77 @@
+//! Signed webhooks to operators' services, over cached clients: see [`Posts::post`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keys::Secret;
+use outbound::resolve::Resolver;
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use crate::cache::ClientCache;
+use crate::client::{HttpClient, Request};
+use crate::config::HttpConfig;
+use crate::error::HttpError;
+use crate::signature::SigningKey;
+
+/// A service that is posted to.
+#[derive(Clone, Copy, Debug)]
+pub struct Service<'a> {
+    /// Names it as it is now, for a client that is kept: another after each change.
+    pub revision: Uuid,
+    /// Where.
+    pub url: &'a str,
+    /// What signs: at least 16 octets.
+    pub secret: &'a Secret,
+    /// Certificates to trust there in place of the system's, PEM.
+    pub roots: Option<&'a str>,
+}
+
+/// Posts JSON that is signed as webhooks of issuers are: `x-bulla-timestamp` and `x-bulla-signature`. Cheap to clone.
+#[derive(Clone)]
+pub struct Posts {
+    resolver: Resolver,
+    clients: Arc<Mutex<ClientCache<HttpClient>>>,
+}
+
+impl fmt::Debug for Posts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Posts").finish_non_exhaustive()
+    }
+}
+
+impl Posts {
+    /// Over a resolver; addresses are held against the guard.
+    #[must_use]
+    pub fn new(resolver: Resolver) -> Self {
+        Self { resolver, clients: Arc::default() }
+    }
+
+    /// Posts, and answers once the service has answered 2xx.
+    ///
+    /// # Errors
+    /// Why not, in words and without secrets.
+    pub async fn post(&self, service: Service<'_>, body: Vec<u8>, limit: Duration) -> Result<(), String> {
+        let http = self.client(&service).map_err(|error| error.to_string())?;
+        let key = SigningKey::new(service.secret).map_err(|error| error.to_string())?;
+        let request = key.sign(Request::post(service.url, "application/json", body));
+        let reply = http.send(request, Instant::now() + limit, "the service was told").await;
+        let reply = reply.map_err(|error| error.to_string())?;
+        if reply.status.is_success() {
+            return Ok(());
+        }
+        Err(format!("it answered {}: {}", reply.status, reply.excerpt()))
+    }
+
+    fn client(&self, service: &Service<'_>) -> Result<HttpClient, HttpError> {
+        let of = (service.revision, 0);
+        if let Some(known) = self.clients.lock().get(of) {
+            return Ok(known);
+        }
+        let config = HttpConfig { roots: service.roots.map(str::to_owned), ..HttpConfig::default() };
+        let client = HttpClient::new(&config, &self.resolver)?;
+        self.clients.lock().put(of, client.clone());
+        Ok(client)
+    }
+}

@@ -1,0 +1,68 @@
+//! The signature of a webhook: it proves to the operator's service that the request comes from this server.
+//!
+//! Header `x-bulla-timestamp` holds seconds since 1970, header `x-bulla-signature` holds
+//! `v1=` and the HMAC-SHA256 of `timestamp "." body` in hexadecimal.
+
+use aws_lc_rs::hmac;
+use keys::Secret;
+use store::Clock;
+
+use crate::client::Request;
+use crate::error::HttpError;
+
+/// Octets of the shortest key: less than 128 bits can be guessed.
+const KEY_MIN: usize = 16;
+
+/// A key shared with a service.
+pub struct SigningKey(hmac::Key);
+
+impl std::fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SigningKey(…)")
+    }
+}
+
+impl SigningKey {
+    /// A key of at least 16 bytes.
+    ///
+    /// # Errors
+    /// [`HttpError::Misconfigured`] for a shorter one.
+    pub fn new(secret: &Secret) -> Result<Self, HttpError> {
+        let octets = secret.expose().as_bytes();
+        if octets.len() < KEY_MIN {
+            return Err(HttpError::misconfigured(format!(
+                "the secret of a service has at least {KEY_MIN} octets"
+            )));
+        }
+        Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, octets)))
+    }
+
+    /// The request with timestamp and signature. The time is the wall clock's; the service compares it with its own.
+    #[must_use]
+    pub fn sign<'a>(&self, request: Request<'a>) -> Request<'a> {
+        let now = Clock::system().now_seconds();
+        let signature = self.signature(now, request.body.as_deref().unwrap_or_default());
+        request.header("x-bulla-timestamp", now.to_string()).header("x-bulla-signature", signature)
+    }
+
+    fn signature(&self, now: i64, body: &[u8]) -> String {
+        let covered = [now.to_string().as_bytes(), b".", body].concat();
+        let mac = hmac::sign(&self.0, &covered);
+        let digits: String = mac.as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
+        format!("v1={digits}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signature_is_what_openssl_makes() {
+        let key = SigningKey::new(&Secret::new("0123456789abcdef")).unwrap();
+        // printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac 0123456789abcdef
+        let expected = "v1=9eb18f493f8ec135d9eb2dad817c369bb4e9cbfa818657897a7437c1cd8c3a23";
+        assert_eq!(key.signature(1_700_000_000, br#"{"a":1}"#), expected);
+        assert!(SigningKey::new(&Secret::new("short")).is_err());
+    }
+}

@@ -1,0 +1,146 @@
+//! Requests to the control plane, by a host that has joined it or wants to.
+
+use std::time::Duration;
+
+use reqwest::{Client, RequestBuilder, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use telemetry::chain;
+
+use super::error::{ApiError, JoinError};
+use super::identity::Identity;
+use super::trust::Trust;
+
+/// For a connection, TLS included.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Timeout of a request that the server answers at once.
+pub const REQUEST: Duration = Duration::from_secs(60);
+/// Octets of an answer: sixteen jobs with their chains are some hundred kilobytes, a page of sealed keys 3 MB.
+const ANSWER_MAX: usize = 8 * 1_024 * 1_024;
+/// Letters of the server's reason that are shown.
+const REASON_MAX: usize = 500;
+
+/// The control plane's API, over one client that keeps its connections.
+pub struct Api {
+    client: Client,
+    server: String,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// `program` is what the server's log calls it.
+    pub(super) fn new(
+        program: &str,
+        server: &str,
+        trust: &Trust,
+        identity: Option<&Identity>,
+    ) -> Result<Self, JoinError> {
+        let client = Client::builder()
+            .tls_backend_preconfigured(trust.client_config(identity)?)
+            .http1_only()
+            .https_only(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT)
+            .user_agent(format!("{program}/{}", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| JoinError::Trust(format!("TLS cannot be set up: {}", chain(&error))))?;
+        Ok(Self { client, server: server.to_owned() })
+    }
+
+    /// POST of JSON; returns the answer.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        within: Duration,
+    ) -> Result<T, ApiError> {
+        let request = self.client.post(format!("{}{path}", self.server)).json(body).timeout(within);
+        let response = self.send(request).await?;
+        self.read(response).await
+    }
+
+    /// POST of JSON; of the answer only the status counts.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn tell(&self, path: &str, body: &impl Serialize) -> Result<(), ApiError> {
+        let request = self.client.post(format!("{}{path}", self.server)).json(body).timeout(REQUEST);
+        let response = self.send(request).await?;
+        // Drained, so that the connection can be used again.
+        self.body(response).await.map(drop)
+    }
+
+    /// GET with a query; returns the answer.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        within: Duration,
+    ) -> Result<T, ApiError> {
+        let url = reqwest::Url::parse_with_params(&format!("{}{path}", self.server), query);
+        let url =
+            url.map_err(|error| ApiError::Answer { server: self.server.clone(), reason: error.to_string() })?;
+        let response = self.send(self.client.get(url).timeout(within)).await?;
+        self.read(response).await
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<reqwest::Response, ApiError> {
+        let response = request.send().await.map_err(|error| self.away(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let retry_after = response.headers().get(reqwest::header::RETRY_AFTER);
+        let retry_after =
+            retry_after.and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+        let body = self.body(response).await.unwrap_or_default();
+        Err(ApiError::Refused {
+            server: self.server.clone(),
+            status: status.as_u16(),
+            reason: reason(status, &body),
+            retry_after,
+        })
+    }
+
+    async fn read<T: DeserializeOwned>(&self, response: reqwest::Response) -> Result<T, ApiError> {
+        let body = self.body(response).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| ApiError::Answer { server: self.server.clone(), reason: error.to_string() })
+    }
+
+    async fn body(&self, mut response: reqwest::Response) -> Result<Vec<u8>, ApiError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.away(&error))? {
+            if body.len() + chunk.len() > ANSWER_MAX {
+                let reason = format!("more than {ANSWER_MAX} octets");
+                return Err(ApiError::Answer { server: self.server.clone(), reason });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    fn away(&self, error: &reqwest::Error) -> ApiError {
+        ApiError::Away { server: self.server.clone(), reason: chain(error) }
+    }
+}
+
+/// A problem document's detail (RFC 9457), or what the status means.
+fn reason(status: StatusCode, body: &[u8]) -> String {
+    let document: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let text = |name: &str| Some(document.as_ref()?.get(name)?.as_str()?.to_owned());
+    let said = text("detail").or_else(|| text("title"));
+    let said = said.unwrap_or_else(|| status.canonical_reason().unwrap_or("no reason given").to_owned());
+    said.chars().filter(|letter| !letter.is_control()).take(REASON_MAX).collect()
+}

@@ -1,0 +1,20 @@
+//! Enrollment of agents and key service nodes: a join token used once, a key made on the host, a certificate from the own
+//! authority. [`client`] is the host's side.
+
+mod authority;
+mod certify;
+pub mod client;
+mod material;
+mod member;
+mod name;
+mod proof;
+pub mod state_folder;
+mod token;
+
+pub use authority::{AGENT_PROFILE, AGENTS_URI, CertifyByAuthority, NODE_PROFILE};
+pub use certify::{Certified, Certify, CertifyError, IdentityKey};
+pub use material::{Material, MaterialError};
+pub use member::{identity_of, identity_revision};
+pub use name::{NAME_MAX, check_name, other_name};
+pub use proof::{ProvedKey, shown_key};
+pub use token::{TOKENS_KEPT_US, Token, check_seconds, hash_of};

@@ -1,0 +1,34 @@
+//! The identity of a member (an agent or a node) at the API.
+
+use store::{IdentityKind, IdentitySettings, NewIdentity, Store, StoreError};
+use uuid::Uuid;
+
+use crate::certify::IdentityKey;
+
+/// The identity of a new member, known by the URI in its certificate. `kind` is its role too.
+#[must_use]
+pub fn identity_of(kind: &str, id: Uuid, uri: &str, key: &IdentityKey, at_us: i64) -> NewIdentity {
+    NewIdentity {
+        id,
+        kind: IdentityKind::Certificate,
+        key_hash: key(uri),
+        label: format!("uri:{uri}"),
+        settings: IdentitySettings {
+            name: format!("{kind}-{id}"),
+            email: None,
+            grants: format!(r#"[{{"role":"{kind}","scope":"any"}}]"#),
+            enabled: true,
+            expires_at_us: None,
+        },
+        created_at_us: at_us,
+        created_by: format!("{kind}:{id}"),
+    }
+}
+
+/// The revision of a member's identity, which removing it needs.
+///
+/// # Errors
+/// Those of the database.
+pub async fn identity_revision(store: &Store, id: Uuid) -> Result<Option<i64>, StoreError> {
+    Ok(store.identity(IdentityKind::Certificate, id).await?.map(|known| known.revision))
+}

@@ -1,0 +1,25 @@
+//! Names of agents, groups, targets, sites and nodes.
+
+use uuid::Uuid;
+
+/// Octets of the name of an agent, a group, a target, a site or a node.
+pub const NAME_MAX: usize = 128;
+
+/// Another name, where the one asked for is taken. The last digits of a UUIDv7 are random.
+#[must_use]
+pub fn other_name(name: &str, id: Uuid) -> String {
+    let digits = id.simple().to_string();
+    format!("{name}-{}", &digits[digits.len() - 8..])
+}
+
+/// Checks a name.
+///
+/// # Errors
+/// A text that says what a name has to be.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let fits = !name.is_empty() && name.len() <= NAME_MAX && name.trim() == name;
+    if fits && !name.chars().any(|letter| letter.is_control() || letter == '/') {
+        return Ok(());
+    }
+    Err(format!("the name {name:?} has to have 1 to {NAME_MAX} octets, no slash, and no space at its ends"))
+}

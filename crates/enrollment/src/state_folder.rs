@@ -1,0 +1,124 @@
+//! The private folder of an agent or a node: files that only their owner may read, written whole or not at all.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+/// Why a private folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The system refused.
+    #[error("{path}: cannot {what}: {reason}")]
+    System {
+        /// Which file or folder.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
+    /// Somebody else could read the keys in it.
+    #[error("{0} must belong to the user who runs this and be closed to others (chmod 700)")]
+    Open(PathBuf),
+    /// It was written by something else, or is damaged.
+    #[error("{path} cannot be understood: {reason}")]
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// One agent at a time.
+    #[error("another agent uses {0}; stop it first")]
+    Locked(PathBuf),
+}
+
+/// Makes a folder that only its owner may enter, and its parents.
+///
+/// # Errors
+/// [`StateError::System`]
+pub fn make_folder(path: &Path) -> Result<(), StateError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| failed(path, "make the folder", &error))
+}
+
+/// The extension of a file until it is whole; such a file left by a crash is removed.
+pub const STAGED: &str = "new";
+
+/// Writes a file that only its owner may read: whole or not at all, synced to disk.
+///
+/// # Errors
+/// [`StateError::System`]
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), StateError> {
+    let staged = path.with_extension(STAGED);
+    let written = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&staged)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|()| std::fs::rename(&staged, path));
+    if let Err(error) = written {
+        // It may be part of a key. What cannot be removed now is removed at the next start.
+        let _ = std::fs::remove_file(&staged);
+        return Err(failed(path, "write", &error));
+    }
+    sync_folder_of(path)
+}
+
+/// Removes a file if there is one, synced to disk.
+///
+/// # Errors
+/// [`StateError::System`]
+pub fn remove(path: &Path) -> Result<(), StateError> {
+    match std::fs::remove_file(path) {
+        Ok(()) => sync_folder_of(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(path, "remove", &error)),
+    }
+}
+
+fn sync_folder_of(path: &Path) -> Result<(), StateError> {
+    let folder = path.parent().unwrap_or(path);
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|error| failed(folder, "bring it to the disk", &error))
+}
+
+/// Writes a value as JSON, as [`write_private`] does.
+///
+/// # Errors
+/// [`StateError`]
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StateError> {
+    let text = serde_json::to_vec_pretty(value)
+        .map_err(|error| StateError::Corrupt { path: path.to_owned(), reason: error.to_string() })?;
+    write_private(path, &Zeroizing::new(text))
+}
+
+/// Reads a value from JSON; `None` when there is no such file.
+///
+/// # Errors
+/// [`StateError::Corrupt`] when it is not such a value; [`StateError::System`]
+pub fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, StateError> {
+    let text = match std::fs::read(path) {
+        Ok(text) => Zeroizing::new(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(path, "read", &error)),
+    };
+    let read = serde_json::from_slice(&text);
+    read.map(Some).map_err(|error| StateError::Corrupt { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// What the system refused, as an error.
+#[must_use]
+pub fn failed(path: &Path, what: &'static str, error: &std::io::Error) -> StateError {
+    StateError::System { path: path.to_owned(), what, reason: error.to_string() }
+}

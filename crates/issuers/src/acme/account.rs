@@ -1,0 +1,153 @@
+//! Our account with an ACME server (RFC 8555 section 7.3): one key, kept; the account made once.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use authority::keystore::KeyStore;
+use keys::KeyType;
+use serde_json::{Value, json};
+use store::{IssuerAccount, Store};
+use tokio::sync::Mutex;
+
+use super::client::{Client, Signed};
+use super::wire::Directory;
+use crate::config::{AcmeConfig, Eab};
+use crate::error::IssuerError;
+use crate::issuer::IssuerIdentity;
+use crate::jose::{JwsKey, flattened_hmac, from_base64url};
+
+/// An account that exists.
+#[derive(Debug)]
+pub(super) struct Account {
+    pub(super) key: JwsKey,
+    pub(super) url: String,
+}
+
+impl Account {
+    pub(super) fn signed(&self) -> Signed<'_> {
+        Signed::Account(&self.key, &self.url)
+    }
+}
+
+/// Finds or makes the account.
+pub(super) struct Accounts {
+    identity: IssuerIdentity,
+    store: Store,
+    keystore: KeyStore,
+    /// Held while the account is looked for, so that it is made once.
+    known: Mutex<Option<Arc<Account>>>,
+}
+
+impl std::fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Accounts").field("issuer", &self.identity.name).finish_non_exhaustive()
+    }
+}
+
+impl Accounts {
+    pub(super) fn new(identity: IssuerIdentity, store: Store, keystore: KeyStore) -> Self {
+        Self { identity, store, keystore, known: Mutex::default() }
+    }
+
+    /// The account, from memory, from the database, or made now.
+    pub(super) async fn get(
+        &self,
+        client: &Client,
+        config: &AcmeConfig,
+        deadline: Instant,
+    ) -> Result<Arc<Account>, IssuerError> {
+        let mut known = self.known.lock().await;
+        if let Some(account) = &*known {
+            return Ok(Arc::clone(account));
+        }
+        let account = Arc::new(self.find_or_make(client, config, deadline).await?);
+        *known = Some(Arc::clone(&account));
+        Ok(account)
+    }
+
+    /// The server does not know the account any more: the next [`Accounts::get`] makes it anew, with the same key.
+    pub(super) async fn forget(&self, config: &AcmeConfig) -> Result<(), IssuerError> {
+        let mut known = self.known.lock().await;
+        *known = None;
+        if let Some(kept) = self.kept(config).await? {
+            self.store.set_issuer_account(self.identity.id, IssuerAccount { url: None, ..kept }).await?;
+        }
+        Ok(())
+    }
+
+    async fn kept(&self, config: &AcmeConfig) -> Result<Option<IssuerAccount>, IssuerError> {
+        let row = self.store.configured_issuer(self.identity.id).await?;
+        let row = row.ok_or_else(|| IssuerError::misconfigured("this issuer has been removed"))?;
+        Ok(row.account.filter(|account| account.directory == config.directory))
+    }
+
+    async fn find_or_make(
+        &self,
+        client: &Client,
+        config: &AcmeConfig,
+        deadline: Instant,
+    ) -> Result<Account, IssuerError> {
+        let kept = match self.kept(config).await? {
+            Some(kept) => kept,
+            None => self.new_key(config).await?,
+        };
+        let key = self.keystore.signer(kept.key).await.map_err(key_failed)?;
+        let key = JwsKey::new(key).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
+        if let Some(url) = kept.url {
+            return Ok(Account { key, url });
+        }
+        let directory = client.directory(deadline).await?;
+        let request = new_account(&directory, config, &key)?;
+        let reply = client.post(&directory.new_account, Some(&request), Signed::Key(&key), deadline).await?;
+        let url = reply.header("location").map(str::to_owned);
+        let url = url.ok_or_else(|| IssuerError::unavailable("a new account without a URL"))?;
+        let made = IssuerAccount { url: Some(url.clone()), ..kept };
+        self.store.set_issuer_account(self.identity.id, made).await?;
+        tracing::info!(issuer = %self.identity.name, account = %url, "ACME account ready");
+        Ok(Account { key, url })
+    }
+
+    /// Kept before the server hears of it: after a crash the same key finds the same account.
+    async fn new_key(&self, config: &AcmeConfig) -> Result<IssuerAccount, IssuerError> {
+        let label = format!("ACME account of issuer {}", self.identity.name);
+        let (key, _) =
+            self.keystore.generate(KeyType::P256, &label, "system:issuers").await.map_err(key_failed)?;
+        let account = IssuerAccount { key, url: None, directory: config.directory.clone() };
+        self.store.set_issuer_account(self.identity.id, account.clone()).await?;
+        Ok(account)
+    }
+}
+
+fn key_failed(error: impl std::fmt::Display) -> IssuerError {
+    IssuerError::Storage { reason: format!("the account key: {error}") }
+}
+
+fn new_account(directory: &Directory, config: &AcmeConfig, key: &JwsKey) -> Result<Value, IssuerError> {
+    if let Some(terms) = directory.meta.terms_of_service.as_ref().filter(|_| !config.terms_agreed) {
+        return Err(IssuerError::misconfigured(format!(
+            "the server has terms of service at {terms}; set terms_agreed once they are agreed to"
+        )));
+    }
+    let mut request = json!({ "termsOfServiceAgreed": config.terms_agreed });
+    if !config.contact.is_empty() {
+        request["contact"] = json!(config.contact);
+    }
+    match &config.eab {
+        Some(eab) => request["externalAccountBinding"] = binding(directory, eab, key)?,
+        None if directory.meta.external_account_required => {
+            return Err(IssuerError::misconfigured(
+                "the server wants an external account binding; set eab.key_id and eab.hmac_key as the CA gives them",
+            ));
+        }
+        None => {}
+    }
+    Ok(request)
+}
+
+/// RFC 8555 section 7.3.4.
+fn binding(directory: &Directory, eab: &Eab, key: &JwsKey) -> Result<Value, IssuerError> {
+    let mac = from_base64url(eab.hmac_key.expose()).filter(|mac| !mac.is_empty());
+    let mac = mac.ok_or_else(|| IssuerError::misconfigured("eab.hmac_key is not base64url"))?;
+    let protected = json!({ "alg": "HS256", "kid": eab.key_id, "url": directory.new_account });
+    Ok(flattened_hmac(&mac, &protected, &key.jwk()))
+}

@@ -1,0 +1,118 @@
+//! Renewal information (RFC 9773).
+
+use callout::Reply;
+use jiff::Timestamp;
+use serde::Deserialize;
+use x509::{Certificate, UnixTime};
+
+use crate::jose::base64url;
+use crate::order::Window;
+
+/// Section 4.3.2: between a minute and a day, and six hours when the server does not say.
+const RETRY_MIN: u32 = 60;
+const RETRY_MAX: u32 = 86_400;
+const RETRY_DEFAULT: u32 = 6 * 3_600;
+/// Letters of an explanation's URL that are kept.
+const URL_MAX: usize = 500;
+
+/// The unique identifier of section 4.1; `None` for a certificate without an authority key identifier.
+#[must_use]
+pub(crate) fn certificate_id(certificate: &Certificate) -> Option<String> {
+    let key_id = certificate.authority_key_id.as_ref()?;
+    Some(format!("{}.{}", base64url(key_id), base64url(certificate.serial.content())))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RenewalInfo {
+    suggested_window: SuggestedWindow,
+    #[serde(default, rename = "explanationURL")]
+    explanation_url: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct SuggestedWindow {
+    start: Timestamp,
+    end: Timestamp,
+}
+
+/// The window in an answer; `None` when it cannot be read or ends before it starts (section 4.2), which is to be
+/// taken as if there were none.
+pub(super) fn window(reply: &Reply, now: UnixTime) -> Option<Window> {
+    let info: RenewalInfo = serde_json::from_slice(&reply.body).ok()?;
+    let (start, end) = (info.suggested_window.start.as_second(), info.suggested_window.end.as_second());
+    let asked = reply
+        .retry_after(now)
+        .map_or(RETRY_DEFAULT, |wait| u32::try_from(wait.as_secs()).unwrap_or(RETRY_MAX));
+    let window = Window {
+        start: UnixTime(start),
+        end: UnixTime(end),
+        retry_after_seconds: asked.clamp(RETRY_MIN, RETRY_MAX),
+        explanation: info.explanation_url.filter(|url| url.len() <= URL_MAX && url.starts_with("http")),
+    };
+    (start < end).then_some(window)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, StatusCode};
+
+    use super::*;
+
+    fn reply(body: &str, retry_after: Option<&'static str>) -> Reply {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = retry_after {
+            headers.insert("retry-after", http::HeaderValue::from_static(value));
+        }
+        Reply { status: StatusCode::OK, headers, body: Bytes::copy_from_slice(body.as_bytes()) }
+    }
+
+    /// The example of section 4.1, whose certificate has these two values.
+    #[test]
+    fn the_identifier_of_rfc_9773() {
+        let key_id = [
+            0x69, 0x88, 0x5b, 0x6b, 0x87, 0x46, 0x40, 0x41, 0xe1, 0xb3, 0x7b, 0x84, 0x7b, 0xa0, 0xae, 0x2c,
+            0xde, 0x01, 0xc8, 0xd4,
+        ];
+        let serial = [0x00, 0x87, 0x65, 0x43, 0x21];
+        let issuer = x509::build::distinguished_name(&[]);
+        let key = keys::PrivateKey::generate(keys::KeyType::P256).unwrap();
+        let algorithm = x509::SignatureAlgorithm::EcdsaSha256;
+        let build = |extensions: &[x509::build::Extension]| {
+            let tbs = x509::build::tbs_certificate(&x509::build::CertificateSpec {
+                serial: &x509::SerialNumber::from_content(&serial),
+                signature: algorithm.clone(),
+                issuer: &issuer.der,
+                subject: &issuer.der,
+                not_before: UnixTime(0),
+                not_after: UnixTime(1),
+                spki: keys::Signer::spki(&key),
+                extensions,
+            });
+            let der = x509::build::signed(&tbs, &algorithm, &key.sign_now(&tbs).unwrap());
+            Certificate::parse(&der).unwrap()
+        };
+        let with = build(&[x509::build::Extension::authority_key_id(&key_id)]);
+        assert_eq!(certificate_id(&with).as_deref(), Some("aYhba4dGQEHhs3uEe6CuLN4ByNQ.AIdlQyE"));
+        assert_eq!(certificate_id(&build(&[])), None);
+    }
+
+    #[test]
+    fn windows_are_read_and_bounded() {
+        let body = r#"{"suggestedWindow":{"start":"2025-01-02T04:00:00Z","end":"2025-01-03T04:00:00+00:00"},
+            "explanationURL":"https://ca.example/why"}"#;
+        let read = window(&reply(body, Some("21600")), UnixTime(0)).unwrap();
+        assert_eq!((read.start, read.end), (UnixTime(1_735_790_400), UnixTime(1_735_876_800)));
+        assert_eq!(read.explanation.as_deref(), Some("https://ca.example/why"));
+        for (header, seconds) in
+            [(None, 21_600), (Some("1"), 60), (Some("999999"), 86_400), (Some("3600"), 3_600)]
+        {
+            assert_eq!(window(&reply(body, header), UnixTime(0)).unwrap().retry_after_seconds, seconds);
+        }
+        let backwards = body.replace("2025-01-03", "2025-01-01");
+        for bad in [backwards.as_str(), "{}", "[", r#"{"suggestedWindow":{"start":"x","end":"y"}}"#] {
+            assert_eq!(window(&reply(bad, None), UnixTime(0)), None, "{bad}");
+        }
+    }
+}

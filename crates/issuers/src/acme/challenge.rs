@@ -1,0 +1,254 @@
+//! Proving control over an order's names (RFC 8555 section 7.5).
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use callout::excerpt;
+use futures_util::future::FutureExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde_json::json;
+
+use super::account::Account;
+use super::client::Client;
+use super::wire::{Authorization, AuthorizationStatus, Challenge};
+use super::{Pace, wait};
+use crate::config::{AcmeConfig, ChallengeKind};
+use crate::dns01::{Solver, TxtRecord};
+use crate::error::IssuerError;
+use crate::jose::base64url;
+use crate::responder::{ListenGuard, Protocol, Responders};
+
+/// Authorizations looked at and waited for at once.
+const AT_ONCE: usize = 8;
+/// Taking answers away may take this long, whatever the order's deadline.
+const CLEAN_UP_LIMIT: Duration = Duration::from_secs(30);
+
+/// One name's proof, chosen and not yet begun.
+#[derive(Clone, Debug)]
+struct Proof {
+    authorization: String,
+    challenge: String,
+    kind: ChallengeKind,
+    name: String,
+    token: String,
+    key_authorization: String,
+}
+
+/// What proofs need.
+pub(super) struct Prover<'a> {
+    pub(super) client: &'a Client,
+    pub(super) config: &'a AcmeConfig,
+    pub(super) account: &'a Account,
+    pub(super) responders: &'a Responders,
+    pub(super) dns01: Option<&'a Solver>,
+    pub(super) deadline: Instant,
+}
+
+impl Prover<'_> {
+    /// Proves control over every name whose authorization is still pending.
+    pub(super) async fn prove(&self, authorizations: &[String]) -> Result<(), IssuerError> {
+        let looks: Vec<_> = authorizations.iter().map(|url| self.look(url).boxed()).collect();
+        let looked: Vec<Option<Proof>> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
+        let proofs: Vec<Proof> = looked.into_iter().flatten().collect();
+        if proofs.is_empty() {
+            return Ok(());
+        }
+        let mut placed = Placed::new(self.responders.clone(), self.dns01.cloned());
+        let result = async {
+            self.place(&proofs, &mut placed).await?;
+            let runs: Vec<_> = proofs.iter().map(|proof| self.run(proof).boxed()).collect();
+            stream::iter(runs).buffer_unordered(AT_ONCE).try_collect().await
+        }
+        .await;
+        placed.remove().await;
+        result
+    }
+
+    /// An authorization's state; `None` when there is nothing left to prove.
+    async fn look(&self, url: &str) -> Result<Option<Proof>, IssuerError> {
+        let authorization = self.authorization(url).await?.0;
+        match authorization.status {
+            AuthorizationStatus::Valid => Ok(None),
+            AuthorizationStatus::Pending => self.choose(url, &authorization).map(Some),
+            _ => Err(unproven(&authorization)),
+        }
+    }
+
+    /// The first of our ways that the server offers and the name allows.
+    fn choose(&self, url: &str, authorization: &Authorization) -> Result<Proof, IssuerError> {
+        let name = &authorization.identifier.value;
+        let fits = |kind: &ChallengeKind| match kind {
+            ChallengeKind::Dns01 => authorization.identifier.kind == "dns" && self.dns01.is_some(),
+            ChallengeKind::Http01 | ChallengeKind::TlsAlpn01 => !authorization.wildcard,
+        };
+        let offered = |kind: ChallengeKind| {
+            authorization.challenges.iter().find(|challenge| challenge.kind == kind.name()).map(|c| (kind, c))
+        };
+        let found = self.config.challenges.iter().copied().filter(fits).find_map(offered);
+        let Some((kind, challenge)) = found else {
+            let offers: Vec<&str> = authorization.challenges.iter().map(|c| c.kind.as_str()).collect();
+            return Err(IssuerError::misconfigured(format!(
+                "no configured way to prove control over {}{name}; the server offers {}; wildcards need dns-01",
+                if authorization.wildcard { "*." } else { "" },
+                excerpt(&offers.join(", ")),
+            )));
+        };
+        Ok(Proof {
+            authorization: url.to_owned(),
+            challenge: challenge.url.clone(),
+            kind,
+            name: name.clone(),
+            token: challenge.token.clone(),
+            key_authorization: format!("{}.{}", challenge.token, self.account.key.thumbprint()),
+        })
+    }
+
+    /// Puts every answer in its place, before the server is told to look.
+    async fn place(&self, proofs: &[Proof], placed: &mut Placed) -> Result<(), IssuerError> {
+        let of = |kind| proofs.iter().filter(move |proof| proof.kind == kind);
+        let http: Vec<_> = of(ChallengeKind::Http01)
+            .map(|proof| (proof.token.clone(), proof.key_authorization.clone()))
+            .collect();
+        if !http.is_empty() {
+            self.open(self.config.listen.http01, Protocol::Http01, placed).await?;
+            placed.tokens = http.iter().map(|(token, _)| token.clone()).collect();
+            self.responders.put_http01(http).await?;
+        }
+        for proof in of(ChallengeKind::TlsAlpn01) {
+            if placed.names.is_empty() {
+                self.open(self.config.listen.tls_alpn01, Protocol::TlsAlpn01, placed).await?;
+            }
+            placed.names.insert(proof.name.clone());
+            self.responders.put_alpn(&proof.name, &sha256(&proof.key_authorization))?;
+        }
+        let records: Vec<_> = of(ChallengeKind::Dns01)
+            .map(|proof| TxtRecord {
+                name: format!("_acme-challenge.{}", proof.name),
+                value: base64url(sha256(&proof.key_authorization)),
+            })
+            .collect();
+        match self.dns01 {
+            Some(solver) if !records.is_empty() => {
+                solver.present(&records, &mut placed.records, self.deadline).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn open(
+        &self,
+        address: Option<std::net::SocketAddr>,
+        protocol: Protocol,
+        placed: &mut Placed,
+    ) -> Result<(), IssuerError> {
+        if let Some(address) = address {
+            placed.listeners.push(self.responders.listen(address, protocol).await?);
+        }
+        Ok(())
+    }
+
+    /// Tells the server to look, and waits for its verdict.
+    async fn run(&self, proof: &Proof) -> Result<(), IssuerError> {
+        let told =
+            self.client.post(&proof.challenge, Some(&json!({})), self.account.signed(), self.deadline).await;
+        // A server that has made up its mind already takes no second answer: the verdict is in the authorization.
+        if let Err(failed) = told
+            && !matches!(failed.error, IssuerError::Refused { .. })
+        {
+            return Err(failed.error);
+        }
+        let mut pace = Pace::default();
+        loop {
+            let (authorization, retry_after) = self.authorization(&proof.authorization).await?;
+            match authorization.status {
+                AuthorizationStatus::Valid => return Ok(()),
+                AuthorizationStatus::Pending => {
+                    wait(pace.next(retry_after), self.deadline, "the server validates our names").await?;
+                }
+                _ => return Err(unproven(&authorization)),
+            }
+        }
+    }
+
+    async fn authorization(&self, url: &str) -> Result<(Authorization, Option<Duration>), IssuerError> {
+        let reply = self.client.post(url, None, self.account.signed(), self.deadline).await?;
+        Ok((reply.json()?, reply.retry_after(self.client.now())))
+    }
+}
+
+fn sha256(text: &str) -> [u8; 32] {
+    <[u8; 32]>::try_from(digest(&SHA256, text.as_bytes()).as_ref()).unwrap_or_default()
+}
+
+fn unproven(authorization: &Authorization) -> IssuerError {
+    let told = |challenge: &Challenge| challenge.error.as_ref().map(|error| error.text());
+    let invalid = authorization.challenges.iter().find(|challenge| challenge.status == "invalid");
+    let reason = invalid.and_then(told).or_else(|| authorization.challenges.iter().find_map(told));
+    let reason =
+        reason.unwrap_or_else(|| format!("the authorization is {:?}", authorization.status).to_lowercase());
+    IssuerError::Unproven { name: authorization.identifier.value.clone(), reason }
+}
+
+/// Answers in their places. Taken away by [`Placed::remove`], and when dropped before it, in the background.
+struct Placed {
+    responders: Responders,
+    dns01: Option<Solver>,
+    tokens: Vec<String>,
+    names: HashSet<String>,
+    records: Vec<TxtRecord>,
+    listeners: Vec<ListenGuard>,
+}
+
+impl Placed {
+    fn new(responders: Responders, dns01: Option<Solver>) -> Self {
+        let (tokens, names, records, listeners) = Default::default();
+        Self { responders, dns01, tokens, names, records, listeners }
+    }
+
+    fn take(&mut self) -> Self {
+        let mut taken = Self::new(self.responders.clone(), self.dns01.clone());
+        std::mem::swap(&mut taken.tokens, &mut self.tokens);
+        std::mem::swap(&mut taken.names, &mut self.names);
+        std::mem::swap(&mut taken.records, &mut self.records);
+        std::mem::swap(&mut taken.listeners, &mut self.listeners);
+        taken
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tokens.is_empty() && self.names.is_empty() && self.records.is_empty()
+    }
+
+    async fn remove(&mut self) {
+        for name in self.names.drain() {
+            self.responders.remove_alpn(&name);
+        }
+        if !self.tokens.is_empty()
+            && let Err(error) = self.responders.remove_http01(self.tokens.clone()).await
+        {
+            tracing::warn!(%error, "answers to http-01 stay until they expire");
+        }
+        self.tokens.clear();
+        if let Some(solver) = self.dns01.as_ref().filter(|_| !self.records.is_empty()) {
+            // Cleared record by record, so that what is left is tried again in the background when we are dropped.
+            solver.remove(&mut self.records, Instant::now() + CLEAN_UP_LIMIT).await;
+        }
+        self.listeners.clear();
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut left = self.take();
+        // Whoever waited for the order has gone. Bounded by the limit; nothing else may hold it up.
+        runtime.spawn(async move {
+            let _guard = telemetry::tasks::guard("challenge-clean-up");
+            left.remove().await;
+            left.records.clear();
+        });
+    }
+}

@@ -1,0 +1,173 @@
+//! Requests to an ACME server: directory, nonces, signatures, problems (RFC 8555 section 6).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use callout::{HttpClient, HttpError, Reply, Request};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use store::Clock;
+use x509::UnixTime;
+
+use super::wire::{Directory, Problem};
+use crate::error::IssuerError;
+use crate::jose::JwsKey;
+
+/// Nonces kept: as many as orders run at once in practice; servers forget old ones anyway.
+const NONCES_MAX: usize = 32;
+/// Times a request is signed anew because the server did not like its nonce: a server that refuses one in five at
+/// random, as Pebble can, refuses ten in a row once in ten million requests.
+const NONCE_TRIES: usize = 10;
+/// How long a directory is believed, microseconds: its URLs and terms hardly ever change.
+const DIRECTORY_LIFE_US: i64 = 3_600_000_000;
+
+/// Whom a request is signed by.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Signed<'a> {
+    /// By the account with this URL.
+    Account(&'a JwsKey, &'a str),
+    /// By a key alone: a new account, or the revocation with a certificate's key.
+    Key(&'a JwsKey),
+}
+
+/// An ACME server.
+#[derive(Debug)]
+pub(super) struct Client {
+    http: HttpClient,
+    directory_url: String,
+    clock: Clock,
+    directory: Mutex<Option<(i64, Arc<Directory>)>>,
+    nonces: Mutex<Vec<String>>,
+}
+
+/// A refusal, with what it was.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) problem: Problem,
+    pub(super) error: IssuerError,
+    /// 0 when no answer came.
+    pub(super) status: u16,
+}
+
+impl From<HttpError> for Failed {
+    fn from(error: HttpError) -> Self {
+        IssuerError::from(error).into()
+    }
+}
+
+impl From<IssuerError> for Failed {
+    fn from(error: IssuerError) -> Self {
+        Self { problem: Problem::default(), error, status: 0 }
+    }
+}
+
+impl From<Failed> for IssuerError {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
+impl Client {
+    pub(super) fn new(http: HttpClient, directory_url: String, clock: Clock) -> Self {
+        Self { http, directory_url, clock, directory: Mutex::default(), nonces: Mutex::default() }
+    }
+
+    pub(super) fn now(&self) -> UnixTime {
+        UnixTime(self.clock.now_seconds())
+    }
+
+    /// The directory, from memory or fetched.
+    pub(super) async fn directory(&self, deadline: Instant) -> Result<Arc<Directory>, IssuerError> {
+        let now = self.clock.now_us();
+        if let Some((since, directory)) = &*self.directory.lock()
+            && (0..DIRECTORY_LIFE_US).contains(&(now - since))
+        {
+            return Ok(Arc::clone(directory));
+        }
+        let reply =
+            self.http.send(Request::get(&self.directory_url), deadline, "asking for the directory").await?;
+        if !reply.status.is_success() {
+            return Err(Problem::of(&reply).error(&reply, self.now()));
+        }
+        let directory: Arc<Directory> = Arc::new(reply.json()?);
+        *self.directory.lock() = Some((now, Arc::clone(&directory)));
+        Ok(directory)
+    }
+
+    /// Fetches without a signature: only renewal information is served so.
+    pub(super) async fn get(&self, url: &str, deadline: Instant) -> Result<Reply, IssuerError> {
+        Ok(self.http.send(Request::get(url), deadline, "asking for renewal information").await?)
+    }
+
+    /// Posts a payload, signed; `None` is POST-as-GET (section 6.3). A nonce the server does not like is replaced.
+    pub(super) async fn post(
+        &self,
+        url: &str,
+        payload: Option<&Value>,
+        signed: Signed<'_>,
+        deadline: Instant,
+    ) -> Result<Reply, Failed> {
+        let payload = payload.map_or_else(Vec::new, |value| value.to_string().into_bytes());
+        for _ in 0..NONCE_TRIES {
+            let nonce = self.nonce(deadline).await?;
+            let body = self.body(url, &payload, signed, &nonce, deadline).await?;
+            let request = Request::post(url, "application/jose+json", body);
+            let reply = self.http.send(request, deadline, "waiting for the ACME server").await?;
+            self.keep_nonce(&reply);
+            if reply.status.is_success() {
+                return Ok(reply);
+            }
+            let problem = Problem::of(&reply);
+            if problem.code() != "badNonce" {
+                let error = problem.error(&reply, self.now());
+                return Err(Failed { problem, error, status: reply.status.as_u16() });
+            }
+        }
+        Err(IssuerError::unavailable("the server takes none of the nonces it gives").into())
+    }
+
+    async fn body(
+        &self,
+        url: &str,
+        payload: &[u8],
+        signed: Signed<'_>,
+        nonce: &str,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, IssuerError> {
+        let (key, who, value) = match signed {
+            Signed::Account(key, kid) => (key, "kid", json!(kid)),
+            Signed::Key(key) => (key, "jwk", key.jwk()),
+        };
+        let protected = json!({ "alg": key.algorithm(), who: value, "nonce": nonce, "url": url });
+        let jws = key
+            .flattened(&protected, payload, deadline)
+            .await
+            .map_err(|error| IssuerError::Storage { reason: format!("the account key: {error}") })?;
+        Ok(jws.to_string().into_bytes())
+    }
+
+    async fn nonce(&self, deadline: Instant) -> Result<String, IssuerError> {
+        // The newest first: it has the longest life before it.
+        let kept = self.nonces.lock().pop();
+        if let Some(nonce) = kept {
+            return Ok(nonce);
+        }
+        let directory = self.directory(deadline).await?;
+        let request = Request { method: http::Method::HEAD, ..Request::get(&directory.new_nonce) };
+        let reply = self.http.send(request, deadline, "asking for a nonce").await?;
+        match reply.header("replay-nonce") {
+            Some(nonce) => Ok(nonce.to_owned()),
+            None if reply.status.is_success() => Err(IssuerError::unavailable("the server gives no nonce")),
+            None => Err(Problem::of(&reply).error(&reply, self.now())),
+        }
+    }
+
+    fn keep_nonce(&self, reply: &Reply) {
+        let Some(nonce) = reply.header("replay-nonce") else { return };
+        let mut nonces = self.nonces.lock();
+        if nonces.len() >= NONCES_MAX {
+            nonces.remove(0);
+        }
+        nonces.push(nonce.to_owned());
+    }
+}

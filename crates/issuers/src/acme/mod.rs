@@ -1,0 +1,204 @@
+//! An ACME server as issuer (RFC 8555, 8737, 8738, 9773).
+//!
+//! Our own client: it signs with keys that live in the key store, tells refusals from illness by their problem types,
+//! goes on with an order after a crash by its URL, and picks among alternate chains.
+
+mod account;
+mod ari;
+mod challenge;
+mod client;
+mod order;
+mod wire;
+
+use std::time::{Duration, Instant};
+
+use callout::HttpClient;
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::KeyRef;
+use serde_json::json;
+use x509::Certificate;
+use x509::crl::Reason;
+
+use self::account::Accounts;
+use self::client::{Client, Signed};
+use crate::config::{AcmeConfig, ChallengeKind};
+use crate::context::IssuerContext;
+use crate::delivery::Delivered;
+use crate::dns01::Solver;
+use crate::error::IssuerError;
+use crate::issuer::{Issuer, IssuerIdentity};
+use crate::jose::{JwsKey, base64url};
+use crate::memory::Memory;
+use crate::order::{Order, Window};
+use crate::responder::Responders;
+
+pub(crate) use ari::certificate_id;
+
+/// Longest one question outside an order may take.
+const QUESTION_LIMIT: Duration = Duration::from_secs(60);
+/// Waits between looks, when the server does not say.
+const PACE_FIRST: Duration = Duration::from_millis(250);
+const PACE_MAX: Duration = Duration::from_secs(10);
+/// Longest Retry-After honoured while an order is under way.
+const PACE_ASKED_MAX: Duration = Duration::from_secs(60);
+
+/// An ACME server.
+#[derive(Debug)]
+pub(crate) struct Acme {
+    config: AcmeConfig,
+    client: Client,
+    accounts: Accounts,
+    memory: Memory,
+    responders: Responders,
+    dns01: Option<Solver>,
+}
+
+impl Acme {
+    pub(crate) fn new(
+        identity: &IssuerIdentity,
+        config: &AcmeConfig,
+        context: &IssuerContext,
+    ) -> Result<Self, IssuerError> {
+        let http = HttpClient::new(&config.http, &context.resolver)?;
+        http.guard().url(&config.directory).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
+        if config.challenges.is_empty() {
+            return Err(IssuerError::misconfigured("challenges names no way to prove control"));
+        }
+        if config.challenges.contains(&ChallengeKind::Dns01) && config.dns01.is_none() {
+            return Err(IssuerError::misconfigured("challenges names dns-01, but dns01 is not set"));
+        }
+        let dns01 =
+            config.dns01.as_ref().map(|dns| Solver::new(dns, &config.http, &context.resolver)).transpose()?;
+        Ok(Self {
+            client: Client::new(http, config.directory.clone(), context.clock.clone()),
+            accounts: Accounts::new(identity.clone(), context.store.clone(), context.keystore.clone()),
+            memory: Memory::new(context.store.clone(), context.clock.clone(), identity.id),
+            responders: context.responders.clone(),
+            dns01,
+            config: config.clone(),
+        })
+    }
+
+    async fn revoke_signed(
+        &self,
+        certificate: &Certificate,
+        reason: Reason,
+        key: Option<JwsKey>,
+    ) -> Result<(), IssuerError> {
+        let deadline = Instant::now() + QUESTION_LIMIT;
+        let url = self.client.directory(deadline).await?.revoke_cert.clone();
+        let payload = json!({ "certificate": base64url(&certificate.der), "reason": reason as u8 });
+        let answer = match &key {
+            Some(key) => self.client.post(&url, Some(&payload), Signed::Key(key), deadline).await,
+            None => {
+                let account = self.accounts.get(&self.client, &self.config, deadline).await?;
+                self.client.post(&url, Some(&payload), account.signed(), deadline).await
+            }
+        };
+        match answer {
+            Ok(_) => Ok(()),
+            Err(failed) if failed.problem.code() == "alreadyRevoked" => Ok(()),
+            Err(failed) => Err(failed.error),
+        }
+    }
+
+    async fn window(&self, certificate: &Certificate) -> Result<Option<Window>, IssuerError> {
+        let deadline = Instant::now() + QUESTION_LIMIT;
+        let directory = self.client.directory(deadline).await?;
+        let Some((base, id)) = directory.renewal_info.as_ref().zip(certificate_id(certificate)) else {
+            return Ok(None);
+        };
+        let url = format!("{}/{id}", base.trim_end_matches('/'));
+        let reply = self.client.get(&url, deadline).await?;
+        match reply.status.as_u16() {
+            200..=299 => Ok(ari::window(&reply, self.client.now())),
+            // It does not know the certificate, or has no opinion on it.
+            404 => Ok(None),
+            _ => Err(wire::Problem::of(&reply).error(&reply, self.client.now())),
+        }
+    }
+
+    async fn look(&self) -> Result<String, IssuerError> {
+        let deadline = Instant::now() + QUESTION_LIMIT;
+        let directory = self.client.directory(deadline).await?;
+        let account = self.accounts.get(&self.client, &self.config, deadline).await?;
+        // Whether the server still knows the account: asked without changing anything (RFC 8555 section 7.3).
+        let known = self.client.post(&account.url, None, account.signed(), deadline).await;
+        known.map_err(IssuerError::from)?;
+        let ari = if directory.renewal_info.is_some() { "with" } else { "without" };
+        let profiles: Vec<&str> = directory.meta.profiles.keys().map(String::as_str).collect();
+        let profiles =
+            if profiles.is_empty() { String::new() } else { format!("; profiles {}", profiles.join(", ")) };
+        Ok(format!("account {}; {ari} renewal information{profiles}", account.url))
+    }
+}
+
+impl Issuer for Acme {
+    fn kind(&self) -> &'static str {
+        "acme"
+    }
+
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        self.obtain(order).boxed()
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        reason: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        self.revoke_signed(certificate, reason, None).boxed()
+    }
+
+    fn revoke_with_key<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        key: KeyRef,
+        reason: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        async move {
+            let key = JwsKey::new(key).map_err(|error| IssuerError::Refused { reason: error.to_string() })?;
+            self.revoke_signed(certificate, reason, Some(key)).await
+        }
+        .boxed()
+    }
+
+    fn renewal_window<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
+        self.window(certificate).boxed()
+    }
+
+    fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
+        self.look().boxed()
+    }
+}
+
+/// Growing waits between looks.
+#[derive(Debug)]
+struct Pace(Duration);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(PACE_FIRST)
+    }
+}
+
+impl Pace {
+    /// The next wait: what the server asked for, within reason, or twice the last one.
+    fn next(&mut self, asked: Option<Duration>) -> Duration {
+        let own = self.0;
+        self.0 = (own * 2).min(PACE_MAX);
+        asked.map_or(own, |asked| asked.clamp(PACE_FIRST, PACE_ASKED_MAX))
+    }
+}
+
+/// Waits, unless the deadline comes first.
+async fn wait(pause: Duration, deadline: Instant, stage: &'static str) -> Result<(), IssuerError> {
+    if Instant::now() + pause >= deadline {
+        return Err(IssuerError::TimedOut { stage });
+    }
+    tokio::time::sleep(pause).await;
+    Ok(())
+}

@@ -1,0 +1,311 @@
+//! One order from beginning to certificate (RFC 8555 sections 7.1.6, 7.4).
+
+use std::time::Instant;
+
+use callout::Reply;
+use http::header;
+use serde_json::json;
+use x509::Certificate;
+
+use super::account::Account;
+use super::challenge::Prover;
+use super::client::Failed;
+use super::wire::{OrderObject, OrderStatus, Problem, identifier};
+use super::{Acme, Pace, certificate_id, wait};
+use crate::delivery::{Delivered, chain_from};
+use crate::error::IssuerError;
+use crate::jose::base64url;
+use crate::memory::request_of;
+use crate::order::Order;
+
+/// Alternate chains looked at.
+const ALTERNATES_MAX: usize = 8;
+
+/// An order the server knows.
+struct Known {
+    url: String,
+    object: OrderObject,
+}
+
+impl Acme {
+    pub(super) async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        match self.attempt(order).await {
+            // The server lost our account: it is made again, with the same key.
+            Err(failed) if failed.problem.code() == "accountDoesNotExist" => {
+                self.accounts.forget(&self.config).await?;
+                Ok(self.attempt(order).await?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    async fn attempt(&self, order: &Order) -> Result<Delivered, Failed> {
+        let account = self.accounts.get(&self.client, &self.config, order.deadline).await?;
+        if let Some(known) = self.resume(&account, order).await? {
+            if let Some(chain) = self.go_on(&account, order, known).await? {
+                return Ok(Delivered { chain });
+            }
+            self.memory.forget(order).await?;
+        }
+        let known = self.begin(&account, order).await?;
+        let chain = self.finish(&account, order, known).await?;
+        if is_for(&chain, order)? {
+            return Ok(Delivered { chain });
+        }
+        // Servers give one pending order to all who ask for the same names; another key finalized this one.
+        self.memory.forget(order).await?;
+        let known = self.begin(&account, order).await?;
+        Ok(Delivered { chain: self.finish(&account, order, known).await? })
+    }
+
+    /// The certificate of an order begun before; `None` when it has come to nothing since, and a new one is due.
+    async fn go_on(
+        &self,
+        account: &Account,
+        order: &Order,
+        known: Known,
+    ) -> Result<Option<Vec<Vec<u8>>>, Failed> {
+        match self.finish(account, order, known).await {
+            Ok(chain) => Ok(is_for(&chain, order)?.then_some(chain)),
+            // The proof was asked for while nobody was here to give it: that says nothing of now.
+            Err(failed) if matches!(failed.error, IssuerError::Unproven { .. }) => {
+                tracing::info!(problem = %failed.error, "the order begun before has failed meanwhile");
+                Ok(None)
+            }
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// The order begun before, if it still leads somewhere.
+    async fn resume(&self, account: &Account, order: &Order) -> Result<Option<Known>, Failed> {
+        let Some(url) = self.memory.recall(order).await?.url else { return Ok(None) };
+        match self.order_at(account, &url, order.deadline).await {
+            Ok((object, _)) if object.status != OrderStatus::Invalid => Ok(Some(Known { url, object })),
+            Ok(_) => Ok(None),
+            // Expired and cleared away, or another account's.
+            Err(failed) if (400..500).contains(&failed.status) && failed.status != 429 => {
+                tracing::info!(order = %url, problem = %failed.error, "the order begun before is gone");
+                Ok(None)
+            }
+            Err(failed) => Err(failed),
+        }
+    }
+
+    async fn begin(&self, account: &Account, order: &Order) -> Result<Known, Failed> {
+        let directory = self.client.directory(order.deadline).await?;
+        let identifiers: Vec<_> = order.names.iter().map(identifier).collect::<Result<_, _>>()?;
+        let mut request = json!({ "identifiers": identifiers });
+        if let Some(profile) = order.profile.as_ref().or(self.config.profile.as_ref()) {
+            if !directory.meta.profiles.contains_key(profile) {
+                let known: Vec<&str> = directory.meta.profiles.keys().map(String::as_str).collect();
+                return Err(IssuerError::misconfigured(format!(
+                    "the server has no profile {profile:?}; it has: {}",
+                    known.join(", ")
+                ))
+                .into());
+            }
+            request["profile"] = json!(profile);
+        }
+        let replaces = order.replaces.as_deref().filter(|_| directory.renewal_info.is_some());
+        let replaces = replaces.and_then(|der| certificate_id(&Certificate::parse(der).ok()?));
+        if let Some(id) = &replaces {
+            request["replaces"] = json!(id);
+        }
+        let reply = match self.new_order(account, order, &request).await {
+            // What it replaces is of another server, or replaced already (RFC 9773 section 5): that must not keep
+            // the new one from being issued.
+            Err(failed) if replaces.is_some() && matches!(failed.status, 400..=428) => {
+                if let Some(members) = request.as_object_mut() {
+                    members.remove("replaces");
+                }
+                self.new_order(account, order, &request).await?
+            }
+            other => other?,
+        };
+        let url = reply.header(header::LOCATION).map(str::to_owned);
+        let url = url.ok_or_else(|| IssuerError::unavailable("a new order without a URL"))?;
+        let object = reply.json()?;
+        self.memory.begun(order, &url).await?;
+        Ok(Known { url, object })
+    }
+
+    async fn new_order(
+        &self,
+        account: &Account,
+        order: &Order,
+        request: &serde_json::Value,
+    ) -> Result<Reply, Failed> {
+        let directory = self.client.directory(order.deadline).await?;
+        self.client.post(&directory.new_order, Some(request), account.signed(), order.deadline).await
+    }
+
+    /// Drives the order through its states to its certificate.
+    async fn finish(&self, account: &Account, order: &Order, known: Known) -> Result<Vec<Vec<u8>>, Failed> {
+        let Known { url, mut object } = known;
+        let mut pace = Pace::default();
+        let mut asked = None;
+        let mut proven = false;
+        loop {
+            match object.status {
+                OrderStatus::Valid => {
+                    let certificate = object.certificate.as_deref();
+                    let certificate = certificate
+                        .ok_or_else(|| IssuerError::unavailable("a valid order without a certificate"))?;
+                    return self.download(account, certificate, order.deadline).await;
+                }
+                OrderStatus::Invalid => {
+                    self.memory.forget(order).await?;
+                    return Err(why_invalid(&object, order).into());
+                }
+                OrderStatus::Pending if !proven => {
+                    self.prover(account, order.deadline).prove(&object.authorizations).await?;
+                    proven = true;
+                }
+                OrderStatus::Pending | OrderStatus::Processing => {
+                    wait(pace.next(asked), order.deadline, "the server works on the order").await?;
+                }
+                OrderStatus::Ready => match self.finalize(account, order, &object).await? {
+                    Some(finalized) => {
+                        (object, asked) = finalized;
+                        continue;
+                    }
+                    None => wait(pace.next(None), order.deadline, "the server takes the request").await?,
+                },
+            }
+            (object, asked) = self.order_at(account, &url, order.deadline).await?;
+        }
+    }
+
+    /// Sends the CSR; `None` when the server is not ready for it after all.
+    async fn finalize(
+        &self,
+        account: &Account,
+        order: &Order,
+        object: &OrderObject,
+    ) -> Result<Option<(OrderObject, Option<std::time::Duration>)>, Failed> {
+        let payload = json!({ "csr": base64url(&order.csr_der) });
+        match self.client.post(&object.finalize, Some(&payload), account.signed(), order.deadline).await {
+            Ok(reply) => Ok(Some((reply.json()?, reply.retry_after(self.client.now())))),
+            Err(failed) if failed.problem.code() == "orderNotReady" => Ok(None),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    async fn order_at(
+        &self,
+        account: &Account,
+        url: &str,
+        deadline: Instant,
+    ) -> Result<(OrderObject, Option<std::time::Duration>), Failed> {
+        let reply = self.client.post(url, None, account.signed(), deadline).await?;
+        Ok((reply.json()?, reply.retry_after(self.client.now())))
+    }
+
+    fn prover<'a>(&'a self, account: &'a Account, deadline: Instant) -> Prover<'a> {
+        Prover {
+            client: &self.client,
+            config: &self.config,
+            account,
+            responders: &self.responders,
+            dns01: self.dns01.as_ref(),
+            deadline,
+        }
+    }
+
+    /// The chain, or that of its alternates that is preferred (RFC 8555 section 7.4.2).
+    async fn download(
+        &self,
+        account: &Account,
+        url: &str,
+        deadline: Instant,
+    ) -> Result<Vec<Vec<u8>>, Failed> {
+        let reply = self.client.post(url, None, account.signed(), deadline).await?;
+        let first = chain_from(&reply.body)?;
+        let Some(preferred) = &self.config.preferred_chain else { return Ok(first) };
+        if leads_to(&first, preferred) {
+            return Ok(first);
+        }
+        for alternate in alternates(&reply) {
+            let reply = self.client.post(&alternate, None, account.signed(), deadline).await?;
+            let chain = chain_from(&reply.body)?;
+            if leads_to(&chain, preferred) {
+                return Ok(chain);
+            }
+        }
+        tracing::info!(%preferred, "no chain of the preferred issuer; the server's first one is taken");
+        Ok(first)
+    }
+}
+
+/// Whether the leaf holds the order's public key.
+fn is_for(chain: &[Vec<u8>], order: &Order) -> Result<bool, IssuerError> {
+    let asked = request_of(order)?.public_key.spki;
+    let leaf = chain.first().and_then(|der| Certificate::parse(der).ok());
+    Ok(leaf.is_some_and(|leaf| leaf.public_key.spki == asked))
+}
+
+fn why_invalid(object: &OrderObject, order: &Order) -> IssuerError {
+    let problem = object.error.clone().unwrap_or_else(|| Problem {
+        detail: "the order became invalid and the server does not say why".to_owned(),
+        ..Problem::default()
+    });
+    let reason = problem.text();
+    match problem.code() {
+        "serverInternal" => IssuerError::unavailable(reason),
+        "rateLimited" => IssuerError::RateLimited { retry_after: None, reason },
+        "unauthorized" | "connection" | "dns" | "tls" | "incorrectResponse" => {
+            let name = problem.subproblems.iter().find_map(|sub| sub.identifier.as_ref());
+            let name = name.map(|identifier| identifier.value.clone());
+            let name =
+                name.unwrap_or_else(|| order.names.iter().map(|name| format!("{name:?}")).take(1).collect());
+            IssuerError::Unproven { name, reason }
+        }
+        _ => IssuerError::Refused { reason },
+    }
+}
+
+/// The URLs of `Link: <…>;rel="alternate"` headers (RFC 8288).
+fn alternates(reply: &Reply) -> Vec<String> {
+    let links = reply.headers.get_all(header::LINK).iter().filter_map(|value| value.to_str().ok());
+    let targets = links.flat_map(|line| line.split(", ")).filter_map(|link| {
+        let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let mut parameters = parameters.split(';').map(str::trim);
+        parameters
+            .any(|parameter| matches!(parameter, r#"rel="alternate""# | "rel=alternate"))
+            .then(|| target.to_owned())
+    });
+    targets.take(ALTERNATES_MAX).collect()
+}
+
+/// Whether the chain's top certificate is `name`, or is signed by it.
+fn leads_to(chain: &[Vec<u8>], name: &str) -> bool {
+    let wanted = name.to_lowercase();
+    let top = chain.last().and_then(|der| Certificate::parse(der).ok());
+    top.is_some_and(|top| {
+        let names = top.issuer.common_names.iter().chain(&top.subject.common_names);
+        names.into_iter().any(|name| name.to_lowercase().contains(&wanted))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderValue, StatusCode};
+
+    use super::*;
+
+    #[test]
+    fn alternates_are_found_among_links() {
+        let mut headers = HeaderMap::new();
+        for link in [
+            r#"<https://ca/dir>;rel="index""#,
+            r#"<https://ca/cert/1/1>;rel="alternate""#,
+            r#"<https://ca/cert/1/2>; rel="alternate", <https://ca/up>;rel="up""#,
+            "nonsense",
+        ] {
+            headers.append(header::LINK, HeaderValue::from_static(link));
+        }
+        let reply = Reply { status: StatusCode::OK, headers, body: Bytes::new() };
+        assert_eq!(alternates(&reply), ["https://ca/cert/1/1", "https://ca/cert/1/2"]);
+    }
+}

@@ -1,0 +1,240 @@
+//! The circuit breaker: when to leave an issuer alone. A value and its steps; the clock and the dice are arguments.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Limits;
+use crate::error::IssuerError;
+
+/// Longest time one try at an issuer that was given a rest may take before another is let through, microseconds.
+const PROBE_US: i64 = 120_000_000;
+const SECOND_US: i64 = 1_000_000;
+
+/// Where a breaker stands.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Breaker {
+    /// All orders pass.
+    Closed {
+        /// Failures since the last success.
+        failures: u32,
+    },
+    /// No order passes.
+    Open {
+        /// The end of the rest, microseconds.
+        until_us: i64,
+        /// Rests in a row.
+        rests: u32,
+    },
+    /// One order is under way to find out.
+    HalfOpen {
+        /// When that one is given up for lost, microseconds.
+        until_us: i64,
+        /// Rests in a row before it.
+        rests: u32,
+    },
+}
+
+/// What an order tells about its issuer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Health {
+    /// It answered sensibly, be it with a refusal.
+    Well,
+    /// It did not.
+    Ill {
+        /// It asked to be left alone for as long, microseconds.
+        rest_us: Option<i64>,
+    },
+    /// The order never came as far as the issuer.
+    Unknown,
+}
+
+impl Health {
+    /// What an error tells.
+    #[must_use]
+    pub fn of(error: &IssuerError) -> Self {
+        match error {
+            IssuerError::Unavailable { retry_after, .. } => {
+                let rest = retry_after.map(|rest| i64::try_from(rest.as_micros()).unwrap_or(i64::MAX));
+                Self::Ill { rest_us: rest }
+            }
+            error if error.is_illness() => Self::Ill { rest_us: None },
+            IssuerError::Held { .. } | IssuerError::Misconfigured { .. } | IssuerError::Storage { .. } => {
+                Self::Unknown
+            }
+            _ => Self::Well,
+        }
+    }
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::Closed { failures: 0 }
+    }
+}
+
+impl Breaker {
+    /// A word for people and filters.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Closed { .. } => "closed",
+            Self::Open { .. } => "open",
+            Self::HalfOpen { .. } => "half_open",
+        }
+    }
+
+    /// May an order pass? `Err` is the moment to ask again.
+    ///
+    /// # Errors
+    /// While the issuer is given a rest, or somebody else's order finds out whether it is well again.
+    pub fn ask(self, now_us: i64, limits: &Limits) -> Result<Self, i64> {
+        let (until_us, rests) = match self {
+            Self::Closed { .. } => return Ok(self),
+            Self::Open { until_us, rests } | Self::HalfOpen { until_us, rests } => (until_us, rests),
+        };
+        // A clock that was set back must not turn a rest of minutes into one of years.
+        let longest = seconds_us(limits.rest_max_seconds).max(PROBE_US);
+        if now_us < until_us && until_us.saturating_sub(now_us) <= longest {
+            return Err(until_us);
+        }
+        Ok(Self::HalfOpen { until_us: now_us.saturating_add(PROBE_US), rests })
+    }
+
+    /// How an order that passed has ended. `random` is from 0 up to 1 and spreads the ends of rests.
+    #[must_use]
+    pub fn tell(self, health: Health, now_us: i64, limits: &Limits, random: f64) -> Self {
+        match (self, health) {
+            (_, Health::Well) => Self::default(),
+            (Self::HalfOpen { rests, .. }, Health::Unknown) => Self::Open { until_us: now_us, rests },
+            (state, Health::Unknown) | (state @ Self::Open { .. }, Health::Ill { .. }) => state,
+            (Self::Closed { failures }, Health::Ill { rest_us }) => {
+                let failures = failures.saturating_add(1);
+                if failures < limits.failures_max.max(1) && rest_us.is_none() {
+                    return Self::Closed { failures };
+                }
+                Self::Open { until_us: rest_until(now_us, 1, rest_us, limits, random), rests: 1 }
+            }
+            (Self::HalfOpen { rests, .. }, Health::Ill { rest_us }) => {
+                let rests = rests.saturating_add(1);
+                Self::Open { until_us: rest_until(now_us, rests, rest_us, limits, random), rests }
+            }
+        }
+    }
+}
+
+/// Half of the doubled rest is certain and half is drawn, so that servers that failed together do not return together;
+/// never less than the issuer asked for, and never more than the longest rest.
+fn rest_until(now_us: i64, rests: u32, asked_us: Option<i64>, limits: &Limits, random: f64) -> i64 {
+    let longest = seconds_us(limits.rest_max_seconds);
+    let doubled = 1_i64.checked_shl(rests.saturating_sub(1).min(40)).unwrap_or(i64::MAX);
+    let bound = seconds_us(limits.rest_seconds).saturating_mul(doubled).min(longest);
+    let random = if random.is_finite() { random.clamp(0.0, 1.0) } else { 1.0 };
+    let drawn = bound / 2 + ((bound / 2) as f64 * random) as i64;
+    now_us.saturating_add(drawn.max(asked_us.unwrap_or(0)).min(longest))
+}
+
+fn seconds_us(seconds: u32) -> i64 {
+    i64::from(seconds) * SECOND_US
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const S: i64 = SECOND_US;
+
+    fn limits() -> Limits {
+        Limits { failures_max: 3, rest_seconds: 10, rest_max_seconds: 60, ..Limits::default() }
+    }
+
+    fn ill() -> Health {
+        Health::Ill { rest_us: None }
+    }
+
+    #[test]
+    fn every_step() {
+        let open = |until, rests| Breaker::Open { until_us: until, rests };
+        let half = |until, rests| Breaker::HalfOpen { until_us: until, rests };
+        let closed = |failures| Breaker::Closed { failures };
+        let asked = |seconds: i64| Health::Ill { rest_us: Some(seconds * S) };
+        // State, what an order told, what follows; at second 100 with the largest draw.
+        let table = [
+            (closed(0), Health::Well, closed(0)),
+            (closed(2), Health::Well, closed(0)),
+            (closed(0), ill(), closed(1)),
+            (closed(1), ill(), closed(2)),
+            (closed(2), ill(), open(110 * S, 1)),
+            (closed(0), asked(30), open(130 * S, 1)),
+            (closed(0), asked(3_600), open(160 * S, 1)),
+            (closed(2), Health::Unknown, closed(2)),
+            (open(150 * S, 1), ill(), open(150 * S, 1)),
+            (open(150 * S, 1), Health::Well, closed(0)),
+            (open(150 * S, 1), Health::Unknown, open(150 * S, 1)),
+            (half(150 * S, 1), Health::Well, closed(0)),
+            (half(150 * S, 1), ill(), open(120 * S, 2)),
+            (half(150 * S, 2), ill(), open(140 * S, 3)),
+            (half(150 * S, 9), ill(), open(160 * S, 10)),
+            (half(150 * S, u32::MAX), ill(), open(160 * S, u32::MAX)),
+            (half(150 * S, 2), Health::Unknown, open(100 * S, 2)),
+        ];
+        for (state, health, next) in table {
+            assert_eq!(state.tell(health, 100 * S, &limits(), 1.0), next, "{state:?} {health:?}");
+        }
+    }
+
+    #[test]
+    fn who_may_pass() {
+        let probe = |rests| Ok(Breaker::HalfOpen { until_us: 100 * S + PROBE_US, rests });
+        let table = [
+            (Breaker::Closed { failures: 2 }, Ok(Breaker::Closed { failures: 2 })),
+            (Breaker::Open { until_us: 101 * S, rests: 1 }, Err(101 * S)),
+            (Breaker::Open { until_us: 100 * S, rests: 1 }, probe(1)),
+            (Breaker::HalfOpen { until_us: 101 * S, rests: 4 }, Err(101 * S)),
+            (Breaker::HalfOpen { until_us: 100 * S, rests: 4 }, probe(4)),
+            // The clock was set back by a year.
+            (Breaker::Open { until_us: 31_536_000 * S, rests: 1 }, probe(1)),
+        ];
+        for (state, answer) in table {
+            assert_eq!(state.ask(100 * S, &limits()), answer, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_issuers_own_illness_counts() {
+        let reason = String::new;
+        let rest = Some(Duration::from_secs(2));
+        let table = [
+            (IssuerError::Refused { reason: reason() }, Health::Well),
+            (IssuerError::RateLimited { retry_after: None, reason: reason() }, Health::Well),
+            (IssuerError::Denied { reason: reason() }, Health::Well),
+            (
+                IssuerError::Unavailable { reason: reason(), retry_after: rest },
+                Health::Ill { rest_us: Some(2 * S) },
+            ),
+            (IssuerError::TimedOut { stage: "" }, ill()),
+            (IssuerError::Lying { reason: reason() }, ill()),
+            (IssuerError::Misconfigured { reason: reason() }, Health::Unknown),
+            (IssuerError::Storage { reason: reason() }, Health::Unknown),
+        ];
+        for (error, health) in table {
+            assert_eq!(Health::of(&error), health, "{error:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_rest_is_never_past_the_longest_nor_forgotten(
+            rests in 0_u32..100, random: f64, asked in proptest::option::of(0_i64..i64::MAX), now in 0_i64..1 << 52,
+        ) {
+            let state = Breaker::HalfOpen { until_us: now, rests };
+            let Breaker::Open { until_us, .. } = state.tell(Health::Ill { rest_us: asked }, now, &limits(), random)
+                else { panic!("an ill issuer is left alone") };
+            prop_assert!(until_us - now <= 60 * S);
+            prop_assert!(until_us - now >= 5 * S);
+        }
+    }
+}

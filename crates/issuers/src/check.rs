@@ -1,0 +1,194 @@
+//! Whether an issuer delivered what was asked for. Pure; the caller gives the time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use x509::csr::CertificateRequest;
+use x509::verify::{Distrust, Signatures, TrustStore, Verdict, verify_chain};
+use x509::{Certificate, GeneralName, UnixTime};
+
+use crate::config::{NameRule, VerifyConfig};
+use crate::delivery::Delivered;
+use crate::error::IssuerError;
+use crate::order::Order;
+
+/// Certificates a delivery may hold: real chains have up to five.
+const CHAIN_MAX: usize = 12;
+/// How far an issuer's clock may be ahead of ours, seconds: some do not backdate.
+const CLOCK_SKEW: i64 = 300;
+/// Signatures remembered within one check.
+const SIGNATURES: usize = 64;
+
+/// Holds deliveries against orders.
+#[derive(Debug)]
+pub struct Check {
+    roots: Option<TrustStore>,
+    names: NameRule,
+}
+
+impl Check {
+    /// As configured.
+    ///
+    /// # Errors
+    /// [`IssuerError::Misconfigured`] when the roots hold no certificate.
+    pub fn new(config: &VerifyConfig) -> Result<Self, IssuerError> {
+        let roots = config.roots.as_deref().map(trust_store).transpose()?;
+        Ok(Self { roots, names: config.names })
+    }
+
+    /// The chain in order (leaf first, each signed by the next, roots and strays left out), if it is what was asked
+    /// for at `now`.
+    ///
+    /// # Errors
+    /// [`IssuerError::Lying`] telling the difference.
+    pub fn delivery(
+        &self,
+        order: &Order,
+        chain: &[Vec<u8>],
+        now: UnixTime,
+    ) -> Result<Delivered, IssuerError> {
+        self.judge(order, chain, now).map_err(|reason| IssuerError::Lying { reason })
+    }
+
+    fn judge(&self, order: &Order, chain: &[Vec<u8>], now: UnixTime) -> Result<Delivered, String> {
+        if chain.is_empty() || chain.len() > CHAIN_MAX {
+            return Err(format!("{} certificates; 1 to {CHAIN_MAX} make a chain", chain.len()));
+        }
+        let parse = |der: &Vec<u8>| Certificate::parse(der).map(Arc::new);
+        let all: Vec<_> =
+            chain.iter().map(parse).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        let (leaf, above) = all.split_first().ok_or("no certificate")?;
+        self.leaf(leaf, order, now)?;
+        let path = self.path(leaf, above, now)?;
+        let keep = path.iter().filter(|certificate| !is_root(certificate));
+        Ok(Delivered { chain: keep.map(|certificate| certificate.der.to_vec()).collect() })
+    }
+
+    fn leaf(&self, leaf: &Certificate, order: &Order, now: UnixTime) -> Result<(), String> {
+        let asked =
+            CertificateRequest::parse(&order.csr_der).map_err(|error| format!("our own request: {error}"))?;
+        if leaf.public_key.spki != asked.public_key.spki {
+            return Err("the certificate is for another public key than the request's".to_owned());
+        }
+        if let Some(fault) = leaf.faults.first() {
+            return Err(format!("the certificate breaks the rules: {fault}"));
+        }
+        if leaf.precertificate {
+            return Err("a precertificate, which must never be served".to_owned());
+        }
+        if leaf.is_ca() {
+            return Err("a certificate of a certification authority".to_owned());
+        }
+        if now < leaf.not_before.plus(-CLOCK_SKEW) {
+            return Err(format!("the certificate is not valid before {}, it is {now}", leaf.not_before));
+        }
+        if now >= leaf.not_after {
+            return Err(format!("the certificate expired at {}, it is {now}", leaf.not_after));
+        }
+        self.names(leaf, &order.names)
+    }
+
+    fn names(&self, leaf: &Certificate, asked: &[GeneralName]) -> Result<(), String> {
+        let asked: BTreeSet<String> = asked.iter().map(key_of).collect();
+        let mut given: BTreeSet<String> = leaf.subject_alt_names.iter().map(key_of).collect();
+        if let Some(missing) = asked.difference(&given).next() {
+            return Err(format!("the certificate lacks the name {missing}"));
+        }
+        // A common name that is a host counts: old clients believe it.
+        given.extend(leaf.subject.common_names.iter().filter_map(|name| host_key(name)));
+        if self.names == NameRule::Exact
+            && let Some(strange) = given.difference(&asked).next()
+        {
+            return Err(format!("the certificate also holds {strange}, which nobody asked for"));
+        }
+        Ok(())
+    }
+
+    /// The path from the leaf up to a trusted root or, where none are configured, to the top of what was delivered.
+    fn path(
+        &self,
+        leaf: &Arc<Certificate>,
+        above: &[Arc<Certificate>],
+        now: UnixTime,
+    ) -> Result<Vec<Arc<Certificate>>, String> {
+        let tops;
+        let store = match &self.roots {
+            Some(roots) => roots,
+            None => {
+                tops = tops_of(above);
+                &tops
+            }
+        };
+        if store.is_empty() {
+            return Err(
+                "no issuer's certificate came with it; name the issuer's roots in verify.roots".to_owned()
+            );
+        }
+        let cache = Signatures::bounded(SIGNATURES);
+        match verify_chain(leaf, above, store, now, &cache) {
+            Verdict::Trusted { path } => Ok(path),
+            // Certificates of clients are fine; whose usage it should be is the profile's concern.
+            Verdict::Untrusted { reason: Distrust::NotForServers { .. } } => Ok(linked(leaf, above)),
+            verdict => Err(format!("the chain does not hold: {verdict}")),
+        }
+    }
+}
+
+/// The issuers at the top: those no other certificate of the delivery has signed.
+fn tops_of(above: &[Arc<Certificate>]) -> TrustStore {
+    let is_top = |certificate: &&Arc<Certificate>| {
+        is_root(certificate) || !above.iter().any(|other| other.subject.matches(&certificate.issuer))
+    };
+    above.iter().filter(is_top).cloned().collect()
+}
+
+/// From the leaf upwards by names and signatures.
+fn linked(leaf: &Arc<Certificate>, above: &[Arc<Certificate>]) -> Vec<Arc<Certificate>> {
+    let mut path = vec![Arc::clone(leaf)];
+    while let Some(last) = path.last().filter(|last| path.len() <= above.len() && !is_root(last)) {
+        let signs = |other: &&Arc<Certificate>| {
+            other.subject.matches(&last.issuer) && last.signed_by(&other.public_key).is_ok()
+        };
+        let Some(next) = above.iter().find(signs).cloned() else { break };
+        path.push(next);
+    }
+    path
+}
+
+fn is_root(certificate: &Certificate) -> bool {
+    certificate.is_self_issued() && certificate.signed_by(&certificate.public_key).is_ok()
+}
+
+/// How names compare: DNS without case, everything as text with its kind.
+fn key_of(name: &GeneralName) -> String {
+    match name {
+        GeneralName::Dns(name) => name.to_ascii_lowercase(),
+        GeneralName::Ip(address) => address.to_string(),
+        GeneralName::Email(mailbox) => format!("email:{mailbox}"),
+        GeneralName::Uri(uri) => format!("uri:{uri}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// The comparison key of a common name that is a host name with a dot, or an address.
+fn host_key(name: &str) -> Option<String> {
+    if let Ok(address) = name.parse::<std::net::IpAddr>() {
+        return Some(address.to_string());
+    }
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    (host.contains('.') && x509::HostName::parse(host).is_ok()).then(|| name.to_ascii_lowercase())
+}
+
+/// The certificates of a PEM text as trusted roots.
+pub(crate) fn trust_store(pem: &str) -> Result<TrustStore, IssuerError> {
+    let mut roots = TrustStore::new();
+    for (_, der) in x509::pem::certificates(pem.as_bytes()) {
+        roots
+            .add_der(&der)
+            .map_err(|error| IssuerError::misconfigured(format!("a root cannot be read: {error}")))?;
+    }
+    if roots.is_empty() {
+        return Err(IssuerError::misconfigured("the roots hold no certificate in PEM"));
+    }
+    Ok(roots)
+}

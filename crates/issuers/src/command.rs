@@ -1,0 +1,192 @@
+//! Running a program of the operator's: no shell, bounded time and output, its process group ended with it.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use callout::excerpt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+
+use crate::error::IssuerError;
+
+/// Octets of output read: certificate chains have some thousands.
+const OUTPUT_MAX: u64 = 1024 * 1024;
+/// Octets of its error output kept.
+const ERRORS_MAX: u64 = 8 * 1024;
+/// Environment that programs are given besides what they are meant to get: enough to find tools and write files.
+const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER"];
+
+/// A program with its fixed arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Command {
+    program: String,
+    arguments: Vec<String>,
+    limit: Duration,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// Its exit code; 128 plus the signal's number when one ended it, as shells have it.
+    pub(crate) code: i32,
+    pub(crate) output: Vec<u8>,
+    /// The start of its error output, fit to be shown.
+    pub(crate) errors: String,
+}
+
+impl Command {
+    pub(crate) fn new(argv: &[String], limit: Duration) -> Result<Self, IssuerError> {
+        let Some((program, arguments)) = argv.split_first().filter(|(program, _)| !program.is_empty()) else {
+            return Err(IssuerError::misconfigured("a program to run is missing"));
+        };
+        Ok(Self {
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+            limit: limit.clamp(Duration::from_secs(1), Duration::from_secs(3_600)),
+        })
+    }
+
+    pub(crate) fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// Runs it with further arguments, environment and input.
+    ///
+    /// # Cancellation
+    /// Dropping the future kills the program.
+    pub(crate) async fn run(
+        &self,
+        arguments: &[&str],
+        environment: &[(&str, String)],
+        input: &[u8],
+        deadline: Instant,
+    ) -> Result<Run, IssuerError> {
+        let until = deadline.min(Instant::now() + self.limit);
+        let mut command = tokio::process::Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .args(arguments)
+            .env_clear()
+            .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let mut child = command.spawn().map_err(|error| {
+            IssuerError::misconfigured(format!("{} cannot be run: {error}", self.program))
+        })?;
+        let group = Group(child.id());
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let feed = async {
+            let Some(mut stdin) = stdin else { return };
+            // A program that does not read its input is free not to.
+            let _ = stdin.write_all(input).await;
+        };
+        let work = async {
+            let (_, output, errors, status) =
+                tokio::join!(feed, read(stdout, OUTPUT_MAX), read(stderr, ERRORS_MAX), child.wait());
+            (output, errors, status)
+        };
+        let ended = tokio::time::timeout_at(until.into(), work).await;
+        drop(group);
+        let Ok((output, errors, status)) = ended else {
+            return Err(IssuerError::TimedOut { stage: "the program runs" });
+        };
+        let status =
+            status.map_err(|error| IssuerError::unavailable(format!("{}: {error}", self.program)))?;
+        if output.len() as u64 > OUTPUT_MAX {
+            return Err(IssuerError::unavailable(format!("{} wrote over {OUTPUT_MAX} octets", self.program)));
+        }
+        let code = std::os::unix::process::ExitStatusExt::signal(&status).map(|signal| 128 + signal);
+        Ok(Run {
+            code: code.or(status.code()).unwrap_or(-1),
+            output,
+            errors: excerpt(&String::from_utf8_lossy(&errors)),
+        })
+    }
+}
+
+/// One octet more than the limit, so that too much can be told from just enough; the rest is drained, so that the
+/// program does not hang on a full pipe.
+async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
+    let Some(mut from) = from else { return Vec::new() };
+    let mut octets = Vec::new();
+    // What was read before an error is what there is.
+    let _ = (&mut from).take(most + 1).read_to_end(&mut octets).await;
+    let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+    octets
+}
+
+/// Ends what the program started: a child of its own would outlive it otherwise.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let id = self.0.and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(group) = id {
+            // Gone already when it ended as it should.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration) -> Command {
+        let argv = ["/bin/sh", "-c", script].map(str::to_owned);
+        Command::new(&argv, limit).unwrap()
+    }
+
+    async fn run(script: &str, input: &[u8]) -> Result<Run, IssuerError> {
+        let environment = [("BULLA_NAME", "a b".to_owned())];
+        let later = Instant::now() + Duration::from_secs(20);
+        shell(script, Duration::from_secs(20)).run(&["zero", "one"], &environment, input, later).await
+    }
+
+    #[tokio::test]
+    async fn input_environment_arguments_output_and_code() {
+        let ran = run("cat; echo \" $BULLA_NAME $1\"; echo oops >&2; exit 3", b"in").await.unwrap();
+        assert_eq!((ran.code, ran.output.as_slice(), ran.errors.as_str()), (3, &b"in a b one\n"[..], "oops"));
+        assert_eq!(run("kill -TERM $$", b"").await.unwrap().code, 128 + 15);
+        assert_eq!(run("exit 0", &vec![7; 1 << 20]).await.unwrap().code, 0, "input need not be read");
+    }
+
+    #[tokio::test]
+    async fn other_environment_is_not_inherited() {
+        let ran = run("env", b"").await.unwrap();
+        let text = String::from_utf8(ran.output).unwrap();
+        assert!(text.contains("BULLA_NAME=a b") && !text.contains("CARGO"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn too_long_and_too_much() {
+        let later = Instant::now() + Duration::from_secs(3_600);
+        assert!(run("head -c 2000000 /dev/zero", b"").await.is_err());
+        let missing = Command::new(&["/nonexistent/program".to_owned()], Duration::from_secs(1)).unwrap();
+        let error = missing.run(&[], &[], &[], later).await.unwrap_err();
+        assert!(matches!(error, IssuerError::Misconfigured { .. }), "{error}");
+        assert!(Command::new(&[], Duration::from_secs(1)).is_err());
+        let folder = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("pid");
+        let script = format!("(echo $$ > {0}.tmp; mv {0}.tmp {0}; sleep 300) & wait", mark.display());
+        let slow = async { shell(&script, Duration::from_secs(600)).run(&[], &[], &[], later).await };
+        let over = async {
+            // It is at work; then its time is over at once.
+            for _ in 0..6_000 {
+                if mark.exists() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(600)).await;
+            tokio::time::resume();
+        };
+        let (slow, ()) = tokio::join!(slow, over);
+        assert_eq!(slow.unwrap_err(), IssuerError::TimedOut { stage: "the program runs" });
+        assert!(mark.exists(), "it did run");
+    }
+}

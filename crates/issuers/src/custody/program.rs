@@ -1,0 +1,61 @@
+//! A program of the operator's that encrypts the master key: the way to any KMS with a command line.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::Wrapper;
+use zeroize::Zeroizing;
+
+use crate::command::Command;
+use crate::error::IssuerError;
+
+/// Octets a program may give: a KMS's ciphertext of 32 octets has some hundreds.
+const OUTPUT_MAX: usize = 8 * 1024;
+
+/// A program that is run with `wrap` or `unwrap` as its last argument, what is to be encrypted or decrypted on its
+/// standard input, and gives the result, to the octet, on its standard output.
+#[derive(Debug)]
+pub struct Program {
+    command: Command,
+    limit: Duration,
+}
+
+impl Program {
+    /// The program with its first arguments, and how long a run may take (1 s to 1 h).
+    ///
+    /// # Errors
+    /// [`IssuerError::Misconfigured`] when none is named.
+    pub fn new(argv: &[String], limit: Duration) -> Result<Self, IssuerError> {
+        Ok(Self { command: Command::new(argv, limit)?, limit })
+    }
+
+    async fn run(&self, what: &str, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, String> {
+        let program = self.command.program();
+        let deadline = Instant::now() + self.limit;
+        let ran = self.command.run(&[what], &[], input, deadline).await;
+        let ran = ran.map_err(|error| format!("{program} {what}: {error}"))?;
+        let output = Zeroizing::new(ran.output);
+        if ran.code != 0 {
+            return Err(format!("{program} {what} ended with {}: {}", ran.code, ran.errors));
+        }
+        if output.is_empty() || output.len() > OUTPUT_MAX {
+            let many = output.len();
+            return Err(format!("{program} {what} wrote {many} octets; 1 to {OUTPUT_MAX} are expected"));
+        }
+        Ok(output)
+    }
+}
+
+impl Wrapper for Program {
+    fn name(&self) -> &'static str {
+        "program"
+    }
+
+    fn wrap<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        async move { Ok(self.run("wrap", key).await?.to_vec()) }.boxed()
+    }
+
+    fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
+        self.run("unwrap", wrapped).boxed()
+    }
+}

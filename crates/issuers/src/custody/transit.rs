@@ -1,0 +1,117 @@
+//! HashiCorp Vault and OpenBao: the transit secrets engine encrypts the master key.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use callout::{HttpClient, HttpConfig, Request};
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::{Secret, Wrapper};
+use outbound::resolve::Resolver;
+use serde::Deserialize;
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use crate::error::IssuerError;
+use crate::vault::check_path;
+
+/// Longest a question may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Where the engine is.
+#[derive(Clone, Debug)]
+pub struct TransitConfig {
+    /// The server, `https://vault.example.net:8200`.
+    pub url: String,
+    /// Where the engine is mounted, `transit`.
+    pub mount: String,
+    /// The key in it.
+    pub key: String,
+    /// The namespace, if there are any.
+    pub namespace: Option<String>,
+    /// A token that may update `MOUNT/encrypt/KEY` and `MOUNT/decrypt/KEY`.
+    pub token: Secret,
+    /// Roots of its TLS certificate, in PEM, instead of the system's.
+    pub roots: Option<String>,
+}
+
+/// A key of the transit engine.
+#[derive(Debug)]
+pub struct Transit {
+    config: TransitConfig,
+    http: HttpClient,
+}
+
+#[derive(Deserialize)]
+struct TransitResponse {
+    data: Data,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    ciphertext: Option<String>,
+    plaintext: Option<Secret>,
+}
+
+impl Transit {
+    /// Asks nobody yet.
+    ///
+    /// # Errors
+    /// [`IssuerError::Misconfigured`]
+    pub fn new(config: TransitConfig, resolver: &Resolver) -> Result<Self, IssuerError> {
+        let reach = HttpConfig { roots: config.roots.clone(), ..HttpConfig::default() };
+        let http = HttpClient::new(&reach, resolver)?;
+        http.guard().url(&config.url).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
+        check_path(&config.mount)?;
+        check_path(&config.key)?;
+        Ok(Self { config, http })
+    }
+
+    async fn ask(&self, what: &str, body: &serde_json::Value) -> Result<Data, String> {
+        let TransitConfig { url, mount, key, .. } = &self.config;
+        let url = format!("{}/v1/{mount}/{what}/{key}", url.trim_end_matches('/'));
+        let mut request = Request::post_json(&url, body)
+            .header("x-vault-request", "true")
+            .header("x-vault-token", self.config.token.expose());
+        if let Some(namespace) = &self.config.namespace {
+            request = request.header("x-vault-namespace", namespace.as_str());
+        }
+        let reply = self.http.send(request, Instant::now() + LIMIT, "waiting for Vault").await;
+        let reply = reply.map_err(|error| error.to_string())?;
+        if !reply.status.is_success() {
+            return Err(format!("{what} was answered {}: {}", reply.status.as_u16(), reply.excerpt()));
+        }
+        // Not the text of the answer: it may hold the key.
+        let answer: TransitResponse = serde_json::from_slice(&reply.body)
+            .map_err(|_| format!("{what} was answered by something else than Vault's transit engine"))?;
+        Ok(answer.data)
+    }
+
+    async fn encrypt(&self, key: &[u8]) -> Result<Vec<u8>, String> {
+        let plaintext = Zeroizing::new(STANDARD.encode(key));
+        let data = self.ask("encrypt", &json!({ "plaintext": *plaintext })).await?;
+        Ok(data.ciphertext.ok_or("encrypt gave no ciphertext")?.into_bytes())
+    }
+
+    async fn decrypt(&self, wrapped: &[u8]) -> Result<Zeroizing<Vec<u8>>, String> {
+        let ciphertext = std::str::from_utf8(wrapped).map_err(|_| "the wrapped key is no text of Vault's")?;
+        let data = self.ask("decrypt", &json!({ "ciphertext": ciphertext })).await?;
+        let plaintext = data.plaintext.ok_or("decrypt gave no plaintext")?;
+        let key = STANDARD.decode(plaintext.expose()).map_err(|_| "decrypt gave no base64")?;
+        Ok(Zeroizing::new(key))
+    }
+}
+
+impl Wrapper for Transit {
+    fn name(&self) -> &'static str {
+        "vault"
+    }
+
+    fn wrap<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        self.encrypt(key).boxed()
+    }
+
+    fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
+        self.decrypt(wrapped).boxed()
+    }
+}

@@ -1,0 +1,22 @@
+//! The certificate chain that an issuer delivers.
+
+use callout::excerpt;
+
+use crate::error::IssuerError;
+
+/// The certificate chain that an issuer delivered.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Delivered {
+    /// DER, the leaf first, each signed by the next; roots left out.
+    pub chain: Vec<Vec<u8>>,
+}
+
+/// The certificates of a PEM text, in its order; at least one.
+pub(crate) fn chain_from(body: &[u8]) -> Result<Vec<Vec<u8>>, IssuerError> {
+    let chain: Vec<Vec<u8>> = x509::pem::certificates(body).map(|(_, der)| der).collect();
+    if chain.is_empty() {
+        let start = excerpt(&String::from_utf8_lossy(body));
+        return Err(IssuerError::unavailable(format!("an answer without a certificate in PEM: {start}")));
+    }
+    Ok(chain)
+}

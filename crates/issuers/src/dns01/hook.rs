@@ -1,0 +1,110 @@
+//! Publishing by a program or a service of the operator's.
+
+use std::time::{Duration, Instant};
+
+use callout::{HttpClient, HttpConfig, Request, SigningKey};
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::Secret;
+use outbound::resolve::Resolver;
+use serde_json::json;
+
+use super::publisher::{PublishError, Publisher, TxtRecord};
+use crate::command::{Command, Run};
+use crate::error::IssuerError;
+
+/// `argv… present NAME VALUE` and `argv… cleanup NAME VALUE`, exit code 0 for done.
+#[derive(Debug)]
+pub(super) struct Program(Command);
+
+impl Program {
+    pub(super) fn new(argv: &[String], seconds: u32) -> Result<Self, IssuerError> {
+        Command::new(argv, Duration::from_secs(seconds.into())).map(Self)
+    }
+
+    async fn run(&self, action: &str, record: &TxtRecord, deadline: Instant) -> Result<(), PublishError> {
+        let arguments = [action, &record.name, &record.value];
+        let run = self.0.run(&arguments, &[], &[], deadline).await;
+        match run.map_err(|error| PublishError(error.to_string()))? {
+            Run { code: 0, .. } => Ok(()),
+            Run { code, errors, .. } => {
+                Err(PublishError(format!("the program ended with code {code}: {errors}")))
+            }
+        }
+    }
+}
+
+impl Publisher for Program {
+    fn publish<'a>(
+        &'a self,
+        record: &'a TxtRecord,
+        _ttl: u32,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<(), PublishError>> {
+        self.run("present", record, deadline).boxed()
+    }
+
+    fn remove<'a>(
+        &'a self,
+        record: &'a TxtRecord,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<(), PublishError>> {
+        self.run("cleanup", record, deadline).boxed()
+    }
+}
+
+/// A POST of `{"action", "name", "value", "ttl"}`, signed as webhooks are.
+#[derive(Debug)]
+pub(super) struct Service {
+    http: HttpClient,
+    url: String,
+    key: SigningKey,
+}
+
+impl Service {
+    pub(super) fn new(
+        url: &str,
+        secret: &Secret,
+        http: &HttpConfig,
+        resolver: &Resolver,
+    ) -> Result<Self, IssuerError> {
+        let http = HttpClient::new(http, resolver)?;
+        http.guard().url(url).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
+        Ok(Self { http, url: url.to_owned(), key: SigningKey::new(secret)? })
+    }
+
+    async fn post(
+        &self,
+        action: &str,
+        record: &TxtRecord,
+        ttl: u32,
+        deadline: Instant,
+    ) -> Result<(), PublishError> {
+        let body = json!({ "action": action, "name": record.name, "value": record.value, "ttl": ttl });
+        let request = self.key.sign(Request::post_json(&self.url, &body));
+        let sent = self.http.send(request, deadline, "the DNS service publishes").await;
+        let reply = sent.map_err(|error| PublishError(error.to_string()))?;
+        if reply.status.is_success() {
+            return Ok(());
+        }
+        Err(PublishError(format!("the DNS service answers {}: {}", reply.status.as_u16(), reply.excerpt())))
+    }
+}
+
+impl Publisher for Service {
+    fn publish<'a>(
+        &'a self,
+        record: &'a TxtRecord,
+        ttl: u32,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<(), PublishError>> {
+        self.post("present", record, ttl, deadline).boxed()
+    }
+
+    fn remove<'a>(
+        &'a self,
+        record: &'a TxtRecord,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<(), PublishError>> {
+        self.post("cleanup", record, 0, deadline).boxed()
+    }
+}

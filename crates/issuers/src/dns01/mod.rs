@@ -1,0 +1,153 @@
+//! Publishing dns-01 records (RFC 8555 section 8.4): into the right zone, seen by its servers, and taken away again.
+
+mod config;
+mod hook;
+mod lookup;
+mod publisher;
+mod rfc2136;
+mod tsig;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use callout::HttpConfig;
+use futures_util::future::{FutureExt, TryFutureExt};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use outbound::resolve::Resolver;
+
+use self::lookup::Dns;
+use crate::error::IssuerError;
+
+pub use config::{Dns01Config, Propagation, PublisherConfig, TsigAlgorithm};
+pub use publisher::{PublishError, Publisher, TxtRecord};
+
+/// Changes sent at once: name servers take them one after the other anyway.
+const CHANGES_AT_ONCE: usize = 4;
+
+/// Publishes records and waits until the world can see them. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Solver(Arc<SolverParts>);
+
+#[derive(Debug)]
+struct SolverParts {
+    publisher: Box<dyn Publisher>,
+    dns: Dns,
+    propagation: Propagation,
+    ttl: u32,
+}
+
+impl Solver {
+    /// As configured.
+    ///
+    /// # Errors
+    /// [`IssuerError::Misconfigured`].
+    pub fn new(config: &Dns01Config, http: &HttpConfig, resolver: &Resolver) -> Result<Self, IssuerError> {
+        let publisher: Box<dyn Publisher> = match &config.publisher {
+            PublisherConfig::Rfc2136 { server, zone, tsig_name, tsig_algorithm, tsig_secret } => {
+                let key = tsig::Key::new(tsig_name, *tsig_algorithm, tsig_secret)?;
+                Box::new(rfc2136::Rfc2136::new(*server, zone.as_deref(), key)?)
+            }
+            PublisherConfig::Exec { argv, seconds } => Box::new(hook::Program::new(argv, *seconds)?),
+            PublisherConfig::Webhook { url, secret } => {
+                Box::new(hook::Service::new(url, secret, http, resolver)?)
+            }
+        };
+        Ok(Self(Arc::new(SolverParts {
+            publisher,
+            dns: Dns::new(config.propagation.resolvers.clone(), resolver.clone()),
+            propagation: config.propagation.clone(),
+            ttl: config.ttl,
+        })))
+    }
+
+    /// Publishes the records where their names lead (aliases are followed), and waits until every authoritative
+    /// server answers with them. `placed` gets each record before it is sent, so that [`Solver::remove`] can take
+    /// all away that may be there.
+    ///
+    /// # Errors
+    /// [`IssuerError::Unproven`] naming the record.
+    pub async fn present(
+        &self,
+        records: &[TxtRecord],
+        placed: &mut Vec<TxtRecord>,
+        deadline: Instant,
+    ) -> Result<(), IssuerError> {
+        for record in records {
+            let name = self.0.dns.canonical(&record.name, deadline).await;
+            placed.push(TxtRecord { name, value: record.value.clone() });
+        }
+        let failed = |record: &TxtRecord, error: PublishError| IssuerError::Unproven {
+            name: record.name.clone(),
+            reason: format!("the TXT record could not be published: {error}"),
+        };
+        let send = |record| self.0.publisher.publish(record, self.0.ttl, deadline);
+        let sending: Vec<_> =
+            placed.iter().map(|record| send(record).map_err(|e| failed(record, e)).boxed()).collect();
+        let () = stream::iter(sending).buffer_unordered(CHANGES_AT_ONCE).try_collect().await?;
+        self.wait(placed, deadline).await
+    }
+
+    /// Takes records away as well as can be, and drops from `placed` those that are gone. What stays is told in the
+    /// log.
+    pub async fn remove(&self, placed: &mut Vec<TxtRecord>, deadline: Instant) {
+        let removing: Vec<_> =
+            placed.iter().map(|record| self.0.publisher.remove(record, deadline)).collect();
+        let results: Vec<_> = stream::iter(removing).buffered(CHANGES_AT_ONCE).collect().await;
+        for (record, result) in placed.iter().zip(&results) {
+            if let Err(error) = result {
+                tracing::warn!(name = %record.name, %error, "a dns-01 record could not be removed");
+            }
+        }
+        let mut gone = results.into_iter().map(|result| result.is_ok());
+        placed.retain(|_| !gone.next().unwrap_or(false));
+    }
+
+    async fn wait(&self, records: &[TxtRecord], deadline: Instant) -> Result<(), IssuerError> {
+        let propagation = &self.0.propagation;
+        if !propagation.check {
+            return Ok(());
+        }
+        let patience = Instant::now() + Duration::from_secs(propagation.wait_seconds.into());
+        let until = deadline.min(patience);
+        let pause = Duration::from_millis(propagation.interval_ms.clamp(50, 60_000).into());
+        for record in records {
+            self.seen(record, until, pause).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every authoritative server has the record.
+    async fn seen(&self, record: &TxtRecord, until: Instant, pause: Duration) -> Result<(), IssuerError> {
+        let unproven = |reason: String| IssuerError::Unproven { name: record.name.clone(), reason };
+        let propagation = &self.0.propagation;
+        let servers = match propagation.servers.as_slice() {
+            [] => self
+                .0
+                .dns
+                .servers_of(&record.name, propagation.port, until)
+                .await
+                .map_err(|error| unproven(error.0))?,
+            given => given.to_vec(),
+        };
+        let mut missing: Vec<SocketAddr> = servers;
+        loop {
+            let asking: Vec<_> =
+                missing.iter().map(|server| self.0.dns.has_text(*server, record, until).boxed()).collect();
+            let has: Vec<bool> = stream::iter(asking).buffered(CHANGES_AT_ONCE).collect().await;
+            let mut has = has.into_iter();
+            missing.retain(|_| !has.next().unwrap_or(false));
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() + pause >= until {
+                let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                return Err(unproven(format!(
+                    "these name servers do not have the TXT record: {}",
+                    names.join(", ")
+                )));
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}

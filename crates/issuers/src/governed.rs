@@ -1,0 +1,262 @@
+//! An issuer held to its limits: how many orders at once and how often, a rest when it fails, what it delivers
+//! checked, what it delivered remembered.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand;
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::{KeyRef, Secret};
+use parking_lot::Mutex;
+use store::{Clock, IssuerHealth, Store};
+use tokio::sync::Semaphore;
+use x509::crl::Reason;
+use x509::{Certificate, UnixTime};
+
+use crate::breaker::{Breaker, Health};
+use crate::bucket::Bucket;
+use crate::check::Check;
+use crate::config::Limits;
+use crate::counts::Counts;
+use crate::delivery::Delivered;
+use crate::error::IssuerError;
+use crate::issuer::{Issuer, IssuerIdentity};
+use crate::memory::{Memory, request_of};
+use crate::order::{Order, Window};
+
+/// Longest an order waits for room before it is sent back to the queue.
+const ROOM_PATIENCE: Duration = Duration::from_secs(5);
+/// When to come back for room.
+const ROOM_RETRY: Duration = Duration::from_secs(10);
+/// Past the order's deadline the issuer may tidy up for as long; then it is cut off.
+const TIDY_LIMIT: Duration = Duration::from_secs(30);
+/// A success is written down at most so often, microseconds: failures and changes always are.
+const SUCCESS_EVERY_US: i64 = 60 * 1_000_000;
+/// Octets of an error that are stored.
+const ERROR_MAX: usize = 500;
+
+/// An issuer held to its limits.
+pub(crate) struct Governed {
+    identity: IssuerIdentity,
+    inner: Box<dyn Issuer>,
+    limits: Limits,
+    check: Check,
+    /// `None` for issuers that are idempotent by themselves.
+    memory: Option<Memory>,
+    room: Semaphore,
+    state: Mutex<State>,
+    store: Store,
+    clock: Clock,
+    counts: Arc<Counts>,
+}
+
+impl std::fmt::Debug for Governed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Governed")
+            .field("name", &self.identity.name)
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    breaker: Breaker,
+    bucket: Bucket,
+    success_told_us: Option<i64>,
+}
+
+/// What a [`Governed`] is made of.
+pub(crate) struct Parts {
+    pub(crate) identity: IssuerIdentity,
+    pub(crate) inner: Box<dyn Issuer>,
+    pub(crate) limits: Limits,
+    pub(crate) check: Check,
+    pub(crate) breaker: Breaker,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) counts: Arc<Counts>,
+}
+
+impl Governed {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { identity, inner, limits, check, breaker, store, clock, counts } = parts;
+        let own_memory = inner.kind() == "internal";
+        let memory = (!own_memory).then(|| Memory::new(store.clone(), clock.clone(), identity.id));
+        let room = Semaphore::new(limits.concurrency.clamp(1, 1_000) as usize);
+        let state = Mutex::new(State { breaker, ..State::default() });
+        Self { identity, inner, limits, check, memory, room, state, store, clock, counts }
+    }
+
+    async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        request_of(order)?.verify().map_err(|error| IssuerError::Refused {
+            reason: format!("the request is not signed by the key it asks a certificate for: {error}"),
+        })?;
+        let now = UnixTime(self.clock.now_seconds());
+        if let Some(memory) = &self.memory
+            && let Some(chain) = memory.recall(order).await?.chain
+        {
+            match self.check.delivery(order, &chain, now) {
+                Ok(delivered) => return Ok(delivered),
+                // Names changed under the same key, or it has expired since: it is of no use any more.
+                Err(_) => memory.forget(order).await?,
+            }
+        }
+        let _permit = self.enter(order.deadline).await?;
+        let started = Instant::now();
+        let result = self.ask(order).await;
+        self.counts.add(self.inner.kind(), &self.identity.name, result.as_ref().err(), started.elapsed());
+        self.tell(result.as_ref().err()).await;
+        result
+    }
+
+    /// Asks the issuer, checks what comes and writes it down.
+    async fn ask(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        let own = Duration::from_secs(self.limits.order_seconds.max(1).into());
+        let deadline = order.deadline.min(Instant::now() + own);
+        let order = Order { deadline, ..order.clone() };
+        let asked = tokio::time::timeout_at((deadline + TIDY_LIMIT).into(), self.inner.issue(&order)).await;
+        let delivered =
+            asked.unwrap_or(Err(IssuerError::TimedOut { stage: "the issuer works on the order" }))?;
+        let now = UnixTime(self.clock.now_seconds());
+        let checked = self.check.delivery(&order, &delivered.chain, now);
+        if let Some(memory) = &self.memory {
+            match &checked {
+                // As it came, with the root if there was one: so it can be checked again.
+                Ok(_) => memory.delivered(&order, &delivered.chain).await?,
+                // The next try must not be given the same again.
+                Err(_) => memory.forget(&order).await?,
+            }
+        }
+        checked
+    }
+
+    /// Breaker, rate and room, in that order.
+    async fn enter(&self, deadline: Instant) -> Result<tokio::sync::SemaphorePermit<'_>, IssuerError> {
+        let until = deadline.min(Instant::now() + ROOM_PATIENCE);
+        let permit = match tokio::time::timeout_at(until.into(), self.room.acquire()).await {
+            Ok(Ok(permit)) => permit,
+            _ => {
+                let reason = format!("{} orders are under way already", self.limits.concurrency);
+                return Err(self.held(ROOM_RETRY, reason));
+            }
+        };
+        let now = self.clock.now_us();
+        let mut state = self.state.lock();
+        let next = state.breaker.ask(now, &self.limits).map_err(|until| {
+            self.held(
+                micros(until.saturating_sub(now)),
+                "it failed repeatedly; its circuit breaker is open".to_owned(),
+            )
+        })?;
+        state.bucket.take(now, &self.limits).map_err(|wait| {
+            self.held(micros(wait), "the orders a minute that are allowed for it are used up".to_owned())
+        })?;
+        state.breaker = next;
+        drop(state);
+        Ok(permit)
+    }
+
+    fn held(&self, retry_after: Duration, reason: String) -> IssuerError {
+        let error = IssuerError::Held { retry_after: retry_after.max(Duration::from_millis(100)), reason };
+        self.counts.add(self.inner.kind(), &self.identity.name, Some(&error), Duration::ZERO);
+        error
+    }
+
+    /// Moves the breaker, and writes down what people and the other servers should know.
+    async fn tell(&self, error: Option<&IssuerError>) {
+        let now = self.clock.now_us();
+        let health = error.map_or(Health::Well, Health::of);
+        let row = {
+            let mut state = self.state.lock();
+            let before = state.breaker;
+            state.breaker = before.tell(health, now, &self.limits, random());
+            let told = state.success_told_us.is_some_and(|at| (0..SUCCESS_EVERY_US).contains(&(now - at)));
+            if error.is_none() && before == state.breaker && told {
+                return;
+            }
+            if error.is_none() {
+                state.success_told_us = Some(now);
+            }
+            if before.code() != state.breaker.code() {
+                tracing::warn!(issuer = %self.identity.name, breaker = state.breaker.code(), "circuit breaker");
+            }
+            health_row(state.breaker, error, now)
+        };
+        if let Err(error) = self.store.set_issuer_health(self.identity.id, row).await {
+            tracing::warn!(issuer = %self.identity.name, %error, "the issuer's health was not written down");
+        }
+    }
+}
+
+fn health_row(breaker: Breaker, error: Option<&IssuerError>, now_us: i64) -> IssuerHealth {
+    IssuerHealth {
+        // Always serialises.
+        breaker: serde_json::to_string(&breaker).unwrap_or_default(),
+        last_success_at_us: error.is_none().then_some(now_us),
+        last_error_at_us: error.map(|_| now_us),
+        last_error_code: error.map(|error| error.code().to_owned()),
+        last_error: error
+            .map(|error| error.to_string().chars().filter(|c| *c != '\0').take(ERROR_MAX).collect()),
+    }
+}
+
+fn micros(wait: i64) -> Duration {
+    Duration::from_micros(u64::try_from(wait).unwrap_or(0))
+}
+
+/// From 0 up to 1. Without randomness every rest is as long as it can be.
+fn random() -> f64 {
+    let mut octets = [0; 4];
+    rand::fill(&mut octets).map_or(1.0, |()| f64::from(u32::from_be_bytes(octets)) / 4_294_967_296.0)
+}
+
+impl Issuer for Governed {
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        self.obtain(order).boxed()
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        reason: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        self.inner.revoke(certificate, reason)
+    }
+
+    fn revoke_with_key<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        key: KeyRef,
+        reason: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        self.inner.revoke_with_key(certificate, key, reason)
+    }
+
+    fn renew_with_key<'a>(
+        &'a self,
+        chain: &'a [Vec<u8>],
+        key: &'a Secret,
+    ) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        self.inner.renew_with_key(chain, key)
+    }
+
+    fn renewal_window<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
+        self.inner.renewal_window(certificate)
+    }
+
+    fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
+        self.inner.test()
+    }
+
+    fn upkeep<'a>(&'a self) -> BoxFuture<'a, Result<(), IssuerError>> {
+        self.inner.upkeep()
+    }
+}

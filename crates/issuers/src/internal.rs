@@ -1,0 +1,126 @@
+//! Our own authority as issuer.
+
+use authority::Authority;
+use authority::issue::{IssueError, IssueRequest, Source};
+use authority::revoke::{RevokeError, Selection};
+use aws_lc_rs::digest::{SHA256, digest};
+use futures_util::future::{BoxFuture, FutureExt};
+use x509::Certificate;
+use x509::crl::Reason;
+
+use crate::config::InternalConfig;
+use crate::delivery::Delivered;
+use crate::error::IssuerError;
+use crate::issuer::Issuer;
+use crate::memory::request_of;
+use crate::order::{Order, Window};
+
+/// Octets of the key's hash that tell orders of one name apart: the authority takes 255 octets in all.
+const KEY_HASH: usize = 12;
+
+/// Our own authority.
+#[derive(Debug)]
+pub(crate) struct Internal {
+    authority: Authority,
+    config: InternalConfig,
+}
+
+impl Internal {
+    pub(crate) fn new(config: &InternalConfig, authority: Authority) -> Self {
+        Self { authority, config: config.clone() }
+    }
+
+    async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        let request = request_of(order)?;
+        let profile = order.profile.as_deref().or(self.config.profile.as_deref());
+        let profile = profile.ok_or_else(|| {
+            IssuerError::misconfigured("neither the order nor the issuer names a profile of the authority")
+        })?;
+        let ca = match &self.config.ca {
+            Some(name) => {
+                let ca = self.authority.ca(name).await;
+                Some(ca.map_err(|error| IssuerError::misconfigured(format!("ca: {error}")))?.id)
+            }
+            None => None,
+        };
+        let spki = request.public_key.spki.to_vec();
+        // The same wish for another key is another certificate, not a misused key.
+        let hash: String =
+            digest(&SHA256, &spki).as_ref()[..KEY_HASH].iter().map(|b| format!("{b:02x}")).collect();
+        let wish = IssueRequest {
+            idempotency_key: Some(format!("{}:{hash}", order.key)),
+            ca,
+            lifetime_seconds: order.lifetime_seconds,
+            must_staple: request.must_staple,
+            ..IssueRequest::new(profile, spki, order.names.clone(), Source::Lifecycle, &order.requester)
+        };
+        let until = order.deadline.into();
+        let issued = tokio::time::timeout_at(until, self.authority.issue(wish)).await;
+        let issued = issued.map_err(|_| IssuerError::TimedOut { stage: "the authority signs" })?;
+        let issued = issued.map_err(|error| error_of(&error))?;
+        let mut chain = vec![issued.der.to_vec()];
+        chain.extend(issued.chain.iter().map(|der| der.to_vec()));
+        if issued.chain.is_empty() {
+            // Signed by a root itself: without it the chain could not be checked.
+            let root = self.authority.ca_by_id(issued.ca).await;
+            let root = root.map_err(|error| IssuerError::Storage { reason: error.to_string() })?;
+            chain.push(root.certificate.der.to_vec());
+        }
+        Ok(Delivered { chain })
+    }
+
+    async fn withdraw(&self, certificate: &Certificate, reason: Reason) -> Result<(), IssuerError> {
+        let which = Selection::Fingerprint(certificate.fingerprint);
+        match self.authority.revoke(which, reason, None, "system:lifecycle").await {
+            Ok(_) => Ok(()),
+            Err(RevokeError::Store(error)) => Err(IssuerError::Storage { reason: error.to_string() }),
+            Err(error) => Err(IssuerError::Refused { reason: error.to_string() }),
+        }
+    }
+}
+
+fn error_of(error: &IssueError) -> IssuerError {
+    let reason = error.to_string();
+    match error {
+        IssueError::Store(_) => IssuerError::Storage { reason },
+        error if error.is_refusal() => IssuerError::Refused { reason },
+        _ => IssuerError::unavailable(reason),
+    }
+}
+
+impl Issuer for Internal {
+    fn kind(&self) -> &'static str {
+        "internal"
+    }
+
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        self.obtain(order).boxed()
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        reason: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        self.withdraw(certificate, reason).boxed()
+    }
+
+    fn renewal_window<'a>(
+        &'a self,
+        _: &'a Certificate,
+    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
+        async {
+            let Some(name) = &self.config.ca else {
+                return Ok("our own authority; the profile chooses the CA".to_owned());
+            };
+            let ca = self.authority.ca(name).await;
+            let ca = ca.map_err(|error| IssuerError::misconfigured(format!("ca: {error}")))?;
+            Ok(format!("our own authority, CA {}", ca.name))
+        }
+        .boxed()
+    }
+}

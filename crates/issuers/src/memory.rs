@@ -1,0 +1,118 @@
+//! What is remembered of orders, so that none is issued twice: where one stands and what it gave.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use store::{Clock, IssuerOrder, Store};
+use uuid::Uuid;
+use x509::csr::CertificateRequest;
+use x509::der::Reader;
+
+use crate::error::IssuerError;
+use crate::order::{ORDER_KEY_MAX, Order};
+
+/// How long an order is remembered, microseconds: ACME orders live a week at most, and nobody repeats an order of
+/// last week.
+pub(crate) const LIFE_US: i64 = 8 * 86_400 * 1_000_000;
+
+/// One issuer's orders.
+pub(crate) struct Memory {
+    store: Store,
+    clock: Clock,
+    issuer: Uuid,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}
+
+/// An order that was asked before with the same key.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Remembered {
+    /// Where it stands at the issuer.
+    pub(crate) url: Option<String>,
+    /// What it gave.
+    pub(crate) chain: Option<Vec<Vec<u8>>>,
+}
+
+impl Memory {
+    pub(crate) fn new(store: Store, clock: Clock, issuer: Uuid) -> Self {
+        Self { store, clock, issuer }
+    }
+
+    /// What is known of the order. One for another public key under the same name is another order.
+    pub(crate) async fn recall(&self, order: &Order) -> Result<Remembered, IssuerError> {
+        let spki_sha256 = spki_hash(order)?;
+        let known = self.store.issuer_order(self.issuer, &order.key).await?;
+        Ok(match known.filter(|known| known.spki_sha256 == spki_sha256) {
+            Some(known) => Remembered { url: known.url, chain: known.chain.as_deref().and_then(split) },
+            None => Remembered::default(),
+        })
+    }
+
+    /// Notes where the order stands.
+    pub(crate) async fn begun(&self, order: &Order, url: &str) -> Result<(), IssuerError> {
+        self.put(order, Some(url.to_owned()), None).await
+    }
+
+    /// Notes what it gave.
+    pub(crate) async fn delivered(&self, order: &Order, chain: &[Vec<u8>]) -> Result<(), IssuerError> {
+        self.put(order, None, Some(chain.concat())).await
+    }
+
+    /// Forgets the order: it came to nothing.
+    pub(crate) async fn forget(&self, order: &Order) -> Result<(), IssuerError> {
+        Ok(self.store.delete_issuer_order(self.issuer, &order.key).await?)
+    }
+
+    async fn put(
+        &self,
+        order: &Order,
+        url: Option<String>,
+        chain: Option<Vec<u8>>,
+    ) -> Result<(), IssuerError> {
+        let row =
+            IssuerOrder { spki_sha256: spki_hash(order)?, url, chain, created_at_us: self.clock.now_us() };
+        Ok(self.store.put_issuer_order(self.issuer, &order.key, row).await?)
+    }
+}
+
+fn spki_hash(order: &Order) -> Result<[u8; 32], IssuerError> {
+    if order.key.is_empty() || order.key.len() > ORDER_KEY_MAX {
+        return Err(IssuerError::Refused {
+            reason: format!("an order's key has 1 to {ORDER_KEY_MAX} octets"),
+        });
+    }
+    let request = request_of(order)?;
+    let hash = digest(&SHA256, &request.public_key.spki);
+    Ok(<[u8; 32]>::try_from(hash.as_ref()).unwrap_or_default())
+}
+
+/// The order's request, read.
+pub(crate) fn request_of(order: &Order) -> Result<CertificateRequest, IssuerError> {
+    CertificateRequest::parse(&order.csr_der)
+        .map_err(|error| IssuerError::Refused { reason: format!("the request cannot be read: {error}") })
+}
+
+/// DER certificates that stand one after the other.
+fn split(mut octets: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut chain = Vec::new();
+    while !octets.is_empty() {
+        let whole = Reader::new(octets).any().ok()?.whole;
+        chain.push(whole.to_vec());
+        octets = &octets[whole.len()..];
+    }
+    Some(chain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_kept_as_one() {
+        assert_eq!(split(&[0x30, 1, 7, 0x30, 0]), Some(vec![vec![0x30, 1, 7], vec![0x30, 0]]));
+        assert_eq!(split(&[]), Some(vec![]));
+        assert_eq!(split(&[0x30, 9, 1]), None);
+    }
+}

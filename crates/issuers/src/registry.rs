@@ -1,0 +1,425 @@
+//! The configured issuers: kept in the database, built when first used, built anew when their settings change.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use store::{
+    AuditEvent, ConfiguredIssuer, Cursor, IssuerChange, IssuerSettings, Page, StoreError, Tx, audit,
+    delete_configured_issuer, insert_configured_issuer, update_configured_issuer,
+};
+use uuid::Uuid;
+
+use crate::breaker::Breaker;
+use crate::check::Check;
+use crate::config::IssuerConfig;
+use crate::context::IssuerContext;
+use crate::counts::{Counts, Tally};
+use crate::error::IssuerError;
+use crate::factory::build;
+use crate::governed::{Governed, Parts};
+use crate::issuer::{Issuer, IssuerIdentity};
+use crate::memory::LIFE_US;
+use crate::secrets::Secrets;
+
+/// The name that stands for our own authority when no issuer of that name is configured.
+pub const INTERNAL: &str = "internal";
+/// Letters of a name.
+const NAME_MAX: usize = 100;
+/// Issuers kept built; more are built again when used.
+const BUILT_MAX: usize = 1_000;
+/// Issuers looked after at once in [`Issuers::upkeep`].
+const UPKEEP_PAGE: usize = 1_000;
+
+/// All issuers. Cheap to clone; the clones share what is built.
+#[derive(Clone)]
+pub struct Issuers(Arc<Registry>);
+
+struct Registry {
+    context: IssuerContext,
+    counts: Arc<Counts>,
+    built: Mutex<HashMap<Uuid, Built>>,
+    given: Mutex<HashMap<String, Arc<dyn Issuer>>>,
+}
+
+struct Built {
+    revision: i64,
+    issuer: Arc<dyn Issuer>,
+}
+
+/// An issuer as it may be shown.
+#[derive(Clone, Debug)]
+pub struct IssuerView {
+    /// Everything about it; `secrets` is always `None`.
+    pub row: ConfiguredIssuer,
+    /// Its configuration without secrets.
+    pub config: Value,
+    /// Which secrets are set, as JSON pointers.
+    pub secrets_set: Vec<String>,
+}
+
+/// Why an issuer's settings were not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ManageError {
+    /// The name is no name.
+    #[error(
+        "an issuer's name has 1 to {NAME_MAX} letters a-z, digits, '-', '_' and '.', and is not \"{INTERNAL}\""
+    )]
+    BadName,
+    /// The configuration does not hold together.
+    #[error("the configuration does not work: {0}")]
+    BadConfig(String),
+    /// Another one has that name.
+    #[error("another issuer has that name")]
+    NameTaken,
+    /// It was changed meanwhile.
+    #[error("the issuer was changed meanwhile; read it again")]
+    Stale,
+    /// There is none.
+    #[error("no such issuer")]
+    Unknown,
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Settings as an operator gives them: the configuration with its secrets within.
+#[derive(Clone, Debug)]
+pub struct NewIssuer {
+    /// Unique.
+    pub name: String,
+    /// As [`IssuerConfig`] reads it.
+    pub config: Value,
+    /// Whether orders may go to it.
+    pub enabled: bool,
+}
+
+impl Issuers {
+    /// The issuers of this database.
+    #[must_use]
+    pub fn new(context: IssuerContext) -> Self {
+        context.keystore.also_sealed(&store::SEALED_ISSUERS);
+        Self(Arc::new(Registry {
+            context,
+            counts: Arc::default(),
+            built: Mutex::default(),
+            given: Mutex::default(),
+        }))
+    }
+
+    /// Puts an issuer under a name, before what is configured. It is taken as it is, without limits and checks.
+    pub fn put(&self, name: &str, issuer: Arc<dyn Issuer>) {
+        self.0.given.lock().insert(name.to_owned(), issuer);
+    }
+
+    /// What answers http-01 and tls-alpn-01 validations.
+    #[must_use]
+    pub fn responders(&self) -> &crate::responder::Responders {
+        &self.0.context.responders
+    }
+
+    /// Figures of every issuer asked since the start.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(String, Tally)> {
+        self.0.counts.snapshot()
+    }
+
+    /// The issuer of this name, ready for orders. [`INTERNAL`] is our own authority unless configured otherwise.
+    ///
+    /// # Errors
+    /// [`IssuerError::Misconfigured`] when there is none, it is disabled or its settings do not work;
+    /// [`IssuerError::Storage`].
+    pub async fn get(&self, name: &str) -> Result<Arc<dyn Issuer>, IssuerError> {
+        if let Some(given) = self.0.given.lock().get(name) {
+            return Ok(Arc::clone(given));
+        }
+        match self.0.context.store.configured_issuer_named(name).await? {
+            Some(row) if row.enabled => self.of(&row),
+            Some(_) => Err(IssuerError::misconfigured(format!("the issuer {name:?} is disabled"))),
+            None if name == INTERNAL => self.own(),
+            None => Err(IssuerError::misconfigured(format!("there is no issuer {name:?}"))),
+        }
+    }
+
+    /// Tests the issuer with this id, enabled or not.
+    ///
+    /// # Errors
+    /// As [`Issuer::test`]; `None` when there is none.
+    pub async fn test(&self, id: Uuid) -> Result<Option<String>, IssuerError> {
+        let Some(row) = self.0.context.store.configured_issuer(id).await? else { return Ok(None) };
+        self.of(&row)?.test().await.map(Some)
+    }
+
+    /// Keeps logins alive, and forgets orders and challenges long over. To be called every minute or so, by every
+    /// server: logins are each server's own.
+    ///
+    /// # Errors
+    /// [`IssuerError::Storage`]; what goes wrong with one issuer is told in the log and keeps no other waiting.
+    pub async fn upkeep(&self) -> Result<(), IssuerError> {
+        let now = self.0.context.clock.now_us();
+        self.0.context.store.expire_issuer_orders(now.saturating_sub(LIFE_US), now).await?;
+        let page = self.0.context.store.configured_issuers(None, UPKEEP_PAGE).await?;
+        let enabled = page.rows.iter().filter(|row| row.enabled);
+        let each = enabled.map(|row| async move {
+            let kept = async { self.of(row)?.upkeep().await }.await;
+            if let Err(error) = kept {
+                tracing::warn!(issuer = %row.name, %error, "the issuer's upkeep failed");
+            }
+        });
+        futures_util::future::join_all(each).await;
+        Ok(())
+    }
+
+    fn own(&self) -> Result<Arc<dyn Issuer>, IssuerError> {
+        let row = ConfiguredIssuer {
+            id: Uuid::nil(),
+            name: INTERNAL.to_owned(),
+            kind: "internal".to_owned(),
+            config: r#"{"type":"internal"}"#.to_owned(),
+            secrets: None,
+            enabled: true,
+            revision: 0,
+            created_at_us: 0,
+            updated_at_us: 0,
+            account: None,
+            health: store::IssuerHealth::default(),
+        };
+        self.of(&row)
+    }
+
+    /// From memory, or built.
+    fn of(&self, row: &ConfiguredIssuer) -> Result<Arc<dyn Issuer>, IssuerError> {
+        let known = |built: &HashMap<Uuid, Built>| {
+            built
+                .get(&row.id)
+                .filter(|known| known.revision == row.revision)
+                .map(|known| Arc::clone(&known.issuer))
+        };
+        if let Some(issuer) = known(&self.0.built.lock()) {
+            return Ok(issuer);
+        }
+        let config = self.config_of(row)?;
+        let identity = IssuerIdentity { id: row.id, name: row.name.clone() };
+        // What the server that asked it last found out: a restart must not forget that it is ill.
+        let breaker = serde_json::from_str(&row.health.breaker).unwrap_or_default();
+        let fresh = self.govern(&identity, &config, breaker)?;
+        let mut built = self.0.built.lock();
+        if let Some(issuer) = known(&built) {
+            return Ok(issuer);
+        }
+        if built.len() >= BUILT_MAX {
+            built.clear();
+        }
+        built.insert(row.id, Built { revision: row.revision, issuer: Arc::clone(&fresh) });
+        Ok(fresh)
+    }
+
+    fn govern(
+        &self,
+        identity: &IssuerIdentity,
+        config: &IssuerConfig,
+        breaker: Breaker,
+    ) -> Result<Arc<dyn Issuer>, IssuerError> {
+        let context = &self.0.context;
+        Ok(Arc::new(Governed::new(Parts {
+            identity: identity.clone(),
+            inner: build(identity, config, context)?,
+            limits: config.limits().clone(),
+            check: Check::new(config.verify())?,
+            breaker,
+            store: context.store.clone(),
+            clock: context.clock.clone(),
+            counts: Arc::clone(&self.0.counts),
+        })))
+    }
+
+    fn config_of(&self, row: &ConfiguredIssuer) -> Result<IssuerConfig, IssuerError> {
+        let mut config: Value = serde_json::from_str(&row.config)
+            .map_err(|error| IssuerError::misconfigured(format!("the stored configuration: {error}")))?;
+        self.secrets_of(row)?.put(&mut config);
+        serde_json::from_value(config).map_err(|error| IssuerError::misconfigured(error.to_string()))
+    }
+
+    fn secrets_of(&self, row: &ConfiguredIssuer) -> Result<Secrets, IssuerError> {
+        let Some(sealed) = &row.secrets else { return Ok(Secrets::default()) };
+        let opened = self.0.context.keystore.keyring().open_sealed(&context_of(&row.id), sealed);
+        let opened = opened.map_err(|error| {
+            IssuerError::misconfigured(format!("the issuer's secrets do not open: {error}"))
+        })?;
+        Ok(Secrets::from_bytes(&opened)?)
+    }
+
+    /// Issuers by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn page(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<IssuerView>, StoreError> {
+        let page = self.0.context.store.configured_issuers(after, limit).await?;
+        Ok(Page { rows: page.rows.into_iter().map(|row| self.view(row)).collect(), next: page.next })
+    }
+
+    /// One issuer, as it may be shown.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn find(&self, id: Uuid) -> Result<Option<IssuerView>, StoreError> {
+        Ok(self.0.context.store.configured_issuer(id).await?.map(|row| self.view(row)))
+    }
+
+    /// One issuer by its name, as it may be shown.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn find_named(&self, name: &str) -> Result<Option<IssuerView>, StoreError> {
+        Ok(self.0.context.store.configured_issuer_named(name).await?.map(|row| self.view(row)))
+    }
+
+    fn view(&self, mut row: ConfiguredIssuer) -> IssuerView {
+        // Secrets that do not open are told by the test, not by the list.
+        let secrets = self.secrets_of(&row).unwrap_or_default();
+        let config = serde_json::from_str(&row.config).unwrap_or_default();
+        row.secrets = None;
+        IssuerView { row, config, secrets_set: secrets.pointers().map(str::to_owned).collect() }
+    }
+
+    /// Adds an issuer, with its audit row.
+    ///
+    /// # Errors
+    /// [`ManageError`].
+    pub async fn create(&self, new: NewIssuer, actor: &str) -> Result<IssuerView, ManageError> {
+        let id = Uuid::now_v7();
+        let settings = self.settings(id, new, Secrets::default())?;
+        let event = self.event(actor, "issuer.create", id, &settings);
+        let now = self.0.context.clock.now_us();
+        let work = self.0.context.store.write("issuer_create", move |tx| {
+            async move {
+                let change = insert_configured_issuer(tx, id, &settings, now).await?;
+                tell(tx, change == IssuerChange::Done, event).await?;
+                Ok(change)
+            }
+            .boxed()
+        });
+        self.changed(work.await?, id).await
+    }
+
+    /// Changes an issuer that still has `revision`, with its audit row. Secrets left out stay as they are, unless the
+    /// type changes.
+    ///
+    /// # Errors
+    /// [`ManageError`].
+    pub async fn update(
+        &self,
+        id: Uuid,
+        revision: i64,
+        new: NewIssuer,
+        actor: &str,
+    ) -> Result<IssuerView, ManageError> {
+        let row = self.0.context.store.configured_issuer(id).await?.ok_or(ManageError::Unknown)?;
+        let same_kind = new.config["type"] == json!(row.kind);
+        let before = if same_kind { self.secrets_of(&row).unwrap_or_default() } else { Secrets::default() };
+        let settings = self.settings(id, new, before)?;
+        let event = self.event(actor, "issuer.update", id, &settings);
+        let now = self.0.context.clock.now_us();
+        let work = self.0.context.store.write("issuer_update", move |tx| {
+            async move {
+                let change = update_configured_issuer(tx, id, revision, &settings, now).await?;
+                tell(tx, change == IssuerChange::Done, event).await?;
+                Ok(change)
+            }
+            .boxed()
+        });
+        self.changed(work.await?, id).await
+    }
+
+    /// Removes an issuer, its orders and health, with its audit row; false when there was none.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn delete(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
+        let event = AuditEvent {
+            at_us: self.0.context.clock.now_us(),
+            actor: actor.to_owned(),
+            action: "issuer.delete",
+            resource: format!("issuer/{id}"),
+            details: json!({}),
+        };
+        let work = self.0.context.store.write("issuer_delete", move |tx| {
+            async move {
+                let deleted = delete_configured_issuer(tx, id).await?;
+                tell(tx, deleted, event).await?;
+                Ok(deleted)
+            }
+            .boxed()
+        });
+        let deleted = work.await?;
+        self.0.built.lock().remove(&id);
+        Ok(deleted)
+    }
+
+    async fn changed(&self, change: IssuerChange, id: Uuid) -> Result<IssuerView, ManageError> {
+        match change {
+            IssuerChange::Done => self.find(id).await?.ok_or(ManageError::Unknown),
+            IssuerChange::NameTaken => Err(ManageError::NameTaken),
+            IssuerChange::Stale => Err(ManageError::Stale),
+        }
+    }
+
+    /// Takes the secrets out, and builds the issuer once to see that its settings hold together.
+    fn settings(&self, id: Uuid, new: NewIssuer, before: Secrets) -> Result<IssuerSettings, ManageError> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
+        let NewIssuer { name, config: mut public, enabled } = new;
+        let own = name == INTERNAL && public["type"] != json!(INTERNAL);
+        if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) || own {
+            return Err(ManageError::BadName);
+        }
+        let secrets =
+            Secrets::take(&mut public).map_err(|error| ManageError::BadConfig(error.to_string()))?;
+        let secrets = secrets.over(before);
+        let mut whole = public.clone();
+        secrets.put(&mut whole);
+        let bad = |error: String| ManageError::BadConfig(error);
+        let config: IssuerConfig = serde_json::from_value(whole).map_err(|error| bad(error.to_string()))?;
+        let identity = IssuerIdentity { id, name: name.clone() };
+        self.govern(&identity, &config, Breaker::default()).map_err(|error| bad(error.to_string()))?;
+        let keyring = self.0.context.keystore.keyring();
+        let sealed = (!secrets.is_empty()).then(|| keyring.seal(&context_of(&id), &secrets.to_bytes()));
+        Ok(IssuerSettings {
+            name,
+            kind: config.kind().to_owned(),
+            config: public.to_string(),
+            secrets: sealed,
+            enabled,
+        })
+    }
+
+    fn event(&self, actor: &str, action: &'static str, id: Uuid, settings: &IssuerSettings) -> AuditEvent {
+        AuditEvent {
+            at_us: self.0.context.clock.now_us(),
+            actor: actor.to_owned(),
+            action,
+            resource: format!("issuer/{id}"),
+            details: json!({
+                "name": settings.name,
+                "enabled": settings.enabled,
+                "config": serde_json::from_str::<Value>(&settings.config).unwrap_or_default(),
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Issuers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Issuers").finish_non_exhaustive()
+    }
+}
+
+/// An audit row for what was done, in its transaction.
+async fn tell(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<(), StoreError> {
+    if done { audit(tx, vec![event]).await } else { Ok(()) }
+}
+
+fn context_of(id: &Uuid) -> keys::Context<'_> {
+    keys::Context { table: "configured_issuers", row: id.as_bytes(), column: "secrets" }
+}

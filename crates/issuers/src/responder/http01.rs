@@ -1,0 +1,137 @@
+//! A listener that knows one kind of request: the http-01 validation (RFC 8555 section 8.3).
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use store::{Clock, Store, StoreError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Octets of the longest request head read; validating servers send some 300.
+const HEAD_MAX: usize = 8 * 1024;
+/// Requests at once: validations come from a handful of places.
+const CONNECTIONS_MAX: usize = 64;
+/// From the connection to the end of the answer.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+const PREFIX: &str = "/.well-known/acme-challenge/";
+
+/// Letters of a token: RFC 8555 section 8.1 wants 128 bits; servers send 32 to 43 letters.
+const TOKEN_MAX: usize = 128;
+/// How long an answer stays when nobody takes it away, microseconds.
+const ANSWER_LIFE_US: i64 = 3_600 * 1_000_000;
+
+/// The answers to open http-01 challenges, in the database, so that every server of a cluster has them.
+pub(super) struct Http01Answers {
+    store: Store,
+    clock: Clock,
+}
+
+impl Http01Answers {
+    pub(super) fn new(store: Store, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    /// The answer to the challenge with this token, if it is open.
+    pub(super) async fn get(&self, token: &str) -> Result<Option<String>, StoreError> {
+        let is_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if token.is_empty() || token.len() > TOKEN_MAX || !token.chars().all(is_token) {
+            return Ok(None);
+        }
+        self.store.issuer_challenge(token, self.clock.now_us()).await
+    }
+
+    pub(super) async fn put(&self, answers: Vec<(String, String)>) -> Result<(), StoreError> {
+        let until = self.clock.now_us().saturating_add(ANSWER_LIFE_US);
+        self.store.put_issuer_challenges(answers, until).await
+    }
+
+    pub(super) async fn remove(&self, tokens: Vec<String>) -> Result<(), StoreError> {
+        self.store.delete_issuer_challenges(tokens).await
+    }
+}
+
+pub(super) async fn serve(listener: TcpListener, answers: Weak<Http01Answers>) {
+    let _guard = telemetry::tasks::guard("http-01-listener");
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Owned here: aborting the listener ends them.
+    let mut requests = JoinSet::new();
+    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+        while requests.try_join_next().is_some() {}
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors: others will be closed.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Some(answers) = answers.upgrade() else { return };
+        requests.spawn(async move {
+            let _permit = permit;
+            // A peer that breaks off is no concern of ours.
+            let _ = tokio::time::timeout(REQUEST_LIMIT, answer(stream, answers)).await;
+        });
+    }
+}
+
+async fn answer(mut stream: TcpStream, answers: Arc<Http01Answers>) -> std::io::Result<()> {
+    let mut head = Vec::with_capacity(512);
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let mut chunk = [0; 1024];
+        let read = stream.read(&mut chunk).await?;
+        if read == 0 || head.len() + read > HEAD_MAX {
+            return Ok(());
+        }
+        head.extend_from_slice(&chunk[..read]);
+    }
+    let found = match token_of(&head) {
+        Some(token) => answers.get(token).await,
+        None => Ok(None),
+    };
+    let (status, body) = match found {
+        Ok(Some(answer)) => ("200 OK", answer),
+        Ok(None) => ("404 Not Found", "no such challenge\n".to_owned()),
+        Err(error) => {
+            tracing::warn!(%error, "an http-01 validation could not be answered");
+            ("503 Service Unavailable", "try again\n".to_owned())
+        }
+    };
+    let length = body.len();
+    let reply = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/octet-stream\r\ncontent-length: {length}\r\n\
+         connection: close\r\n\r\n{body}"
+    );
+    stream.write_all(reply.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+/// The token of a request line `GET /.well-known/acme-challenge/TOKEN HTTP/1.1`.
+fn token_of(head: &[u8]) -> Option<&str> {
+    let line = std::str::from_utf8(head.split(|&b| b == b'\r').next()?).ok()?;
+    let mut parts = line.split(' ');
+    let ("GET", target, Some("HTTP/1.1" | "HTTP/1.0"), None) =
+        (parts.next()?, parts.next()?, parts.next(), parts.next())
+    else {
+        return None;
+    };
+    target.strip_prefix(PREFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_validations_are_understood() {
+        let table = [
+            ("GET /.well-known/acme-challenge/abc_-1 HTTP/1.1\r\nHost: a\r\n\r\n", Some("abc_-1")),
+            ("GET /.well-known/acme-challenge/abc HTTP/1.0\r\n\r\n", Some("abc")),
+            ("POST /.well-known/acme-challenge/abc HTTP/1.1\r\n\r\n", None),
+            ("GET /other HTTP/1.1\r\n\r\n", None),
+            ("GET /.well-known/acme-challenge/a b HTTP/1.1\r\n\r\n", None),
+            ("\u{1}\u{2}\r\n\r\n", None),
+        ];
+        for (head, token) in table {
+            assert_eq!(token_of(head.as_bytes()), token, "{head}");
+        }
+    }
+}

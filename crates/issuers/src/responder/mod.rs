@@ -1,0 +1,170 @@
+//! Answers to http-01 and tls-alpn-01 validations.
+//!
+//! http-01 answers are in the database, so any server of a cluster has them: the server mounts
+//! [`Responders::http01`] under `/.well-known/acme-challenge/`. Where neither is reachable on port 80 or 443, an
+//! issuer can have listeners of its own, open only while a challenge is.
+
+mod alpn;
+mod http01;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustls::sign::CertifiedKey;
+use store::{Clock, Store};
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+
+use crate::error::IssuerError;
+use http01::Http01Answers;
+
+pub use alpn::{ACME_TLS, TlsAlpnAnswers};
+
+/// How long an address in use is waited for, between looks, and before the order is tried again.
+const BIND_PATIENCE: Duration = Duration::from_secs(5);
+const BIND_PAUSE: Duration = Duration::from_millis(50);
+const BIND_RETRY: Duration = Duration::from_secs(30);
+
+/// What answers validations. Clones are the same.
+#[derive(Clone)]
+pub struct Responders(Arc<ResponderParts>);
+
+struct ResponderParts {
+    http01: Arc<Http01Answers>,
+    clock: Clock,
+    alpn: Arc<TlsAlpnAnswers>,
+    listening: Mutex<HashMap<(SocketAddr, Protocol), Listening>>,
+    /// Held from looking for a listener to having one.
+    opening: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Protocol {
+    Http01,
+    TlsAlpn01,
+}
+
+struct Listening {
+    users: usize,
+    task: AbortHandle,
+}
+
+impl std::fmt::Debug for Responders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Responders").finish_non_exhaustive()
+    }
+}
+
+impl Responders {
+    /// Over this database.
+    #[must_use]
+    pub fn new(store: Store, clock: Clock) -> Self {
+        Self(Arc::new(ResponderParts {
+            http01: Arc::new(Http01Answers::new(store, clock.clone())),
+            clock,
+            alpn: Arc::default(),
+            listening: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// The answer to `GET /.well-known/acme-challenge/{token}`, if a challenge with that token is open.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn http01(&self, token: &str) -> Result<Option<String>, store::StoreError> {
+        self.0.http01.get(token).await
+    }
+
+    /// The certificate for a TLS client that offers [`ACME_TLS`] and asks for `server_name`.
+    #[must_use]
+    pub fn tls_alpn01(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        self.0.alpn.get(server_name)
+    }
+
+    pub(crate) async fn put_http01(&self, answers: Vec<(String, String)>) -> Result<(), IssuerError> {
+        Ok(self.0.http01.put(answers).await?)
+    }
+
+    pub(crate) async fn remove_http01(&self, tokens: Vec<String>) -> Result<(), IssuerError> {
+        Ok(self.0.http01.remove(tokens).await?)
+    }
+
+    pub(crate) fn put_alpn(&self, name: &str, digest: &[u8; 32]) -> Result<(), IssuerError> {
+        self.0.alpn.put(name, digest, self.0.clock.now_seconds())
+    }
+
+    pub(crate) fn remove_alpn(&self, name: &str) {
+        self.0.alpn.remove(name);
+    }
+
+    /// Listens on `address` until the guard is dropped; several users share a listener.
+    pub(crate) async fn listen(
+        &self,
+        address: SocketAddr,
+        protocol: Protocol,
+    ) -> Result<ListenGuard, IssuerError> {
+        let guard = || ListenGuard { responders: self.clone(), address, protocol };
+        let _opening = self.0.opening.lock().await;
+        if self.join(address, protocol) {
+            return Ok(guard());
+        }
+        let listener = bind(address).await?;
+        let task = match protocol {
+            Protocol::Http01 => tokio::spawn(http01::serve(listener, Arc::downgrade(&self.0.http01))),
+            Protocol::TlsAlpn01 => tokio::spawn(alpn::serve(listener, Arc::clone(&self.0.alpn))),
+        };
+        let listening = Listening { users: 1, task: task.abort_handle() };
+        self.0.listening.lock().insert((address, protocol), listening);
+        Ok(guard())
+    }
+
+    fn join(&self, address: SocketAddr, protocol: Protocol) -> bool {
+        let mut listening = self.0.listening.lock();
+        let known = listening.get_mut(&(address, protocol));
+        known.map(|known| known.users += 1).is_some()
+    }
+}
+
+/// Waits a moment for an address in use: another server on this machine may have a challenge of its own open.
+async fn bind(address: SocketAddr) -> Result<TcpListener, IssuerError> {
+    let until = Instant::now() + BIND_PATIENCE;
+    loop {
+        let error = match inbound::listen(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => error,
+        };
+        let reason = format!("cannot listen on {address} for challenges: {error}");
+        if error.kind() != std::io::ErrorKind::AddrInUse {
+            return Err(IssuerError::Misconfigured { reason });
+        }
+        if Instant::now() >= until {
+            return Err(IssuerError::Held { retry_after: BIND_RETRY, reason });
+        }
+        tokio::time::sleep(BIND_PAUSE).await;
+    }
+}
+
+/// Keeps a listener open.
+#[derive(Debug)]
+pub(crate) struct ListenGuard {
+    responders: Responders,
+    address: SocketAddr,
+    protocol: Protocol,
+}
+
+impl Drop for ListenGuard {
+    fn drop(&mut self) {
+        let mut listening = self.responders.0.listening.lock();
+        let key = (self.address, self.protocol);
+        let Some(known) = listening.get_mut(&key) else { return };
+        known.users -= 1;
+        if known.users == 0 {
+            known.task.abort();
+            listening.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Smallstep's step-ca: one-time tokens of a JWK provisioner, the root pinned by its fingerprint.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use callout::{HttpClient, HttpConfig, Reply, Request, excerpt};
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::{KeyRef, Secret};
+use outbound::resolve::Resolver;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::Clock;
+use tokio::sync::Mutex;
+use uuid::Uuid;
+use x509::crl::Reason;
+use x509::{Certificate, Fingerprint, GeneralName, UnixTime, pem};
+
+use crate::config::StepCaConfig;
+use crate::delivery::{Delivered, chain_from};
+use crate::error::IssuerError;
+use crate::issuer::Issuer;
+use crate::jose::JwsKey;
+use crate::order::{Order, Window};
+use crate::provisioner_key;
+
+/// How long a one-time token is good for, seconds: step-ca takes five minutes at most.
+const TOKEN_LIFE: i64 = 240;
+/// Clocks may differ by as much, seconds.
+const TOKEN_BACKDATE: i64 = 30;
+/// Longest one question outside an order may take.
+const QUESTION_LIMIT: Duration = Duration::from_secs(30);
+
+/// A provisioner of a step-ca.
+pub(crate) struct StepCa {
+    config: StepCaConfig,
+    root: Fingerprint,
+    key: JwsKey,
+    clock: Clock,
+    resolver: Resolver,
+    /// A client that trusts the pinned root, once that was fetched.
+    trusted: Mutex<Option<Trusted>>,
+}
+
+#[derive(Clone)]
+struct Trusted {
+    http: HttpClient,
+    root: Arc<[u8]>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Signed {
+    #[serde(default)]
+    cert_chain: Vec<String>,
+    #[serde(default)]
+    crt: String,
+    #[serde(default)]
+    ca: String,
+}
+
+impl std::fmt::Debug for StepCa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StepCa").field("url", &self.config.url).finish_non_exhaustive()
+    }
+}
+
+impl StepCa {
+    pub(crate) fn new(config: &StepCaConfig, clock: Clock, resolver: &Resolver) -> Result<Self, IssuerError> {
+        let digits: String = config.root_fingerprint.chars().filter(|c| !matches!(c, ':' | ' ')).collect();
+        let root = digits.to_ascii_lowercase().parse().map_err(|_| {
+            IssuerError::misconfigured("root_fingerprint is not SHA-256 in hexadecimal (step ca root | step certificate fingerprint)")
+        })?;
+        let key = provisioner_key::read(&config.provisioner.key, config.provisioner.password.as_ref())?;
+        let key: KeyRef = Arc::new(key);
+        let key = JwsKey::new(key).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
+        let http = HttpClient::new(&config.http, resolver)?;
+        http.guard().url(&config.url).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
+        Ok(Self {
+            config: config.clone(),
+            root,
+            key,
+            clock,
+            resolver: resolver.clone(),
+            trusted: Mutex::default(),
+        })
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.config.url.trim_end_matches('/'))
+    }
+
+    /// The client that trusts the root. The root is fetched from a server nobody vouches for, and is believed only
+    /// when it has the fingerprint; no secret is sent before that.
+    async fn trusted(&self, deadline: Instant) -> Result<Trusted, IssuerError> {
+        let mut trusted = self.trusted.lock().await;
+        if let Some(known) = &*trusted {
+            return Ok(known.clone());
+        }
+        let url = self.url(&format!("/root/{}", self.root));
+        let bootstrap = HttpConfig { client_certificate: None, client_key: None, ..self.config.http.clone() };
+        let anyone = HttpClient::trusting_anyone(&bootstrap, &self.resolver)?;
+        let reply = anyone.send(Request::get(&url), deadline, "asking for step-ca's root").await?;
+        if !reply.status.is_success() {
+            return Err(self.error_of(&reply));
+        }
+        #[derive(Deserialize)]
+        struct Root {
+            ca: String,
+        }
+        let der = chain_from(reply.json::<Root>()?.ca.as_bytes())?.swap_remove(0);
+        if Certificate::parse(&der).map(|root| root.fingerprint) != Ok(self.root) {
+            return Err(IssuerError::Lying {
+                reason: "step-ca's root is not the one that is pinned".to_owned(),
+            });
+        }
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from(der.as_slice()))
+            .map_err(|error| IssuerError::misconfigured(format!("step-ca's root: {error}")))?;
+        let fresh = Trusted {
+            http: HttpClient::with_roots(&self.config.http, &self.resolver, roots)?,
+            root: der.into(),
+        };
+        *trusted = Some(fresh.clone());
+        Ok(fresh)
+    }
+
+    /// A token for one use at one endpoint.
+    async fn token(
+        &self,
+        path: &str,
+        subject: &str,
+        sans: &[String],
+        deadline: Instant,
+    ) -> Result<String, IssuerError> {
+        let now = self.clock.now_seconds();
+        let key_id = self.config.provisioner.key_id.clone().unwrap_or_else(|| self.key.thumbprint());
+        let header = json!({ "alg": self.key.algorithm(), "kid": key_id, "typ": "JWT" });
+        let mut claims = json!({
+            "iss": self.config.provisioner.name,
+            "aud": self.url(path),
+            "sub": subject,
+            "iat": now,
+            "nbf": now - TOKEN_BACKDATE,
+            "exp": now + TOKEN_LIFE,
+            "jti": Uuid::new_v4().simple().to_string(),
+            "sha": self.root.to_string(),
+        });
+        if !sans.is_empty() {
+            claims["sans"] = json!(sans);
+        }
+        self.key
+            .compact(&header, &claims, deadline)
+            .await
+            .map_err(|error| IssuerError::Storage { reason: format!("the provisioner's key: {error}") })
+    }
+
+    async fn sign(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        let trusted = self.trusted(order.deadline).await?;
+        let sans: Vec<String> = order.names.iter().map(san_text).collect::<Result<_, _>>()?;
+        let subject = sans
+            .first()
+            .ok_or_else(|| IssuerError::Refused { reason: "an order without names".to_owned() })?;
+        let token = self.token("/1.0/sign", subject, &sans, order.deadline).await?;
+        let mut body = json!({ "csr": pem::encode("CERTIFICATE REQUEST", &order.csr_der), "ott": token });
+        if let Some(seconds) = order.lifetime_seconds {
+            body["notAfter"] = json!(format!("{seconds}s"));
+        }
+        self.ask_for_chain(&trusted, "/1.0/sign", &body, order.deadline).await
+    }
+
+    async fn ask_for_chain(
+        &self,
+        trusted: &Trusted,
+        path: &str,
+        body: &Value,
+        deadline: Instant,
+    ) -> Result<Delivered, IssuerError> {
+        let url = self.url(path);
+        let reply =
+            trusted.http.send(Request::post_json(&url, body), deadline, "waiting for step-ca").await?;
+        if !reply.status.is_success() {
+            return Err(self.error_of(&reply));
+        }
+        let signed: Signed = reply.json()?;
+        let texts =
+            if signed.cert_chain.is_empty() { vec![signed.crt, signed.ca] } else { signed.cert_chain };
+        let mut chain = Vec::new();
+        for pem in texts.iter().filter(|pem| !pem.is_empty()) {
+            chain.extend(chain_from(pem.as_bytes())?);
+        }
+        // So that the chain can be held against the pin, not only against itself.
+        chain.push(trusted.root.to_vec());
+        Ok(Delivered { chain })
+    }
+
+    async fn withdraw(&self, certificate: &Certificate, reason: Reason) -> Result<(), IssuerError> {
+        let deadline = Instant::now() + QUESTION_LIMIT;
+        let trusted = self.trusted(deadline).await?;
+        let serial = decimal(certificate.serial.content());
+        let token = self.token("/1.0/revoke", &serial, &[], deadline).await?;
+        let body = json!({
+            "serial": serial,
+            "ott": token,
+            "reasonCode": reason as u8,
+            "reason": reason.to_string(),
+            "passive": true,
+        });
+        let url = self.url("/1.0/revoke");
+        let reply =
+            trusted.http.send(Request::post_json(&url, &body), deadline, "waiting for step-ca").await?;
+        let already = String::from_utf8_lossy(&reply.body).contains("already revoked");
+        if reply.status.is_success() || already { Ok(()) } else { Err(self.error_of(&reply)) }
+    }
+
+    /// Renews by mutual TLS with the certificate and its key (`/1.0/renew`): no token, the same names and key.
+    async fn renew(&self, chain: &[Vec<u8>], key: &Secret) -> Result<Delivered, IssuerError> {
+        let deadline = Instant::now() + QUESTION_LIMIT;
+        let trusted = self.trusted(deadline).await?;
+        let pem: String = chain.iter().map(|der| pem::encode("CERTIFICATE", der)).collect();
+        let config = HttpConfig {
+            client_certificate: Some(pem),
+            client_key: Some(key.clone()),
+            ..self.config.http.clone()
+        };
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from(&*trusted.root))
+            .map_err(|error| IssuerError::misconfigured(format!("step-ca's root: {error}")))?;
+        let http = HttpClient::with_roots(&config, &self.resolver, roots)?;
+        let ours = Trusted { http, root: trusted.root };
+        self.ask_for_chain(&ours, "/1.0/renew", &Value::Null, deadline).await
+    }
+
+    async fn look(&self) -> Result<String, IssuerError> {
+        let deadline = Instant::now() + QUESTION_LIMIT;
+        let trusted = self.trusted(deadline).await?;
+        let url = self.url("/provisioners?limit=100");
+        let reply =
+            trusted.http.send(Request::get(&url), deadline, "asking step-ca for its provisioners").await?;
+        if !reply.status.is_success() {
+            return Err(self.error_of(&reply));
+        }
+        let told: Value = reply.json()?;
+        let name = &self.config.provisioner.name;
+        let provisioners = told["provisioners"].as_array().map_or(&[][..], Vec::as_slice);
+        let Some(found) =
+            provisioners.iter().find(|one| one["name"] == json!(name) && one["type"] == json!("JWK"))
+        else {
+            return Err(IssuerError::misconfigured(format!("step-ca has no JWK provisioner {name:?}")));
+        };
+        if found["key"]["x"] != self.key.jwk()["x"] {
+            return Err(IssuerError::misconfigured(format!(
+                "provisioner {name:?} has another key than ours"
+            )));
+        }
+        Ok(format!("root {} holds; provisioner {name} has our key", self.root))
+    }
+
+    fn error_of(&self, reply: &Reply) -> IssuerError {
+        let told: Option<Value> = serde_json::from_slice(&reply.body).ok();
+        let message = told.as_ref().and_then(|told| told["message"].as_str()).map(excerpt);
+        let reason = format!("{} {}", reply.status.as_u16(), message.unwrap_or_else(|| reply.excerpt()));
+        let retry_after = reply.retry_after(UnixTime(self.clock.now_seconds()));
+        match reply.status.as_u16() {
+            401 => IssuerError::Denied { reason },
+            404 => IssuerError::Misconfigured { reason: format!("{reason}: check url and root_fingerprint") },
+            429 => IssuerError::RateLimited { retry_after, reason },
+            500.. => IssuerError::Unavailable { reason, retry_after },
+            _ => IssuerError::Refused { reason },
+        }
+    }
+}
+
+fn san_text(name: &GeneralName) -> Result<String, IssuerError> {
+    match name {
+        GeneralName::Dns(text) | GeneralName::Email(text) | GeneralName::Uri(text) => Ok(text.clone()),
+        GeneralName::Ip(address) => Ok(address.to_string()),
+        _ => Err(IssuerError::Unsupported { what: "certify names of that kind" }),
+    }
+}
+
+/// A serial number in decimal, as step-ca names certificates.
+fn decimal(octets: &[u8]) -> String {
+    let mut digits = vec![0_u8];
+    for octet in octets {
+        let mut carry = u32::from(*octet);
+        for digit in &mut digits {
+            let value = u32::from(*digit) * 256 + carry;
+            *digit = (value % 10) as u8;
+            carry = value / 10;
+        }
+        while carry > 0 {
+            digits.push((carry % 10) as u8);
+            carry /= 10;
+        }
+    }
+    digits.iter().rev().map(|digit| char::from(b'0' + digit)).collect()
+}
+
+impl Issuer for StepCa {
+    fn kind(&self) -> &'static str {
+        "step_ca"
+    }
+
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        self.sign(order).boxed()
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        reason: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        self.withdraw(certificate, reason).boxed()
+    }
+
+    fn renew_with_key<'a>(
+        &'a self,
+        chain: &'a [Vec<u8>],
+        key: &'a Secret,
+    ) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        self.renew(chain, key).boxed()
+    }
+
+    fn renewal_window<'a>(
+        &'a self,
+        _: &'a Certificate,
+    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
+        self.look().boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_in_decimal() {
+        let table: [(&[u8], &str); 5] = [
+            (&[0], "0"),
+            (&[0, 255], "255"),
+            (&[1, 0], "256"),
+            (&[0x7f; 16], "169473963133173273960190490760135540607"),
+            (&[], "0"),
+        ];
+        for (octets, text) in table {
+            assert_eq!(decimal(octets), text);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! HashiCorp Vault and OpenBao: the PKI secrets engine.
+
+use std::time::{Duration, Instant};
+
+use callout::{HttpClient, Reply, Request, excerpt};
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::Secret;
+use outbound::resolve::Resolver;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::Clock;
+use tokio::sync::Mutex;
+use x509::crl::Reason;
+use x509::{Certificate, GeneralName, UnixTime, pem};
+
+use crate::config::{VaultAuth, VaultConfig};
+use crate::delivery::{Delivered, chain_from};
+use crate::error::IssuerError;
+use crate::issuer::Issuer;
+use crate::order::{Order, Window};
+
+/// Longest one question outside an order may take.
+const QUESTION_LIMIT: Duration = Duration::from_secs(30);
+/// The part of a token's life after which it is renewed: half.
+const RENEW_PARTS: i64 = 2;
+/// A token that would live for less is not believed to be worth renewing, seconds.
+const LIFE_MIN: i64 = 10;
+const SECOND_US: i64 = 1_000_000;
+
+/// One role of one PKI mount.
+pub(crate) struct Vault {
+    config: VaultConfig,
+    http: HttpClient,
+    clock: Clock,
+    session: Mutex<Option<Session>>,
+}
+
+/// A token and how long it is good for.
+#[derive(Clone)]
+struct Session {
+    token: Secret,
+    /// From when on to renew it, or to log in again, microseconds; `None` for a token without end.
+    renew_at_us: Option<i64>,
+    renewable: bool,
+}
+
+#[derive(Deserialize)]
+struct VaultResponse<T> {
+    data: Option<T>,
+    auth: Option<Auth>,
+}
+
+#[derive(Deserialize)]
+struct Auth {
+    client_token: Secret,
+    #[serde(default)]
+    lease_duration: i64,
+    #[serde(default)]
+    renewable: bool,
+}
+
+#[derive(Deserialize)]
+struct TokenFacts {
+    #[serde(default)]
+    ttl: i64,
+    #[serde(default)]
+    renewable: bool,
+}
+
+#[derive(Deserialize)]
+struct Signed {
+    certificate: String,
+    #[serde(default)]
+    issuing_ca: String,
+    #[serde(default)]
+    ca_chain: Option<Vec<String>>,
+}
+
+impl std::fmt::Debug for Vault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vault")
+            .field("url", &self.config.url)
+            .field("mount", &self.config.mount)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Vault {
+    pub(crate) fn new(config: &VaultConfig, clock: Clock, resolver: &Resolver) -> Result<Self, IssuerError> {
+        let http = HttpClient::new(&config.http, resolver)?;
+        http.guard().url(&config.url).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
+        let auth_mount = match &config.auth {
+            VaultAuth::Token { .. } => "token",
+            VaultAuth::AppRole { mount, .. } | VaultAuth::Kubernetes { mount, .. } => mount,
+        };
+        for path in [&config.mount, &config.role, auth_mount] {
+            check_path(path)?;
+        }
+        Ok(Self { config: config.clone(), http, clock, session: Mutex::default() })
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}/v1/{path}", self.config.url.trim_end_matches('/'))
+    }
+
+    async fn send(
+        &self,
+        request: Request<'_>,
+        token: Option<&Secret>,
+        deadline: Instant,
+    ) -> Result<Reply, IssuerError> {
+        let mut request = request.header("x-vault-request", "true");
+        if let Some(namespace) = &self.config.namespace {
+            request = request.header("x-vault-namespace", namespace.as_str());
+        }
+        if let Some(token) = token {
+            request = request.header("x-vault-token", token.expose());
+        }
+        let reply = self.http.send(request, deadline, "waiting for Vault").await?;
+        if reply.status.is_success() {
+            return Ok(reply);
+        }
+        Err(error_of(&reply, UnixTime(self.clock.now_seconds())))
+    }
+
+    /// With a token; with a fresh one, once, when Vault does not accept the one we have.
+    async fn call(
+        &self,
+        ask: impl Fn() -> RepeatableRequest,
+        deadline: Instant,
+    ) -> Result<Reply, IssuerError> {
+        let token = self.token(deadline).await?;
+        let request = ask();
+        match self.send(request.request(), Some(&token), deadline).await {
+            Err(IssuerError::Denied { .. }) if !matches!(self.config.auth, VaultAuth::Token { .. }) => {
+                *self.session.lock().await = None;
+                let token = self.token(deadline).await?;
+                self.send(request.request(), Some(&token), deadline).await
+            }
+            other => other,
+        }
+    }
+
+    /// The token to use: renewed or fetched when its time has come. Held while that is done, so that it is done once.
+    async fn token(&self, deadline: Instant) -> Result<Secret, IssuerError> {
+        let mut session = self.session.lock().await;
+        if let Some(known) = &*session {
+            if known.renew_at_us.is_none_or(|at| self.clock.now_us() < at) {
+                return Ok(known.token.clone());
+            }
+            if known.renewable
+                && let Ok(renewed) = self.renew(&known.token, deadline).await
+            {
+                *session = Some(renewed.clone());
+                return Ok(renewed.token);
+            }
+        }
+        let fresh = self.log_in(deadline).await?;
+        let token = fresh.token.clone();
+        *session = Some(fresh);
+        Ok(token)
+    }
+
+    async fn renew(&self, token: &Secret, deadline: Instant) -> Result<Session, IssuerError> {
+        let url = self.url("auth/token/renew-self");
+        let reply = self.send(Request::post_json(&url, &json!({})), Some(token), deadline).await;
+        let reply = reply.inspect_err(|error| tracing::warn!(%error, "the Vault token was not renewed"))?;
+        self.session_of(&reply)
+    }
+
+    async fn log_in(&self, deadline: Instant) -> Result<Session, IssuerError> {
+        let (mount, body) = match &self.config.auth {
+            VaultAuth::Token { token } => return self.given(token, deadline).await,
+            VaultAuth::AppRole { mount, role_id, secret_id } => {
+                (mount, json!({ "role_id": role_id, "secret_id": secret_id.expose() }))
+            }
+            VaultAuth::Kubernetes { mount, role, token_file } => {
+                let jwt = tokio::fs::read_to_string(token_file).await.map_err(|error| {
+                    IssuerError::misconfigured(format!("the service account's token {token_file}: {error}"))
+                })?;
+                (mount, json!({ "role": role, "jwt": jwt.trim() }))
+            }
+        };
+        let url = self.url(&format!("auth/{mount}/login"));
+        match self.send(Request::post_json(&url, &body), None, deadline).await {
+            Ok(reply) => self.session_of(&reply),
+            // A login that is refused is told with 400.
+            Err(IssuerError::Refused { reason }) => Err(IssuerError::Denied { reason }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A token we were given: what is known of it.
+    async fn given(&self, token: &Secret, deadline: Instant) -> Result<Session, IssuerError> {
+        let url = self.url("auth/token/lookup-self");
+        let reply = self.send(Request::get(&url), Some(token), deadline).await?;
+        let facts: VaultResponse<TokenFacts> = reply.json()?;
+        let facts = facts.data.ok_or_else(|| IssuerError::unavailable("Vault tells nothing of the token"))?;
+        Ok(self.session(token.clone(), facts.ttl, facts.renewable))
+    }
+
+    fn session_of(&self, reply: &Reply) -> Result<Session, IssuerError> {
+        let answer: VaultResponse<Value> = reply.json()?;
+        let auth = answer.auth.ok_or_else(|| IssuerError::unavailable("Vault gives no token"))?;
+        Ok(self.session(auth.client_token, auth.lease_duration, auth.renewable))
+    }
+
+    fn session(&self, token: Secret, life: i64, renewable: bool) -> Session {
+        let wait = (life.max(LIFE_MIN) / RENEW_PARTS).saturating_mul(SECOND_US);
+        let renew_at_us = (life > 0).then(|| self.clock.now_us().saturating_add(wait));
+        Session { token, renew_at_us, renewable }
+    }
+
+    async fn sign(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        let role = order.profile.as_deref().unwrap_or(&self.config.role);
+        check_path(role)?;
+        let url = self.url(&format!("{}/sign/{role}", self.config.mount));
+        let body = sign_request(order);
+        let reply = self.call(|| RepeatableRequest::post(url.clone(), body.clone()), order.deadline).await?;
+        let answer: VaultResponse<Signed> = reply.json()?;
+        let signed =
+            answer.data.ok_or_else(|| IssuerError::unavailable("Vault answers without a certificate"))?;
+        let above =
+            signed.ca_chain.filter(|chain| !chain.is_empty()).unwrap_or_else(|| vec![signed.issuing_ca]);
+        let mut chain = chain_from(signed.certificate.as_bytes())?;
+        for pem in above.iter().filter(|pem| !pem.is_empty()) {
+            chain.extend(chain_from(pem.as_bytes())?);
+        }
+        Ok(Delivered { chain })
+    }
+
+    async fn revoke_serial(&self, certificate: &Certificate) -> Result<(), IssuerError> {
+        let octets = certificate.serial.content();
+        let octets = octets.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(octets);
+        let serial: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        let url = self.url(&format!("{}/revoke", self.config.mount));
+        let body = json!({ "serial_number": serial.join(":") });
+        let deadline = Instant::now() + QUESTION_LIMIT;
+        self.call(|| RepeatableRequest::post(url.clone(), body.clone()), deadline).await.map(drop)
+    }
+
+    async fn look(&self) -> Result<String, IssuerError> {
+        let deadline = Instant::now() + QUESTION_LIMIT;
+        let url = self.url(&format!("{}/ca/pem", self.config.mount));
+        let reply = self.call(|| RepeatableRequest::get(url.clone()), deadline).await?;
+        let ca = chain_from(&reply.body)?.first().and_then(|der| Certificate::parse(der).ok());
+        let name = ca.map_or_else(|| "an issuer that cannot be read".to_owned(), |ca| ca.subject.text);
+        Ok(format!("logged in; mount {} issues as {name}", self.config.mount))
+    }
+
+    async fn keep_token(&self) -> Result<(), IssuerError> {
+        self.token(Instant::now() + QUESTION_LIMIT).await.map(drop)
+    }
+}
+
+/// A request that can be sent twice.
+struct RepeatableRequest {
+    url: String,
+    body: Option<Value>,
+}
+
+impl RepeatableRequest {
+    fn post(url: String, body: Value) -> Self {
+        Self { url, body: Some(body) }
+    }
+
+    fn get(url: String) -> Self {
+        Self { url, body: None }
+    }
+
+    fn request(&self) -> Request<'_> {
+        self.body.as_ref().map_or_else(|| Request::get(&self.url), |body| Request::post_json(&self.url, body))
+    }
+}
+
+/// Names go into the request beside the CSR, for roles that do not take them from it.
+fn sign_request(order: &Order) -> Value {
+    let (mut dns, mut ip, mut uri) = (Vec::new(), Vec::new(), Vec::new());
+    for name in &order.names {
+        match name {
+            GeneralName::Dns(name) | GeneralName::Email(name) => dns.push(name.clone()),
+            GeneralName::Ip(address) => ip.push(address.to_string()),
+            GeneralName::Uri(name) => uri.push(name.clone()),
+            _ => {}
+        }
+    }
+    let pem = pem::encode("CERTIFICATE REQUEST", &order.csr_der);
+    let common_name = dns.iter().find(|name| name.len() <= 64).or(ip.first()).cloned();
+    let mut body = json!({
+        "csr": pem,
+        "format": "pem",
+        "alt_names": dns.join(","),
+        "ip_sans": ip.join(","),
+        "uri_sans": uri.join(","),
+        "exclude_cn_from_sans": true,
+    });
+    if let Some(name) = common_name {
+        body["common_name"] = json!(name);
+    }
+    if let Some(seconds) = order.lifetime_seconds {
+        body["ttl"] = json!(format!("{seconds}s"));
+    }
+    body
+}
+
+/// A part of a path that stays one: mounts may hold slashes, nothing may climb out.
+/// Only what may stand in a path of a Vault's API, and does not climb.
+pub(crate) fn check_path(path: &str) -> Result<(), IssuerError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    let climbs = path.split('/').any(|part| matches!(part, "" | "." | ".."));
+    if path.is_empty() || climbs || !path.chars().all(plain) {
+        return Err(IssuerError::misconfigured(format!("{path:?} is no path of a Vault mount or role")));
+    }
+    Ok(())
+}
+
+fn error_of(reply: &Reply, now: UnixTime) -> IssuerError {
+    #[derive(Deserialize)]
+    struct Errors {
+        #[serde(default)]
+        errors: Vec<String>,
+    }
+    let told = serde_json::from_slice::<Errors>(&reply.body).ok().filter(|told| !told.errors.is_empty());
+    let reason = told.map_or_else(|| reply.excerpt(), |told| excerpt(&told.errors.join("; ")));
+    let reason = format!("{} {reason}", reply.status.as_u16());
+    let retry_after = reply.retry_after(now);
+    match reply.status.as_u16() {
+        401 | 403 => IssuerError::Denied { reason },
+        // The PKI engine says so with 400; no other status or code tells it from a refusal.
+        400 if reason.contains("unknown role") => misplaced(&reason),
+        404 => misplaced(&reason),
+        429 => IssuerError::RateLimited { retry_after, reason },
+        500.. => IssuerError::Unavailable { reason, retry_after },
+        _ => IssuerError::Refused { reason },
+    }
+}
+
+fn misplaced(reason: &str) -> IssuerError {
+    IssuerError::misconfigured(format!("{reason}: check mount and role"))
+}
+
+impl Issuer for Vault {
+    fn kind(&self) -> &'static str {
+        "vault"
+    }
+
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        self.sign(order).boxed()
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        _: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        self.revoke_serial(certificate).boxed()
+    }
+
+    fn renewal_window<'a>(
+        &'a self,
+        _: &'a Certificate,
+    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
+        self.look().boxed()
+    }
+
+    fn upkeep<'a>(&'a self) -> BoxFuture<'a, Result<(), IssuerError>> {
+        self.keep_token().boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_where_they_are() {
+        for good in ["pki", "team-a/pki_int", "web.servers"] {
+            assert_eq!(check_path(good), Ok(()), "{good}");
+        }
+        for bad in ["", "/pki", "pki/", "a//b", "..", "a/../b", "a?b", "a#b", "a%2fb", "a b"] {
+            assert!(check_path(bad).is_err(), "{bad}");
+        }
+    }
+}

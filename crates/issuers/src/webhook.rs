@@ -1,0 +1,202 @@
+//! An HTTP service of the operator's as issuer.
+//!
+//! It gets a signed POST with the order and the CSR, and answers 200 with `{"chain": "PEM…"}`, or 202 with a
+//! `Location` (or `{"poll": "URL"}`) to ask until it has one.
+
+use std::time::{Duration, Instant};
+
+use callout::{HttpClient, Reply, Request, SigningKey, excerpt};
+use futures_util::future::{BoxFuture, FutureExt};
+use http::header;
+use serde::Deserialize;
+use serde_json::json;
+use store::Clock;
+use x509::crl::Reason;
+use x509::{Certificate, UnixTime, pem};
+
+use crate::config::WebhookConfig;
+use crate::context::IssuerContext;
+use crate::delivery::{Delivered, chain_from};
+use crate::error::IssuerError;
+use crate::exec::order_json;
+use crate::issuer::{Issuer, IssuerIdentity};
+use crate::memory::Memory;
+use crate::order::{Order, Window};
+
+/// Longest a revocation may take.
+const QUESTION_LIMIT: Duration = Duration::from_secs(60);
+/// Waits between questions, when the service does not say.
+const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// A service that issues.
+#[derive(Debug)]
+pub(crate) struct Webhook {
+    url: String,
+    revoke_url: Option<String>,
+    http: HttpClient,
+    key: SigningKey,
+    memory: Memory,
+    clock: Clock,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WebhookResponse {
+    chain: Option<String>,
+    poll: Option<String>,
+    reason: Option<String>,
+}
+
+impl Webhook {
+    pub(crate) fn new(
+        identity: &IssuerIdentity,
+        config: &WebhookConfig,
+        context: &IssuerContext,
+    ) -> Result<Self, IssuerError> {
+        let http = HttpClient::new(&config.http, &context.resolver)?;
+        for url in [Some(&config.url), config.revoke_url.as_ref()].into_iter().flatten() {
+            http.guard().url(url).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
+        }
+        Ok(Self {
+            url: config.url.clone(),
+            revoke_url: config.revoke_url.clone(),
+            http,
+            key: SigningKey::new(&config.secret)?,
+            memory: Memory::new(context.store.clone(), context.clock.clone(), identity.id),
+            clock: context.clock.clone(),
+        })
+    }
+
+    async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
+        let mut reply = match self.memory.recall(order).await?.url {
+            Some(url) => match self.poll(&url, order.deadline).await? {
+                // It forgot the order; the same key is in the new one, so it can tell.
+                gone if matches!(gone.status.as_u16(), 404 | 410) => self.post(order).await?,
+                reply => reply,
+            },
+            None => self.post(order).await?,
+        };
+        let mut url = None;
+        loop {
+            if reply.status.as_u16() != 202 {
+                return self.delivery(&reply);
+            }
+            if let Some(next) = self.next(&reply)? {
+                self.memory.begun(order, &next).await?;
+                url = Some(next);
+            }
+            let url =
+                url.as_deref().ok_or_else(|| IssuerError::unavailable("202 without a URL to ask again"))?;
+            let pause = reply.retry_after(self.now()).unwrap_or(PAUSE).clamp(PAUSE_MIN, PAUSE_MAX);
+            if Instant::now() + pause >= order.deadline {
+                return Err(IssuerError::TimedOut { stage: "the service works on the order" });
+            }
+            tokio::time::sleep(pause).await;
+            reply = self.poll(url, order.deadline).await?;
+        }
+    }
+
+    async fn post(&self, order: &Order) -> Result<Reply, IssuerError> {
+        let mut body = order_json(order);
+        body["csr"] = json!(pem::encode("CERTIFICATE REQUEST", &order.csr_der));
+        let request = Request::post_json(&self.url, &body).header("idempotency-key", order.key.as_str());
+        Ok(self.http.send(self.key.sign(request), order.deadline, "waiting for the service").await?)
+    }
+
+    async fn poll(&self, url: &str, deadline: Instant) -> Result<Reply, IssuerError> {
+        Ok(self.http.send(self.key.sign(Request::get(url)), deadline, "waiting for the service").await?)
+    }
+
+    /// Where to ask again: on the configured origin only, for our signature goes with the question.
+    fn next(&self, reply: &Reply) -> Result<Option<String>, IssuerError> {
+        let told = serde_json::from_slice::<WebhookResponse>(&reply.body).unwrap_or_default().poll;
+        let Some(target) = told.or_else(|| reply.header(header::LOCATION).map(str::to_owned)) else {
+            return Ok(None);
+        };
+        let bad = |what: String| IssuerError::unavailable(format!("the URL to ask again at: {what}"));
+        let base = self.http.guard().url(&self.url).map_err(|error| bad(error.to_string()))?;
+        let next = base.join(&target).map_err(|error| bad(error.to_string()))?;
+        if next.origin() != base.origin() {
+            return Err(bad("it is on another host than the one configured".to_owned()));
+        }
+        Ok(Some(next.to_string()))
+    }
+
+    fn delivery(&self, reply: &Reply) -> Result<Delivered, IssuerError> {
+        if !reply.status.is_success() {
+            return Err(error_of(reply, self.now()));
+        }
+        let answer: WebhookResponse = reply.json()?;
+        let chain = answer.chain.ok_or_else(|| IssuerError::unavailable("an answer without `chain`"))?;
+        Ok(Delivered { chain: chain_from(chain.as_bytes())? })
+    }
+
+    async fn withdraw(&self, certificate: &Certificate, reason: Reason) -> Result<(), IssuerError> {
+        let url = self.revoke_url.as_ref();
+        let url = url.ok_or(IssuerError::Unsupported { what: "revoke: set its `revoke_url`" })?;
+        let body = json!({ "certificate": pem::encode("CERTIFICATE", &certificate.der), "reason": reason.to_string() });
+        let request = self.key.sign(Request::post_json(url, &body));
+        let reply =
+            self.http.send(request, Instant::now() + QUESTION_LIMIT, "waiting for the service").await?;
+        if reply.status.is_success() { Ok(()) } else { Err(error_of(&reply, self.now())) }
+    }
+
+    async fn look(&self) -> Result<String, IssuerError> {
+        let request = Request { method: http::Method::HEAD, ..Request::get(&self.url) };
+        let deadline = Instant::now() + QUESTION_LIMIT;
+        let reply = self.http.send(self.key.sign(request), deadline, "waiting for the service").await?;
+        match reply.status.as_u16() {
+            401 | 403 | 500.. => Err(error_of(&reply, self.now())),
+            // It need not know HEAD; that it answers is enough.
+            code => Ok(format!("reached; it answers HEAD with {code}")),
+        }
+    }
+
+    fn now(&self) -> UnixTime {
+        UnixTime(self.clock.now_seconds())
+    }
+}
+
+fn error_of(reply: &Reply, now: UnixTime) -> IssuerError {
+    let told = serde_json::from_slice::<WebhookResponse>(&reply.body).unwrap_or_default().reason;
+    let reason = told.map_or_else(|| reply.excerpt(), |reason| excerpt(&reason));
+    let reason = format!("{} {reason}", reply.status.as_u16());
+    let retry_after = reply.retry_after(now);
+    match reply.status.as_u16() {
+        401 | 403 => IssuerError::Denied { reason },
+        429 => IssuerError::RateLimited { retry_after, reason },
+        408 | 500.. => IssuerError::Unavailable { reason, retry_after },
+        _ => IssuerError::Refused { reason },
+    }
+}
+
+impl Issuer for Webhook {
+    fn kind(&self) -> &'static str {
+        "webhook"
+    }
+
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+        self.obtain(order).boxed()
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        reason: Reason,
+    ) -> BoxFuture<'a, Result<(), IssuerError>> {
+        self.withdraw(certificate, reason).boxed()
+    }
+
+    fn renewal_window<'a>(
+        &'a self,
+        _: &'a Certificate,
+    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
+        self.look().boxed()
+    }
+}

@@ -1,0 +1,135 @@
+//! Issuers' settings: stored without their secrets, changed by one at a time, told in the audit log.
+
+use issuers::{IssuerError, ManageError, NewIssuer};
+use serde_json::{Value, json};
+use store::AuditFilter;
+
+use super::world::{World, order};
+
+fn webhook(name: &str, secret: Option<&str>) -> NewIssuer {
+    let mut config = json!({"type": "webhook", "url": "http://127.0.0.1:1/"});
+    if let Some(secret) = secret {
+        config["secret"] = json!(secret);
+    }
+    NewIssuer { name: name.to_owned(), config, enabled: true }
+}
+
+const SECRET: &str = "a secret nobody may see";
+
+#[tokio::test]
+async fn secrets_are_sealed_kept_and_replaced() {
+    let world = World::new().await;
+    let made = world.issuers.create(webhook("a", Some(SECRET)), "user:alice").await.unwrap();
+    assert_eq!((made.secrets_set, made.row.revision), (vec!["/secret".to_owned()], 1));
+    assert!(!made.config.to_string().contains("secret"));
+    let row = world.store.configured_issuer(made.row.id).await.unwrap().unwrap();
+    let sealed = row.secrets.unwrap();
+    assert!(!sealed.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()));
+    // Left out: kept.
+    let changed = world.issuers.update(made.row.id, 1, webhook("b", None), "user:bob").await.unwrap();
+    assert_eq!((changed.row.name.as_str(), changed.row.revision, changed.secrets_set.len()), ("b", 2, 1));
+    // Another type has other secrets.
+    let exec = NewIssuer {
+        name: "b".to_owned(),
+        config: json!({"type": "exec", "issue": ["/bin/true"]}),
+        enabled: true,
+    };
+    let changed = world.issuers.update(made.row.id, 2, exec, "user:bob").await.unwrap();
+    assert_eq!((changed.row.kind.as_str(), changed.secrets_set.len()), ("exec", 0));
+    assert!(world.issuers.delete(made.row.id, "user:bob").await.unwrap());
+    assert!(!world.issuers.delete(made.row.id, "user:bob").await.unwrap());
+    let log = world.store.audit_page(&AuditFilter::default(), None, 100).await.unwrap();
+    let told: Vec<_> = log.rows.iter().rev().map(|row| (row.action.as_str(), row.actor.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("issuer.create", "user:alice"),
+            ("issuer.update", "user:bob"),
+            ("issuer.update", "user:bob"),
+            ("issuer.delete", "user:bob"),
+        ]
+    );
+    assert!(log.rows.iter().all(|row| !row.details.contains(SECRET)));
+}
+
+#[tokio::test]
+async fn names_are_unique_and_a_stale_change_is_refused() {
+    let world = World::new().await;
+    let first = world.issuers.create(webhook("a", Some(SECRET)), "x").await.unwrap();
+    let second = world.issuers.create(webhook("b", Some(SECRET)), "x").await.unwrap();
+    let error = |result: Result<_, ManageError>| result.map(drop).unwrap_err().to_string();
+    let taken = ManageError::NameTaken.to_string();
+    assert_eq!(error(world.issuers.create(webhook("a", Some(SECRET)), "x").await), taken);
+    assert_eq!(error(world.issuers.update(second.row.id, 1, webhook("a", None), "x").await), taken);
+    world.issuers.update(first.row.id, 1, webhook("a", None), "x").await.unwrap();
+    let stale = world.issuers.update(first.row.id, 1, webhook("a", None), "x").await;
+    assert_eq!(error(stale), ManageError::Stale.to_string());
+    let unknown = world.issuers.update(uuid::Uuid::new_v4(), 1, webhook("c", None), "x").await;
+    assert_eq!(error(unknown), ManageError::Unknown.to_string());
+    let page = world.issuers.page(None, 1).await.unwrap();
+    let rest = world.issuers.page(page.next.as_ref(), 10).await.unwrap();
+    let names: Vec<_> = page.rows.iter().chain(&rest.rows).map(|view| view.row.name.clone()).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_not_stored() {
+    let world = World::new().await;
+    let acme = |more: Value| {
+        let mut config = json!({"type": "acme", "directory": "https://ca.example/dir"});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config
+    };
+    let vault = |mount: &str| json!({"type": "vault", "url": "https://v", "mount": mount, "role": "r", "auth": {"method": "token", "token": "t"}});
+    let bad = [
+        json!({"type": "nothing"}),
+        json!({"type": "webhook", "url": "http://127.0.0.1:1/"}),
+        json!({"type": "webhook", "url": "http://127.0.0.1:1/", "secret": "short"}),
+        json!({"type": "webhook", "url": "http://127.0.0.1:1/", "secret": SECRET, "unknown": 1}),
+        json!({"type": "webhook", "url": "http://169.254.169.254/", "secret": SECRET}),
+        json!({"type": "webhook", "url": "ftp://a/", "secret": SECRET}),
+        json!({"type": "exec", "issue": []}),
+        acme(json!({"challenges": []})),
+        acme(json!({"challenges": ["dns-01"]})),
+        acme(json!({"http": {"roots": "none"}})),
+        acme(json!({"http": {"client_certificate": "x"}})),
+        acme(json!({"verify": {"roots": "none"}})),
+        vault("../sys"),
+        json!({"type": "step_ca", "url": "https://ca", "root_fingerprint": "12", "provisioner": {"name": "n", "key": "k"}}),
+    ];
+    for config in bad {
+        let new = NewIssuer { name: "x".to_owned(), config: config.clone(), enabled: true };
+        let result = world.issuers.create(new, "x").await;
+        assert!(matches!(result, Err(ManageError::BadConfig(_))), "{config}");
+    }
+    for name in ["", "A", "a b", "ä", "internal", &"a".repeat(101)] {
+        let result = world.issuers.create(webhook(name, Some(SECRET)), "x").await;
+        assert!(matches!(result, Err(ManageError::BadName)), "{name}");
+    }
+    assert!(world.issuers.page(None, 10).await.unwrap().rows.is_empty());
+}
+
+#[tokio::test]
+async fn who_is_not_there_or_disabled_issues_nothing() {
+    let world = World::new().await;
+    let disabled = NewIssuer { enabled: false, ..webhook("off", Some(SECRET)) };
+    world.issuers.create(disabled, "x").await.unwrap();
+    for name in ["off", "nobody"] {
+        let error = world.issuers.get(name).await.unwrap_err();
+        assert!(matches!(error, IssuerError::Misconfigured { .. }), "{name}");
+    }
+    assert_eq!(world.issuers.get("internal").await.unwrap().kind(), "internal");
+    // A change of settings is seen by who asks next.
+    let made = world.issuers.create(webhook("a", Some(SECRET)), "x").await.unwrap();
+    let exec = NewIssuer {
+        name: "a".to_owned(),
+        config: json!({"type": "exec", "issue": ["/bin/false"]}),
+        enabled: true,
+    };
+    let other = world.again();
+    assert_eq!(other.get("a").await.unwrap().kind(), "webhook");
+    world.issuers.update(made.row.id, 1, exec, "x").await.unwrap();
+    assert_eq!(other.get("a").await.unwrap().kind(), "exec");
+    let error = other.get("a").await.unwrap().issue(&order("k", &["a.example"])).await.unwrap_err();
+    assert_eq!(error.code(), "unavailable");
+}

@@ -1,0 +1,17 @@
+//! Issuers against real programs and faithful fakes, one binary.
+
+#![allow(clippy::unwrap_used)]
+
+mod authority_of_tests;
+mod fake;
+mod named;
+mod world;
+
+mod configuration;
+mod dns;
+mod exec;
+mod internal;
+mod limits;
+mod lying;
+mod vault;
+mod webhook;

@@ -1,0 +1,90 @@
+//! A database, keys, and the issuers over them.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use authority::keystore::KeyStore;
+use authority::{Authority, AuthorityOptions};
+use issuers::{Issuer, IssuerContext, Issuers, NewIssuer, Order, Responders};
+use keys::Keyring;
+use outbound::resolve::Resolver;
+use serde_json::Value;
+use store::{Clock, Store, StoreUrl};
+use x509::{GeneralName, UnixTime};
+
+use super::authority_of_tests::request;
+
+/// Everything issuers need, in a folder of its own.
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) context: IssuerContext,
+    pub(crate) issuers: Issuers,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl World {
+    /// With the system's clock.
+    pub(crate) async fn new() -> Self {
+        Self::with(Clock::system(), Vec::new()).await
+    }
+
+    /// With this clock, and names looked up at these servers (this machine's when there are none).
+    pub(crate) async fn with(clock: Clock, names: Vec<SocketAddr>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let options = AuthorityOptions::default();
+        let authority = Authority::open(store.clone(), keystore.clone(), clock.clone(), options).unwrap();
+        let resolver =
+            if names.is_empty() { Resolver::system().unwrap() } else { Resolver::with_upstreams(names) };
+        let context = IssuerContext {
+            store: store.clone(),
+            clock: clock.clone(),
+            authority,
+            keystore,
+            resolver,
+            responders: Responders::new(store.clone(), clock.clone()),
+        };
+        let issuers = Issuers::new(context.clone());
+        Self { store, clock, context, issuers, folder }
+    }
+
+    /// Another process over the same database: nothing in memory is shared.
+    pub(crate) fn again(&self) -> Issuers {
+        let responders = Responders::new(self.store.clone(), self.clock.clone());
+        Issuers::new(IssuerContext { responders, ..self.context.clone() })
+    }
+
+    pub(crate) async fn add(&self, name: &str, config: Value) -> std::sync::Arc<dyn Issuer> {
+        let new = NewIssuer { name: name.to_owned(), config, enabled: true };
+        self.issuers.create(new, "user:test").await.unwrap();
+        self.issuers.get(name).await.unwrap()
+    }
+
+    pub(crate) fn now(&self) -> UnixTime {
+        UnixTime(self.clock.now_seconds())
+    }
+}
+
+/// An order for these names with a fresh key.
+pub(crate) fn order(key: &str, names: &[&str]) -> Order {
+    Order {
+        key: key.to_owned(),
+        csr_der: request(names).0,
+        names: names.iter().map(|name| GeneralName::parse(name).unwrap()).collect(),
+        profile: None,
+        lifetime_seconds: None,
+        replaces: None,
+        deadline: Instant::now() + Duration::from_secs(60),
+        requester: "user:test".to_owned(),
+    }
+}
+
+/// Runs a program, which must succeed, and gives its output.
+pub(crate) fn run(program: &str, arguments: &[&str], install: &str) -> String {
+    let ran = std::process::Command::new(program).args(arguments).output();
+    let ran = ran.unwrap_or_else(|error| panic!("{program}: {error}; apt-get install -y {install}"));
+    assert!(ran.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap()
+}

@@ -1,0 +1,98 @@
+//! Beats, gathered: what comes within a round is written by one statement.
+
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::Mutex;
+use store::places::NodeLease;
+use uuid::Uuid;
+
+use crate::timing::LEASE;
+use crate::work::MEASURED_MAX;
+
+/// At most an entry a node: only those enrolled get here.
+#[derive(Default)]
+pub(super) struct Beats(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Ends of leases that are not written yet, µs.
+    pending: BTreeMap<Uuid, i64>,
+    /// What nodes measured, as they said it here.
+    measured: HashMap<Uuid, BTreeMap<Uuid, u32>>,
+}
+
+impl Beats {
+    pub(super) fn heard(&self, node: Uuid, at_us: i64, measured: BTreeMap<Uuid, u32>) {
+        let until = at_us.saturating_add(LEASE.as_micros() as i64);
+        let mut state = self.0.lock();
+        state.pending.insert(node, until);
+        if !measured.is_empty() {
+            state.measured.insert(node, nearest(measured));
+        }
+    }
+
+    /// What is to be written now, in one order, so that two servers do not lock each other out.
+    pub(super) fn take(&self) -> Vec<NodeLease> {
+        let pending = std::mem::take(&mut self.0.lock().pending);
+        pending.into_iter().map(|(node, until_us)| NodeLease { node, until_us }).collect()
+    }
+
+    /// What could not be written is tried again, unless something newer is known.
+    pub(super) fn give_back(&self, leases: Vec<NodeLease>) {
+        let mut state = self.0.lock();
+        for lease in leases {
+            state.pending.entry(lease.node).or_insert(lease.until_us);
+        }
+    }
+
+    pub(super) fn forget(&self, node: Uuid) {
+        let mut state = self.0.lock();
+        state.pending.remove(&node);
+        state.measured.remove(&node);
+    }
+
+    /// What a node measured last, as far as it said it here.
+    pub(super) fn measured(&self, node: Uuid) -> BTreeMap<Uuid, u32> {
+        self.0.lock().measured.get(&node).cloned().unwrap_or_default()
+    }
+}
+
+fn nearest(measured: BTreeMap<Uuid, u32>) -> BTreeMap<Uuid, u32> {
+    let mut all: Vec<_> = measured.into_iter().collect();
+    all.sort_unstable_by_key(|(_, milliseconds)| *milliseconds);
+    all.truncate(MEASURED_MAX);
+    all.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_written_is_not_lost_and_hides_nothing_newer() {
+        let beats = Beats::default();
+        let (a, b) = (Uuid::now_v7(), Uuid::now_v7());
+        beats.heard(a, 0, BTreeMap::new());
+        beats.heard(b, 0, BTreeMap::new());
+        let taken = beats.take();
+        assert_eq!(taken.len(), 2);
+        beats.heard(a, 7, BTreeMap::new());
+        beats.give_back(taken);
+        let lease = LEASE.as_micros() as i64;
+        let again: Vec<_> = beats.take().into_iter().map(|lease| (lease.node, lease.until_us)).collect();
+        assert_eq!(again, [(a, lease + 7), (b, lease)]);
+        assert!(beats.take().is_empty());
+    }
+
+    #[test]
+    fn what_is_measured_is_bounded() {
+        let beats = Beats::default();
+        let node = Uuid::now_v7();
+        beats.heard(node, 0, (0..500_u32).map(|far| (Uuid::now_v7(), far)).collect());
+        let kept = beats.measured(node);
+        assert_eq!(kept.len(), MEASURED_MAX);
+        assert!(kept.values().all(|far| (*far as usize) < MEASURED_MAX), "the nearest");
+        beats.forget(node);
+        assert!(beats.measured(node).is_empty());
+    }
+}

@@ -1,0 +1,31 @@
+//! The control plane of the key service: sites where private keys may be, the nodes at them, and the policies that say which
+//! nodes may open which keys.
+//!
+//! A node joins by a token that is used once, and sends a heartbeat every quarter of a second. What the others are told of a
+//! node is a [`Statement`](keyless::places::Statement), signed here: its site's attributes and those of its token, never what
+//! it says of itself. [`work`] is the protocol between nodes and the control plane, [`node`] is the node's side of it.
+
+mod beats;
+mod directory;
+mod enrolment;
+mod error;
+pub mod node;
+mod nodes;
+mod numbers;
+pub mod policies;
+mod round;
+mod site;
+mod statements;
+mod steadiness;
+mod timing;
+mod view;
+pub mod work;
+
+pub use keyless::places::Attributes;
+
+pub use directory::{NODES_MAX, SITES_MAX, Sites, SitesParts, stored_attributes};
+pub use enrolment::{MadeNodeToken, NewNodeToken};
+pub use error::SiteError;
+pub use nodes::{NodeQuery, attributes_of, node_domain, node_uri};
+pub use site::NewSite;
+pub use timing::{AWAY_PAUSE_MAX, BEAT_EVERY, LEASE};

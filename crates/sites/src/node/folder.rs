@@ -1,0 +1,197 @@
+//! What a node keeps: who it is, its keys, and what it was told last.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use enrollment::client::{IdentityFolder, JoinError};
+use enrollment::state_folder::{StateError, failed, read_json, remove, write_json, write_private};
+use keyless::places::SignedStatement;
+use keys::sealed::NodeKey;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Who the node is, and where its control plane.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Settings {
+    pub(super) node: Uuid,
+    pub(super) name: String,
+    pub(super) site: String,
+    pub(super) server: String,
+    /// SHA-256 of the certificate the server is trusted by, where there is no file of them.
+    pub(super) pin: Option<String>,
+    /// The public key that signs statements, DER in base64.
+    pub(super) statement_key: String,
+    /// Below what the certificates of all nodes stand, PEM.
+    pub(super) nodes_ca_pem: String,
+}
+
+/// Who was there when the node last heard of it.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(super) struct KnownMembers {
+    pub(super) since: i64,
+    pub(super) nodes: Vec<SignedStatement>,
+}
+
+/// The node's folder: its owner alone enters.
+#[derive(Clone, Debug)]
+pub(super) struct Folder(IdentityFolder);
+
+impl Folder {
+    pub(super) fn new(root: &Path) -> Result<Self, StateError> {
+        Ok(Self(IdentityFolder::new(root)?))
+    }
+
+    pub(super) fn joined(&self) -> &IdentityFolder {
+        &self.0
+    }
+
+    pub(super) fn settings(&self) -> Result<Option<Settings>, StateError> {
+        read_json(&self.0.path("node.json"))
+    }
+
+    pub(super) fn write_settings(&self, settings: &Settings) -> Result<(), StateError> {
+        write_json(&self.0.path("node.json"), settings)
+    }
+
+    /// The key that policies' keys are wrapped to.
+    pub(super) fn kem_or_new(&self) -> Result<NodeKey, JoinError> {
+        let path = self.0.path("kem.key");
+        let failed =
+            |error: &dyn std::fmt::Display| JoinError::Identity(format!("{}: {error}", path.display()));
+        match std::fs::read(&path).map(zeroize::Zeroizing::new) {
+            Ok(octets) => NodeKey::from_octets(&octets).map_err(|error| failed(&error)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let made = NodeKey::generate().map_err(|error| failed(&error))?;
+                write_private(&path, &*made.to_octets())?;
+                Ok(made)
+            }
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// Whether the control plane knew the node no more when it was asked last.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.0.path("suspended").exists()
+    }
+
+    pub(super) fn suspend(&self, suspended: bool) -> Result<(), StateError> {
+        let path = self.0.path("suspended");
+        if suspended { write_private(&path, b"") } else { remove(&path) }
+    }
+
+    pub(super) fn members(&self) -> Result<KnownMembers, StateError> {
+        Ok(read_json(&self.0.path("members.json"))?.unwrap_or_default())
+    }
+
+    pub(super) fn write_members(&self, members: &KnownMembers) -> Result<(), StateError> {
+        write_json(&self.0.path("members.json"), members)
+    }
+
+    /// The pages of what is sealed, as they came.
+    pub(super) fn pages(&self) -> Log {
+        Log { path: self.0.path("sealed.log") }
+    }
+}
+
+/// Values one after the other, each a line of JSON. What a crash cut off at the end is nothing.
+pub(super) struct Log {
+    path: std::path::PathBuf,
+}
+
+impl Log {
+    /// All whole ones. What follows them is cut away.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<Vec<T>, StateError> {
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.failed("read", &error)),
+        };
+        let (mut values, mut whole, mut line) = (Vec::new(), 0, Vec::new());
+        let mut reader = BufReader::new(file);
+        loop {
+            line.clear();
+            let count = reader.read_until(b'\n', &mut line).map_err(|error| self.failed("read", &error))?;
+            if count == 0 || line.last() != Some(&b'\n') {
+                break;
+            }
+            let Ok(value) = serde_json::from_slice(&line) else { break };
+            values.push(value);
+            whole += count as u64;
+        }
+        self.cut(whole)?;
+        Ok(values)
+    }
+
+    fn cut(&self, octets: u64) -> Result<(), StateError> {
+        let file = OpenOptions::new().write(true).open(&self.path);
+        file.and_then(|file| file.set_len(octets)).map_err(|error| self.failed("cut", &error))
+    }
+
+    /// One more, down to the disk; or nothing of it.
+    pub(super) fn append(&self, value: &impl Serialize) -> Result<(), StateError> {
+        let (line, before) = (self.line(value)?, self.octets());
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path);
+        let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));
+        written.map_err(|error| {
+            // Half a line would take the next one with it.
+            let _ = self.cut(before);
+            self.failed("write", &error)
+        })
+    }
+
+    /// This one alone.
+    pub(super) fn replace(&self, value: &impl Serialize) -> Result<(), StateError> {
+        write_private(&self.path, &self.line(value)?)
+    }
+
+    fn line(&self, value: &impl Serialize) -> Result<Vec<u8>, StateError> {
+        let mut line = serde_json::to_vec(value)
+            .map_err(|error| StateError::Corrupt { path: self.path.clone(), reason: error.to_string() })?;
+        line.push(b'\n');
+        Ok(line)
+    }
+
+    /// How many octets it has.
+    pub(super) fn octets(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |file| file.len())
+    }
+
+    fn failed(&self, what: &'static str, error: &std::io::Error) -> StateError {
+        failed(&self.path, what, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_cut_off_is_nothing_and_is_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Folder::new(folder.path()).unwrap().pages();
+        assert!(log.read::<u32>().unwrap().is_empty());
+        (1..=3).for_each(|n| log.append(&n).unwrap());
+        let path = folder.path().join("sealed.log");
+        let mut octets = std::fs::read(&path).unwrap();
+        octets.extend(b"{\"half");
+        std::fs::write(&path, octets).unwrap();
+        assert_eq!(log.read::<u32>().unwrap(), [1, 2, 3]);
+        log.append(&4).unwrap();
+        assert_eq!(log.read::<u32>().unwrap(), [1, 2, 3, 4]);
+        log.replace(&9).unwrap();
+        assert_eq!(log.read::<u32>().unwrap(), [9]);
+    }
+
+    #[test]
+    fn a_nodes_key_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Folder::new(folder.path()).unwrap();
+        let made = kept.kem_or_new().unwrap();
+        assert_eq!(kept.kem_or_new().unwrap().public(), made.public());
+        std::fs::write(folder.path().join("kem.key"), "short").unwrap();
+        assert!(kept.kem_or_new().unwrap_err().to_string().contains("kem.key"));
+    }
+}

@@ -1,0 +1,67 @@
+//! What an operator sees of a node.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct HowLabel {
+    how: &'static str,
+}
+
+/// The gauges. Cheap to clone; the clones share them.
+#[derive(Clone, Default)]
+pub struct NodeMetrics(Arc<Gauges>);
+
+#[derive(Default)]
+struct Gauges {
+    away: Gauge,
+    members: Gauge,
+    sealed_keys: Family<HowLabel, Gauge>,
+}
+
+impl NodeMetrics {
+    /// Adds all of them to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        let inner = &self.0;
+        registry.register(
+            "bulla_lifecycle_key_node_control_plane_away",
+            "Whether the control plane does not answer this node: what it knew last goes on to count",
+            inner.away.clone(),
+        );
+        registry.register(
+            "bulla_lifecycle_key_node_members",
+            "Nodes that there are, as this one was told, itself included",
+            inner.members.clone(),
+        );
+        registry.register(
+            "bulla_lifecycle_key_node_sealed_keys",
+            "Sealed keys: that open here (own), that other nodes are asked for (routed), that should open here and do not (broken)",
+            inner.sealed_keys.clone(),
+        );
+    }
+
+    pub(super) fn is_away(&self, away: bool) {
+        self.0.away.set(away.into());
+    }
+
+    pub(super) fn members(&self, count: usize) {
+        self.0.members.set(count as i64);
+    }
+
+    pub(super) fn sealed_keys(&self, own: usize, routed: usize, broken: usize) {
+        for (how, count) in [("own", own), ("routed", routed), ("broken", broken)] {
+            self.0.sealed_keys.get_or_create(&HowLabel { how }).set(count as i64);
+        }
+    }
+}
+
+impl fmt::Debug for NodeMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NodeMetrics")
+    }
+}

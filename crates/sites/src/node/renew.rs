@@ -1,0 +1,59 @@
+//! The node's certificate, renewed when two thirds of its life are over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrollment::client::{REQUEST, bare_csr};
+
+use super::{KeyNode, NodeError, NodeTls, api_of, tls_failed, tls_of};
+use crate::work::{EnrolledNode, NodeRenewal};
+
+/// Between two looks whether it is due, and two tries.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+impl KeyNode {
+    /// Renews for ever. A failure is only told: the certificate is good for days yet.
+    pub(super) async fn renew(&self, on_tls: impl Fn(&NodeTls)) {
+        loop {
+            let (due, until) = {
+                let shown = self.shown.lock();
+                (shown.1.renew_at(), shown.1.leaf.not_after.0)
+            };
+            if self.clock.now_seconds() >= due {
+                match self.renewed().await {
+                    Ok(tls) => on_tls(&tls),
+                    Err(error) => tracing::warn!(%error, until, "the node's certificate is not renewed yet"),
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn renewed(&self) -> Result<NodeTls, NodeError> {
+        let key = self.shown.lock().1.key.clone();
+        let request = NodeRenewal { csr_pem: bare_csr(&key)? };
+        let renewed: EnrolledNode =
+            self.api().post("/api/v1/key-nodes/self/renew", &request, REQUEST).await?;
+        let mut settings = self.shown.lock().0.clone();
+        let (settings, identity, api) = self
+            .aside(move |folder| {
+                let joined = folder.joined();
+                joined.write_certificate(&key, &renewed.certificate_pem)?;
+                if !renewed.ca_pem.is_empty() {
+                    joined.add_ca(&renewed.ca_pem)?;
+                }
+                let identity = joined.identity()?.ok_or_else(|| NodeError::NotJoined(joined.path("")))?;
+                settings.nodes_ca_pem = renewed.ca_pem;
+                folder.write_settings(&settings)?;
+                let api = api_of(folder, &settings, &identity)?;
+                Ok((settings, identity, api))
+            })
+            .await?;
+        let tls = tls_of(&settings, &identity)?;
+        self.router.change_tls(&tls.client()).map_err(tls_failed)?;
+        *self.api.write() = Arc::new(api);
+        tracing::info!(until = identity.leaf.not_after.0, "the node's certificate is renewed");
+        *self.shown.lock() = (settings, identity);
+        Ok(tls)
+    }
+}

@@ -1,0 +1,342 @@
+//! What is sealed to policies: opened where this node satisfies them, asked of others where it does not. Nothing here waits
+//! or takes long: what is to be opened is given out, and taken back opened ([`super::learn`]).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use keyless::Source;
+use keyless::places::Formula;
+use keyless::routing::{Holders, NodeId, Router};
+use keys::sealed::{NodeKey, PolicyKey, SealContext, SealedError, WrapContext};
+use keys::{KeyRef, PrivateKey};
+use uuid::Uuid;
+use x509::SpkiHash;
+
+use super::members::Members;
+use crate::work::{KeyNews, News, PolicyNews, WrapNews};
+
+/// Sealed keys that a node holds: 2 to 5 KB each.
+pub const SEALED_KEYS_MAX: usize = 100_000;
+
+/// A generation of a policy.
+pub(super) type Generation = (Uuid, u32);
+
+/// A policy, and who satisfies it.
+struct Policy {
+    told: PolicyNews,
+    /// Its name, for its keys.
+    name: Arc<str>,
+    /// `None` for one that this version does not understand: nobody satisfies it here.
+    formula: Option<Formula>,
+    nodes: HashSet<NodeId>,
+    holders: Arc<Holders>,
+}
+
+/// A sealed key.
+struct Sealed {
+    told: KeyNews,
+    /// Its SubjectPublicKeyInfo, DER.
+    spki: Vec<u8>,
+    /// What is sealed.
+    blob: Vec<u8>,
+    /// What signs by it: that of before, until it is settled what it is now.
+    source: Option<Source>,
+    is_settled: bool,
+}
+
+impl Sealed {
+    fn generation(&self) -> Generation {
+        (self.told.policy, self.told.generation)
+    }
+}
+
+/// All of it, and what this node makes of it.
+pub(super) struct SealedKeys {
+    node: Uuid,
+    kem: Arc<NodeKey>,
+    router: Router,
+    /// All that changed up to this number is here.
+    next: i64,
+    policies: HashMap<Uuid, Policy>,
+    /// In base64.
+    wraps: HashMap<Generation, String>,
+    opened: HashMap<Generation, Arc<PolicyKey>>,
+    /// Wrapped to this node, and not opened by its key.
+    failed: HashSet<Generation>,
+    keys: HashMap<SpkiHash, Sealed>,
+    /// Keys that do not open by their policy's.
+    broken: HashSet<SpkiHash>,
+}
+
+/// How unwrapping went.
+pub(super) type Unwrapped = Vec<(Generation, Option<Arc<PolicyKey>>)>;
+
+/// A wrap to be opened.
+pub(super) struct ToUnwrap {
+    pub(super) which: Generation,
+    pub(super) wrap: Vec<u8>,
+    pub(super) context: WrapContext,
+}
+
+/// A key to be opened.
+pub(super) struct ToOpen {
+    pub(super) which: SpkiHash,
+    pub(super) by: Arc<PolicyKey>,
+    pub(super) blob: Vec<u8>,
+    pub(super) context: SealContext,
+}
+
+/// How that went.
+pub(super) struct Opened {
+    pub(super) which: SpkiHash,
+    /// By which policy and generation.
+    pub(super) of: ([u8; 16], u32),
+    pub(super) opened: Result<PrivateKey, SealedError>,
+}
+
+impl SealedKeys {
+    pub(super) fn new(node: Uuid, kem: NodeKey, router: Router) -> Self {
+        Self {
+            node,
+            kem: Arc::new(kem),
+            router,
+            next: 0,
+            policies: HashMap::new(),
+            wraps: HashMap::new(),
+            opened: HashMap::new(),
+            failed: HashSet::new(),
+            keys: HashMap::new(),
+            broken: HashSet::new(),
+        }
+    }
+
+    /// To be asked for from here on.
+    pub(super) fn next(&self) -> i64 {
+        self.next
+    }
+
+    pub(super) fn kem(&self) -> Arc<NodeKey> {
+        Arc::clone(&self.kem)
+    }
+
+    /// Takes a page; nothing is opened yet.
+    pub(super) fn take(&mut self, page: News, members: &Members) {
+        if page.anew {
+            self.policies.clear();
+            self.wraps.clear();
+            self.opened.clear();
+            self.failed.clear();
+            self.keys.clear();
+            self.broken.clear();
+        }
+        self.next = page.next;
+        if !page.policies.is_empty() {
+            // Those whose policy may be among them.
+            self.keys.values_mut().filter(|key| key.source.is_none()).for_each(|key| key.is_settled = false);
+        }
+        for policy in page.policies {
+            self.take_policy(policy, members);
+        }
+        for wrap in page.wraps {
+            self.take_wrap(wrap);
+        }
+        for key in page.keys {
+            self.take_key(key);
+        }
+    }
+
+    fn take_policy(&mut self, told: PolicyNews, members: &Members) {
+        if told.removed {
+            self.policies.remove(&told.id);
+            return;
+        }
+        let formula = told.formula.parse::<Formula>();
+        let formula = formula.inspect_err(|error| {
+            tracing::error!(policy = told.name, %error, "a policy's formula is not understood; update the program");
+        });
+        let formula = formula.ok();
+        let nodes = formula.as_ref().map(|formula| members.satisfying(formula)).unwrap_or_default();
+        let holders = match self.policies.remove(&told.id) {
+            Some(known) => {
+                self.router.change_holders(&known.holders, nodes.iter().copied().collect());
+                known.holders
+            }
+            None => self.router.holders(nodes.iter().copied().collect()),
+        };
+        let name = told.name.as_str().into();
+        self.policies.insert(told.id, Policy { told, name, formula, nodes, holders });
+    }
+
+    /// What signs by keys under it goes on to, until they are opened by it; what was opened by one that is withdrawn does not.
+    fn take_wrap(&mut self, told: WrapNews) {
+        let which = (told.policy, told.generation);
+        self.opened.remove(&which);
+        self.failed.remove(&which);
+        let is_withdrawn = told.blob.is_none();
+        match told.blob {
+            Some(blob) => drop(self.wraps.insert(which, blob)),
+            None => drop(self.wraps.remove(&which)),
+        }
+        for (spki, key) in self.keys.iter_mut().filter(|(_, key)| key.generation() == which) {
+            key.is_settled = false;
+            self.broken.remove(spki);
+            if is_withdrawn {
+                key.source = None;
+            }
+        }
+    }
+
+    fn take_key(&mut self, told: KeyNews) {
+        let Ok(spki) = STANDARD.decode(&told.spki) else {
+            tracing::error!(key = told.name, "a sealed key's public half is not base64");
+            return;
+        };
+        let which = SpkiHash::of(&spki);
+        self.broken.remove(&which);
+        // Not base64: it opens as little as what was changed on its way.
+        let blob = told.blob.as_ref().map(|blob| STANDARD.decode(blob).unwrap_or_default());
+        let before = self.keys.remove(&which);
+        let Some(blob) = blob else { return };
+        if self.keys.len() >= SEALED_KEYS_MAX {
+            tracing::error!(
+                key = told.name,
+                "a node holds {SEALED_KEYS_MAX} sealed keys: this one does not sign"
+            );
+            return;
+        }
+        // Sealed anew to the same policy, it signs on meanwhile.
+        let source =
+            before.filter(|before| before.told.policy == told.policy).and_then(|before| before.source);
+        self.keys.insert(which, Sealed { told, spki, blob, source, is_settled: false });
+    }
+
+    /// These came, changed or went.
+    pub(super) fn members_changed(&mut self, changed: &[Uuid], members: &Members) {
+        for policy in self.policies.values_mut() {
+            let Some(formula) = &policy.formula else { continue };
+            let mut is_other = false;
+            for node in changed {
+                let id = NodeId(*node.as_bytes());
+                is_other |= match members.satisfies(*node, formula) {
+                    true => policy.nodes.insert(id),
+                    false => policy.nodes.remove(&id),
+                };
+            }
+            if is_other {
+                self.router.change_holders(&policy.holders, policy.nodes.iter().copied().collect());
+            }
+        }
+    }
+
+    /// Wraps that were not looked at.
+    pub(super) fn to_unwrap(&self) -> Vec<ToUnwrap> {
+        let is_new = |which: &Generation| !self.opened.contains_key(which) && !self.failed.contains(which);
+        let new = self.wraps.iter().filter(|(which, _)| is_new(which));
+        let to_unwrap = new.map(|(which, wrap)| ToUnwrap {
+            which: *which,
+            wrap: STANDARD.decode(wrap).unwrap_or_default(),
+            context: WrapContext {
+                policy: *which.0.as_bytes(),
+                generation: which.1,
+                node: *self.node.as_bytes(),
+            },
+        });
+        to_unwrap.collect()
+    }
+
+    pub(super) fn note_unwrapped(&mut self, unwrapped: Unwrapped) {
+        for (which, key) in unwrapped {
+            match key {
+                Some(key) => drop(self.opened.insert(which, key)),
+                None => drop(self.failed.insert(which)),
+            }
+        }
+    }
+
+    /// Up to `max` keys that open here and are not settled.
+    pub(super) fn to_open(&self, max: usize) -> Vec<ToOpen> {
+        let unsettled = self.keys.iter().filter(|(_, key)| !key.is_settled);
+        let to_open = unsettled.filter_map(|(which, key)| {
+            let by = Arc::clone(self.opened.get(&key.generation())?);
+            let context = SealContext {
+                policy: *key.told.policy.as_bytes(),
+                generation: key.told.generation,
+                spki_sha256: *which.as_bytes(),
+            };
+            Some(ToOpen { which: *which, by, blob: key.blob.clone(), context })
+        });
+        to_open.take(max).collect()
+    }
+
+    pub(super) fn note_opened(&mut self, opened: Vec<Opened>) {
+        for Opened { which, of, opened } in opened {
+            let Some(key) = self.keys.get_mut(&which) else { continue };
+            // Sealed anew meanwhile: it is opened once more.
+            if (*key.told.policy.as_bytes(), key.told.generation) != of {
+                continue;
+            }
+            key.is_settled = true;
+            key.source = match opened {
+                Ok(opened) => Some(Source::Sealed(Arc::new(opened) as KeyRef)),
+                Err(error) => {
+                    tracing::error!(key = key.told.name, %error, "a sealed key does not open here");
+                    self.broken.insert(which);
+                    // Another node may have better luck.
+                    routed(&self.router, &self.policies, key)
+                }
+            };
+        }
+    }
+
+    /// Has other nodes sign by what does not open here.
+    pub(super) fn route_the_rest(&mut self) {
+        for key in self.keys.values_mut().filter(|key| !key.is_settled) {
+            key.is_settled = true;
+            if !matches!(key.source, Some(Source::Routed(_))) {
+                key.source = routed(&self.router, &self.policies, key);
+            }
+        }
+    }
+
+    /// With their names and those of their policies, as a set of keys wants them.
+    pub(super) fn sources(&self) -> Vec<(String, Source, Option<Arc<str>>)> {
+        let policy = |key: &Sealed| Some(Arc::clone(&self.policies.get(&key.told.policy)?.name));
+        let known = |key: &Sealed| Some((key.told.name.clone(), key.source.clone()?, policy(key)));
+        self.keys.values().filter_map(known).collect()
+    }
+
+    /// How many open here, and how many are asked of others.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let own = self.keys.values().filter(|key| matches!(key.source, Some(Source::Sealed(_)))).count();
+        (own, self.keys.len() - own)
+    }
+
+    /// Keys that are sealed for this node and do not open.
+    pub(super) fn broken(&self) -> usize {
+        let unopened = self.keys.values().filter(|key| self.failed.contains(&key.generation())).count();
+        self.broken.len() + unopened
+    }
+
+    /// Everything, as one page.
+    pub(super) fn whole(&self) -> News {
+        News {
+            next: self.next,
+            policies: self.policies.values().map(|policy| policy.told.clone()).collect(),
+            wraps: self.wraps.iter().map(wrap_of).collect(),
+            keys: self.keys.values().map(|key| key.told.clone()).collect(),
+            ..News::default()
+        }
+    }
+}
+
+/// `None` while its policy is not known, and for kinds that sign for nobody.
+fn routed(router: &Router, policies: &HashMap<Uuid, Policy>, key: &Sealed) -> Option<Source> {
+    let policy = policies.get(&key.told.policy)?;
+    router.key(&policy.holders, &key.spki).map(|routed| Source::Routed(Arc::new(routed)))
+}
+
+fn wrap_of((which, blob): (&Generation, &String)) -> WrapNews {
+    WrapNews { policy: which.0, generation: which.1, blob: Some(blob.clone()) }
+}

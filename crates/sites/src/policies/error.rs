@@ -1,0 +1,80 @@
+//! Why something about policies was not done.
+
+use keyless::places::FormulaError;
+use keys::sealed::SealedError;
+use store::StoreError;
+
+/// Generations of a policy at most: there are two while its keys are sealed anew, more when it is rotated meanwhile.
+pub const GENERATIONS_MAX: usize = 8;
+
+/// Why something about policies was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// Nothing by that identity or name.
+    #[error("there is no {0}")]
+    NotFound(&'static str),
+    /// What was asked for makes no sense; what to change.
+    #[error("{0}")]
+    Invalid(String),
+    /// Not a formula.
+    #[error("not a formula: {0}")]
+    Formula(#[from] FormulaError),
+    /// A policy that nobody satisfies keeps keys from everybody.
+    #[error("no enrolled node satisfies `{formula}`; {there_are}")]
+    Nobody {
+        /// Of which formula.
+        formula: String,
+        /// The attributes that there are.
+        there_are: String,
+    },
+    /// Another has that name.
+    #[error("the name {0:?} is taken")]
+    NameTaken(String),
+    /// Somebody else rotated it at the same time.
+    #[error("it has changed meanwhile: look at it again")]
+    Changed,
+    /// Sealed to another generation than the newest.
+    #[error("the key is sealed to generation {given}, and the newest is {newest}: seal it again")]
+    Behind {
+        /// As it came.
+        given: u32,
+        /// As it should be.
+        newest: u32,
+    },
+    /// Keys are sealed to it.
+    #[error("{0} keys are sealed to this policy: seal them to another one, or withdraw them first")]
+    HasKeys(i64),
+    /// Former rotations go on.
+    #[error(
+        "there are {GENERATIONS_MAX} generations already: wait until their keys are sealed to the newest"
+    )]
+    Rotating,
+    /// No more are taken.
+    #[error("there are {max} {what} already, and no more are taken")]
+    Full {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        max: i64,
+    },
+    /// Not sealed as it should be.
+    #[error("the sealed key is not good: {0}")]
+    SealedKey(SealedError),
+    /// The private half of a generation cannot be had.
+    #[error("the private half of the policy's generation {generation} cannot be opened: {why}")]
+    Seed {
+        /// Which.
+        generation: u32,
+        /// Why not.
+        why: String,
+    },
+    /// Who satisfies what was not looked at to the end.
+    #[error("the look at who satisfies which policies was broken off")]
+    Stopped,
+    /// The cryptographic library.
+    #[error("no pair can be made: {0}")]
+    Pair(SealedError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,276 @@
+//! Policies: which nodes may open which private keys.
+//!
+//! A policy has a pair, one a generation. Keys are sealed to its public half by whoever has them; its private half is
+//! wrapped to every node whose attributes satisfy the formula ([`KeyPolicies::reconcile`]), and kept here, sealed under
+//! the master key, for nodes that come later. After a rotation the keys are sealed anew here ([`KeyPolicies::reseal`]),
+//! and the former generation goes once nothing is sealed to it.
+
+mod check;
+mod error;
+mod passes;
+mod reconcile;
+mod registry;
+mod reseal;
+mod sealed_keys;
+mod view;
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::FutureExt;
+use serde_json::json;
+use store::places::{KeyChange, KeyState, PolicyChange, PolicyRemoval, PolicyRow};
+use store::{Cursor, Page};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::work::{KeyNews, News, PolicyNews, WrapNews};
+
+pub use check::{Attribute, Resolved, ResolvedNode, ResolvedSite};
+pub use error::{GENERATIONS_MAX, PolicyError};
+pub use reconcile::Reconciled;
+pub use registry::{KeyPolicies, SEALED_KEYS_MAX};
+pub use sealed_keys::NewSealedKey;
+pub use view::{GenerationView, LAGGING_MAX, PolicyView};
+
+/// Policies at most: each look holds all of them beside all nodes.
+pub const POLICIES_MAX: i64 = 1_000;
+/// Changes of each kind in an answer to a node.
+pub const STATE_ROWS_MAX: usize = 500;
+/// Between two looks whether something changed: one statement.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often what was removed long ago is forgotten.
+const PURGE_EVERY: Duration = Duration::from_secs(3_600);
+/// For how long nodes are told that something is gone: their certificates live for 7 days. µs.
+const REMOVED_KEPT_US: i64 = 30 * 86_400 * 1_000_000;
+
+impl KeyPolicies {
+    /// Keeps wraps and sealed keys as they should be, until stopped.
+    pub async fn run(&self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("key_policies");
+        let every = |period| {
+            let mut ticks = tokio::time::interval(period);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            ticks
+        };
+        let (mut looks, mut purges) = (every(LOOK_EVERY), every(PURGE_EVERY));
+        loop {
+            let work = async {
+                tokio::select! {
+                    _ = looks.tick() => self.look().await,
+                    _ = purges.tick() => self.purge().await,
+                }
+            };
+            let done = tokio::select! {
+                () = stop.cancelled() => return,
+                done = work => done,
+            };
+            if let Err(error) = done {
+                tracing::warn!(%error, "a look at the policies of keys failed");
+            }
+        }
+    }
+
+    /// A pass, if something changed since the last one or the time has come.
+    async fn look(&self) -> Result<(), PolicyError> {
+        if self.is_due().await? {
+            self.reconcile().await?;
+            self.reseal().await?;
+        }
+        Ok(())
+    }
+
+    async fn purge(&self) -> Result<(), PolicyError> {
+        Ok(self.store().purge_key_state(self.now_us() - REMOVED_KEPT_US).await.map(drop)?)
+    }
+
+    /// Makes a policy, and wraps it to the nodes that satisfy it.
+    ///
+    /// # Errors
+    /// [`PolicyError::Nobody`], [`PolicyError::Formula`], [`PolicyError::NameTaken`], [`PolicyError::Full`] and others.
+    pub async fn create(&self, name: &str, formula: &str, actor: &str) -> Result<PolicyView, PolicyError> {
+        check_name(name)?;
+        let resolved = self.check(formula).await?;
+        if resolved.nodes.is_empty() {
+            return Err(resolved.nobody());
+        }
+        let (id, at) = (Uuid::now_v7(), self.now_us());
+        let policy = PolicyRow {
+            id,
+            name: name.to_owned(),
+            formula: resolved.formula.to_string(),
+            generation: 1,
+            revision: 1,
+            changed: 0,
+            created_by: actor.to_owned(),
+            created_at_us: at,
+            updated_at_us: at,
+        };
+        let (generation, seed) = self.new_generation(id, 1)?;
+        let details = json!({"name": name, "formula": policy.formula, "nodes": resolved.nodes.len()});
+        let event = self.event(actor, "key_policy.create", format!("key-policy/{id}"), details);
+        let made = self
+            .store()
+            .write("key_policy_create", move |tx| {
+                async move {
+                    if store::places::count_policies(tx).await? >= POLICIES_MAX {
+                        return Ok(None);
+                    }
+                    let done = store::places::insert_policy(tx, &policy, &generation, &seed).await?;
+                    store::audit_if(tx, done, event).await.map(Some)
+                }
+                .boxed()
+            })
+            .await?;
+        match made {
+            None => Err(PolicyError::Full { what: "policies", max: POLICIES_MAX }),
+            Some(false) => Err(PolicyError::NameTaken(name.to_owned())),
+            Some(true) => {
+                self.reconcile().await?;
+                self.view(id).await
+            }
+        }
+    }
+
+    /// A policy by its name or its identity.
+    ///
+    /// # Errors
+    /// [`PolicyError::NotFound`]; those of the database.
+    pub async fn policy(&self, name: &str) -> Result<PolicyRow, PolicyError> {
+        let found = match name.parse() {
+            Ok(id) => self.store().key_policy(id).await?,
+            Err(_) => self.store().key_policy_named(name).await?,
+        };
+        found.ok_or(PolicyError::NotFound("key policy"))
+    }
+
+    /// Policies by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn policies(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<PolicyRow>, PolicyError> {
+        Ok(self.store().key_policies(after, limit).await?)
+    }
+
+    /// Gives a policy its next generation, and wraps it to its nodes. Its keys are sealed to it by and by.
+    ///
+    /// # Errors
+    /// [`PolicyError::NotFound`], [`PolicyError::Rotating`], [`PolicyError::Changed`] and others.
+    pub async fn rotate(&self, id: Uuid, actor: &str) -> Result<PolicyView, PolicyError> {
+        let before = self.store().key_policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
+        if self.store().policy_generations(id).await?.len() >= GENERATIONS_MAX {
+            return Err(PolicyError::Rotating);
+        }
+        let next = before.generation.checked_add(1).ok_or(PolicyError::Changed)?;
+        let (generation, seed) = self.new_generation(id, next)?;
+        let details = json!({"name": before.name, "generation": next});
+        let event = self.event(actor, "key_policy.rotate", format!("key-policy/{id}"), details);
+        let at = self.now_us();
+        let done = self
+            .store()
+            .write("key_policy_rotate", move |tx| {
+                async move {
+                    let done = store::places::rotate_policy(tx, &generation, &seed, at).await?;
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if !done {
+            return Err(PolicyError::Changed);
+        }
+        self.reconcile().await?;
+        self.view(id).await
+    }
+
+    /// Rotates every policy of which a node has, or had, the newest generation: for one that is retired and not trusted any
+    /// more. Says which. Repeated, it does what is left: the generations made since are not the node's.
+    ///
+    /// # Errors
+    /// Those of [`Self::rotate`], after all were tried.
+    pub async fn rotate_of_node(&self, node: Uuid, actor: &str) -> Result<Vec<Uuid>, PolicyError> {
+        let (mut rotated, mut failed) = (Vec::new(), None);
+        for policy in self.store().policies_of_node(node).await? {
+            match self.rotate(policy, actor).await {
+                Ok(_) => rotated.push(policy),
+                // Removed, or rotated by another since the node was retired.
+                Err(PolicyError::NotFound(_) | PolicyError::Changed) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(rotated), Err)
+    }
+
+    /// Removes a policy to which no key is sealed.
+    ///
+    /// # Errors
+    /// [`PolicyError::HasKeys`], [`PolicyError::NotFound`]; those of the database.
+    pub async fn delete(&self, id: Uuid, actor: &str) -> Result<(), PolicyError> {
+        let event = self.event(actor, "key_policy.delete", format!("key-policy/{id}"), json!({}));
+        let at = self.now_us();
+        let removal = self
+            .store()
+            .write("key_policy_delete", move |tx| {
+                async move {
+                    let removal = store::places::remove_policy(tx, id, at).await?;
+                    store::audit_if(tx, removal == PolicyRemoval::Done, event).await?;
+                    Ok(removal)
+                }
+                .boxed()
+            })
+            .await?;
+        match removal {
+            PolicyRemoval::Done => self.reconcile().await.map(drop),
+            PolicyRemoval::HasKeys(keys) => Err(PolicyError::HasKeys(keys)),
+            PolicyRemoval::NotThere => Err(PolicyError::NotFound("key policy")),
+        }
+    }
+
+    /// What changed for a node since the number `after`: ask again with its `next` until there is no more.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn state_of(&self, node: Uuid, after: i64) -> Result<KeyState, PolicyError> {
+        Ok(self.store().key_state(node, after.max(0), STATE_ROWS_MAX).await?)
+    }
+
+    /// [`Self::state_of`], as nodes are told it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn news(&self, node: Uuid, after: i64) -> Result<News, PolicyError> {
+        let KeyState { policies, wraps, keys, next, more, anew } = self.state_of(node, after).await?;
+        let policies = policies.into_iter().map(|policy| {
+            let PolicyChange { id, name, formula, generation, removed, .. } = policy;
+            PolicyNews { id, name, formula, generation, removed }
+        });
+        let wraps = wraps.into_iter().map(|wrap| {
+            let blob = wrap.blob.map(|blob| STANDARD.encode(blob));
+            WrapNews { policy: wrap.policy, generation: wrap.generation, blob }
+        });
+        let keys = keys.into_iter().map(|key| {
+            let KeyChange { spki, name, kind, policy, generation, blob, .. } = key;
+            let blob = blob.map(|blob| STANDARD.encode(blob));
+            KeyNews { spki: STANDARD.encode(spki), name, kind, policy, generation, blob }
+        });
+        let (policies, wraps, keys) = (policies.collect(), wraps.collect(), keys.collect());
+        Ok(News { next, more, anew, policies, wraps, keys })
+    }
+}
+
+/// Policies are named in commands and addresses, and never like an identity.
+fn check_name(name: &str) -> Result<(), PolicyError> {
+    let plain = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'.' | b'_' | b'-');
+    let first = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if first && name.len() <= 64 && name.bytes().all(plain) && name.parse::<Uuid>().is_err() {
+        return Ok(());
+    }
+    Err(PolicyError::Invalid(format!(
+        "{name:?} is no name of a policy: a letter or digit, then letters, digits, `.`, `_` and `-`, 64 at most, and no UUID"
+    )))
+}

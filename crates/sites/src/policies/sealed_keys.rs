@@ -1,0 +1,174 @@
+//! Private keys sealed to policies. Whoever sealed one saw it; here it is octets.
+
+use ::keys::KeyType;
+use ::keys::sealed::{OVERHEAD, check_sealed_key};
+use futures_util::FutureExt;
+use serde_json::json;
+use store::places::{SealedKeyRow, SealedPut};
+use store::{Cursor, Page};
+use uuid::Uuid;
+use x509::{PublicKey, SpkiHash};
+
+use super::error::PolicyError;
+use super::registry::{KeyPolicies, SEALED_KEYS_MAX};
+
+/// Octets of a sealed key's name.
+const NAME_MAX: usize = 128;
+
+/// Octets of a private key's PKCS#8 at most: what its kind needs, and room for a tool that writes more than it has to.
+const fn private_octets_max(kind: KeyType) -> usize {
+    match kind {
+        KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => 2_400,
+        KeyType::P256 | KeyType::P384 | KeyType::P521 | KeyType::Ed25519 => 256,
+        // With its seed the whole key: 4,896 octets for ML-DSA-87.
+        KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => 5_120,
+    }
+}
+
+/// A sealed key to store.
+#[derive(Clone, Debug)]
+pub struct NewSealedKey {
+    /// What people call it; several may share a name.
+    pub name: String,
+    /// Its SubjectPublicKeyInfo, DER.
+    pub spki: Vec<u8>,
+    /// Sealed to this policy.
+    pub policy: Uuid,
+    /// To this pair of it.
+    pub generation: u32,
+    /// What [`keys::sealed::seal_key`] gave.
+    pub blob: Vec<u8>,
+}
+
+enum Put {
+    Full,
+    Done(SealedPut),
+}
+
+impl KeyPolicies {
+    /// Stores a sealed key, in place of what was sealed of it before. Whether it opens only its nodes can say.
+    ///
+    /// # Errors
+    /// [`PolicyError::SealedKey`], [`PolicyError::Behind`], [`PolicyError::Invalid`], [`PolicyError::NotFound`] and
+    /// others.
+    pub async fn put_key(&self, new: NewSealedKey, actor: &str) -> Result<SealedKeyRow, PolicyError> {
+        check_key_name(&new.name)?;
+        check_sealed_key(&new.blob).map_err(PolicyError::SealedKey)?;
+        let kind = kind_of(&new.spki)?;
+        check_length(&new.blob, kind)?;
+        let (at, hash) = (self.now_us(), SpkiHash::of(&new.spki));
+        let key = SealedKeyRow {
+            spki_sha256: *hash.as_bytes(),
+            spki: new.spki,
+            name: new.name,
+            kind: kind.name().to_owned(),
+            policy: new.policy,
+            policy_name: String::new(),
+            generation: new.generation,
+            created_by: actor.to_owned(),
+            created_at_us: at,
+            updated_at_us: at,
+        };
+        let details = json!({"name": key.name, "policy": key.policy, "generation": key.generation});
+        let event = self.event(actor, "sealed_key.put", format!("sealed-key/{hash}"), details);
+        let blob = new.blob;
+        let put = self
+            .store()
+            .write("sealed_key_put", move |tx| {
+                async move {
+                    // One that is sealed again needs no more room.
+                    if !store::places::is_key_sealed(tx, &key.spki_sha256).await?
+                        && store::places::count_sealed_keys(tx).await? >= SEALED_KEYS_MAX
+                    {
+                        return Ok(Put::Full);
+                    }
+                    let put = store::places::put_sealed_key(tx, &key, &blob).await?;
+                    store::audit_if(tx, put == SealedPut::Stored, event).await?;
+                    Ok(Put::Done(put))
+                }
+                .boxed()
+            })
+            .await?;
+        match put {
+            Put::Done(SealedPut::Stored) => self.key(&hash).await,
+            Put::Done(SealedPut::NoPolicy) => Err(PolicyError::NotFound("key policy")),
+            Put::Done(SealedPut::Behind(newest)) => {
+                Err(PolicyError::Behind { given: new.generation, newest })
+            }
+            Put::Full => Err(PolicyError::Full { what: "sealed keys", max: SEALED_KEYS_MAX }),
+        }
+    }
+
+    /// A sealed key.
+    ///
+    /// # Errors
+    /// [`PolicyError::NotFound`]; those of the database.
+    pub async fn key(&self, spki_sha256: &SpkiHash) -> Result<SealedKeyRow, PolicyError> {
+        let found = self.store().sealed_key(spki_sha256.as_bytes()).await?;
+        found.ok_or(PolicyError::NotFound("sealed key"))
+    }
+
+    /// Sealed keys by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn keys(
+        &self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<SealedKeyRow>, PolicyError> {
+        Ok(self.store().sealed_keys(after, limit).await?)
+    }
+
+    /// Withdraws a sealed key: what is sealed is removed here, and nodes stop to sign with it.
+    ///
+    /// # Errors
+    /// [`PolicyError::NotFound`]; those of the database.
+    pub async fn withdraw(&self, spki_sha256: &SpkiHash, actor: &str) -> Result<(), PolicyError> {
+        let (at, hash) = (self.now_us(), *spki_sha256.as_bytes());
+        let event = self.event(actor, "sealed_key.withdraw", format!("sealed-key/{spki_sha256}"), json!({}));
+        let done = self
+            .store()
+            .write("sealed_key_withdraw", move |tx| {
+                async move {
+                    let done = store::places::withdraw_sealed_key(tx, &hash, at).await?;
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done { Ok(()) } else { Err(PolicyError::NotFound("sealed key")) }
+    }
+}
+
+fn kind_of(spki: &[u8]) -> Result<KeyType, PolicyError> {
+    let public = PublicKey::parse(spki)
+        .map_err(|error| PolicyError::Invalid(format!("the public half cannot be read: {error}")))?;
+    KeyType::of(&public).ok_or_else(|| {
+        PolicyError::Invalid(format!(
+            "keys of {} with {} bits are not signed with",
+            public.algorithm, public.bits
+        ))
+    })
+}
+
+/// All nodes hold what is sealed: nothing but a key of this kind.
+fn check_length(blob: &[u8], kind: KeyType) -> Result<(), PolicyError> {
+    let (octets, max) = (blob.len(), OVERHEAD + private_octets_max(kind));
+    if octets <= max {
+        return Ok(());
+    }
+    Err(PolicyError::Invalid(format!(
+        "a sealed key of kind {kind} has {max} octets at most, and this one has {octets}: seal its PKCS#8 and nothing more"
+    )))
+}
+
+fn check_key_name(name: &str) -> Result<(), PolicyError> {
+    let fits = !name.is_empty() && name.len() <= NAME_MAX && name.trim() == name;
+    if fits && !name.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(PolicyError::Invalid(format!(
+        "the name {name:?} has to have 1 to {NAME_MAX} octets, and no space at its ends"
+    )))
+}

@@ -1,0 +1,134 @@
+//! Four times a second: beats are written, who came and went is told, statements are made anew, and the view is brought
+//! up to date.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use enrollment::TOKENS_KEPT_US;
+use futures_util::FutureExt;
+use store::StoreError;
+use tokio_util::sync::CancellationToken;
+
+use crate::directory::Sites;
+use crate::error::SiteError;
+use crate::timing::ROUND;
+
+/// Every so many of them while there is no node: another server may have made one.
+const IDLE_ROUNDS: u32 = 8;
+/// How often tokens long expired are removed.
+const PURGE_EVERY: Duration = Duration::from_secs(3_600);
+/// Rows of one look.
+const LOOK_ROWS: usize = 1_000;
+/// Wraps of one look, 10 ms of the database; their nodes ask for all that there is, and the rest follows with the next.
+const LOOK_WRAPS: usize = 10_000;
+
+impl Sites {
+    /// Hears beats and keeps who is there, until stopped.
+    pub async fn run(&self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("places");
+        let every = |period| {
+            let mut ticks = tokio::time::interval(period);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            ticks
+        };
+        let (mut rounds, mut purges) = (every(ROUND), every(PURGE_EVERY));
+        let mut number = 0_u32;
+        loop {
+            let failed: Vec<SiteError> = tokio::select! {
+                () = stop.cancelled() => return,
+                _ = rounds.tick() => {
+                    number = number.wrapping_add(1);
+                    if self.0.view.is_empty() && number % IDLE_ROUNDS != 1 {
+                        continue;
+                    }
+                    self.round().await
+                }
+                _ = purges.tick() => self.purge().await.err().into_iter().collect(),
+            };
+            for error in failed {
+                tracing::warn!(%error, "a round of the key service's nodes failed");
+            }
+        }
+    }
+
+    /// What failed. Without a key that signs, it is still looked at who came and went.
+    async fn round(&self) -> Vec<SiteError> {
+        // Where beats are not written, leases are over that are none: nobody is called gone by them. Nor by what passed while
+        // they were written: beats that came meanwhile are not.
+        let now = self.now_us();
+        let told = match self.write_beats().await {
+            Ok(()) => self.tell(now).await,
+            failed => failed,
+        };
+        let (signed, looked) = (self.sign_due().await, self.look().await);
+        let all = [told.map_err(SiteError::from), signed.map(drop), looked];
+        all.into_iter().filter_map(Result::err).collect()
+    }
+
+    async fn purge(&self) -> Result<(), SiteError> {
+        Ok(self.store().purge_node_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)?)
+    }
+
+    async fn write_beats(&self) -> Result<(), StoreError> {
+        let leases = self.0.beats.take();
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let work = leases.clone();
+        let written = self
+            .store()
+            .write("key_node_leases", move |tx| {
+                async move { store::places::put_leases(tx, &work).await }.boxed()
+            })
+            .await;
+        if written.is_err() {
+            self.0.beats.give_back(leases);
+        }
+        written
+    }
+
+    /// Tells of those who came, and of those who were gone by `now`, as far as this server can say.
+    async fn tell(&self, now: i64) -> Result<(), StoreError> {
+        let steady = self.0.steadiness.lock().round(now);
+        let mut flips = self.store().node_flips(now).await?;
+        flips.retain(|(_, present)| *present || steady);
+        if flips.is_empty() {
+            return Ok(());
+        }
+        let (count, gone) = (flips.len(), flips.iter().filter(|(_, present)| !present).count());
+        self.store()
+            .write("key_node_flips", move |tx| {
+                async move { store::places::flip_nodes(tx, &flips, now).await }.boxed()
+            })
+            .await?;
+        tracing::info!(came = count - gone, gone, "nodes of the key service came or went");
+        Ok(())
+    }
+
+    /// Brings the view up to date, and the numbers of what is new of sealed keys. Who waits while others look has what one
+    /// sees that began meanwhile.
+    pub(super) async fn look(&self) -> Result<(), SiteError> {
+        let asked = self.0.looks.load(Ordering::SeqCst);
+        let mut looked = self.0.looked.lock().await;
+        if *looked > asked {
+            return Ok(());
+        }
+        let number = self.0.looks.fetch_add(1, Ordering::SeqCst) + 1;
+        loop {
+            let rows = self.store().key_nodes_changed(self.0.view.last(), LOOK_ROWS).await?;
+            let whole = rows.len() == LOOK_ROWS;
+            self.0.view.take(rows);
+            if !whole {
+                break;
+            }
+        }
+        let (store, numbers) = (self.store(), &self.0.numbers);
+        if numbers.seen() == 0 {
+            numbers.begin(store.last_key_change().await?);
+        }
+        let own = store.wraps_changed(numbers.seen(), LOOK_WRAPS).await?;
+        numbers.take(store.last_key_state().await?, own);
+        *looked = number;
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! Sites.
+
+use futures_util::FutureExt;
+use keyless::places::Attributes;
+use serde_json::json;
+use store::places::{NodeFilter, SiteRow};
+use store::{Cursor, PAGE_ROWS_MAX, Page};
+use uuid::Uuid;
+
+use crate::directory::{SITES_MAX, Sites, check_site_name, stored_attributes, to_store};
+use crate::error::SiteError;
+
+/// A site as it is to be.
+#[derive(Clone, Debug)]
+pub struct NewSite {
+    /// Its name, unique.
+    pub name: String,
+    /// What is so at all its nodes.
+    pub attributes: Attributes,
+}
+
+enum Made {
+    Done,
+    Taken,
+    Full,
+}
+
+impl Sites {
+    /// Makes a site.
+    ///
+    /// # Errors
+    /// [`SiteError`].
+    pub async fn create_site(&self, new: NewSite, actor: &str) -> Result<SiteRow, SiteError> {
+        check_site_name(&new.name)?;
+        let at = self.now_us();
+        let row = SiteRow {
+            id: Uuid::now_v7(),
+            name: new.name,
+            attributes: to_store(&new.attributes),
+            revision: 1,
+            created_at_us: at,
+            updated_at_us: at,
+        };
+        let details = json!({"name": row.name, "attributes": new.attributes});
+        let event = self.event(actor, "key_site.create", format!("key-site/{}", row.id), details);
+        let site = row.clone();
+        let made = self
+            .store()
+            .write("key_site_create", move |tx| {
+                async move {
+                    if store::places::count_sites(tx).await? >= SITES_MAX {
+                        return Ok(Made::Full);
+                    }
+                    let done = store::places::insert_site(tx, &site).await?;
+                    Ok(if store::audit_if(tx, done, event).await? { Made::Done } else { Made::Taken })
+                }
+                .boxed()
+            })
+            .await?;
+        match made {
+            Made::Done => Ok(row),
+            Made::Taken => Err(SiteError::NameTaken(row.name)),
+            Made::Full => Err(SiteError::Full { what: "sites", max: SITES_MAX }),
+        }
+    }
+
+    /// A site by its name or its identity.
+    ///
+    /// # Errors
+    /// [`SiteError::NotFound`]; those of the database.
+    pub async fn site(&self, name: &str) -> Result<SiteRow, SiteError> {
+        let found = match name.parse() {
+            Ok(id) => self.store().key_site(id).await?,
+            Err(_) => self.store().key_site_named(name).await?,
+        };
+        found.ok_or(SiteError::NotFound("site"))
+    }
+
+    /// Sites by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sites(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, SiteError> {
+        Ok(self.store().key_sites(after, limit).await?)
+    }
+
+    /// Changes a site. Its nodes get statements with its attributes within a second.
+    ///
+    /// # Errors
+    /// [`SiteError`].
+    pub async fn update_site(
+        &self,
+        id: Uuid,
+        revision: i64,
+        new: NewSite,
+        actor: &str,
+    ) -> Result<SiteRow, SiteError> {
+        check_site_name(&new.name)?;
+        self.check_own_fit(id, &new.attributes).await?;
+        let details = json!({"name": new.name, "attributes": new.attributes});
+        let event = self.event(actor, "key_site.update", format!("key-site/{id}"), details);
+        let (at, name, attributes) = (self.now_us(), new.name.clone(), to_store(&new.attributes));
+        let done = self
+            .store()
+            .write("key_site_update", move |tx| {
+                async move {
+                    let done = store::places::update_site(tx, id, revision, &name, &attributes, at).await?;
+                    if done {
+                        // Whoever writes rows of several nodes holds the numbers first: two could wait for each other else.
+                        store::places::take_changes(tx, 0).await?;
+                        store::places::sign_nodes_of_site(tx, id).await?;
+                    }
+                    store::audit_if(tx, done, event).await
+                }
+                .boxed()
+            })
+            .await?;
+        if done {
+            return self.site(&id.to_string()).await;
+        }
+        let other = self.store().key_site_named(&new.name).await?;
+        let taken = other.is_some_and(|other| other.id != id);
+        Err(if taken { SiteError::NameTaken(new.name) } else { SiteError::Changed })
+    }
+
+    /// Removes a site without nodes, and the tokens for it.
+    ///
+    /// # Errors
+    /// [`SiteError::NotEmpty`], [`SiteError::NotFound`]; those of the database.
+    pub async fn delete_site(&self, id: Uuid, actor: &str) -> Result<(), SiteError> {
+        let event = self.event(actor, "key_site.delete", format!("key-site/{id}"), json!({}));
+        self.store()
+            .write("key_site_delete", move |tx| {
+                async move {
+                    // First the lock: a node that joins meanwhile is counted, or finds no site.
+                    if store::places::lock_site(tx, id).await?.is_none() {
+                        return Ok(Err(SiteError::NotFound("site")));
+                    }
+                    let nodes = store::places::live_nodes(tx, Some(id)).await?;
+                    if nodes > 0 {
+                        return Ok(Err(SiteError::NotEmpty(nodes)));
+                    }
+                    store::places::delete_node_tokens_of(tx, id).await?;
+                    let done = store::places::delete_site(tx, id).await?;
+                    store::audit_if(tx, done, event).await.map(|_| Ok(()))
+                }
+                .boxed()
+            })
+            .await?
+    }
+
+    /// Whether every node of a site has room for its own attributes beside these.
+    async fn check_own_fit(&self, site: Uuid, attributes: &Attributes) -> Result<(), SiteError> {
+        let filter = NodeFilter { site: Some(site), retired: false };
+        let mut after = None;
+        loop {
+            let page = self.store().key_nodes(&filter, after.as_ref(), PAGE_ROWS_MAX).await?;
+            for node in page.rows {
+                attributes.with(&stored_attributes(&node.attributes)).map_err(|error| {
+                    SiteError::Invalid(format!("with those of the node {:?}: {error}", node.name))
+                })?;
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+}

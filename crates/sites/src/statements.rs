@@ -1,0 +1,126 @@
+//! What is said of nodes, signed.
+
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use keyless::places::{SignedStatement, Statement};
+use keys::sealed::KemPublic;
+use keys::{KeyRef, KeyType};
+use serde_json::json;
+use store::places::{NewStatement, NodeRow};
+use uuid::Uuid;
+use x509::SpkiHash;
+
+use crate::directory::Sites;
+use crate::error::SiteError;
+use crate::nodes::attributes_of;
+
+/// How long a statement holds: what was once true of a node and is no longer is soon believed by nobody.
+const LIFE_US: i64 = 3_600 * 1_000_000;
+/// It is made anew after this part of its life at the earliest …
+const RENEW_AFTER: i64 = 2;
+/// … and within this part of it after that, spread, so that not all are made in one round.
+const SPREAD: i64 = 8;
+/// Statements made in a round: 20 µs of signing each.
+const ROUND_MAX: usize = 1_000;
+/// For one signature; a key in a security module may take as long.
+const SIGN_WITHIN: Duration = Duration::from_secs(5);
+/// In the audit.
+const ACTOR: &str = "system:nodes";
+
+impl Sites {
+    /// Makes the statements that are due; how many.
+    pub(super) async fn sign_due(&self) -> Result<usize, SiteError> {
+        let rows = self.store().key_nodes_to_sign(self.now_us(), ROUND_MAX).await?;
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        self.sign(&rows).await.map(|statements| statements.len())
+    }
+
+    /// Makes the next statements of these nodes, and keeps them.
+    pub(super) async fn sign(&self, rows: &[NodeRow]) -> Result<Vec<SignedStatement>, SiteError> {
+        let signer = self.statement_signer().await?;
+        let now = self.now_us();
+        let (mut signed, mut new) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        for row in rows {
+            let Some(statement) = statement_of(row, now) else { continue };
+            let one = statement.sign(&*signer, Instant::now() + SIGN_WITHIN).await?;
+            new.push(NewStatement {
+                node: row.id,
+                statement: json!(one).to_string(),
+                made_from: (row.sign_at_us, row.changed),
+                sign_at_us: next_at(row.id, now),
+            });
+            signed.push(one);
+        }
+        self.store()
+            .write("key_node_statements", move |tx| store::places::put_statements(tx, new).boxed())
+            .await?;
+        Ok(signed)
+    }
+
+    /// The key that signs statements. It is made at first need, by one server of all.
+    pub(super) async fn statement_signer(&self) -> Result<KeyRef, SiteError> {
+        let id = self.0.signer.get_or_try_init(|| self.signer_id()).await?;
+        Ok(self.parts().keystore.signer(*id).await?)
+    }
+
+    async fn signer_id(&self) -> Result<Uuid, SiteError> {
+        if let Some(id) = self.store().statement_signer().await? {
+            return Ok(id);
+        }
+        let new = self.parts().keystore.prepare(KeyType::Ed25519, "statements about nodes").await?;
+        let (id, row) = (new.row.id, new.row);
+        let event = self.event(ACTOR, "key.generate", format!("key/{id}"), json!({"label": row.label}));
+        self.store()
+            .write("key_statement_signer", move |tx| {
+                async move {
+                    if store::places::claim_statement_signer(tx, id).await? {
+                        store::insert_key(tx, &row).await?;
+                        store::audit(tx, vec![event]).await?;
+                    }
+                    Ok(())
+                }
+                .boxed()
+            })
+            .await?;
+        let claimed = self.store().statement_signer().await?;
+        claimed.ok_or(SiteError::NotFound("key that signs statements"))
+    }
+}
+
+/// `None` when what is stored of the node cannot be read, which is told.
+fn statement_of(row: &NodeRow, now_us: i64) -> Option<Statement> {
+    let kem = KemPublic::parse(&row.kem);
+    let kem = kem.inspect_err(|error| tracing::error!(node = row.name, %error, "the stored KEM key is none"));
+    Some(Statement {
+        node: row.id,
+        name: row.name.clone(),
+        site: row.site_name.clone(),
+        address: row.address.clone(),
+        kem: kem.ok()?,
+        tls_spki_sha256: SpkiHash::from_bytes(row.spki_sha256),
+        attributes: attributes_of(row),
+        issued_at_s: now_us / 1_000_000,
+        not_after_s: now_us.saturating_add(LIFE_US) / 1_000_000,
+    })
+}
+
+fn next_at(node: Uuid, now_us: i64) -> i64 {
+    let spread = i64::from(node.as_bytes()[15]) * (LIFE_US / SPREAD) / 256;
+    now_us.saturating_add(LIFE_US / RENEW_AFTER + spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_made_anew_long_before_it_ends() {
+        for last in [0, 128, 255] {
+            let next = next_at(Uuid::from_u128(last), 0);
+            assert!((LIFE_US / 2..LIFE_US * 3 / 4).contains(&next), "{last}: {next}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Whether this server has heard beats without a gap, so that leases that are over count.
+
+use std::time::Duration;
+
+use crate::timing::{AWAY_PAUSE_MAX, LEASE, ROUND};
+
+/// A round so long after the last one was late, and so are beats that came meanwhile: they are heard before the next.
+const LATE: Duration = Duration::from_millis(2 * ROUND.as_millis() as u64);
+/// After a gap: everybody has asked again by then, and beaten since.
+const GRACE: Duration = AWAY_PAUSE_MAX.saturating_add(LEASE);
+
+/// Since when this server has heard beats without a gap. After one (it was stopped, or the database was away) all leases
+/// are over, and nobody may be called gone before having had the time to be heard again.
+#[derive(Debug, Default)]
+pub(super) struct Steadiness {
+    since_us: i64,
+    last_us: i64,
+    /// The last round was late, and called nobody gone: the next one does, late or not.
+    was_passed_over: bool,
+}
+
+impl Steadiness {
+    /// Notes a round; whether leases that are over count by now.
+    pub(crate) fn round(&mut self, now_us: i64) -> bool {
+        let lease = LEASE.as_micros() as i64;
+        if !(self.last_us..self.last_us + lease).contains(&now_us) {
+            self.since_us = now_us;
+        }
+        let is_late = now_us - self.last_us >= LATE.as_micros() as i64;
+        self.was_passed_over = is_late && !self.was_passed_over;
+        self.last_us = now_us;
+        now_us - self.since_us >= GRACE.as_micros() as i64 && !self.was_passed_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+    const BEGIN: i64 = 1_000 * SECOND;
+    const GRACE_US: i64 = GRACE.as_micros() as i64;
+
+    /// Rounds in time, from one to another; the last one's word.
+    fn rounds(steadiness: &mut Steadiness, from: i64, to: i64) -> bool {
+        let every = ROUND.as_micros() as usize;
+        (from..=to).step_by(every).map(|at| steadiness.round(at)).last().unwrap()
+    }
+
+    #[test]
+    fn after_a_gap_nobody_is_gone_before_having_had_the_time_to_be_heard() {
+        let mut steadiness = Steadiness::default();
+        assert!(!steadiness.round(BEGIN), "just started");
+        assert!(!rounds(&mut steadiness, BEGIN, BEGIN + GRACE_US - 1));
+        assert!(rounds(&mut steadiness, BEGIN + GRACE_US, BEGIN + 8 * SECOND));
+        let again = BEGIN + 20 * SECOND;
+        assert!(!rounds(&mut steadiness, again, again + GRACE_US - 1), "it was stopped");
+        assert!(rounds(&mut steadiness, again + GRACE_US, again + 8 * SECOND));
+        assert!(!steadiness.round(BEGIN), "a clock set back");
+    }
+
+    #[test]
+    fn a_late_round_calls_nobody_gone_and_the_next_one_does() {
+        let (late, every) = (LATE.as_micros() as i64, ROUND.as_micros() as i64);
+        let mut steadiness = Steadiness::default();
+        assert!(rounds(&mut steadiness, BEGIN, BEGIN + 8 * SECOND));
+        assert!(steadiness.round(BEGIN + 8 * SECOND + late - 1), "a little late");
+        let at = BEGIN + 8 * SECOND + 2 * late;
+        assert!(!steadiness.round(at), "what came meanwhile may not have been heard");
+        assert!(steadiness.round(at + every));
+        // Where all rounds take long, every second one counts.
+        assert!(!steadiness.round(at + every + late));
+        assert!(steadiness.round(at + every + 2 * late));
+    }
+}

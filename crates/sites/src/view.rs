@@ -1,0 +1,219 @@
+//! All nodes in memory, in the order of their changes: what beats are answered from, without the database.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+
+use keyless::places::SignedStatement;
+use parking_lot::RwLock;
+use store::places::NodeRow;
+use uuid::Uuid;
+
+use crate::work::{MEMBERS_MAX, Membership};
+
+/// As of the last look: at most as many members as nodes may be, and 40 octets for each that is retired.
+#[derive(Default)]
+pub(super) struct View(RwLock<State>);
+
+#[derive(Default)]
+struct State {
+    last: i64,
+    nodes: HashMap<Uuid, Known>,
+    by_change: BTreeMap<i64, Uuid>,
+}
+
+struct Known {
+    changed: i64,
+    /// `None` once it is retired.
+    live: Option<Live>,
+}
+
+struct Live {
+    spki_sha256: [u8; 32],
+    address: String,
+    /// While the others are told of it.
+    statement: Option<SignedStatement>,
+}
+
+/// What is known of one who says that it is a node.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Standing {
+    /// Not heard of: it may have joined since the last look.
+    Unknown,
+    Retired,
+    /// With this key, at this address.
+    Node {
+        spki_sha256: [u8; 32],
+        address: String,
+    },
+}
+
+impl View {
+    /// Up to which change all is known.
+    pub(super) fn last(&self) -> i64 {
+        self.0.read().last
+    }
+
+    /// Whether there is nobody to tell of or to.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.read().nodes.values().all(|known| known.live.is_none())
+    }
+
+    /// Takes rows in the order of their changes.
+    pub(super) fn take(&self, rows: Vec<NodeRow>) {
+        let mut state = self.0.write();
+        for row in rows {
+            let known = Known { changed: row.changed, live: live_of(&row) };
+            state.last = state.last.max(row.changed);
+            if let Some(before) = state.nodes.insert(row.id, known) {
+                state.by_change.remove(&before.changed);
+            }
+            state.by_change.insert(row.changed, row.id);
+        }
+    }
+
+    pub(super) fn standing(&self, node: Uuid) -> Standing {
+        match self.0.read().nodes.get(&node) {
+            None => Standing::Unknown,
+            Some(Known { live: None, .. }) => Standing::Retired,
+            Some(Known { live: Some(live), .. }) => {
+                Standing::Node { spki_sha256: live.spki_sha256, address: live.address.clone() }
+            }
+        }
+    }
+
+    /// What changed after `since`, [`MEMBERS_MAX`] changes at most.
+    pub(super) fn membership(&self, since: i64) -> Membership {
+        let state = self.0.read();
+        // Nothing is known yet; or something was known that never was, as after a restored backup.
+        let anew = since <= 0 || since > state.last;
+        let since = if anew { 0 } else { since };
+        let mut told = Membership { since: state.last, anew, ..Membership::default() };
+        let mut changes = state.by_change.range((Bound::Excluded(since), Bound::Unbounded));
+        let mut count = 0;
+        while let Some((change, node)) = changes.next() {
+            let statement = state.nodes.get(node).and_then(|known| known.live.as_ref()?.statement.clone());
+            match statement {
+                Some(statement) => told.nodes.push(statement),
+                None if anew => continue,
+                None => told.gone.push(*node),
+            }
+            count += 1;
+            if count == MEMBERS_MAX {
+                told.more = changes.next().is_some();
+                told.since = if told.more { *change } else { state.last };
+                break;
+            }
+        }
+        told
+    }
+
+    /// Nodes of which the others are told, and the others that are not retired.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = self.0.read();
+        let live = || state.nodes.values().filter_map(|known| known.live.as_ref());
+        let present = live().filter(|live| live.statement.is_some()).count();
+        (present, live().count() - present)
+    }
+}
+
+fn live_of(row: &NodeRow) -> Option<Live> {
+    if row.retired_at_us.is_some() {
+        return None;
+    }
+    let statement = row.present.then(|| serde_json::from_str(&row.statement).ok()).flatten();
+    Some(Live { spki_sha256: row.spki_sha256, address: row.address.clone(), statement })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: u128, changed: i64, present: bool) -> NodeRow {
+        NodeRow {
+            id: Uuid::from_u128(id),
+            name: id.to_string(),
+            site: Uuid::nil(),
+            site_name: String::new(),
+            site_attributes: "{}".to_owned(),
+            attributes: "{}".to_owned(),
+            address: "a:1".to_owned(),
+            kem: Vec::new(),
+            spki_sha256: [1; 32],
+            not_after_us: 0,
+            statement: format!(r#"{{"payload":"{id}","signature":""}}"#),
+            sign_at_us: 0,
+            revision: 1,
+            changed,
+            enrolled_at_us: 0,
+            retired_at_us: None,
+            hostile: false,
+            lease_until_us: 0,
+            present,
+        }
+    }
+
+    fn ids(told: &Membership) -> Vec<&str> {
+        told.nodes.iter().map(|node| node.payload.as_str()).collect()
+    }
+
+    #[test]
+    fn a_node_is_told_what_it_does_not_know() {
+        let view = View::default();
+        view.take(vec![row(1, 1, true), row(2, 2, false), row(3, 3, true)]);
+        let all = view.membership(0);
+        assert_eq!(
+            (ids(&all), all.gone.len(), all.since, all.anew, all.more),
+            (vec!["1", "3"], 0, 3, true, false)
+        );
+        let nothing = view.membership(3);
+        assert!(nothing.nodes.is_empty() && nothing.gone.is_empty() && !nothing.anew && nothing.since == 3);
+        view.take(vec![row(1, 4, false), row(2, 5, true)]);
+        let news = view.membership(3);
+        assert_eq!((ids(&news), &news.gone[..], news.since), (vec!["2"], &[Uuid::from_u128(1)][..], 5));
+        // Of what happened twice the last is told.
+        view.take(vec![row(2, 6, false)]);
+        let news = view.membership(3);
+        assert_eq!((news.nodes.len(), news.gone.len(), news.since), (0, 2, 6));
+    }
+
+    #[test]
+    fn a_number_that_never_was_begins_anew() {
+        let view = View::default();
+        view.take(vec![row(1, 1, true)]);
+        let told = view.membership(9);
+        assert_eq!((ids(&told), told.since, told.anew), (vec!["1"], 1, true));
+    }
+
+    #[test]
+    fn answers_are_bounded_and_together_complete() {
+        let view = View::default();
+        let count = MEMBERS_MAX * 2 + 10;
+        view.take((1..=count).map(|n| row(n as u128, n as i64, n % 7 != 0)).collect());
+        let (mut since, mut seen, mut answers) = (0, 0, 0);
+        loop {
+            let told = view.membership(since);
+            assert!(told.nodes.len() <= MEMBERS_MAX);
+            seen += told.nodes.len();
+            since = told.since;
+            answers += 1;
+            if !told.more {
+                break;
+            }
+        }
+        assert_eq!((seen, since, answers), (count - count / 7, count as i64, 2));
+        assert_eq!(view.counts(), (count - count / 7, count / 7));
+    }
+
+    #[test]
+    fn who_is_retired_is_known_as_that() {
+        let view = View::default();
+        view.take(vec![row(1, 1, true), row(2, 2, true)]);
+        let gone = NodeRow { retired_at_us: Some(1), ..row(1, 3, true) };
+        view.take(vec![gone]);
+        assert_eq!(view.standing(Uuid::from_u128(1)), Standing::Retired);
+        assert_eq!(view.standing(Uuid::from_u128(7)), Standing::Unknown);
+        assert!(matches!(view.standing(Uuid::from_u128(2)), Standing::Node { .. }));
+        assert_eq!(view.membership(2).gone, [Uuid::from_u128(1)]);
+        assert!(!view.is_empty());
+    }
+}

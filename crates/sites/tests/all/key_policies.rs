@@ -1,0 +1,451 @@
+//! Policies from their making to the last key that was sealed to them. Nodes are their keys here, and what they read.
+
+use std::collections::HashMap;
+
+use authority::keystore::KeyStore;
+use keys::sealed::{KemPublic, NodeKey, PolicyKey, SealContext, WrapContext, seal_key};
+use keys::{KeyType, Keyring, PrivateKey, Signer as _};
+use sites::policies::{GENERATIONS_MAX, KeyPolicies, NewSealedKey, PolicyError, PolicyView, Reconciled};
+use store::places::{
+    KeyState, NodeRow, SealedKeyRow, SiteRow, insert_node, insert_site, retire_node, take_changes,
+    update_site,
+};
+use store::{AuditFilter, Clock, Store, StoreUrl};
+use uuid::Uuid;
+use x509::SpkiHash;
+
+const ALICE: &str = "user:alice";
+
+struct World {
+    store: Store,
+    policies: KeyPolicies,
+    _folder: tempfile::TempDir,
+}
+
+/// A node as it is on its own host.
+struct Node {
+    id: Uuid,
+    key: NodeKey,
+}
+
+impl World {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), Clock::system());
+        let policies = KeyPolicies::new(store.clone(), keystore, Clock::system());
+        Self { store, policies, _folder: folder }
+    }
+
+    async fn site(&self, name: &str, attributes: &str) -> SiteRow {
+        let site = SiteRow {
+            id: Uuid::now_v7(),
+            name: name.to_owned(),
+            attributes: attributes.to_owned(),
+            revision: 1,
+            created_at_us: 1,
+            updated_at_us: 1,
+        };
+        let new = site.clone();
+        assert!(
+            self.store
+                .write("test", move |tx| Box::pin(async move { insert_site(tx, &new).await }))
+                .await
+                .unwrap()
+        );
+        site
+    }
+
+    async fn node(&self, name: &str, site: &SiteRow, attributes: &str) -> Node {
+        let (id, key) = (Uuid::now_v7(), NodeKey::generate().unwrap());
+        let row = NodeRow {
+            id,
+            name: name.to_owned(),
+            site: site.id,
+            site_name: site.name.clone(),
+            site_attributes: site.attributes.clone(),
+            attributes: attributes.to_owned(),
+            address: format!("{name}.example:2410"),
+            kem: key.public().as_bytes().to_vec(),
+            spki_sha256: *SpkiHash::of(name.as_bytes()).as_bytes(),
+            not_after_us: i64::MAX,
+            statement: "{}".to_owned(),
+            sign_at_us: i64::MAX,
+            revision: 1,
+            changed: 0,
+            enrolled_at_us: 1,
+            retired_at_us: None,
+            hostile: false,
+            lease_until_us: 0,
+            present: false,
+        };
+        let entered = self.store.write("test", move |tx| {
+            Box::pin(async move {
+                let changed = take_changes(tx, 1).await?;
+                insert_node(tx, &NodeRow { changed, ..row }).await
+            })
+        });
+        assert!(entered.await.unwrap());
+        Node { id, key }
+    }
+
+    async fn retire(&self, node: &Node) {
+        let id = node.id;
+        let retired = self.store.write("test", move |tx| Box::pin(retire_node(tx, id, 2, true)));
+        assert!(retired.await.unwrap());
+    }
+
+    async fn reconcile(&self) -> (usize, usize) {
+        let Reconciled { made, withdrawn, failed } = self.policies.reconcile().await.unwrap();
+        assert_eq!(failed, 0);
+        (made, withdrawn)
+    }
+
+    async fn seal(&self, policy: &PolicyView, key: &PrivateKey) -> Result<SealedKeyRow, PolicyError> {
+        let newest = policy.generations.last().unwrap();
+        let to = KemPublic::parse(&newest.row.public).unwrap();
+        let context = seal_context(policy.row.id, newest.row.generation, key);
+        let new = NewSealedKey {
+            name: "www".to_owned(),
+            spki: key.spki().to_vec(),
+            policy: policy.row.id,
+            generation: newest.row.generation,
+            blob: seal_key(&to, key, &context).unwrap(),
+        };
+        self.policies.put_key(new, ALICE).await
+    }
+
+    async fn state(&self, node: &Node) -> KeyState {
+        let state = self.policies.state_of(node.id, 0).await.unwrap();
+        assert!(!state.more);
+        state
+    }
+
+    /// Sealed keys that a node can open, by what it reads.
+    async fn opens(&self, node: &Node) -> Vec<SpkiHash> {
+        let state = self.state(node).await;
+        let mut pairs: HashMap<(Uuid, u32), PolicyKey> = HashMap::new();
+        for wrap in state.wraps {
+            let Some(blob) = wrap.blob else { continue };
+            let (policy, id) = (wrap.policy.into_bytes(), node.id.into_bytes());
+            let context = WrapContext { policy, generation: wrap.generation, node: id };
+            pairs.insert((wrap.policy, wrap.generation), node.key.unwrap_seed(&blob, &context).unwrap());
+        }
+        let mut open = Vec::new();
+        for key in state.keys {
+            let Some((pair, blob)) = pairs.get(&(key.policy, key.generation)).zip(key.blob) else { continue };
+            let (policy, generation) = (key.policy.into_bytes(), key.generation);
+            let context = SealContext { policy, generation, spki_sha256: key.spki_sha256 };
+            open.push(pair.open_key(&blob, &context).unwrap().spki_hash());
+        }
+        open
+    }
+
+    async fn actions(&self) -> Vec<String> {
+        let page = self.store.audit_page(&AuditFilter::default(), None, 100).await.unwrap();
+        page.rows.into_iter().rev().map(|event| event.action).collect()
+    }
+}
+
+fn seal_context(policy: Uuid, generation: u32, key: &PrivateKey) -> SealContext {
+    SealContext { policy: policy.into_bytes(), generation, spki_sha256: *key.spki_hash().as_bytes() }
+}
+
+fn key() -> PrivateKey {
+    PrivateKey::generate(KeyType::P256).unwrap()
+}
+
+#[tokio::test]
+async fn a_formula_is_resolved_before_it_is_taken() {
+    let world = World::new().await;
+    let nobody = world.policies.create("eu", "region: EU", ALICE).await.unwrap_err();
+    assert!(nobody.to_string().contains("no node is enrolled"), "{nobody}");
+    let berlin = world.site("berlin", r#"{"country":"DE","region":"EU"}"#).await;
+    let tokyo = world.site("tokyo", r#"{"country":"JP"}"#).await;
+    world.node("b1", &berlin, "{}").await;
+    world.node("b2", &berlin, r#"{"security":"high"}"#).await;
+    world.node("t1", &tokyo, "{}").await;
+    let resolved = world.policies.check("country: JP or security: high").await.unwrap();
+    let names: Vec<_> = resolved.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["b2", "t1"]);
+    assert_eq!(resolved.nodes[0].attributes.to_string(), "country=DE region=EU security=high");
+    let sites: Vec<_> =
+        resolved.sites.iter().map(|site| (site.name.as_str(), site.satisfying, site.nodes)).collect();
+    assert_eq!((sites, resolved.enrolled), (vec![("berlin", 1, 2), ("tokyo", 1, 1)], 3));
+    // Not of the EU: only where it is known where it is.
+    assert_eq!(world.policies.check("not region: EU").await.unwrap().nodes, []);
+    let error = world.policies.create("us", "country: US", ALICE).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "no enrolled node satisfies `country: US`; there are country: DE, JP; region: EU; security: high"
+    );
+    let error = world.policies.create("us", "country US", ALICE).await.unwrap_err().to_string();
+    assert!(error.contains("column 9"), "{error}");
+    for name in ["", "a b", "-a", "a/b", &Uuid::now_v7().to_string(), &"a".repeat(65)] {
+        let error = world.policies.create(name, "country: JP", ALICE).await;
+        assert!(matches!(error, Err(PolicyError::Invalid(_))), "{name:?}");
+    }
+    assert_eq!(world.actions().await, [""; 0], "nothing was done");
+}
+
+#[tokio::test]
+async fn a_key_opens_where_its_policy_says_and_nowhere_else() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    let tokyo = world.site("tokyo", r#"{"country":"JP"}"#).await;
+    let (b1, t1) = (world.node("b1", &berlin, "{}").await, world.node("t1", &tokyo, "{}").await);
+    let policy = world.policies.create("de", "country: DE", ALICE).await.unwrap();
+    assert_eq!(
+        (policy.nodes, policy.generations[0].wrapped, &policy.generations[0].lagging),
+        (1, 1, &vec![])
+    );
+    let taken = world.policies.create("de", "country: JP", ALICE).await;
+    assert!(matches!(taken, Err(PolicyError::NameTaken(_))));
+    let key = key();
+    let sealed = world.seal(&policy, &key).await.unwrap();
+    assert_eq!(
+        (sealed.kind.as_str(), sealed.name.as_str(), sealed.created_by.as_str()),
+        ("p256", "www", ALICE)
+    );
+    assert_eq!(world.opens(&b1).await, [key.spki_hash()]);
+    // The other has the sealed octets, and nothing that opens them.
+    let state = world.state(&t1).await;
+    assert_eq!((state.keys.len(), state.wraps.len(), state.policies.len()), (1, 0, 1));
+    assert_eq!(world.opens(&t1).await, []);
+
+    // A node that joins is given what it needs; no key is touched.
+    let b2 = world.node("b2", &berlin, "{}").await;
+    let before = world.policies.view(policy.row.id).await.unwrap();
+    assert_eq!(before.generations[0].lagging, ["b2"]);
+    assert_eq!(world.reconcile().await, (1, 0));
+    assert_eq!(world.reconcile().await, (0, 0));
+    assert_eq!(world.opens(&b2).await, [key.spki_hash()]);
+    assert_eq!(world.state(&b2).await.keys, state.keys);
+
+    // A site becomes another: its nodes lose what they had.
+    let SiteRow { id, revision, .. } = berlin;
+    let change = world
+        .store
+        .write("test", move |tx| Box::pin(update_site(tx, id, revision, "berlin", r#"{"country":"FR"}"#, 5)));
+    assert!(change.await.unwrap());
+    assert_eq!(world.reconcile().await, (0, 2));
+    assert_eq!(world.opens(&b1).await, []);
+    let view = world.policies.view(policy.row.id).await.unwrap();
+    assert_eq!((view.nodes, view.generations[0].wrapped), (0, 0));
+    let back = world.store.write("test", move |tx| {
+        Box::pin(update_site(tx, id, revision + 1, "berlin", r#"{"country":"DE"}"#, 6))
+    });
+    assert!(back.await.unwrap());
+    assert_eq!(world.reconcile().await, (2, 0));
+    assert_eq!(world.opens(&b1).await, [key.spki_hash()]);
+
+    world.retire(&b2).await;
+    assert_eq!(world.reconcile().await, (0, 1));
+    assert_eq!(world.actions().await, ["key_policy.create", "sealed_key.put"]);
+}
+
+#[tokio::test]
+async fn after_a_rotation_keys_are_sealed_anew_and_the_former_pair_goes() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    let (b1, b2) = (world.node("b1", &berlin, "{}").await, world.node("b2", &berlin, "{}").await);
+    let policy = world.policies.create("de", "country: DE", ALICE).await.unwrap();
+    let keys: Vec<_> = (0..5).map(|_| key()).collect();
+    for key in &keys {
+        world.seal(&policy, key).await.unwrap();
+    }
+    // What the second node knows it keeps, whatever it is told later.
+    let known = world.state(&b2).await;
+    world.retire(&b2).await;
+    assert_eq!(world.policies.rotate_of_node(b2.id, ALICE).await.unwrap(), [policy.row.id]);
+    assert_eq!(
+        world.policies.rotate_of_node(b2.id, ALICE).await.unwrap(),
+        Vec::<Uuid>::new(),
+        "nothing is left"
+    );
+    let rotated = world.policies.view(policy.row.id).await.unwrap();
+    let figures: Vec<_> =
+        rotated.generations.iter().map(|one| (one.row.generation, one.wrapped, one.keys)).collect();
+    assert_eq!(figures, [(1, 1, 5), (2, 1, 0)]);
+    assert_eq!(world.opens(&b1).await.len(), 5, "both open");
+    let late = world.seal(&policy, &keys[0]).await;
+    assert!(matches!(late, Err(PolicyError::Behind { given: 1, newest: 2 })), "{late:?}");
+
+    assert_eq!(world.policies.reseal().await.unwrap(), 5);
+    assert_eq!(world.reconcile().await, (0, 1), "what wraps the former pair is withdrawn");
+    assert_eq!(world.policies.reseal().await.unwrap(), 0);
+    let after = world.policies.view(policy.row.id).await.unwrap();
+    let figures: Vec<_> =
+        after.generations.iter().map(|one| (one.row.generation, one.wrapped, one.keys)).collect();
+    assert_eq!(figures, [(2, 1, 5)]);
+    let mut open = world.opens(&b1).await;
+    let mut wanted: Vec<_> = keys.iter().map(PrivateKey::spki_hash).collect();
+    open.sort();
+    wanted.sort();
+    assert_eq!(open, wanted);
+
+    // The pair that the retired node knows opens nothing that is there now.
+    let wrap = known.wraps[0].blob.as_ref().unwrap();
+    let id = policy.row.id.into_bytes();
+    let context = WrapContext { policy: id, generation: 1, node: b2.id.into_bytes() };
+    let former = b2.key.unwrap_seed(wrap, &context).unwrap();
+    for key in world.state(&b1).await.keys {
+        for generation in [1, 2] {
+            let context = SealContext { policy: id, generation, spki_sha256: key.spki_sha256 };
+            assert!(former.open_key(key.blob.as_ref().unwrap(), &context).is_err());
+        }
+    }
+    let actions = world.actions().await;
+    assert_eq!(actions[6..], ["key_policy.rotate", "key_policy.retire_generations"]);
+}
+
+#[tokio::test]
+async fn keys_wait_for_the_newest_pair_to_be_everywhere() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    let b1 = world.node("b1", &berlin, "{}").await;
+    let policy = world.policies.create("de", "country: DE", ALICE).await.unwrap();
+    let key = key();
+    world.seal(&policy, &key).await.unwrap();
+    world.policies.rotate(policy.row.id, ALICE).await.unwrap();
+    let b2 = world.node("b2", &berlin, "{}").await;
+    assert_eq!(world.policies.reseal().await.unwrap(), 0, "one node has no pair yet");
+    assert_eq!(world.reconcile().await, (2, 0));
+    assert_eq!(world.policies.reseal().await.unwrap(), 1);
+    for node in [&b1, &b2] {
+        assert_eq!(world.opens(node).await, [key.spki_hash()]);
+    }
+    let error = loop {
+        match world.policies.rotate(policy.row.id, ALICE).await {
+            Ok(view) => assert!(view.generations.len() <= GENERATIONS_MAX),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, PolicyError::Rotating), "{error}");
+    assert_eq!(world.policies.reseal().await.unwrap(), 1);
+    assert!(world.policies.rotate(policy.row.id, ALICE).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_open_keeps_its_generation_and_nobody_else() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    world.node("b1", &berlin, "{}").await;
+    let policy = world.policies.create("de", "country: DE", ALICE).await.unwrap();
+    let (good, bad) = (key(), key());
+    let sealed = world.seal(&policy, &good).await.unwrap();
+    let new = NewSealedKey {
+        name: "bad".to_owned(),
+        spki: bad.spki().to_vec(),
+        policy: policy.row.id,
+        generation: 1,
+        blob: [&[1][..], &[0; 1_300]].concat(),
+    };
+    world.policies.put_key(new.clone(), ALICE).await.unwrap();
+    world.policies.rotate(policy.row.id, ALICE).await.unwrap();
+    assert_eq!(world.policies.reseal().await.unwrap(), 1);
+    let view = world.policies.view(policy.row.id).await.unwrap();
+    let figures: Vec<_> = view.generations.iter().map(|one| (one.row.generation, one.keys)).collect();
+    assert_eq!(figures, [(1, 1), (2, 1)]);
+    assert_eq!(world.policies.failures(), (0, 1));
+    assert_eq!(world.policies.key(&SpkiHash::from_bytes(sealed.spki_sha256)).await.unwrap().generation, 2);
+    // Sealed again as it should be, it lets the former pair go.
+    world.seal(&view, &bad).await.unwrap();
+    world.policies.reseal().await.unwrap();
+    assert_eq!(world.policies.view(policy.row.id).await.unwrap().generations.len(), 1);
+    world.policies.reseal().await.unwrap();
+    assert_eq!(world.policies.failures(), (0, 0));
+
+    for (change, part) in [
+        (NewSealedKey { blob: vec![1; 50], ..new.clone() }, "50 octets"),
+        (NewSealedKey { blob: vec![9; 1_400], ..new.clone() }, "algorithm 9"),
+        (NewSealedKey { blob: [&[1][..], &[0; 1_400]].concat(), ..new.clone() }, "at most"),
+        (NewSealedKey { spki: b"no key".to_vec(), ..new.clone() }, "public half"),
+        (NewSealedKey { name: " a".to_owned(), ..new.clone() }, "name"),
+        (NewSealedKey { policy: Uuid::now_v7(), ..new.clone() }, "no key policy"),
+    ] {
+        let error = world.policies.put_key(change, ALICE).await.unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_pair_that_does_not_open_holds_up_no_other_policy() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    world.node("b1", &berlin, "{}").await;
+    // Made by a server with a master key that this one has not.
+    let strange = KeyStore::new(world.store.clone(), Keyring::ephemeral(), Clock::system());
+    let strange = KeyPolicies::new(world.store.clone(), strange, Clock::system());
+    let first = strange.create("a", "country: DE", ALICE).await.unwrap();
+    let second = world.policies.create("b", "country: DE", ALICE).await.unwrap();
+    for policy in [&first, &second] {
+        world.seal(policy, &key()).await.unwrap();
+    }
+    strange.rotate(first.row.id, ALICE).await.unwrap();
+    world.policies.rotate(second.row.id, ALICE).await.unwrap();
+    assert_eq!(world.policies.reseal().await.unwrap(), 1);
+    assert_eq!(world.policies.failures().1, 1);
+    assert_eq!(world.policies.view(second.row.id).await.unwrap().generations.len(), 1);
+    assert_eq!(strange.reseal().await.unwrap(), 1);
+    assert_eq!(world.policies.reseal().await.unwrap(), 0);
+    assert_eq!(world.policies.failures().1, 0);
+}
+
+#[tokio::test]
+async fn a_policy_goes_after_its_keys() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    let b1 = world.node("b1", &berlin, "{}").await;
+    let policy = world.policies.create("de", "country: DE", ALICE).await.unwrap();
+    let key = key();
+    world.seal(&policy, &key).await.unwrap();
+    let id = policy.row.id;
+    assert!(matches!(world.policies.delete(id, ALICE).await, Err(PolicyError::HasKeys(1))));
+    world.policies.withdraw(&key.spki_hash(), ALICE).await.unwrap();
+    let again = world.policies.withdraw(&key.spki_hash(), ALICE).await;
+    assert!(matches!(again, Err(PolicyError::NotFound(_))));
+    assert_eq!(world.opens(&b1).await, []);
+    world.policies.delete(id, ALICE).await.unwrap();
+    assert!(matches!(world.policies.delete(id, ALICE).await, Err(PolicyError::NotFound(_))));
+    assert!(matches!(world.policies.policy("de").await, Err(PolicyError::NotFound(_))));
+    let state = world.state(&b1).await;
+    assert!(state.policies[0].removed && state.wraps[0].blob.is_none() && state.keys[0].blob.is_none());
+    let actions = world.actions().await;
+    assert_eq!(actions, ["key_policy.create", "sealed_key.put", "sealed_key.withdraw", "key_policy.delete"]);
+}
+
+#[tokio::test]
+async fn a_thousand_wraps_are_a_handful_of_statements() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    let first = world.node("n", &berlin, "{}").await;
+    for number in 0..10 {
+        world.policies.create(&format!("p{number}"), "country: DE", ALICE).await.unwrap();
+    }
+    for number in 0..50 {
+        world.node(&format!("n{number}"), &berlin, "{}").await;
+    }
+    let before = world.store.statements_sent();
+    assert_eq!(world.reconcile().await, (500, 0));
+    let sent = world.store.statements_sent() - before;
+    assert!(sent <= 20, "{sent} statements");
+    assert_eq!(world.state(&first).await.wraps.len(), 10);
+}
+
+#[tokio::test]
+async fn the_seeds_are_sealed_and_belong_to_the_rotation_of_the_master_key() {
+    let world = World::new().await;
+    let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
+    world.node("b1", &berlin, "{}").await;
+    world.policies.create("de", "country: DE", ALICE).await.unwrap();
+    let heads = world.store.sealed_heads(&store::places::SEALED_SEEDS).await.unwrap();
+    assert_eq!(heads.iter().map(|(_, count)| count).sum::<u64>(), 1);
+    // Another server without that master key wraps nothing, says so, and goes on.
+    let strange = KeyStore::new(world.store.clone(), Keyring::ephemeral(), Clock::system());
+    let strange = KeyPolicies::new(world.store.clone(), strange, Clock::system());
+    world.node("b2", &berlin, "{}").await;
+    assert_eq!(strange.reconcile().await.unwrap(), Reconciled { made: 0, withdrawn: 0, failed: 1 });
+    assert_eq!(strange.failures(), (1, 0));
+    assert_eq!(world.reconcile().await, (1, 0));
+}

@@ -1,0 +1,7 @@
+//! The crate's integration tests, one binary.
+
+#![allow(clippy::unwrap_used)]
+
+mod issuer;
+mod key_policies;
+mod sites;
