@@ -1,10 +1,14 @@
 //! The second person: consent to a run, asked for and given.
 
 use serde::{Deserialize, Serialize};
-use store::approvals::ApprovalView;
+use store::approvals::{ApprovalRow, ApprovalView};
+use store::jobs::JobRow;
 use uuid::Uuid;
 
 use crate::job::JobId;
+
+/// How long an approval may take, µs. After it the run is over, and planned anew.
+pub(crate) const APPROVAL_PATIENCE_US: i64 = 7 * 86_400_000_000;
 
 /// Where an approval stands. The numbers are those of the database.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -100,5 +104,23 @@ impl Approval {
             decided_at_us: row.decided_at_us,
             note: row.note.clone(),
         }
+    }
+}
+
+/// The approval that a run needs.
+pub(crate) fn approval_of(job: &JobRow, reason: &str, now_us: i64) -> ApprovalRow {
+    ApprovalRow {
+        id: 0,
+        uuid: Uuid::now_v7(),
+        job: job.id,
+        certificate: job.certificate,
+        state: ApprovalState::Open.code(),
+        reason: reason.to_owned(),
+        requested_by: job.requested_by.clone(),
+        requested_at_us: now_us,
+        expires_at_us: now_us + APPROVAL_PATIENCE_US,
+        decided_by: None,
+        decided_at_us: None,
+        note: None,
     }
 }

@@ -60,7 +60,7 @@ pub enum FoundState {
 
 /// What a leaf says, as far as a claim needs it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Read {
+pub(crate) struct LeafFacts {
     pub(crate) names: Vec<String>,
     pub(crate) key_type: KeyType,
     pub(crate) serial: String,
@@ -99,7 +99,7 @@ impl Claim {
 }
 
 /// Reads a leaf for a claim. A key of a kind that is not made here is replaced by P-256 at the next version.
-pub(crate) fn read(der: &[u8]) -> Result<Read, BadClaim> {
+pub(crate) fn read(der: &[u8]) -> Result<LeafFacts, BadClaim> {
     let leaf = Certificate::parse(der).map_err(|error| BadClaim::Unreadable(error.to_string()))?;
     if leaf.is_ca() {
         return Err(BadClaim::Authority);
@@ -113,7 +113,7 @@ pub(crate) fn read(der: &[u8]) -> Result<Read, BadClaim> {
     if names.is_empty() {
         return Err(BadClaim::NoNames);
     }
-    Ok(Read {
+    Ok(LeafFacts {
         names,
         key_type: KeyType::of(&leaf.public_key).unwrap_or(KeyType::P256),
         serial: leaf.serial.to_string(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use issuers::{Delivered, Issuer, IssuerError, Order, Window};
-use lifecycle::lifecycle::{IssuerSource, LifecycleError, OwnAuthority, ProfileFacts};
+use lifecycle::{IssuerSource, LifecycleError, OwnAuthority, ProfileFacts};
 use store::jobs::{NewJob, insert_jobs};
 use store::managed::{
     ManagedRow, ManagedTotal, NewManaged, NewManagedVersion, adjust_managed_totals, insert_managed,

@@ -1,36 +1,33 @@
 //! The beginning of a run: gates, keys, requests. Everything that a crash must not undo is stored before the issuer is
 //! asked, so that asking again is asking for the same.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use keys::Signer;
+use issuers::Order;
 use store::jobs::{JobRow, claim_jobs, insert_run_keys};
 use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
 use store::{KeyRow, StoreError, Tx};
-use x509::build::{Extension, signed};
-use x509::csr::{self, CertificateRequest};
-use x509::{DistinguishedName, GeneralName};
 
-use super::{Planner, replan};
-use issuers::Order;
+use crate::approval::approval_of;
+use crate::at_work::AtWork;
+use crate::csr::{asks_for, signed_request};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState, id_of};
-use crate::lifecycle::{
-    AtWork, Entry, Judged, LEASE_US, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US,
-    approval_of, attempt, job_details, judge, on,
-};
+use crate::judgement::{Judged, judge};
+use crate::ledger::{Entry, Ledger, attempt, job_details, on};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
 use crate::renewal::next_open;
+use crate::runs::{LEASE_US, Planner, RUN_PATIENCE_US, replan};
 use crate::state::{Input, State};
+use crate::surroundings::ProfileFacts;
 
 /// The provider of keys that the key service holds.
 const KEY_SERVICE: &str = "pkcs11";
-
-/// How long making a signature for a request may take.
-const SIGN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A run that can go to its issuer.
 #[derive(Clone, Debug)]
@@ -86,7 +83,7 @@ impl Lifecycle {
         let claimed = jobs.len();
         // Should this come to nothing, they are left to their leases.
         let mut at_work: HashMap<i64, Arc<AtWork>> =
-            jobs.iter().map(|job| (job.id, Arc::new(AtWork::on(self, vec![job.id])))).collect();
+            jobs.iter().map(|job| (job.id, Arc::new(self.inner.at_work.keep(vec![job.id])))).collect();
         let rows: HashMap<i64, ManagedRow> = rows.into_iter().map(|row| (row.id, row)).collect();
         let prepared =
             join_all(jobs.iter().map(|job| self.prepare_run(job, rows.get(&job.certificate)))).await;
@@ -161,34 +158,11 @@ impl Lifecycle {
             KeyLocation::Server => keystore.prepare(certificate.key_type, &label).await?,
             KeyLocation::KeyService => keystore.prepare_at(KEY_SERVICE, certificate.key_type, &label).await?,
         };
-        let csr = request(&*key.signer, certificate)
+        let csr = signed_request(&*key.signer, certificate)
             .await
             .map_err(|reason| LifecycleError::BadCsr(format!("it cannot be made: {reason}")))?;
         Ok(Some((key.row, csr)))
     }
-}
-
-/// A request for these names, signed with the key.
-async fn request(signer: &dyn Signer, certificate: &ManagedCertificate) -> Result<Vec<u8>, String> {
-    let subject = match &certificate.options.subject {
-        Some(text) => DistinguishedName::from_text(text).map_err(|error| error.to_string())?,
-        None => DistinguishedName::empty(),
-    };
-    let mut extensions = vec![Extension::subject_alt_names(&certificate.names, subject.text.is_empty())];
-    if certificate.options.must_staple {
-        extensions.push(Extension::must_staple());
-    }
-    let tbs = csr::tbs(&subject.der, signer.spki(), &extensions, None);
-    let signature =
-        signer.sign(&tbs, Instant::now() + SIGN_PATIENCE).await.map_err(|error| error.to_string())?;
-    Ok(signed(&tbs, &signer.algorithm(), &signature))
-}
-
-/// Whether a request asks for these names, no more and no less.
-pub(crate) fn asks_for(csr: &[u8], names: &[GeneralName]) -> bool {
-    let Ok(request) = CertificateRequest::parse(csr) else { return false };
-    let texts = |names: &[GeneralName]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
-    texts(&request.names()) == texts(names)
 }
 
 async fn begin(
@@ -302,7 +276,7 @@ enum Decision {
 fn decide(job: &JobRow, entry: &Entry, prepared: &Prepared, now_us: i64) -> Result<Decision, StoreError> {
     if let Some(error) = &prepared.error {
         // The key service may be away: a run that cannot begin tries again.
-        let pause = super::finish::backoff(job);
+        let pause = crate::runs::backoff(job);
         return Ok(if now_us < job.deadline_at_us || job.attempts == 1 {
             tracing::warn!(job = %id_of(job), error, "a run cannot begin");
             Decision::Postpone(now_us + pause, Some(error.clone()))

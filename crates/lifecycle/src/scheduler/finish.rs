@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use issuers::{Delivered, IssuerError, Retry};
 use serde_json::json;
 use store::agents::{NewDeployment, insert_deployments};
-use store::jobs::{JobRow, NewJob, cancel_deployments_of, jobs_by_ids, open_jobs_of};
+use store::jobs::{JobRow, cancel_deployments_of, jobs_by_ids, open_jobs_of};
 use store::managed::{
     ManagedRow, ManagedSuggestion, NewManagedVersion, drop_suggestions, insert_versions, managed_by_ids,
     set_suggestions,
@@ -19,17 +20,19 @@ use uuid::Uuid;
 use x509::csr::CertificateRequest;
 use x509::{Certificate, SpkiHash};
 
-use super::{BACKOFF_MAX_US, BACKOFF_MIN_US, Planner, planned, replan};
-use issuers::{Delivered, IssuerError, Retry};
-use crate::job::{Consent, JobKind, JobState, id_of};
-use crate::lifecycle::{
-    AtWork, Entry, Inner, Ledger, Lifecycle, LifecycleError, ProfileFacts, RUN_PATIENCE_US, attempt,
-    job_details, judge, on, violation_row,
-};
+use crate::at_work::AtWork;
+use crate::error::LifecycleError;
+use crate::finished::Finished;
+use crate::handle::{Lifecycle, ProcessState};
+use crate::job::{JobKind, JobState};
+use crate::judgement::{judge, violation_row};
+use crate::ledger::{Entry, Ledger, attempt, job_details, on};
 use crate::managed::{ManagedCertificate, TargetRef, targets_of};
 use crate::policy::PolicySet;
 use crate::renewal::{Life, due};
+use crate::runs::{BACKOFF_MAX_US, Planner, backoff, deployment, planned, replan, target_of};
 use crate::state::{Input, State};
+use crate::surroundings::ProfileFacts;
 
 /// Attempts that end in one transaction: each is a few KiB of chain.
 const BATCH_MAX: usize = 256;
@@ -38,20 +41,8 @@ const STORE_ATTEMPTS_MAX: u32 = 6;
 /// The first pause between, doubled each time: six of them are a minute.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
-/// An attempt that came to an end.
-#[derive(Clone, Debug)]
-pub(crate) struct Finished {
-    pub(super) job: JobRow,
-    pub(super) facts: Option<ProfileFacts>,
-    pub(super) outcome: Result<Delivered, IssuerError>,
-    /// Whether its issuer may suggest when to renew.
-    pub(super) suggests: bool,
-    /// Its lease is kept until its end is stored.
-    pub(super) at_work: Arc<AtWork>,
-}
-
 /// Ends that come together share a transaction.
-pub(crate) fn finisher(inner: Weak<Inner>) -> Batcher<Finished, ()> {
+pub(crate) fn finisher(inner: Weak<ProcessState>) -> Batcher<Finished, ()> {
     let options = BatcherOptions { batch_max: BATCH_MAX, ..BatcherOptions::default() };
     Batcher::new("lifecycle-finish", options, move |batch| {
         let inner = inner.clone();
@@ -154,15 +145,6 @@ fn failure(job: &JobRow, error: &IssuerError, now_us: i64) -> What {
     What::Again { error: text, at_us: now_us + pause }
 }
 
-/// The pause before the next attempt, µs: doubled each time, and a quarter more or less by the run, so that runs that
-/// failed together do not come back together.
-pub(crate) fn backoff(job: &JobRow) -> i64 {
-    let doubled = BACKOFF_MIN_US << (job.attempts.clamp(1, 20) - 1).min(7);
-    let bounded = doubled.min(BACKOFF_MAX_US);
-    let share = (job.id.wrapping_mul(0x9e37) & 0xff) as f64 / 255.0;
-    (bounded as f64 * (0.75 + 0.5 * share)) as i64
-}
-
 /// What was delivered, as a version, if it is for the key that was asked for.
 fn version(job: &JobRow, delivered: &Delivered, now_us: i64) -> Result<NewManagedVersion, IssuerError> {
     let lying = |reason: String| IssuerError::Lying { reason };
@@ -202,7 +184,7 @@ struct Changes<'a> {
     now_us: i64,
     open: HashMap<i64, Vec<JobRow>>,
     /// Of certificates with a new version: targets by agent and target.
-    deployments: HashMap<i64, Vec<Place>>,
+    deployments: HashMap<i64, Vec<DeploymentTarget>>,
     cancelled: Vec<i64>,
     suggestions: Vec<ManagedSuggestion>,
     unsuggested: Vec<i64>,
@@ -211,7 +193,7 @@ struct Changes<'a> {
 }
 
 /// Where a new version goes.
-struct Place {
+struct DeploymentTarget {
     target: Uuid,
     agent: Uuid,
     certificate: Uuid,
@@ -307,12 +289,12 @@ impl Changes<'_> {
         ending: &Ending,
     ) -> Result<(), StoreError> {
         let targets = targets_of(&entry.row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-        let places: Vec<Place> = targets
+        let places: Vec<DeploymentTarget> = targets
             .into_iter()
             .filter_map(|target| match target {
                 TargetRef::Deploy { target, agent } => {
                     let (certificate, fingerprint) = (entry.row.uuid, version.fingerprint);
-                    Some(Place { target, agent, certificate, fingerprint })
+                    Some(DeploymentTarget { target, agent, certificate, fingerprint })
                 }
                 TargetRef::Endpoint { .. } => None,
             })
@@ -381,7 +363,7 @@ impl Changes<'_> {
         self.violations.extend(found.iter().map(|one| violation_row(entry.row.id, one, self.now_us)));
     }
 
-    fn deploy(&mut self, row: &ManagedRow, version: Option<i64>, places: Vec<Place>) {
+    fn deploy(&mut self, row: &ManagedRow, version: Option<i64>, places: Vec<DeploymentTarget>) {
         for place in &places {
             self.ledger.queue(deployment(row, version, place.agent, place.target, self.now_us));
         }
@@ -431,41 +413,5 @@ impl Changes<'_> {
         set_suggestions(tx, &self.suggestions).await?;
         drop_suggestions(tx, self.unsuggested).await?;
         replace_violations(tx, self.judged, &self.violations).await
-    }
-}
-
-/// The run that brings a version to one target.
-pub(crate) fn deployment(
-    row: &ManagedRow,
-    version: Option<i64>,
-    agent: Uuid,
-    target: Uuid,
-    now_us: i64,
-) -> NewJob {
-    NewJob {
-        certificate: row.id,
-        kind: JobKind::Deployment.code(),
-        approval: Consent::NotNeeded.code(),
-        issuer: row.issuer.clone(),
-        agent: Some(agent),
-        version,
-        reason: "issued".to_owned(),
-        requested_by: "system:scheduler".to_owned(),
-        next_attempt_at_us: now_us,
-        deadline_at_us: now_us + RUN_PATIENCE_US,
-        detail: Some(json!({ "target": target }).to_string()),
-        created_at_us: now_us,
-    }
-}
-
-/// The target of a deployment's detail.
-pub(crate) fn target_of(detail: &str) -> Option<Uuid> {
-    let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
-    detail.get("target")?.as_str()?.parse().ok()
-}
-
-impl Finished {
-    pub(super) fn id(&self) -> crate::job::JobId {
-        id_of(&self.job)
     }
 }

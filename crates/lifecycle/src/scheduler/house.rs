@@ -7,11 +7,13 @@ use store::jobs::{gated_jobs, reap_jobs, unstick_jobs};
 use store::managed::{ManagedRow, managed_by_ids};
 use store::{StoreError, Tx};
 
-use super::{BACKOFF_MAX_US, TickReport};
+use super::TickReport;
+use crate::approval::approval_of;
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState};
-use crate::lifecycle::{
-    CHUNK, Entry, LEASE_US, Ledger, Lifecycle, LifecycleError, approval_of, attempt, job_details, on,
-};
+use crate::ledger::{Entry, Ledger, attempt, job_details, on};
+use crate::runs::{BACKOFF_MAX_US, CHUNK, LEASE_US};
 use crate::state::Input;
 
 /// How long runs that ended stay in the history, µs: a quarter.

@@ -4,39 +4,22 @@
 //! its time. A tick is a constant number of statements, and the work that is due.
 
 mod begin;
-mod figures;
 mod finish;
 mod house;
 mod revoke;
 mod runner;
 mod suggest;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use store::jobs::NewJob;
-use store::managed::{ManagedRow, NEVER_ISSUED_US};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-pub(crate) use begin::asks_for;
-pub use figures::{Figures, LoopFigures};
-pub(crate) use finish::{Finished, backoff, deployment, finisher, target_of};
-pub(crate) use revoke::{Held, reason};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
+use crate::runs::Planner;
 
-use crate::job::{Consent, JobKind};
-use crate::lifecycle::{Ledger, Lifecycle, LifecycleError, RUN_PATIENCE_US};
-use crate::managed::ManagedCertificate;
-use crate::policy::PolicySet;
-use crate::renewal::next_open;
-
-/// After a failed or refused run the next one comes after a tenth of the life that is left, between these, µs.
-const RETRY_MIN_US: i64 = 3_600_000_000;
-const RETRY_MAX_US: i64 = 86_400_000_000;
-
-/// The first pause after an attempt that may heal, doubled up to the last, µs.
-pub(crate) const BACKOFF_MIN_US: i64 = 30_000_000;
-pub(crate) const BACKOFF_MAX_US: i64 = 3_600_000_000;
+pub(crate) use finish::finisher;
 
 /// What a tick did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -55,54 +38,6 @@ pub struct TickReport {
     pub failed: u64,
     /// Revocations carried out.
     pub revoked: u64,
-}
-
-/// What is needed to plan the next run within a transaction.
-#[derive(Clone)]
-pub(crate) struct Planner {
-    set: Arc<PolicySet>,
-}
-
-impl Planner {
-    /// When to try again after a run that came to nothing; `None` when that is people's business.
-    fn retry_at(&self, row: &ManagedRow, now_us: i64) -> Option<i64> {
-        let certificate = ManagedCertificate::from_row(row).ok()?;
-        let rule = self.set.renewal_rule(&certificate, None);
-        if !rule.auto_renew {
-            return None;
-        }
-        let left = if row.not_after_us == NEVER_ISSUED_US { 0 } else { row.not_after_us - now_us };
-        let at = now_us + (left / 10).clamp(RETRY_MIN_US, RETRY_MAX_US);
-        let open = next_open(&rule.windows, at).filter(|open| *open < row.not_after_us);
-        Some(open.unwrap_or(at))
-    }
-}
-
-/// Queues the run after one that came to nothing.
-pub(crate) fn replan(ledger: &mut Ledger, planner: &Planner, row: &ManagedRow) {
-    let now_us = ledger.at_us();
-    if let Some(at_us) = planner.retry_at(row, now_us) {
-        ledger.queue(planned(row, at_us, "retry", Consent::NotNeeded, now_us));
-    }
-}
-
-/// A run whose time is to come.
-pub(crate) fn planned(row: &ManagedRow, at_us: i64, reason: &str, consent: Consent, now_us: i64) -> NewJob {
-    let kind = if row.fingerprint.is_some() { JobKind::Renewal } else { JobKind::Issuance };
-    NewJob {
-        certificate: row.id,
-        kind: kind.code(),
-        approval: consent.code(),
-        issuer: row.issuer.clone(),
-        agent: row.agent,
-        version: None,
-        reason: reason.to_owned(),
-        requested_by: "system:renewal".to_owned(),
-        next_attempt_at_us: at_us,
-        deadline_at_us: at_us.saturating_add(RUN_PATIENCE_US),
-        detail: None,
-        created_at_us: now_us,
-    }
 }
 
 impl Lifecycle {
@@ -128,7 +63,7 @@ impl Lifecycle {
 
     /// The scheduler: begins what is due and keeps house, until `stop`. Every process may run it: what a cluster does
     /// once is done under leases, and runs are claimed. Stopped, it lets go of what has not ended within
-    /// [`crate::lifecycle::LifecycleOptions::stop_patience`].
+    /// [`crate::handle::LifecycleOptions::stop_patience`].
     pub async fn run(&self, stop: CancellationToken) {
         let tick = self.inner.options.tick;
         tokio::join!(

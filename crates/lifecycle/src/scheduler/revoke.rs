@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
+use issuers::{IssuerError, Retry};
 use serde::Deserialize;
 use serde_json::json;
 use store::jobs::{JobRow, claim_revocations, open_jobs_of};
@@ -14,16 +15,15 @@ use store::managed::{
 use store::{StoreError, Tx};
 use tracing::warn;
 use uuid::Uuid;
-use x509::crl::Reason;
 use x509::{Certificate, Fingerprint};
 
-use super::finish::backoff;
-use issuers::{IssuerError, Retry};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::{JobKind, JobState, id_of};
-use crate::lifecycle::{
-    AtWork, CHUNK, Entry, LEASE_US, Ledger, Lifecycle, LifecycleError, attempt, hasten, on, run_now, run_of,
-};
+use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{first_der, options_of};
+use crate::revocation::{ClaimedRevocation, reason};
+use crate::runs::{CHUNK, LEASE_US, backoff, hasten, run_now, run_of};
 use crate::state::{Effect, Input};
 
 /// Revocations asked of other issuers at once.
@@ -44,27 +44,10 @@ impl Detail {
     }
 }
 
-/// A revocation in our hands.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    /// The run.
-    pub(crate) job: i64,
-    /// How often it was claimed.
-    pub(crate) attempts: i64,
-    /// The certificate's row.
-    pub(crate) certificate: i64,
-}
-
-impl Held {
-    fn of(job: &JobRow) -> Self {
-        Self { job: job.id, attempts: job.attempts, certificate: job.certificate }
-    }
-}
-
 /// How a revocation went.
 #[derive(Clone)]
 struct Outcome {
-    held: Held,
+    held: ClaimedRevocation,
     error: Option<IssuerError>,
 }
 
@@ -95,7 +78,7 @@ impl Lifecycle {
             return Ok(0);
         }
         let tried = jobs.len() as u64;
-        let _at_work = AtWork::on(self, jobs.iter().map(|job| job.id).collect());
+        let _at_work = self.inner.at_work.keep(jobs.iter().map(|job| job.id).collect());
         let versions: HashMap<i64, ManagedVersion> = versions.into_iter().map(|one| (one.id, one)).collect();
         let mut by_issuer: BTreeMap<String, Vec<JobRow>> = BTreeMap::new();
         for job in jobs {
@@ -122,7 +105,7 @@ impl Lifecycle {
     /// Carries out revocations at our authority that are in our hands already, all in one.
     pub(crate) async fn revoke_held(
         &self,
-        held: Vec<(Held, Fingerprint)>,
+        held: Vec<(ClaimedRevocation, Fingerprint)>,
         reason: i64,
         actor: &str,
     ) -> Result<(), LifecycleError> {
@@ -154,7 +137,7 @@ impl Lifecycle {
         let issuer = match self.inner.issuers.issuer(name).await {
             Ok(issuer) => issuer,
             Err(error) => {
-                let failed = |job| Outcome { held: Held::of(job), error: Some(error.clone()) };
+                let failed = |job| Outcome { held: ClaimedRevocation::of(job), error: Some(error.clone()) };
                 return jobs.iter().map(failed).collect();
             }
         };
@@ -170,7 +153,7 @@ impl Lifecycle {
                     }
                     Err(error) => Some(error),
                 };
-                Outcome { held: Held::of(&job), error }
+                Outcome { held: ClaimedRevocation::of(&job), error }
             }
         };
         stream::iter(jobs.into_iter().map(one)).buffer_unordered(AT_ONCE).collect().await
@@ -190,7 +173,9 @@ impl Lifecycle {
                 .map(|version| Fingerprint::from_bytes(version.fingerprint))
                 .collect();
             let error = self.ask_own(&fingerprints, reason, &actor).await;
-            outcomes.extend(jobs.iter().map(|job| Outcome { held: Held::of(job), error: error.clone() }));
+            outcomes.extend(
+                jobs.iter().map(|job| Outcome { held: ClaimedRevocation::of(job), error: error.clone() }),
+            );
         }
         outcomes
     }
@@ -202,18 +187,6 @@ fn certificate(job: &JobRow, versions: &HashMap<i64, ManagedVersion>) -> Result<
     let leaf = version.and_then(|version| first_der(&version.chain));
     let leaf = leaf.ok_or_else(|| unreadable("its stored chain cannot be read".to_owned()))?;
     Certificate::parse(&leaf).map_err(|error| unreadable(error.to_string()))
-}
-
-/// The reason of a number that was checked when it was asked for.
-pub(crate) fn reason(code: i64) -> Reason {
-    match code {
-        1 => Reason::KeyCompromise,
-        3 => Reason::AffiliationChanged,
-        4 => Reason::Superseded,
-        5 => Reason::CessationOfOperation,
-        9 => Reason::PrivilegeWithdrawn,
-        _ => Reason::Unspecified,
-    }
 }
 
 async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), StoreError> {
@@ -247,7 +220,7 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
                 revoked.entry(detail.reason).or_default().extend(job.version);
                 let entry = entries.entry(row.id).or_insert_with(|| Entry::new(row.clone()));
                 if row.version == job.version && !entry.row.revoked {
-                    let said = Said {
+                    let said = RevocationDetails {
                         reason: detail.reason,
                         replace: detail.replace,
                         by: &job.requested_by,
@@ -290,7 +263,7 @@ fn failed(ledger: &mut Ledger, row: &ManagedRow, job: JobRow, error: &IssuerErro
 }
 
 /// A revocation as it concerns the version in force.
-struct Said<'a> {
+struct RevocationDetails<'a> {
     reason: i64,
     replace: bool,
     by: &'a str,
@@ -298,7 +271,12 @@ struct Said<'a> {
 }
 
 /// The version in force is revoked: what is planned ends, and a new one is asked for if wanted.
-fn current_revoked(ledger: &mut Ledger, entry: &mut Entry, said: Said<'_>, open: &HashMap<i64, Vec<JobRow>>) {
+fn current_revoked(
+    ledger: &mut Ledger,
+    entry: &mut Entry,
+    said: RevocationDetails<'_>,
+    open: &HashMap<i64, Vec<JobRow>>,
+) {
     entry.row.revoked = true;
     let mut details = said.details;
     details["reason"] = json!(reason(said.reason).to_string());
@@ -434,7 +412,12 @@ async fn follow(
         let mut entry = Entry::new(row.clone());
         let replace =
             !FOR_GOOD.contains(&one.reason) && options_of(row).is_ok_and(|options| options.auto_renew);
-        let said = Said { reason: one.reason, replace, by: &one.actor, details: json!({ "action": action }) };
+        let said = RevocationDetails {
+            reason: one.reason,
+            replace,
+            by: &one.actor,
+            details: json!({ "action": action }),
+        };
         current_revoked(&mut ledger, &mut entry, said, &open);
         ledger.put(entry);
     }

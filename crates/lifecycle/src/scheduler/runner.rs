@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use issuers::IssuerError;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::begin::Ready;
-use super::finish::Finished;
-use super::{BACKOFF_MAX_US, TickReport, jittered};
-use issuers::IssuerError;
+use super::{TickReport, jittered};
+use crate::error::LifecycleError;
+use crate::finished::Finished;
+use crate::handle::Lifecycle;
 use crate::job::id_of;
-use crate::lifecycle::{LEASE_US, Lifecycle, LifecycleError};
+use crate::runs::{BACKOFF_MAX_US, LEASE_US};
 
 /// Longest time an issuer is left alone after it asked for it: a clock set back must not make it years, µs.
 const REST_MAX_US: i64 = BACKOFF_MAX_US;
@@ -24,12 +26,12 @@ struct Running {
 }
 
 /// Frees the place of a run.
-struct Place {
+struct Slot {
     lifecycle: Lifecycle,
     issuer: String,
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(busy) = self.lifecycle.inner.busy.lock().get_mut(&self.issuer) {
             busy.running = busy.running.saturating_sub(1);
@@ -120,7 +122,7 @@ impl Lifecycle {
 
     async fn keep_leases(&self) {
         let until = self.now_us() + LEASE_US;
-        let jobs = self.inner.at_work.lock().iter().copied().collect();
+        let jobs = self.inner.at_work.jobs();
         if let Err(error) = self.inner.store.extend_job_leases(self.inner.node, jobs, until).await {
             warn!(error = &error as &dyn std::error::Error, "leases of runs cannot be kept");
         }
@@ -158,7 +160,7 @@ impl Lifecycle {
 
     fn spawn(&self, running: &mut Running, ready: Ready) {
         self.inner.busy.lock().entry(ready.job.issuer.clone()).or_default().running += 1;
-        let place = Place { lifecycle: self.clone(), issuer: ready.job.issuer.clone() };
+        let place = Slot { lifecycle: self.clone(), issuer: ready.job.issuer.clone() };
         let one = ready.clone();
         let task = running.tasks.spawn(async move {
             let _live = telemetry::tasks::guard("lifecycle-run");

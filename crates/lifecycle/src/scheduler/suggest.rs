@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
+use issuers::Window;
 use store::jobs::{JobRow, open_jobs_of};
 use store::managed::{
     ManagedRow, ManagedSuggestion, ManagedVersion, drop_suggestions, due_suggestions, managed_by_ids,
@@ -14,11 +15,13 @@ use store::{StoreError, Tx};
 use tracing::debug;
 use x509::Certificate;
 
-use issuers::Window;
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::JobState;
-use crate::lifecycle::{Ledger, Lifecycle, LifecycleError, attempt, on, run_of};
+use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{ManagedCertificate, first_der};
 use crate::renewal::{Life, Suggested, due};
+use crate::runs::run_of;
 
 /// Suggestions asked for in one look.
 const DUE_MAX: i64 = 500;
@@ -30,7 +33,7 @@ const AGAIN_US: i64 = 6 * 3_600_000_000;
 
 /// What came of a question.
 #[derive(Clone)]
-enum Answer {
+enum IssuerOpinion {
     Window(Window),
     /// It has no opinion, and will have none.
     None,
@@ -65,7 +68,7 @@ impl Lifecycle {
             let version = row.and_then(|row| versions.iter().find(|version| Some(version.id) == row.version));
             async move { (one, self.ask_one(version).await) }
         };
-        let answers: Vec<(ManagedSuggestion, Answer)> =
+        let answers: Vec<(ManagedSuggestion, IssuerOpinion)> =
             stream::iter(due.into_iter().map(ask)).buffer_unordered(AT_ONCE).collect().await;
         let asked = answers.len() as u64;
         let mut facts = HashMap::new();
@@ -92,23 +95,23 @@ impl Lifecycle {
         Ok(asked)
     }
 
-    async fn ask_one(&self, version: Option<&ManagedVersion>) -> Answer {
+    async fn ask_one(&self, version: Option<&ManagedVersion>) -> IssuerOpinion {
         let Some(version) = version.filter(|version| version.revoked_at_us.is_none()) else {
-            return Answer::None;
+            return IssuerOpinion::None;
         };
         let leaf = first_der(&version.chain).and_then(|leaf| Certificate::parse(&leaf).ok());
-        let Some(leaf) = leaf else { return Answer::None };
+        let Some(leaf) = leaf else { return IssuerOpinion::None };
         let asked = async {
             let issuer = self.inner.issuers.issuer(&version.issuer).await?;
             issuer.renewal_window(&leaf).await
         };
         match asked.await {
-            Ok(Some(window)) => Answer::Window(window),
-            Ok(None) => Answer::None,
+            Ok(Some(window)) => IssuerOpinion::Window(window),
+            Ok(None) => IssuerOpinion::None,
             // An answer that cannot be had must not stop a renewal: the planned time stands.
             Err(error) => {
                 debug!(issuer = version.issuer, %error, "no suggestion about renewal");
-                Answer::Later
+                IssuerOpinion::Later
             }
         }
     }
@@ -116,7 +119,7 @@ impl Lifecycle {
 
 async fn store_answers(
     tx: &mut Tx,
-    answers: &[(ManagedSuggestion, Answer)],
+    answers: &[(ManagedSuggestion, IssuerOpinion)],
     now_us: i64,
     rule: impl Fn(&ManagedCertificate) -> crate::renewal::RenewalRule,
 ) -> Result<(), StoreError> {
@@ -132,12 +135,12 @@ async fn store_answers(
     for (before, answer) in answers {
         let mut next = before.clone();
         match answer {
-            Answer::None => {
+            IssuerOpinion::None => {
                 dropped.push(before.certificate);
                 continue;
             }
-            Answer::Later => next.check_at_us = now_us + AGAIN_US,
-            Answer::Window(window) => {
+            IssuerOpinion::Later => next.check_at_us = now_us + AGAIN_US,
+            IssuerOpinion::Window(window) => {
                 next.check_at_us = now_us + i64::from(window.retry_after_seconds) * 1_000_000;
                 next.window_us = Some((window.start.0 * 1_000_000, window.end.0 * 1_000_000));
                 next.explanation.clone_from(&window.explanation);

@@ -1,13 +1,13 @@
 //! Agents: the key is made and used on their hosts, and certificates are put in place there.
 
+use agent::deploy::Outcome;
+use agent::work::{AgentJob, JobResult, Work, WorkSource};
 use futures_util::FutureExt;
 use keys::{KeyType, PrivateKey, Signer};
-use agent::work::{AgentJob, JobResult, Work, WorkSource};
-use agent::deploy::Outcome;
 use lifecycle::job::JobId;
-use lifecycle::lifecycle::{LifecycleError, Selection};
 use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
 use lifecycle::state::State;
+use lifecycle::{LifecycleError, Selection};
 use store::agents::{TargetSettings, insert_target};
 use uuid::Uuid;
 use x509::build::{Extension, signed};

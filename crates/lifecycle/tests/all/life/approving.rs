@@ -2,10 +2,10 @@
 
 use lifecycle::approval::ApprovalState;
 use lifecycle::job::JobState;
-use lifecycle::lifecycle::{LifecycleError, Selection};
 use lifecycle::managed::NewCertificate;
 use lifecycle::policy::{AppliesTo, Policy};
 use lifecycle::state::State;
+use lifecycle::{LifecycleError, Selection};
 
 use super::world::{DAY, World};
 

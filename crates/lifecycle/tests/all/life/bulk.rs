@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lifecycle::lifecycle::{Reassign, RevokeRequest, Selection};
 use lifecycle::managed::NewCertificate;
 use lifecycle::policy::{AppliesTo, Demand, Enforcement, Policy, Rule, Severity};
 use lifecycle::state::State;
+use lifecycle::{Reassign, RevokeRequest, Selection};
 use store::AuditFilter;
 use store::managed::{ManagedFilter, ManagedOrder};
 use uuid::Uuid;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use keys::{KeyType, PrivateKey, Signer};
+use lifecycle::claim::FoundState;
 use lifecycle::claim::{Claim, Claimed};
-use lifecycle::lifecycle::{FOUND_LOOKED_MAX, FoundState, LifecycleError, Whose};
 use lifecycle::managed::{KeyLocation, Options, TargetRef};
 use lifecycle::state::State;
+use lifecycle::{FOUND_LOOKED_MAX, LifecycleError, OwnerFilter};
 use scan::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
 use store::people::Dismissal;
 use store::{EndpointKey, InventoryFilter, InventoryOrder, NewCertificate, NewObservation};
@@ -265,12 +266,12 @@ pub(super) async fn what_is_somebodys_is_listed_in_bounded_pages(world: World) {
     let late = format!("h{:05}.*", ENDPOINTS - 1);
     rule(&world, "last", host(&late), Assignment { owner: text("ann"), ..Assignment::default() }).await;
     let filter = InventoryFilter { order: InventoryOrder::Host, ..InventoryFilter::default() };
-    let whose = |team: Option<&str>, owner: Option<&str>, nobody: bool| Whose {
+    let whose = |team: Option<&str>, owner: Option<&str>, nobody: bool| OwnerFilter {
         team: team.map(str::to_owned),
         owner: owner.map(str::to_owned),
         nobody,
     };
-    let walk = async |whose: Whose, limit: usize| {
+    let walk = async |whose: OwnerFilter, limit: usize| {
         let (mut hosts, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
             let before = world.store.statements_sent();

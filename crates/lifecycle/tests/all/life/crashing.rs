@@ -1,8 +1,8 @@
 //! Crashes in pairs: before a commit, when nothing was stored, and after it, when nobody was told.
 
-use lifecycle::lifecycle::{RevokeRequest, Selection};
 use lifecycle::managed::NewCertificate;
 use lifecycle::state::State;
+use lifecycle::{RevokeRequest, Selection};
 use store::Fault;
 use store::managed::ManagedFilter;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use keys::PrivateKey;
 use lifecycle::job::{JobKind, JobState};
-use lifecycle::lifecycle::{ExportFormat, LifecycleError};
 use lifecycle::managed::{CertificateChange, KeyLocation, NewCertificate};
 use lifecycle::state::State;
+use lifecycle::{ExportFormat, LifecycleError};
 use store::AuditFilter;
 use store::jobs::JobFilter;
 use tokio_util::sync::CancellationToken;

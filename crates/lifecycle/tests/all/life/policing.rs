@@ -1,6 +1,6 @@
 //! Policies, owners and teams.
 
-use lifecycle::lifecycle::LifecycleError;
+use lifecycle::LifecycleError;
 use lifecycle::managed::NewCertificate;
 use lifecycle::people::{Contact, PeopleKind, Person};
 use lifecycle::policy::{AppliesTo, Demand, Enforcement, Policy, Rule, Severity};
@@ -22,7 +22,7 @@ fn domains() -> Demand {
     Demand::AllowedDomains { domains: vec!["example.org".to_owned()] }
 }
 
-async fn listed(world: &World, filter: &ViolationFilter) -> Vec<lifecycle::lifecycle::ViolationRecord> {
+async fn listed(world: &World, filter: &ViolationFilter) -> Vec<lifecycle::ViolationRecord> {
     let mut all = Vec::new();
     let mut cursor = None;
     loop {
@@ -88,11 +88,8 @@ pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
     let lead = RenewalRule { renew_before: Lead::Days(60), ..RenewalRule::default() };
     let early = Policy { renewal: Some(lead), ..Policy::default() };
     world.life.put_policy("early", &early, None, "user:ann").await.unwrap();
-    let to = lifecycle::lifecycle::Reassign {
-        policy: Some(Some("early".to_owned())),
-        ..lifecycle::lifecycle::Reassign::default()
-    };
-    let selection = lifecycle::lifecycle::Selection::Ids(vec![certificate.id]);
+    let to = lifecycle::Reassign { policy: Some(Some("early".to_owned())), ..lifecycle::Reassign::default() };
+    let selection = lifecycle::Selection::Ids(vec![certificate.id]);
     world.life.reassign(&selection, to, "user:ann").await.unwrap();
     let moved = world.life.get(certificate.id).await.unwrap();
     let left = certificate.current.unwrap().not_after_us - moved.renew_at_us().unwrap();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use authority::keystore::KeyStore;
 use keys::{Hash, Keyring, Scheme};
-use lifecycle::lifecycle::{RevokeRequest, Selection};
 use lifecycle::signing_keys::{SigningKeys, SigningKeysLook};
+use lifecycle::{RevokeRequest, Selection};
 use x509::Certificate;
 
 use super::world::{DAY, LIFE, World};

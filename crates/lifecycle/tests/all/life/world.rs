@@ -9,12 +9,10 @@ use std::time::Duration;
 use authority::keystore::KeyStore;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use keys::{KeyType, Keyring, PrivateKey, Signer};
 use issuers::{Delivered, Issuer, IssuerError, Order, Window};
-use lifecycle::lifecycle::{
-    IssuerSource, Lifecycle, LifecycleError, LifecycleOptions, OwnAuthority, ProfileFacts,
-};
+use keys::{KeyType, Keyring, PrivateKey, Signer};
 use lifecycle::managed::{ManagedCertificate, NewCertificate};
+use lifecycle::{IssuerSource, Lifecycle, LifecycleError, LifecycleOptions, OwnAuthority, ProfileFacts};
 use parking_lot::Mutex;
 use store::agents::{AgentFacts, AgentRow, insert_agent};
 use store::testing::Cluster;

@@ -14,18 +14,18 @@ use store::policies::{
 use store::{Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
-use super::create::violation_row;
-use super::directory::judge;
-use super::ledger::{Ledger, attempt, on};
 use super::people::Changed;
-use super::selection::{run_of, selected};
-use super::{Lifecycle, LifecycleError, ProfileFacts, Selection};
-use crate::job::{JobKind, JobState};
+use super::selection::{Selection, selected};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
+use crate::judgement::{judge, violation_row};
+use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{ManagedCertificate, check_label, json as json_text};
 use crate::policy::{POLICIES_MAX, Policy, PolicySet, Severity};
-use crate::renewal::{Life, Suggested, due};
-use crate::scheduler::planned;
-use crate::state::{Current, State};
+use crate::renewal::Suggested;
+use crate::runs::{plan, run_of};
+use crate::state::State;
+use crate::surroundings::ProfileFacts;
 
 /// A policy, as kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -290,61 +290,4 @@ async fn review(
     }
     ledger.write(tx).await?;
     replace_violations(tx, looked_at, &found).await
-}
-
-/// Makes the planned run what it is to be: at another time, away, or there. A run that has begun, or that somebody asked
-/// for, stays.
-pub(super) fn plan(
-    ledger: &mut Ledger,
-    certificate: &ManagedCertificate,
-    row: &ManagedRow,
-    run: Option<&JobRow>,
-    judged: &super::Judged,
-    suggested: Option<Suggested>,
-) {
-    let life = Life { not_before_us: row.not_before_us, not_after_us: row.not_after_us };
-    let good = certificate.standing() == Current::Good && certificate.state != State::Archived;
-    let wanted = if good { due(certificate.id, life, &judged.rule, suggested) } else { None };
-    match run {
-        None => {
-            if let Some(wanted) = wanted {
-                let now_us = ledger.at_us();
-                ledger.queue(planned(row, wanted.at_us, "planned", judged.consent(), now_us));
-            }
-        }
-        Some(run) => {
-            let untouched = run.state == JobState::Queued.code()
-                && run.attempts == 0
-                && run.kind == JobKind::Renewal.code()
-                && run.reason == "planned";
-            if !untouched {
-                return;
-            }
-            let other_door = run.issuer != row.issuer || run.agent != row.agent;
-            match wanted {
-                None => ledger.end(
-                    run.clone(),
-                    JobState::Cancelled,
-                    Some("it is not renewed by itself".to_owned()),
-                ),
-                Some(wanted) if other_door => {
-                    ledger.end(
-                        run.clone(),
-                        JobState::Cancelled,
-                        Some("another issuer takes over".to_owned()),
-                    );
-                    let now_us = ledger.at_us();
-                    ledger.queue(planned(row, wanted.at_us, "planned", judged.consent(), now_us));
-                }
-                Some(wanted) => {
-                    let mut to = run.clone();
-                    to.next_attempt_at_us = wanted.at_us;
-                    to.approval = judged.consent().code();
-                    if to != *run {
-                        ledger.change(run.clone(), to);
-                    }
-                }
-            }
-        }
-    }
 }

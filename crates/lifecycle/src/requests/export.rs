@@ -11,8 +11,9 @@ use uuid::Uuid;
 use x509::Fingerprint;
 use zeroize::Zeroizing;
 
-use super::ledger::{Ledger, on};
-use super::{Lifecycle, LifecycleError};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
+use crate::ledger::{Ledger, on};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
 
 /// Shortest password of a PKCS#12 file, in octets: it is guessed offline.

@@ -7,8 +7,9 @@ use store::policies::NamedDocument;
 use store::{Cursor, Page};
 use uuid::Uuid;
 
-use super::ledger::{Ledger, on};
-use super::{Lifecycle, LifecycleError};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
+use crate::ledger::{Ledger, on};
 use crate::managed::json as json_text;
 use crate::people::Person;
 

@@ -13,16 +13,15 @@ use store::policies::replace_violations;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 
-use super::create::violation_row;
-use super::ledger::{Entry, Ledger, attempt, job_details, on};
-use super::policies::plan;
-use super::selection::{hasten, run_now, run_of};
-use super::{Judged, Lifecycle, LifecycleError};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::{JobId, JobKind, JobState};
+use crate::judgement::{Judged, violation_row};
+use crate::ledger::{Entry, Ledger, attempt, job_details, on};
 use crate::managed::{CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
 use crate::policy::Violation;
 use crate::renewal::Suggested;
-use crate::scheduler::{Planner, deployment, replan, target_of};
+use crate::runs::{Planner, deployment, hasten, plan, replan, run_now, run_of, target_of};
 use crate::state::Input;
 
 /// What a transaction over one certificate came to.

@@ -15,21 +15,21 @@ use uuid::Uuid;
 use x509::{Certificate, Fingerprint};
 
 use super::create::new_row;
-use super::ledger::{Ledger, attempt, on};
-use super::{Created, Lifecycle, LifecycleError};
-use crate::claim::{Claim, Claimed, read};
+use crate::claim::{Claim, Claimed, FoundState, read};
+use crate::creation::Created;
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
+use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{
     BadRequest, CurrentVersion, ManagedCertificate, NOTES_OCTETS_MAX, NewCertificate, TargetRef,
 };
 use crate::renewal::{Life, due};
-use crate::scheduler::planned;
+use crate::runs::planned;
 use crate::state::State;
-
-pub use crate::claim::FoundState;
 
 /// An endpoint of the inventory, and whether what it shows is managed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct FoundEndpoint {
     /// The endpoint.
     pub row: InventoryRow,
     /// Whether its certificate is managed; `None` when it never showed one.
@@ -42,9 +42,9 @@ pub struct Found {
 /// serves, these say whose it is.
 const CLAIM_PLACES_MAX: usize = 500;
 
-/// Whose endpoints to list: all that are given must hold.
+/// OwnerFilter endpoints to list: all that are given must hold.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Whose {
+pub struct OwnerFilter {
     /// Of this team.
     pub team: Option<String>,
     /// Of this owner.
@@ -53,7 +53,7 @@ pub struct Whose {
     pub nobody: bool,
 }
 
-impl Whose {
+impl OwnerFilter {
     /// Whether nothing is asked for.
     #[must_use]
     pub fn is_anybody(&self) -> bool {
@@ -96,7 +96,7 @@ impl Lifecycle {
         filter: &InventoryFilter,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<Found>, LifecycleError> {
+    ) -> Result<Page<FoundEndpoint>, LifecycleError> {
         let page = self.inner.store.inventory_page(filter, after, limit).await?;
         let rules = Rules::read(&self.inner.store).await?;
         let assigned = rules.of_found(&self.inner.store, &page.rows).await?;
@@ -104,7 +104,7 @@ impl Lifecycle {
         Ok(Page { rows: self.with_states(found).await?, next: page.next })
     }
 
-    /// [`Lifecycle::found`] of somebody. Whose an endpoint is is stored nowhere, so this walks the inventory in its order and
+    /// [`Lifecycle::found`] of somebody. OwnerFilter an endpoint is is stored nowhere, so this walks the inventory in its order and
     /// decides of each: [`FOUND_LOOKED_MAX`] a page, which may therefore have fewer rows than `limit`, or none, and still
     /// name a next one.
     ///
@@ -113,10 +113,10 @@ impl Lifecycle {
     pub async fn found_of(
         &self,
         filter: &InventoryFilter,
-        whose: &Whose,
+        whose: &OwnerFilter,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<Found>, LifecycleError> {
+    ) -> Result<Page<FoundEndpoint>, LifecycleError> {
         let store = &self.inner.store;
         let rules = Rules::read(store).await?;
         let (mut kept, mut next, mut looked) = (Vec::new(), after.cloned(), 0);
@@ -151,7 +151,7 @@ impl Lifecycle {
     async fn with_states(
         &self,
         found: Vec<(InventoryRow, Option<Assignment>)>,
-    ) -> Result<Vec<Found>, LifecycleError> {
+    ) -> Result<Vec<FoundEndpoint>, LifecycleError> {
         let leaves = found.iter().filter_map(|(row, _)| row.leaf.as_ref()).map(|leaf| leaf.sha256).collect();
         let states = self.found_states(leaves).await?;
         let with_state = |(row, ownership): (InventoryRow, Option<Assignment>)| {
@@ -159,7 +159,7 @@ impl Lifecycle {
                 .leaf
                 .as_ref()
                 .map(|leaf| states.get(&leaf.sha256).cloned().unwrap_or(FoundState::Unmanaged));
-            Found { row, state, ownership }
+            FoundEndpoint { row, state, ownership }
         };
         Ok(found.into_iter().map(with_state).collect())
     }
@@ -195,7 +195,7 @@ impl Lifecycle {
     }
 
     /// Brings what was found under management: names, kind of key and end are read from the certificate, the endpoint
-    /// becomes its target, and the next version is issued when it is due. Whose it is, as far as the claim does not say, is
+    /// becomes its target, and the next version is issued when it is due. OwnerFilter it is, as far as the claim does not say, is
     /// decided by the rules of ownership.
     ///
     /// # Errors

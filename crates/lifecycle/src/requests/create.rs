@@ -5,44 +5,25 @@ use futures_util::future::join_all;
 use serde_json::json;
 use store::jobs::NewJob;
 use store::managed::{NewManaged, agents_of_targets, insert_managed};
-use store::policies::{ViolationRow, replace_violations};
+use store::policies::replace_violations;
 use store::{Batcher, BatcherOptions, Clock, Store, StoreError, Tx};
 use uuid::Uuid;
 
-use super::ledger::{Ledger, attempt, on};
-use super::{Lifecycle, LifecycleError, RUN_PATIENCE_US};
+use crate::creation::{Created, Creation};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::{Consent, JobId, JobKind};
+use crate::judgement::violation_row;
+use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, NewCertificate, TargetRef, row_of};
 use crate::policy::Violation;
+use crate::runs::RUN_PATIENCE_US;
 
 /// Creations in one transaction: some 2 KiB each.
 const BATCH_MAX: usize = 512;
 
-/// A certificate that was entered.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Created {
-    /// Its identity.
-    pub certificate: Uuid,
-    /// Its name.
-    pub name: String,
-    /// The run that issues it, if it is issued now.
-    pub job: Option<JobId>,
-    /// What it does against policies that only advise.
-    pub violations: Vec<Violation>,
-}
-
-/// A creation that was checked.
-#[derive(Clone, Debug)]
-pub(super) struct Creation {
-    certificate: ManagedCertificate,
-    issue: bool,
-    consent: Consent,
-    actor: String,
-    violations: Vec<Violation>,
-}
-
 /// Creations that come together share a transaction.
-pub(super) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Created, LifecycleError>> {
+pub(crate) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Created, LifecycleError>> {
     let options = BatcherOptions { batch_max: BATCH_MAX, ..BatcherOptions::default() };
     Batcher::new("lifecycle-create", options, move |batch| {
         let (store, now_us) = (store.clone(), clock.now_us());
@@ -131,17 +112,6 @@ pub(super) fn new_row(certificate: &ManagedCertificate) -> NewManaged {
     }
 }
 
-pub(crate) fn violation_row(certificate: i64, violation: &Violation, now_us: i64) -> ViolationRow {
-    ViolationRow {
-        certificate,
-        policy: violation.policy.clone(),
-        rule: violation.rule.to_owned(),
-        severity: violation.severity.code(),
-        message: violation.message.clone(),
-        found_at_us: now_us,
-    }
-}
-
 impl Lifecycle {
     /// Brings a certificate under management; with [`NewCertificate::issue`] its first run is queued in the same
     /// transaction.
@@ -195,7 +165,7 @@ impl Lifecycle {
             self.inner.issuers.issuer(&certificate.issuer).await?;
         }
         self.check_agents(certificate).await?;
-        let judged = super::directory::judge(&set, facts, certificate);
+        let judged = crate::judgement::judge(&set, facts, certificate);
         let violations = set.violations(certificate, &judged.rule);
         let (enforced, advised): (Vec<_>, Vec<_>) = violations.into_iter().partition(|one| one.enforced);
         if enforced.is_empty() {

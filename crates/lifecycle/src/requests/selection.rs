@@ -13,15 +13,17 @@ use store::{StoreError, Tx};
 use uuid::Uuid;
 use x509::Fingerprint;
 
-use super::create::violation_row;
-use super::ledger::{Entry, Ledger, attempt, on};
-use super::{CHUNK, LEASE_US, Lifecycle, LifecycleError, RUN_PATIENCE_US};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::{Consent, JobKind, JobState};
+use crate::judgement::violation_row;
+use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{
     BadRequest, INTERNAL_ISSUER, ManagedCertificate, TAGS_MAX, check_label, json as json_text,
 };
 use crate::policy::PolicySet;
-use crate::scheduler::Held;
+use crate::revocation::ClaimedRevocation;
+use crate::runs::{CHUNK, LEASE_US, RUN_PATIENCE_US, hasten, run_now, run_of};
 use crate::state::State;
 
 /// Most identities in one selection; a filter selects any number.
@@ -130,7 +132,7 @@ struct Part {
     /// Runs queued for whoever comes first.
     queued: Vec<i64>,
     /// Runs in our hands, of certificates of our own authority.
-    held: Vec<(Held, Fingerprint)>,
+    held: Vec<(ClaimedRevocation, Fingerprint)>,
 }
 
 impl Lifecycle {
@@ -334,7 +336,7 @@ async fn part(tx: &mut Tx, work: &Work, source: &Selection, after: i64) -> Resul
                 .into_iter()
                 .filter_map(|job| {
                     let leaf = leaves.get(&job.certificate)?;
-                    let held = Held { job: job.id, attempts: 1, certificate: job.certificate };
+                    let held = ClaimedRevocation { job: job.id, attempts: 1, certificate: job.certificate };
                     Some((held, Fingerprint::from_bytes(*leaf)))
                 })
                 .collect();
@@ -353,11 +355,6 @@ async fn open_by_certificate(
         open.entry(job.certificate).or_default().push(job);
     }
     Ok(open)
-}
-
-/// The open run of issuance or renewal among the open ones.
-pub(crate) fn run_of(open: &HashMap<i64, Vec<JobRow>>, certificate: i64) -> Option<&JobRow> {
-    open.get(&certificate)?.iter().find(|job| job.kind <= JobKind::Renewal.code())
 }
 
 fn renew_one(
@@ -382,36 +379,6 @@ fn renew_one(
     }
     report.done += 1;
     ledger.note(&row, "certificate.renew", json!({ "reason": reason }));
-}
-
-/// Lets a run that waits begin now.
-pub(crate) fn hasten(ledger: &mut Ledger, job: &JobRow, reason: &str, actor: &str) {
-    let mut to = job.clone();
-    to.next_attempt_at_us = ledger.at_us();
-    to.deadline_at_us = ledger.at_us() + RUN_PATIENCE_US;
-    to.reason = reason.to_owned();
-    to.requested_by = actor.to_owned();
-    ledger.change(job.clone(), to);
-}
-
-/// A run that is due at once.
-pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) -> NewJob {
-    let kind = if row.fingerprint.is_some() { JobKind::Renewal } else { JobKind::Issuance };
-    NewJob {
-        certificate: row.id,
-        kind: kind.code(),
-        // Whether consent is needed is asked when the run begins, on every path.
-        approval: Consent::NotNeeded.code(),
-        issuer: row.issuer.clone(),
-        agent: row.agent,
-        version: None,
-        reason: reason.to_owned(),
-        requested_by: actor.to_owned(),
-        next_attempt_at_us: now_us,
-        deadline_at_us: now_us + RUN_PATIENCE_US,
-        detail: None,
-        created_at_us: now_us,
-    }
 }
 
 fn revoke_one(

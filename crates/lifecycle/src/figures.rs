@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::lifecycle::LifecycleError;
+use crate::error::LifecycleError;
 
 /// What the loops of this process have done. Names are literals: a handful.
 #[derive(Debug, Default)]

@@ -3,24 +3,25 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use agent::deploy::{Outcome as Deployed, Target};
+use agent::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use keys::{Context, KeyType, Secret};
+use keys::{Context, Secret};
 use serde_json::json;
 use store::agents::{DeploymentResult, SEALED_TARGETS, TargetRow, finish_deployments, open_deployments};
 use store::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_by_ids, open_jobs_of};
 use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
 use store::{StoreError, Tx};
 use uuid::Uuid;
-use x509::csr::CertificateRequest;
 
-use super::ledger::{Entry, Ledger, attempt, job_details, on};
-use super::{LEASE_US, Lifecycle, LifecycleError};
-use agent::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
-use agent::deploy::{Outcome as Deployed, Target};
+use crate::csr::check_csr;
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::{JobId, JobKind, JobState, id_of};
+use crate::ledger::{Entry, Ledger, attempt, job_details, on};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
-use crate::scheduler::{asks_for, backoff, replan, target_of};
+use crate::runs::{LEASE_US, backoff, replan, target_of};
 use crate::state::{Input, State};
 
 /// Attempts of a deployment before it is given up: with the pauses between them, some hours.
@@ -192,22 +193,6 @@ fn csr_work(certificate: &ManagedCertificate) -> Work {
     }
 }
 
-/// Whether a request is what was asked for: signed with its key, for these names, with this kind of key.
-fn check_csr(csr: &[u8], certificate: &ManagedCertificate) -> Result<(), String> {
-    let request = CertificateRequest::parse(csr).map_err(|error| error.to_string())?;
-    request.verify().map_err(|error| format!("it is not signed with its key: {error}"))?;
-    if !asks_for(csr, &certificate.names) {
-        return Err("it asks for other names".to_owned());
-    }
-    match KeyType::of(&request.public_key) {
-        Some(kind) if kind == certificate.key_type => Ok(()),
-        Some(kind) => {
-            Err(format!("its key is {}, {} was asked for", kind.name(), certificate.key_type.name()))
-        }
-        None => Err("its key is of a kind that is not known".to_owned()),
-    }
-}
-
 async fn take_csr(
     tx: &mut Tx,
     id: JobId,
@@ -253,7 +238,7 @@ async fn take_no_csr(
     tx: &mut Tx,
     job: JobRow,
     result: &JobResult,
-    planner: &crate::scheduler::Planner,
+    planner: &crate::runs::Planner,
     now_us: i64,
 ) -> Result<(), StoreError> {
     if job.state != JobState::AwaitingCsr.code() {

@@ -7,13 +7,13 @@ use authority::profile::ProfileError;
 use authority::revoke::{RevokeError, Selection};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use issuers::{Issuer, IssuerError, Issuers, Limits};
 use store::Store;
 use store::managed::issued_ids_of;
 use x509::Fingerprint;
 
-use super::LifecycleError;
-use super::ledger::on;
-use issuers::{Issuer, IssuerError, Issuers, Limits};
+use crate::error::LifecycleError;
+use crate::ledger::on;
 use crate::managed::INTERNAL_ISSUER;
 
 /// Orders our own authority gets at once when nothing else is configured: it signs in groups, so few would be slow.
@@ -85,29 +85,29 @@ impl IssuerSource for Issuers {
 
 /// Our own authority, with the database in which it finds what it issued.
 #[derive(Clone, Debug)]
-pub struct Home {
+pub struct LocalAuthority {
     authority: Authority,
-    store: HomeStore,
+    store: AuthorityStore,
 }
 
 #[derive(Clone)]
-struct HomeStore(Store);
+struct AuthorityStore(Store);
 
-impl std::fmt::Debug for HomeStore {
+impl std::fmt::Debug for AuthorityStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Store")
     }
 }
 
-impl Home {
+impl LocalAuthority {
     /// Over one database.
     #[must_use]
     pub fn new(authority: Authority, store: Store) -> Self {
-        Self { authority, store: HomeStore(store) }
+        Self { authority, store: AuthorityStore(store) }
     }
 }
 
-impl OwnAuthority for Home {
+impl OwnAuthority for LocalAuthority {
     fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>> {
         async move {
             match self.authority.profile(name).await {
@@ -135,7 +135,7 @@ impl OwnAuthority for Home {
             let fingerprints: Vec<[u8; 32]> = certificates.iter().map(|one| *one.as_bytes()).collect();
             let look = on(move |tx| async move { issued_ids_of(tx, &fingerprints).await }.boxed());
             let ids = self.store.0.write("issued_ids", look).await?;
-            let reason = crate::scheduler::reason(reason);
+            let reason = crate::revocation::reason(reason);
             for some in ids.chunks(REVOKE_IDS_MAX) {
                 let revoked = self.authority.revoke(Selection::Ids(some.to_vec()), reason, None, actor).await;
                 revoked.map_err(|error| match error {

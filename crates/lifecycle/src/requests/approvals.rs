@@ -14,11 +14,13 @@ use store::managed::{ManagedRow, managed_by_ids};
 use store::{Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
-use super::ledger::{Entry, Ledger, attempt, job_details, lost, on};
-use super::{APPROVAL_PATIENCE_US, Lifecycle, LifecycleError, RUN_PATIENCE_US};
+use crate::approval::{Approval, ApprovalState};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::{Consent, JobId, JobKind, JobState};
+use crate::ledger::{Entry, Ledger, attempt, job_details, lost, on};
 use crate::managed::BadRequest;
-use crate::scheduler::{Planner, replan};
+use crate::runs::{Planner, RUN_PATIENCE_US, replan};
 use crate::state::{Input, State};
 
 /// Longest note of a decision, in octets.
@@ -26,8 +28,6 @@ pub const NOTE_OCTETS_MAX: usize = 2_000;
 
 /// Approvals ended by one look at those that lapsed.
 const EXPIRED_MAX: i64 = 1_000;
-
-pub use crate::approval::{Approval, ApprovalState};
 
 impl Lifecycle {
     /// One approval.
@@ -257,22 +257,4 @@ async fn settle(
         ledger.put(entry);
     }
     ledger.write(tx).await.map(drop)
-}
-
-/// The approval that a run needs.
-pub(crate) fn approval_of(job: &JobRow, reason: &str, now_us: i64) -> ApprovalRow {
-    ApprovalRow {
-        id: 0,
-        uuid: Uuid::now_v7(),
-        job: job.id,
-        certificate: job.certificate,
-        state: ApprovalState::Open.code(),
-        reason: reason.to_owned(),
-        requested_by: job.requested_by.clone(),
-        requested_at_us: now_us,
-        expires_at_us: now_us + APPROVAL_PATIENCE_US,
-        decided_by: None,
-        decided_at_us: None,
-        note: None,
-    }
 }

@@ -7,7 +7,8 @@ use store::managed::{ManagedFilter, ManagedOrder, ServedVersion};
 use store::{Cursor, Page};
 use uuid::Uuid;
 
-use super::{Lifecycle, LifecycleError};
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
 use crate::job::{Job, JobId};
 use crate::managed::{ManagedCertificate, Version};
 use crate::renewal::Suggested;

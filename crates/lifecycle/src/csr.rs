@@ -1,0 +1,56 @@
+//! Certificate signing requests (CSRs) for managed certificates.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use keys::{KeyType, Signer};
+use x509::build::{Extension, signed};
+use x509::csr::{self, CertificateRequest};
+use x509::{DistinguishedName, GeneralName};
+
+use crate::managed::ManagedCertificate;
+
+/// How long making a signature for a request may take.
+const SIGN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A request for these names, signed with the key.
+pub(crate) async fn signed_request(
+    signer: &dyn Signer,
+    certificate: &ManagedCertificate,
+) -> Result<Vec<u8>, String> {
+    let subject = match &certificate.options.subject {
+        Some(text) => DistinguishedName::from_text(text).map_err(|error| error.to_string())?,
+        None => DistinguishedName::empty(),
+    };
+    let mut extensions = vec![Extension::subject_alt_names(&certificate.names, subject.text.is_empty())];
+    if certificate.options.must_staple {
+        extensions.push(Extension::must_staple());
+    }
+    let tbs = csr::tbs(&subject.der, signer.spki(), &extensions, None);
+    let signature =
+        signer.sign(&tbs, Instant::now() + SIGN_PATIENCE).await.map_err(|error| error.to_string())?;
+    Ok(signed(&tbs, &signer.algorithm(), &signature))
+}
+
+/// Whether a request asks for these names, no more and no less.
+pub(crate) fn asks_for(csr: &[u8], names: &[GeneralName]) -> bool {
+    let Ok(request) = CertificateRequest::parse(csr) else { return false };
+    let texts = |names: &[GeneralName]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    texts(&request.names()) == texts(names)
+}
+
+/// Whether a request is what was asked for: signed with its key, for these names, with this kind of key.
+pub(crate) fn check_csr(csr: &[u8], certificate: &ManagedCertificate) -> Result<(), String> {
+    let request = CertificateRequest::parse(csr).map_err(|error| error.to_string())?;
+    request.verify().map_err(|error| format!("it is not signed with its key: {error}"))?;
+    if !asks_for(csr, &certificate.names) {
+        return Err("it asks for other names".to_owned());
+    }
+    match KeyType::of(&request.public_key) {
+        Some(kind) if kind == certificate.key_type => Ok(()),
+        Some(kind) => {
+            Err(format!("its key is {}, {} was asked for", kind.name(), certificate.key_type.name()))
+        }
+        None => Err("its key is of a kind that is not known".to_owned()),
+    }
+}

@@ -1,0 +1,76 @@
+//! What policies and profiles say of a certificate, and a cache of the policies.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use store::policies::ViolationRow;
+
+use crate::job::Consent;
+use crate::managed::ManagedCertificate;
+use crate::policy::{PolicySet, Violation};
+use crate::renewal::RenewalRule;
+use crate::surroundings::ProfileFacts;
+
+/// The policies, read now and then.
+pub(crate) struct PolicyCache {
+    lifetime: Duration,
+    kept: Mutex<Option<(Instant, Arc<PolicySet>)>>,
+}
+
+impl PolicyCache {
+    pub(crate) fn new(lifetime: Duration) -> Self {
+        Self { lifetime, kept: Mutex::new(None) }
+    }
+
+    /// The policies, if they were read within the lifetime.
+    pub(crate) fn fresh(&self) -> Option<Arc<PolicySet>> {
+        let kept = self.kept.lock();
+        kept.as_ref().filter(|(read, _)| read.elapsed() < self.lifetime).map(|(_, set)| Arc::clone(set))
+    }
+
+    pub(crate) fn put(&self, set: Arc<PolicySet>) {
+        *self.kept.lock() = Some((Instant::now(), set));
+    }
+
+    pub(crate) fn forget(&self) {
+        *self.kept.lock() = None;
+    }
+}
+
+/// What a certificate is judged by, all of it read.
+#[derive(Default)]
+pub(crate) struct Judged {
+    /// When it is renewed.
+    pub(crate) rule: RenewalRule,
+    /// Why a second person must agree, if one must.
+    pub(crate) approval: Option<String>,
+}
+
+impl Judged {
+    pub(crate) fn consent(&self) -> Consent {
+        if self.approval.is_some() { Consent::Needed } else { Consent::NotNeeded }
+    }
+}
+
+pub(crate) fn judge(set: &PolicySet, facts: Option<ProfileFacts>, of: &ManagedCertificate) -> Judged {
+    let by_profile = facts
+        .is_some_and(|facts| facts.requires_approval)
+        .then(|| format!("the profile {} requires approval", of.profile));
+    Judged {
+        rule: set.renewal_rule(of, facts.map(|facts| facts.renew_at)),
+        approval: by_profile
+            .or_else(|| set.approval_needed(of).map(|name| format!("the policy {name} requires approval"))),
+    }
+}
+
+pub(crate) fn violation_row(certificate: i64, violation: &Violation, now_us: i64) -> ViolationRow {
+    ViolationRow {
+        certificate,
+        policy: violation.policy.clone(),
+        rule: violation.rule.to_owned(),
+        severity: violation.severity.code(),
+        message: violation.message.clone(),
+        found_at_us: now_us,
+    }
+}

@@ -1,0 +1,67 @@
+//! Opening the handle.
+
+use std::sync::Arc;
+
+use authority::Authority;
+use authority::keystore::KeyStore;
+use issuers::Issuers;
+use parking_lot::Mutex;
+use store::{Clock, Store};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::at_work::RunsAtWork;
+use crate::figures::Figures;
+use crate::handle::{Lifecycle, LifecycleOptions, ProcessState};
+use crate::judgement::PolicyCache;
+use crate::requests::batcher;
+use crate::scheduler::finisher;
+use crate::surroundings::{IssuerSource, LocalAuthority, OwnAuthority};
+
+impl Lifecycle {
+    /// Opens the handle over our own authority and the configured issuers. Nothing is read, nothing runs by itself:
+    /// [`Lifecycle::run`] is the scheduler. Needs a runtime.
+    #[must_use]
+    pub fn open(
+        store: Store,
+        authority: Authority,
+        issuers: Issuers,
+        keystore: KeyStore,
+        clock: Clock,
+        options: LifecycleOptions,
+    ) -> Self {
+        let own = Arc::new(LocalAuthority::new(authority, store.clone()));
+        Self::open_with(store, own, Arc::new(issuers), keystore, clock, options)
+    }
+
+    /// [`Lifecycle::open`] in other surroundings.
+    #[must_use]
+    pub fn open_with(
+        store: Store,
+        own: Arc<dyn OwnAuthority>,
+        issuers: Arc<dyn IssuerSource>,
+        keystore: KeyStore,
+        clock: Clock,
+        options: LifecycleOptions,
+    ) -> Self {
+        let inner = Arc::new_cyclic(|inner| ProcessState {
+            creating: batcher(store.clone(), clock.clone()),
+            finishing: finisher(inner.clone()),
+            policies: PolicyCache::new(options.cache_lifetime),
+            store,
+            keystore,
+            clock,
+            issuers,
+            own,
+            options,
+            node: Uuid::new_v4(),
+            wake: Notify::new(),
+            judge: Notify::new(),
+            busy: Mutex::default(),
+            at_work: RunsAtWork::default(),
+            figures: Figures::default(),
+            last_tick_us: Mutex::new(i64::MIN),
+        });
+        Self { inner }
+    }
+}

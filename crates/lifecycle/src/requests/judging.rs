@@ -1,0 +1,44 @@
+//! Judging a certificate by the policies and profiles in force.
+
+use std::sync::Arc;
+
+use crate::error::LifecycleError;
+use crate::handle::Lifecycle;
+use crate::judgement::{Judged, judge};
+use crate::managed::ManagedCertificate;
+use crate::policy::{POLICIES_MAX, Policy, PolicySet};
+use crate::surroundings::ProfileFacts;
+
+impl Lifecycle {
+    /// Every policy, as it was within the last seconds.
+    pub(crate) async fn policy_set(&self) -> Result<Arc<PolicySet>, LifecycleError> {
+        if let Some(set) = self.inner.policies.fresh() {
+            return Ok(set);
+        }
+        let mut all = Vec::new();
+        for document in self.inner.store.policies(None, POLICIES_MAX).await?.rows {
+            let policy: Policy = serde_json::from_str(&document.body).map_err(|error| {
+                LifecycleError::Unreadable(format!(
+                    "the policy {:?} is of another Bulla: {error}; put it again",
+                    document.name
+                ))
+            })?;
+            all.push((document.name, policy));
+        }
+        let set: Arc<PolicySet> = Arc::new(all.into_iter().collect());
+        self.inner.policies.put(Arc::clone(&set));
+        Ok(set)
+    }
+
+    /// What the profile says; nothing when our authority has none of this name, as with external issuers.
+    pub(crate) async fn profile_facts(&self, name: &str) -> Result<Option<ProfileFacts>, LifecycleError> {
+        self.inner.own.profile(name).await
+    }
+
+    /// By what this certificate is judged.
+    pub(crate) async fn judge(&self, of: &ManagedCertificate) -> Result<Judged, LifecycleError> {
+        let set = self.policy_set().await?;
+        let facts = self.profile_facts(&of.profile).await?;
+        Ok(judge(&set, facts, of))
+    }
+}

@@ -1,0 +1,213 @@
+//! Runs as they are queued, planned and put off.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::json;
+use store::jobs::{JobRow, NewJob};
+use store::managed::{ManagedRow, NEVER_ISSUED_US};
+use uuid::Uuid;
+
+use crate::job::{Consent, JobKind, JobState};
+use crate::judgement::Judged;
+use crate::ledger::Ledger;
+use crate::managed::ManagedCertificate;
+use crate::policy::PolicySet;
+use crate::renewal::{Life, Suggested, due, next_open};
+use crate::state::{Current, State};
+
+/// How long a run may be without news before others take it over, µs. Renewed at a third of it while it is at work.
+pub(crate) const LEASE_US: i64 = 120_000_000;
+
+/// How long a run goes on trying before it is given up, µs: a long weekend.
+pub(crate) const RUN_PATIENCE_US: i64 = 3 * 86_400_000_000;
+
+/// Certificates moved in one transaction: half a second's work, some MiB.
+pub(crate) const CHUNK: usize = 2_000;
+
+/// After a failed or refused run the next one comes after a tenth of the life that is left, between these, µs.
+const RETRY_MIN_US: i64 = 3_600_000_000;
+const RETRY_MAX_US: i64 = 86_400_000_000;
+
+/// The first pause after an attempt that may heal, doubled up to the last, µs.
+pub(crate) const BACKOFF_MIN_US: i64 = 30_000_000;
+pub(crate) const BACKOFF_MAX_US: i64 = 3_600_000_000;
+
+/// What is needed to plan the next run within a transaction.
+#[derive(Clone)]
+pub(crate) struct Planner {
+    pub(crate) set: Arc<PolicySet>,
+}
+
+impl Planner {
+    /// When to try again after a run that came to nothing; `None` when that is people's business.
+    fn retry_at(&self, row: &ManagedRow, now_us: i64) -> Option<i64> {
+        let certificate = ManagedCertificate::from_row(row).ok()?;
+        let rule = self.set.renewal_rule(&certificate, None);
+        if !rule.auto_renew {
+            return None;
+        }
+        let left = if row.not_after_us == NEVER_ISSUED_US { 0 } else { row.not_after_us - now_us };
+        let at = now_us + (left / 10).clamp(RETRY_MIN_US, RETRY_MAX_US);
+        let open = next_open(&rule.windows, at).filter(|open| *open < row.not_after_us);
+        Some(open.unwrap_or(at))
+    }
+}
+
+/// Queues the run after one that came to nothing.
+pub(crate) fn replan(ledger: &mut Ledger, planner: &Planner, row: &ManagedRow) {
+    let now_us = ledger.at_us();
+    if let Some(at_us) = planner.retry_at(row, now_us) {
+        ledger.queue(planned(row, at_us, "retry", Consent::NotNeeded, now_us));
+    }
+}
+
+/// A run whose time is to come.
+pub(crate) fn planned(row: &ManagedRow, at_us: i64, reason: &str, consent: Consent, now_us: i64) -> NewJob {
+    let kind = if row.fingerprint.is_some() { JobKind::Renewal } else { JobKind::Issuance };
+    NewJob {
+        certificate: row.id,
+        kind: kind.code(),
+        approval: consent.code(),
+        issuer: row.issuer.clone(),
+        agent: row.agent,
+        version: None,
+        reason: reason.to_owned(),
+        requested_by: "system:renewal".to_owned(),
+        next_attempt_at_us: at_us,
+        deadline_at_us: at_us.saturating_add(RUN_PATIENCE_US),
+        detail: None,
+        created_at_us: now_us,
+    }
+}
+
+/// A run that is due at once.
+pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) -> NewJob {
+    let kind = if row.fingerprint.is_some() { JobKind::Renewal } else { JobKind::Issuance };
+    NewJob {
+        certificate: row.id,
+        kind: kind.code(),
+        // Whether consent is needed is asked when the run begins, on every path.
+        approval: Consent::NotNeeded.code(),
+        issuer: row.issuer.clone(),
+        agent: row.agent,
+        version: None,
+        reason: reason.to_owned(),
+        requested_by: actor.to_owned(),
+        next_attempt_at_us: now_us,
+        deadline_at_us: now_us + RUN_PATIENCE_US,
+        detail: None,
+        created_at_us: now_us,
+    }
+}
+
+/// The open run of issuance or renewal among the open ones.
+pub(crate) fn run_of(open: &HashMap<i64, Vec<JobRow>>, certificate: i64) -> Option<&JobRow> {
+    open.get(&certificate)?.iter().find(|job| job.kind <= JobKind::Renewal.code())
+}
+
+/// Lets a run that waits begin now.
+pub(crate) fn hasten(ledger: &mut Ledger, job: &JobRow, reason: &str, actor: &str) {
+    let mut to = job.clone();
+    to.next_attempt_at_us = ledger.at_us();
+    to.deadline_at_us = ledger.at_us() + RUN_PATIENCE_US;
+    to.reason = reason.to_owned();
+    to.requested_by = actor.to_owned();
+    ledger.change(job.clone(), to);
+}
+
+/// Makes the planned run what it is to be: at another time, away, or there. A run that has begun, or that somebody asked
+/// for, stays.
+pub(crate) fn plan(
+    ledger: &mut Ledger,
+    certificate: &ManagedCertificate,
+    row: &ManagedRow,
+    run: Option<&JobRow>,
+    judged: &Judged,
+    suggested: Option<Suggested>,
+) {
+    let life = Life { not_before_us: row.not_before_us, not_after_us: row.not_after_us };
+    let good = certificate.standing() == Current::Good && certificate.state != State::Archived;
+    let wanted = if good { due(certificate.id, life, &judged.rule, suggested) } else { None };
+    match run {
+        None => {
+            if let Some(wanted) = wanted {
+                let now_us = ledger.at_us();
+                ledger.queue(planned(row, wanted.at_us, "planned", judged.consent(), now_us));
+            }
+        }
+        Some(run) => {
+            let untouched = run.state == JobState::Queued.code()
+                && run.attempts == 0
+                && run.kind == JobKind::Renewal.code()
+                && run.reason == "planned";
+            if !untouched {
+                return;
+            }
+            let other_door = run.issuer != row.issuer || run.agent != row.agent;
+            match wanted {
+                None => ledger.end(
+                    run.clone(),
+                    JobState::Cancelled,
+                    Some("it is not renewed by itself".to_owned()),
+                ),
+                Some(wanted) if other_door => {
+                    ledger.end(
+                        run.clone(),
+                        JobState::Cancelled,
+                        Some("another issuer takes over".to_owned()),
+                    );
+                    let now_us = ledger.at_us();
+                    ledger.queue(planned(row, wanted.at_us, "planned", judged.consent(), now_us));
+                }
+                Some(wanted) => {
+                    let mut to = run.clone();
+                    to.next_attempt_at_us = wanted.at_us;
+                    to.approval = judged.consent().code();
+                    if to != *run {
+                        ledger.change(run.clone(), to);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The pause before the next attempt, µs: doubled each time, and a quarter more or less by the run, so that runs that
+/// failed together do not come back together.
+pub(crate) fn backoff(job: &JobRow) -> i64 {
+    let doubled = BACKOFF_MIN_US << (job.attempts.clamp(1, 20) - 1).min(7);
+    let bounded = doubled.min(BACKOFF_MAX_US);
+    let share = (job.id.wrapping_mul(0x9e37) & 0xff) as f64 / 255.0;
+    (bounded as f64 * (0.75 + 0.5 * share)) as i64
+}
+
+/// The run that brings a version to one target.
+pub(crate) fn deployment(
+    row: &ManagedRow,
+    version: Option<i64>,
+    agent: Uuid,
+    target: Uuid,
+    now_us: i64,
+) -> NewJob {
+    NewJob {
+        certificate: row.id,
+        kind: JobKind::Deployment.code(),
+        approval: Consent::NotNeeded.code(),
+        issuer: row.issuer.clone(),
+        agent: Some(agent),
+        version,
+        reason: "issued".to_owned(),
+        requested_by: "system:scheduler".to_owned(),
+        next_attempt_at_us: now_us,
+        deadline_at_us: now_us + RUN_PATIENCE_US,
+        detail: Some(json!({ "target": target }).to_string()),
+        created_at_us: now_us,
+    }
+}
+
+/// The target of a deployment's detail.
+pub(crate) fn target_of(detail: &str) -> Option<Uuid> {
+    let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
+    detail.get("target")?.as_str()?.parse().ok()
+}
