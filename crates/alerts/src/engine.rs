@@ -25,7 +25,7 @@ use crate::message::{Message, MessageReason};
 use crate::rule::{Attributes, Rule, Silence, escalation_channels};
 use crate::severity::Severity;
 use crate::threshold::Settings;
-use crate::work::{CONSUMER, Plan, Work, delivery};
+use crate::work::{AlertChanges, CONSUMER, Plan, delivery};
 
 /// Events read, thresholds handled and alerts escalated at a time.
 const BATCH: i64 = 1_000;
@@ -242,7 +242,7 @@ impl Alerts {
         let events = self.0.store.outbox_after(place, BATCH).await?;
         let Some(last) = events.last().map(|event| event.place) else { return Ok(()) };
         report.events += events.len() as u64;
-        let work = Work::of(plan, &events, now_us);
+        let work = AlertChanges::of(plan, &events, now_us);
         report.raised += work.raise.len() as u64;
         let plan = Arc::clone(plan);
         self.0
@@ -264,7 +264,7 @@ impl Alerts {
         if reached.is_empty() {
             return Ok(());
         }
-        let work = Work::at_thresholds(plan, reached, now_us);
+        let work = AlertChanges::at_thresholds(plan, reached, now_us);
         report.raised += work.raise.len() as u64;
         let plan = Arc::clone(plan);
         self.0

@@ -8,7 +8,7 @@ use crate::severity::Severity;
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Meaning {
+pub(crate) enum EventMeaning {
     /// Tell people.
     Raise { kind: &'static str, subject: String, severity: Severity, title: String, attributes: Attributes },
     /// What was told of is over.
@@ -66,13 +66,13 @@ fn drift(event: &str) -> Option<(&'static [&'static str], Severity, &'static str
 }
 
 /// What an event means; several things, or nothing.
-pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
+pub(crate) fn meanings(event: &OutboxRow) -> Vec<EventMeaning> {
     let body: Value = serde_json::from_str(&event.body).unwrap_or_default();
     let attributes = attributes_of(&body);
     let subject = event.subject.clone();
     let name = attributes.name.clone().unwrap_or_else(|| subject.clone());
     let raise = |kind, severity, title: String| {
-        vec![Meaning::Raise {
+        vec![EventMeaning::Raise {
             kind,
             subject: subject.clone(),
             severity,
@@ -82,7 +82,7 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
     };
     match event.kind.as_str() {
         "certificate.issued" => {
-            let mut all = vec![Meaning::Resolve { subject: subject.clone(), kinds: RUN_TROUBLE }];
+            let mut all = vec![EventMeaning::Resolve { subject: subject.clone(), kinds: RUN_TROUBLE }];
             all.extend(watch(&body, &subject, &attributes));
             all
         }
@@ -92,11 +92,11 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
         // Found by a watch, and not managed here.
         "certificate.found" => watch(&body, &subject, &attributes).into_iter().collect(),
         "certificate.unserved" | "certificate.dismissed" => vec![
-            Meaning::Resolve { subject: subject.clone(), kinds: &["certificate.expiring"] },
-            Meaning::Forget { subject },
+            EventMeaning::Resolve { subject: subject.clone(), kinds: &["certificate.expiring"] },
+            EventMeaning::Forget { subject },
         ],
         "certificate.deployed" => {
-            vec![Meaning::Resolve { subject, kinds: &["certificate.failed"] }]
+            vec![EventMeaning::Resolve { subject, kinds: &["certificate.failed"] }]
         }
         "certificate.failed" => {
             raise("certificate.failed", Severity::High, format!("{name}: the last run failed"))
@@ -105,31 +105,31 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
             raise("certificate.approval_needed", Severity::Low, format!("{name} waits for approval"))
         }
         "certificate.rejected" | "certificate.cancelled" => {
-            vec![Meaning::Resolve { subject, kinds: &["certificate.approval_needed"] }]
+            vec![EventMeaning::Resolve { subject, kinds: &["certificate.approval_needed"] }]
         }
         // The authority tells of every certificate; people are told of those they manage, which have names.
         "certificate.revoked" if attributes.name.is_some() => {
             let mut all = raise("certificate.revoked", Severity::High, format!("{name} was revoked"));
-            all.push(Meaning::Forget { subject });
+            all.push(EventMeaning::Forget { subject });
             all
         }
         "certificate.archived" => vec![
-            Meaning::Resolve { subject: subject.clone(), kinds: RUN_TROUBLE },
-            Meaning::Resolve { subject: subject.clone(), kinds: &["certificate.revoked"] },
-            Meaning::Forget { subject },
+            EventMeaning::Resolve { subject: subject.clone(), kinds: RUN_TROUBLE },
+            EventMeaning::Resolve { subject: subject.clone(), kinds: &["certificate.revoked"] },
+            EventMeaning::Forget { subject },
         ],
         "agent.offline" => raise("agent.offline", Severity::High, format!("agent {name} is silent")),
-        "agent.online" => vec![Meaning::Resolve { subject, kinds: &["agent.offline"] }],
+        "agent.online" => vec![EventMeaning::Resolve { subject, kinds: &["agent.offline"] }],
         "issuer.unhealthy" => {
             raise("issuer.unhealthy", Severity::High, format!("issuer {name} does not issue"))
         }
-        "issuer.healthy" => vec![Meaning::Resolve { subject, kinds: &["issuer.unhealthy"] }],
+        "issuer.healthy" => vec![EventMeaning::Resolve { subject, kinds: &["issuer.unhealthy"] }],
         "endpoint.trouble" => match trouble(&body) {
             Some((kinds, severity, says)) => raise(kinds[0], severity, format!("{name} {says}")),
             None => Vec::new(),
         },
         "endpoint.trouble_over" => match trouble(&body) {
-            Some((kinds, ..)) => vec![Meaning::Resolve { subject, kinds }],
+            Some((kinds, ..)) => vec![EventMeaning::Resolve { subject, kinds }],
             None => Vec::new(),
         },
         "endpoint.certificate_changed" if body["quiet"] != true => match body["change"].as_str() {
@@ -151,7 +151,7 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
             raise("ct.unexpected_issuance", Severity::High, title)
         }
         "ct.issuance_expected" | "ct.issuance_acknowledged" => {
-            vec![Meaning::Resolve { subject, kinds: &["ct.unexpected_issuance"] }]
+            vec![EventMeaning::Resolve { subject, kinds: &["ct.unexpected_issuance"] }]
         }
         "ct.log_inconsistent" => {
             // Two signed notes that cannot both be true are proof; the rest may be a broken cache.
@@ -159,29 +159,29 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
             let severity = if proven { Severity::Critical } else { Severity::High };
             raise("ct.log_inconsistent", severity, format!("the CT log {name} is not what it was"))
         }
-        "ct.log_consistent" => vec![Meaning::Resolve { subject, kinds: &["ct.log_inconsistent"] }],
+        "ct.log_consistent" => vec![EventMeaning::Resolve { subject, kinds: &["ct.log_inconsistent"] }],
         "ct.behind" => raise(
             "ct.behind",
             Severity::Medium,
             format!("{name} has told nothing of certificates for too long"),
         ),
-        "ct.caught_up" => vec![Meaning::Resolve { subject, kinds: &["ct.behind"] }],
+        "ct.caught_up" => vec![EventMeaning::Resolve { subject, kinds: &["ct.behind"] }],
         "watch.failed" => {
             raise("watch.failed", Severity::Medium, format!("watch {name}: the last run failed"))
         }
         "watch.finished" => watch_finished(&subject, &name, &body, &attributes),
-        "watch.removed" => vec![Meaning::Resolve { subject, kinds: WATCH_TROUBLE }],
+        "watch.removed" => vec![EventMeaning::Resolve { subject, kinds: WATCH_TROUBLE }],
         "credential.rotation_failed" => {
             raise("credential.rotation_failed", Severity::High, format!("{name} was not rotated"))
         }
         "credential.rotation_recovered" => {
-            vec![Meaning::Resolve { subject, kinds: &["credential.rotation_failed"] }]
+            vec![EventMeaning::Resolve { subject, kinds: &["credential.rotation_failed"] }]
         }
         "audit.broken" => {
             raise("audit.broken", Severity::Critical, "the audit log was tampered with".to_owned())
         }
         kind => match drift(kind) {
-            Some((kinds, ..)) if kind.ends_with("_over") => vec![Meaning::Resolve { subject, kinds }],
+            Some((kinds, ..)) if kind.ends_with("_over") => vec![EventMeaning::Resolve { subject, kinds }],
             Some((kinds, severity, says)) => raise(kinds[0], severity, format!("{name}: {says}")),
             None => Vec::new(),
         },
@@ -189,11 +189,11 @@ pub(crate) fn meanings(event: &OutboxRow) -> Vec<Meaning> {
 }
 
 /// What the end of a watch's run leaves to be said, and what it ends.
-fn watch_finished(subject: &str, name: &str, body: &Value, attributes: &Attributes) -> Vec<Meaning> {
+fn watch_finished(subject: &str, name: &str, body: &Value, attributes: &Attributes) -> Vec<EventMeaning> {
     let count = |what: &str| body["counts"][what].as_u64().unwrap_or(0);
     let (untold, not_listed) = (count("untold"), count("not_listed"));
-    let ended = |kinds| Meaning::Resolve { subject: subject.to_owned(), kinds };
-    let trouble = |kind, severity, title, detail| Meaning::Raise {
+    let ended = |kinds| EventMeaning::Resolve { subject: subject.to_owned(), kinds };
+    let trouble = |kind, severity, title, detail| EventMeaning::Raise {
         kind,
         subject: subject.to_owned(),
         severity,
@@ -239,7 +239,7 @@ fn attributes_of(body: &Value) -> Attributes {
 }
 
 /// The validity, as µs or RFC 3339.
-fn watch(body: &Value, subject: &str, attributes: &Attributes) -> Option<Meaning> {
+fn watch(body: &Value, subject: &str, attributes: &Attributes) -> Option<EventMeaning> {
     let time = |name: &str| match body.get(name)? {
         Value::Number(number) => number.as_i64(),
         Value::String(text) => text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond()),
@@ -247,7 +247,7 @@ fn watch(body: &Value, subject: &str, attributes: &Attributes) -> Option<Meaning
     };
     let not_before_us = time("not_before").or_else(|| time("not_before_us"))?;
     let not_after_us = time("not_after").or_else(|| time("not_after_us"))?;
-    Some(Meaning::Watch {
+    Some(EventMeaning::Watch {
         subject: subject.to_owned(),
         not_before_us,
         not_after_us,
@@ -286,15 +286,18 @@ mod tests {
             let body = format!(r#"{{"name":"a.example:443","condition":"{condition}"}}"#);
             let began = of("endpoint.trouble", &body);
             assert!(
-                matches!(&began[..], [Meaning::Raise { kind: raised, .. }] if *raised == kind),
+                matches!(&began[..], [EventMeaning::Raise { kind: raised, .. }] if *raised == kind),
                 "{began:?}"
             );
             let over = of("endpoint.trouble_over", &body);
-            assert!(matches!(&over[..], [Meaning::Resolve { kinds, .. }] if *kinds == [kind]), "{over:?}");
+            assert!(
+                matches!(&over[..], [EventMeaning::Resolve { kinds, .. }] if *kinds == [kind]),
+                "{over:?}"
+            );
         }
         assert_eq!(of("endpoint.trouble", r#"{"condition":"unheard-of"}"#), []);
         let raised = |body: &str| match &of("endpoint.certificate_changed", body)[..] {
-            [Meaning::Raise { kind, .. }] => Some(*kind),
+            [EventMeaning::Raise { kind, .. }] => Some(*kind),
             _ => None,
         };
         assert_eq!(raised(r#"{"change":"new","quiet":false}"#), Some("endpoint.new_certificate"));
@@ -302,19 +305,22 @@ mod tests {
         assert_eq!(raised(r#"{"change":"chain","quiet":true}"#), None);
         assert_eq!(raised(r#"{"change":"renewed","quiet":false}"#), None);
         let found = of("certificate.found", r#"{"name":"a","not_before_us":1,"not_after_us":2}"#);
-        assert!(matches!(&found[..], [Meaning::Watch { not_after_us: 2, .. }]), "{found:?}");
+        assert!(matches!(&found[..], [EventMeaning::Watch { not_after_us: 2, .. }]), "{found:?}");
         let gone = of("certificate.unserved", "{}");
-        assert!(matches!(&gone[..], [Meaning::Resolve { .. }, Meaning::Forget { .. }]), "{gone:?}");
+        assert!(matches!(&gone[..], [EventMeaning::Resolve { .. }, EventMeaning::Forget { .. }]), "{gone:?}");
         let much = of("watch.finished", r#"{"name":"edge","counts":{"untold":7}}"#);
         assert!(
-            matches!(&much[1], Meaning::Raise { kind: "watch.untold", title, .. } if title.contains('7'))
+            matches!(&much[1], EventMeaning::Raise { kind: "watch.untold", title, .. } if title.contains('7'))
         );
         let part = of(
             "watch.finished",
             r#"{"name":"edge","counts":{"not_listed":2,"not_listed_first":["aws/1: denied","gcp/2: denied"]}}"#,
         );
-        let [_, Meaning::Resolve { kinds: ["watch.untold"], .. }, Meaning::Raise { kind, attributes, .. }] =
-            &part[..]
+        let [
+            _,
+            EventMeaning::Resolve { kinds: ["watch.untold"], .. },
+            EventMeaning::Raise { kind, attributes, .. },
+        ] = &part[..]
         else {
             panic!("{part:?}")
         };
@@ -326,8 +332,11 @@ mod tests {
     fn issuing_ends_trouble_and_begins_a_watch() {
         let body = r#"{"name":"web","team":"t","not_before":1,"not_after":"1970-01-01T00:00:01Z"}"#;
         let all = meanings(&event("certificate.issued", body));
-        assert!(matches!(&all[0], Meaning::Resolve { kinds, .. } if kinds.contains(&"certificate.expiring")));
-        let Meaning::Watch { not_before_us: 1, not_after_us: 1_000_000, attributes, .. } = &all[1] else {
+        assert!(
+            matches!(&all[0], EventMeaning::Resolve { kinds, .. } if kinds.contains(&"certificate.expiring"))
+        );
+        let EventMeaning::Watch { not_before_us: 1, not_after_us: 1_000_000, attributes, .. } = &all[1]
+        else {
             panic!("{all:?}")
         };
         assert_eq!(attributes.team.as_deref(), Some("t"));
@@ -336,14 +345,14 @@ mod tests {
     #[test]
     fn a_failed_watch_is_told_of_until_it_finishes_or_goes() {
         let failed = meanings(&event("watch.failed", r#"{"name":"edge","error":"the database is full"}"#));
-        let [Meaning::Raise { kind: "watch.failed", title, attributes, .. }] = &failed[..] else {
+        let [EventMeaning::Raise { kind: "watch.failed", title, attributes, .. }] = &failed[..] else {
             panic!("{failed:?}")
         };
         assert!(title.contains("edge") && attributes.detail.as_deref() == Some("the database is full"));
         for over in ["watch.finished", "watch.removed"] {
             let all = meanings(&event(over, "{}"));
             let ended = all.iter().flat_map(|one| match one {
-                Meaning::Resolve { kinds, .. } => *kinds,
+                EventMeaning::Resolve { kinds, .. } => *kinds,
                 other => panic!("{other:?}"),
             });
             assert_eq!(ended.collect::<BTreeSet<_>>(), WATCH_TROUBLE.iter().collect());
@@ -377,14 +386,14 @@ mod tests {
             ("ct.behind", r#"{"name":"crt.sh"}"#, "ct.behind", Severity::Medium, &["ct.caught_up"]),
         ] {
             let raised = meanings(&event(event_kind, body));
-            let [Meaning::Raise { kind: told, severity: weight, title, .. }] = &raised[..] else {
+            let [EventMeaning::Raise { kind: told, severity: weight, title, .. }] = &raised[..] else {
                 panic!("{raised:?}")
             };
             assert_eq!((*told, *weight), (kind, severity), "{title}");
             for over in over {
                 let all = meanings(&event(over, "{}"));
                 assert!(
-                    matches!(&all[..], [Meaning::Resolve { kinds, .. }] if kinds.contains(&kind)),
+                    matches!(&all[..], [EventMeaning::Resolve { kinds, .. }] if kinds.contains(&kind)),
                     "{all:?}"
                 );
             }
@@ -400,14 +409,17 @@ mod tests {
             ("drift.tasks", Severity::High),
         ] {
             let began = meanings(&event(kind, r#"{"name":"tasks","detail":"210, and 40 before"}"#));
-            let [Meaning::Raise { kind: raised, severity: weight, title, attributes, .. }] = &began[..]
+            let [EventMeaning::Raise { kind: raised, severity: weight, title, attributes, .. }] = &began[..]
             else {
                 panic!("{began:?}")
             };
             assert_eq!((*raised, *weight), (kind, severity));
             assert!(title.starts_with("tasks: ") && attributes.detail.is_some(), "{title}");
             let over = meanings(&event(&format!("{kind}_over"), "{}"));
-            assert!(matches!(&over[..], [Meaning::Resolve { kinds, .. }] if *kinds == [kind]), "{over:?}");
+            assert!(
+                matches!(&over[..], [EventMeaning::Resolve { kinds, .. }] if *kinds == [kind]),
+                "{over:?}"
+            );
         }
         assert_eq!(meanings(&event("drift.unheard_of", "{}")), []);
     }

@@ -8,7 +8,7 @@ use store::alerts::{self as rows, AlertScheduleRow, NewAlert, NewAlertDelivery, 
 use store::{OutboxPlace, OutboxRow, StoreError, Tx};
 use uuid::Uuid;
 
-use crate::event::{Meaning, meanings};
+use crate::event::{EventMeaning, meanings};
 use crate::message::rfc3339;
 use crate::rule::{Attributes, Routing, Rule, Silence, route, silence};
 use crate::severity::Severity;
@@ -27,14 +27,14 @@ pub(super) struct Plan {
 
 /// What one round changes, in one transaction.
 #[derive(Default)]
-pub(super) struct Work {
+pub(super) struct AlertChanges {
     pub(super) raise: Vec<(NewAlert, Routing)>,
     resolve: Vec<(String, String)>,
     watch: Vec<AlertScheduleRow>,
     forget: Vec<String>,
 }
 
-impl Work {
+impl AlertChanges {
     /// What a batch of events means. Of several about one subject, the last word counts.
     pub(super) fn of(plan: &Plan, events: &[OutboxRow], now_us: i64) -> Self {
         let mut work = Self::default();
@@ -46,9 +46,9 @@ impl Work {
         work
     }
 
-    fn add(&mut self, plan: &Plan, meaning: Meaning, at_us: i64, now_us: i64) {
+    fn add(&mut self, plan: &Plan, meaning: EventMeaning, at_us: i64, now_us: i64) {
         match meaning {
-            Meaning::Raise { kind, subject, severity, title, attributes } => {
+            EventMeaning::Raise { kind, subject, severity, title, attributes } => {
                 let dedup = format!("{kind}/{subject}");
                 self.raise.push(plan.alert(
                     dedup,
@@ -61,13 +61,13 @@ impl Work {
                     now_us,
                 ));
             }
-            Meaning::Resolve { subject, kinds } => {
+            EventMeaning::Resolve { subject, kinds } => {
                 // An alert of this very batch is over too.
                 self.raise
                     .retain(|(alert, _)| alert.subject != subject || !kinds.contains(&alert.kind.as_str()));
                 self.resolve.extend(kinds.iter().map(|kind| (subject.clone(), (*kind).to_owned())));
             }
-            Meaning::Watch { subject, not_before_us, not_after_us, attributes } => {
+            EventMeaning::Watch { subject, not_before_us, not_after_us, attributes } => {
                 self.forget.retain(|forgotten| *forgotten != subject);
                 self.watch.push(AlertScheduleRow {
                     subject,
@@ -78,7 +78,7 @@ impl Work {
                     attributes: json!(attributes).to_string(),
                 });
             }
-            Meaning::Forget { subject } => {
+            EventMeaning::Forget { subject } => {
                 self.watch.retain(|row| row.subject != subject);
                 self.forget.push(subject);
             }

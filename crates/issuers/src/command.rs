@@ -25,7 +25,7 @@ pub(crate) struct Command {
 
 /// How a run ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
+pub(crate) struct CommandOutput {
     /// Its exit code; 128 plus the signal's number when one ended it, as shells have it.
     pub(crate) code: i32,
     pub(crate) output: Vec<u8>,
@@ -59,7 +59,7 @@ impl Command {
         environment: &[(&str, String)],
         input: &[u8],
         deadline: Instant,
-    ) -> Result<Run, IssuerError> {
+    ) -> Result<CommandOutput, IssuerError> {
         let until = deadline.min(Instant::now() + self.limit);
         let mut command = tokio::process::Command::new(&self.program);
         command
@@ -76,7 +76,7 @@ impl Command {
         let mut child = command.spawn().map_err(|error| {
             IssuerError::misconfigured(format!("{} cannot be run: {error}", self.program))
         })?;
-        let group = Group(child.id());
+        let group = ProcessGroup(child.id());
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let feed = async {
             let Some(mut stdin) = stdin else { return };
@@ -99,7 +99,7 @@ impl Command {
             return Err(IssuerError::unavailable(format!("{} wrote over {OUTPUT_MAX} octets", self.program)));
         }
         let code = std::os::unix::process::ExitStatusExt::signal(&status).map(|signal| 128 + signal);
-        Ok(Run {
+        Ok(CommandOutput {
             code: code.or(status.code()).unwrap_or(-1),
             output,
             errors: excerpt(&String::from_utf8_lossy(&errors)),
@@ -119,9 +119,9 @@ async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
 }
 
 /// Ends what the program started: a child of its own would outlive it otherwise.
-struct Group(Option<u32>);
+struct ProcessGroup(Option<u32>);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let id = self.0.and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(group) = id {
@@ -140,7 +140,7 @@ mod tests {
         Command::new(&argv, limit).unwrap()
     }
 
-    async fn run(script: &str, input: &[u8]) -> Result<Run, IssuerError> {
+    async fn run(script: &str, input: &[u8]) -> Result<CommandOutput, IssuerError> {
         let environment = [("BULLA_NAME", "a b".to_owned())];
         let later = Instant::now() + Duration::from_secs(20);
         shell(script, Duration::from_secs(20)).run(&["zero", "one"], &environment, input, later).await

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use x509::crl::Reason;
 use x509::{Certificate, pem};
 
-use crate::command::{Command, Run};
+use crate::command::{Command, CommandOutput};
 use crate::config::ExecConfig;
 use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
@@ -102,7 +102,7 @@ fn name_text(name: &x509::GeneralName) -> String {
 }
 
 /// What it wrote, or what its exit code means.
-fn output_of(run: Run) -> Result<Vec<u8>, IssuerError> {
+fn output_of(run: CommandOutput) -> Result<Vec<u8>, IssuerError> {
     let reason = if run.errors.is_empty() { format!("exit code {}", run.code) } else { run.errors };
     match run.code {
         0 => Ok(run.output),

@@ -21,7 +21,7 @@ use crate::counts::Counts;
 use crate::delivery::Delivered;
 use crate::error::IssuerError;
 use crate::issuer::{Issuer, IssuerIdentity};
-use crate::memory::{Memory, request_of};
+use crate::memory::{OrderMemory, request_of};
 use crate::order::{Order, Window};
 
 /// Longest an order waits for room before it is sent back to the queue.
@@ -42,7 +42,7 @@ pub(crate) struct Governed {
     limits: Limits,
     check: Check,
     /// `None` for issuers that are idempotent by themselves.
-    memory: Option<Memory>,
+    memory: Option<OrderMemory>,
     room: Semaphore,
     state: Mutex<State>,
     store: Store,
@@ -67,7 +67,7 @@ struct State {
 }
 
 /// What a [`Governed`] is made of.
-pub(crate) struct Parts {
+pub(crate) struct GovernedParts {
     pub(crate) identity: IssuerIdentity,
     pub(crate) inner: Box<dyn Issuer>,
     pub(crate) limits: Limits,
@@ -79,10 +79,10 @@ pub(crate) struct Parts {
 }
 
 impl Governed {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { identity, inner, limits, check, breaker, store, clock, counts } = parts;
+    pub(crate) fn new(parts: GovernedParts) -> Self {
+        let GovernedParts { identity, inner, limits, check, breaker, store, clock, counts } = parts;
         let own_memory = inner.kind() == "internal";
-        let memory = (!own_memory).then(|| Memory::new(store.clone(), clock.clone(), identity.id));
+        let memory = (!own_memory).then(|| OrderMemory::new(store.clone(), clock.clone(), identity.id));
         let room = Semaphore::new(limits.concurrency.clamp(1, 1_000) as usize);
         let state = Mutex::new(State { breaker, ..State::default() });
         Self { identity, inner, limits, check, memory, room, state, store, clock, counts }

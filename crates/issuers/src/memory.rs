@@ -14,13 +14,13 @@ use crate::order::{ORDER_KEY_MAX, Order};
 pub(crate) const LIFE_US: i64 = 8 * 86_400 * 1_000_000;
 
 /// One issuer's orders.
-pub(crate) struct Memory {
+pub(crate) struct OrderMemory {
     store: Store,
     clock: Clock,
     issuer: Uuid,
 }
 
-impl std::fmt::Debug for Memory {
+impl std::fmt::Debug for OrderMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Memory").field("issuer", &self.issuer).finish_non_exhaustive()
     }
@@ -28,25 +28,25 @@ impl std::fmt::Debug for Memory {
 
 /// An order that was asked before with the same key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Remembered {
+pub(crate) struct RememberedOrder {
     /// Where it stands at the issuer.
     pub(crate) url: Option<String>,
     /// What it gave.
     pub(crate) chain: Option<Vec<Vec<u8>>>,
 }
 
-impl Memory {
+impl OrderMemory {
     pub(crate) fn new(store: Store, clock: Clock, issuer: Uuid) -> Self {
         Self { store, clock, issuer }
     }
 
     /// What is known of the order. One for another public key under the same name is another order.
-    pub(crate) async fn recall(&self, order: &Order) -> Result<Remembered, IssuerError> {
+    pub(crate) async fn recall(&self, order: &Order) -> Result<RememberedOrder, IssuerError> {
         let spki_sha256 = spki_hash(order)?;
         let known = self.store.issuer_order(self.issuer, &order.key).await?;
         Ok(match known.filter(|known| known.spki_sha256 == spki_sha256) {
-            Some(known) => Remembered { url: known.url, chain: known.chain.as_deref().and_then(split) },
-            None => Remembered::default(),
+            Some(known) => RememberedOrder { url: known.url, chain: known.chain.as_deref().and_then(split) },
+            None => RememberedOrder::default(),
         })
     }
 

@@ -19,7 +19,7 @@ use crate::context::IssuerContext;
 use crate::counts::{Counts, Tally};
 use crate::error::IssuerError;
 use crate::factory::build;
-use crate::governed::{Governed, Parts};
+use crate::governed::{Governed, GovernedParts};
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::memory::LIFE_US;
 use crate::secrets::Secrets;
@@ -40,11 +40,11 @@ pub struct Issuers(Arc<Registry>);
 struct Registry {
     context: IssuerContext,
     counts: Arc<Counts>,
-    built: Mutex<HashMap<Uuid, Built>>,
+    built: Mutex<HashMap<Uuid, BuiltIssuer>>,
     given: Mutex<HashMap<String, Arc<dyn Issuer>>>,
 }
 
-struct Built {
+struct BuiltIssuer {
     revision: i64,
     issuer: Arc<dyn Issuer>,
 }
@@ -191,7 +191,7 @@ impl Issuers {
 
     /// From memory, or built.
     fn of(&self, row: &ConfiguredIssuer) -> Result<Arc<dyn Issuer>, IssuerError> {
-        let known = |built: &HashMap<Uuid, Built>| {
+        let known = |built: &HashMap<Uuid, BuiltIssuer>| {
             built
                 .get(&row.id)
                 .filter(|known| known.revision == row.revision)
@@ -212,7 +212,7 @@ impl Issuers {
         if built.len() >= BUILT_MAX {
             built.clear();
         }
-        built.insert(row.id, Built { revision: row.revision, issuer: Arc::clone(&fresh) });
+        built.insert(row.id, BuiltIssuer { revision: row.revision, issuer: Arc::clone(&fresh) });
         Ok(fresh)
     }
 
@@ -223,7 +223,7 @@ impl Issuers {
         breaker: Breaker,
     ) -> Result<Arc<dyn Issuer>, IssuerError> {
         let context = &self.0.context;
-        Ok(Arc::new(Governed::new(Parts {
+        Ok(Arc::new(Governed::new(GovernedParts {
             identity: identity.clone(),
             inner: build(identity, config, context)?,
             limits: config.limits().clone(),

@@ -20,7 +20,7 @@ use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
 use crate::exec::order_json;
 use crate::issuer::{Issuer, IssuerIdentity};
-use crate::memory::Memory;
+use crate::memory::OrderMemory;
 use crate::order::{Order, Window};
 
 /// Longest a revocation may take.
@@ -37,7 +37,7 @@ pub(crate) struct Webhook {
     revoke_url: Option<String>,
     http: HttpClient,
     key: SigningKey,
-    memory: Memory,
+    memory: OrderMemory,
     clock: Clock,
 }
 
@@ -64,7 +64,7 @@ impl Webhook {
             revoke_url: config.revoke_url.clone(),
             http,
             key: SigningKey::new(&config.secret)?,
-            memory: Memory::new(context.store.clone(), context.clock.clone(), identity.id),
+            memory: OrderMemory::new(context.store.clone(), context.clock.clone(), identity.id),
             clock: context.clock.clone(),
         })
     }

@@ -15,7 +15,7 @@ use crate::managed::{KeyLocation, Options, TargetRef};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// What was found.
-    pub what: Claimed,
+    pub what: ClaimSubject,
     /// Its name under management; its first name when `None`.
     pub name: Option<String>,
     /// The profile its next version is issued by.
@@ -40,7 +40,7 @@ pub struct Claim {
 
 /// What is claimed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Claimed {
+pub enum ClaimSubject {
     /// What this endpoint shows; the endpoint becomes a target.
     Endpoint(EndpointKey),
     /// This certificate, wherever it was seen.

@@ -40,24 +40,24 @@ impl PolicyCache {
 
 /// What a certificate is judged by, all of it read.
 #[derive(Default)]
-pub(crate) struct Judged {
+pub(crate) struct Judgement {
     /// When it is renewed.
     pub(crate) rule: RenewalRule,
     /// Why a second person must agree, if one must.
     pub(crate) approval: Option<String>,
 }
 
-impl Judged {
+impl Judgement {
     pub(crate) fn consent(&self) -> Consent {
         if self.approval.is_some() { Consent::Needed } else { Consent::NotNeeded }
     }
 }
 
-pub(crate) fn judge(set: &PolicySet, facts: Option<ProfileFacts>, of: &ManagedCertificate) -> Judged {
+pub(crate) fn judge(set: &PolicySet, facts: Option<ProfileFacts>, of: &ManagedCertificate) -> Judgement {
     let by_profile = facts
         .is_some_and(|facts| facts.requires_approval)
         .then(|| format!("the profile {} requires approval", of.profile));
-    Judged {
+    Judgement {
         rule: set.renewal_rule(of, facts.map(|facts| facts.renew_at)),
         approval: by_profile
             .or_else(|| set.approval_needed(of).map(|name| format!("the policy {name} requires approval"))),

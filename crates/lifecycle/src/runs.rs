@@ -9,7 +9,7 @@ use store::managed::{ManagedRow, NEVER_ISSUED_US};
 use uuid::Uuid;
 
 use crate::job::{Consent, JobKind, JobState};
-use crate::judgement::Judged;
+use crate::judgement::Judgement;
 use crate::ledger::Ledger;
 use crate::managed::ManagedCertificate;
 use crate::policy::PolicySet;
@@ -123,7 +123,7 @@ pub(crate) fn plan(
     certificate: &ManagedCertificate,
     row: &ManagedRow,
     run: Option<&JobRow>,
-    judged: &Judged,
+    judged: &Judgement,
     suggested: Option<Suggested>,
 ) {
     let life = Life { not_before_us: row.not_before_us, not_after_us: row.not_after_us };

@@ -33,7 +33,7 @@ pub enum SigningKeysError {
 
 /// What a look found.
 #[derive(Debug, Default)]
-pub struct SigningKeysLook {
+pub struct SigningKeysUpdate {
     /// All keys with the names of their certificates; `None` when they are those of the last look.
     pub keys: Option<Vec<(String, KeyRef)>>,
     /// Keys that cannot be had, with why; each told once.
@@ -88,7 +88,7 @@ impl SigningKeys {
     ///
     /// # Cancellation
     /// What is known stays, too.
-    pub async fn look(&mut self) -> Result<SigningKeysLook, SigningKeysError> {
+    pub async fn look(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let is_due = self.walked.is_none_or(|walked| walked.elapsed() >= self.walk_every);
         let mut look = if is_due { self.walk().await? } else { self.look_since().await? };
         if look.keys.is_some() {
@@ -99,7 +99,7 @@ impl SigningKeys {
         Ok(look)
     }
 
-    async fn walk(&mut self) -> Result<SigningKeysLook, SigningKeysError> {
+    async fn walk(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         // Before the walk: what comes meanwhile is found by the next look.
         let newest = self.store.newest_managed_version().await?;
         let (rows, _) = self.after(SigningKeysBy::Certificate, 0, HashSet::new()).await?;
@@ -108,7 +108,7 @@ impl SigningKeys {
         Ok(look)
     }
 
-    async fn look_since(&mut self) -> Result<SigningKeysLook, SigningKeysError> {
+    async fn look_since(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let (rows, newest) = self.after(SigningKeysBy::Version, self.newest, self.rows.clone()).await?;
         let look = self.take(rows, false).await?;
         self.newest = newest;
@@ -138,7 +138,7 @@ impl SigningKeys {
         &mut self,
         rows: HashSet<SigningKeyRow>,
         again: bool,
-    ) -> Result<SigningKeysLook, SigningKeysError> {
+    ) -> Result<SigningKeysUpdate, SigningKeysError> {
         let ids: HashSet<KeyId> = rows.iter().map(|row| row.key).collect();
         let is_missing = |id: &KeyId| !self.open.contains_key(id) && (again || !self.broken.contains(id));
         let missing: Vec<KeyId> = ids.iter().copied().filter(is_missing).collect();
@@ -160,6 +160,6 @@ impl SigningKeys {
         let told: HashSet<KeyId> = broken.iter().map(|(id, _)| *id).collect();
         self.broken.retain(|id| ids.contains(id) && !self.open.contains_key(id));
         self.broken.extend(told);
-        Ok(SigningKeysLook { keys: is_other.then(Vec::new), broken })
+        Ok(SigningKeysUpdate { keys: is_other.then(Vec::new), broken })
     }
 }

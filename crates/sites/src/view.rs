@@ -17,11 +17,11 @@ pub(super) struct View(RwLock<State>);
 #[derive(Default)]
 struct State {
     last: i64,
-    nodes: HashMap<Uuid, Known>,
+    nodes: HashMap<Uuid, KnownNode>,
     by_change: BTreeMap<i64, Uuid>,
 }
 
-struct Known {
+struct KnownNode {
     changed: i64,
     /// `None` once it is retired.
     live: Option<Live>,
@@ -62,7 +62,7 @@ impl View {
     pub(super) fn take(&self, rows: Vec<NodeRow>) {
         let mut state = self.0.write();
         for row in rows {
-            let known = Known { changed: row.changed, live: live_of(&row) };
+            let known = KnownNode { changed: row.changed, live: live_of(&row) };
             state.last = state.last.max(row.changed);
             if let Some(before) = state.nodes.insert(row.id, known) {
                 state.by_change.remove(&before.changed);
@@ -74,8 +74,8 @@ impl View {
     pub(super) fn standing(&self, node: Uuid) -> Standing {
         match self.0.read().nodes.get(&node) {
             None => Standing::Unknown,
-            Some(Known { live: None, .. }) => Standing::Retired,
-            Some(Known { live: Some(live), .. }) => {
+            Some(KnownNode { live: None, .. }) => Standing::Retired,
+            Some(KnownNode { live: Some(live), .. }) => {
                 Standing::Node { spki_sha256: live.spki_sha256, address: live.address.clone() }
             }
         }

@@ -16,7 +16,7 @@ use x509::Fingerprint;
 use zeroize::Zeroizing;
 
 use super::fault::{Fault, Halted};
-use super::file::{self, Attributes, FileError, Found, TargetFile};
+use super::file::{self, Attributes, FileContent, FileError, TargetFile};
 use super::hook::{Hook, HookError};
 use super::journal::{BackupFile, Journal, Phase, StateFolder};
 use super::keystore::KeystoreError;
@@ -354,7 +354,7 @@ struct Started {
 struct Examined<'p> {
     planned: &'p PlannedFile,
     place: TargetFile,
-    found: Option<Found>,
+    found: Option<FileContent>,
     wanted: Attributes,
     changed: bool,
 }
@@ -461,7 +461,7 @@ fn holds(planned: &PlannedFile, content: &[u8]) -> bool {
 
 /// As configured, else as it was, else the agent's own; what holds a key stays closed to others unless somebody wrote
 /// otherwise.
-fn wanted(planned: &PlannedFile, found: Option<&Found>) -> Result<Attributes, FileError> {
+fn wanted(planned: &PlannedFile, found: Option<&FileContent>) -> Result<Attributes, FileError> {
     let spec = &planned.spec;
     let before = found.map(|found| found.attributes);
     let (own_uid, own_gid) = file::own();

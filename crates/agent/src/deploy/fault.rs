@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 /// Asked before and after every step that leaves a trace; "yes" ends the deployment there, nothing is tidied up.
 #[derive(Clone, Default)]
-pub struct Fault(Option<Arc<Ask>>);
+pub struct Fault(Option<Arc<StopCondition>>);
 
-type Ask = dyn Fn(&str) -> bool + Send + Sync;
+type StopCondition = dyn Fn(&str) -> bool + Send + Sync;
 
 /// A test stopped it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -72,7 +72,7 @@ pub(crate) struct Attributes {
 }
 
 /// A file as it is.
-pub(crate) struct Found {
+pub(crate) struct FileContent {
     pub(crate) content: Zeroizing<Vec<u8>>,
     pub(crate) attributes: Attributes,
 }
@@ -117,7 +117,7 @@ impl TargetFile {
     }
 
     /// The file as it is now; `None` when there is none.
-    pub(crate) fn read(&self) -> Result<Option<Found>, FileError> {
+    pub(crate) fn read(&self) -> Result<Option<FileContent>, FileError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = match rustix::fs::openat(&self.folder, &self.name, flags, Mode::empty()) {
             Ok(fd) => fd,
@@ -134,7 +134,7 @@ impl TargetFile {
         if content.len() as u64 > FILE_MAX {
             return Err(FileError::TooLarge(self.path.clone()));
         }
-        Ok(Some(Found { content, attributes: attributes(&stat) }))
+        Ok(Some(FileContent { content, attributes: attributes(&stat) }))
     }
 
     /// Writes the new content beside the file, down to the disk. What was left there before is replaced.

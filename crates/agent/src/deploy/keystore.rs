@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 use zeroize::Zeroizing;
 
 /// Decides whether a file that is there already holds the same, where equal bytes cannot (salts).
-pub(crate) type Same = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
+pub(crate) type SameContent = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// Why no key store could be made.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ fn entry(material: &Material) -> Result<PrivateKeyChain, KeystoreError> {
 }
 
 /// Whether a PKCS#12 file holds just what would be written: its salts differ each time.
-pub(super) fn same_pkcs12(material: &Material, alias: &str, password: &Secret) -> Same {
+pub(super) fn same_pkcs12(material: &Material, alias: &str, password: &Secret) -> SameContent {
     let (password, alias) = (password.clone(), alias.to_owned());
     let key = material.key_der();
     let chain = material.chain().to_vec();

@@ -6,7 +6,7 @@ use enrollment::Material;
 use zeroize::Zeroizing;
 
 use super::hook::{Hook, MaterialPaths};
-use super::keystore::{self, KeystoreError, Same};
+use super::keystore::{self, KeystoreError, SameContent};
 use super::target::{ALIAS, ExecTarget, FileSpec, KeystoreFormat, KeystoreTarget, PemTarget, Target, Verify};
 
 /// Seconds a hook may take when nothing else is said.
@@ -18,7 +18,7 @@ pub(crate) struct PlannedFile {
     pub(crate) content: Zeroizing<Vec<u8>>,
     /// Holds a key.
     pub(crate) private: bool,
-    pub(crate) same: Option<Same>,
+    pub(crate) same: Option<SameContent>,
 }
 
 /// Everything a deployment will do, in order.
@@ -141,7 +141,7 @@ fn inline(pem: &str) -> String {
 fn of_keystore(store: &KeystoreTarget, material: &Material) -> Result<Plan, KeystoreError> {
     let alias = store.alias.as_deref().unwrap_or(ALIAS);
     let password = &store.password;
-    let (content, same): (_, Option<Same>) = match store.format {
+    let (content, same): (_, Option<SameContent>) = match store.format {
         KeystoreFormat::Jks => (keystore::jks(material, alias, password.expose()), None),
         KeystoreFormat::Pkcs12 => {
             let content = keystore::pkcs12(material, alias, password.expose())?;

@@ -42,27 +42,27 @@ pub(super) struct Client {
 
 /// A refusal, with what it was.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct Failure {
     pub(super) problem: Problem,
     pub(super) error: IssuerError,
     /// 0 when no answer came.
     pub(super) status: u16,
 }
 
-impl From<HttpError> for Failed {
+impl From<HttpError> for Failure {
     fn from(error: HttpError) -> Self {
         IssuerError::from(error).into()
     }
 }
 
-impl From<IssuerError> for Failed {
+impl From<IssuerError> for Failure {
     fn from(error: IssuerError) -> Self {
         Self { problem: Problem::default(), error, status: 0 }
     }
 }
 
-impl From<Failed> for IssuerError {
-    fn from(failed: Failed) -> Self {
+impl From<Failure> for IssuerError {
+    fn from(failed: Failure) -> Self {
         failed.error
     }
 }
@@ -106,7 +106,7 @@ impl Client {
         payload: Option<&Value>,
         signed: Signed<'_>,
         deadline: Instant,
-    ) -> Result<Reply, Failed> {
+    ) -> Result<Reply, Failure> {
         let payload = payload.map_or_else(Vec::new, |value| value.to_string().into_bytes());
         for _ in 0..NONCE_TRIES {
             let nonce = self.nonce(deadline).await?;
@@ -120,7 +120,7 @@ impl Client {
             let problem = Problem::of(&reply);
             if problem.code() != "badNonce" {
                 let error = problem.error(&reply, self.now());
-                return Err(Failed { problem, error, status: reply.status.as_u16() });
+                return Err(Failure { problem, error, status: reply.status.as_u16() });
             }
         }
         Err(IssuerError::unavailable("the server takes none of the nonces it gives").into())

@@ -28,7 +28,7 @@ use crate::dns01::Solver;
 use crate::error::IssuerError;
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::jose::{JwsKey, base64url};
-use crate::memory::Memory;
+use crate::memory::OrderMemory;
 use crate::order::{Order, Window};
 use crate::responder::Responders;
 
@@ -48,7 +48,7 @@ pub(crate) struct Acme {
     config: AcmeConfig,
     client: Client,
     accounts: Accounts,
-    memory: Memory,
+    memory: OrderMemory,
     responders: Responders,
     dns01: Option<Solver>,
 }
@@ -72,7 +72,7 @@ impl Acme {
         Ok(Self {
             client: Client::new(http, config.directory.clone(), context.clock.clone()),
             accounts: Accounts::new(identity.clone(), context.store.clone(), context.keystore.clone()),
-            memory: Memory::new(context.store.clone(), context.clock.clone(), identity.id),
+            memory: OrderMemory::new(context.store.clone(), context.clock.clone(), identity.id),
             responders: context.responders.clone(),
             dns01,
             config: config.clone(),

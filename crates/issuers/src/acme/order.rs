@@ -9,7 +9,7 @@ use x509::Certificate;
 
 use super::account::Account;
 use super::challenge::Prover;
-use super::client::Failed;
+use super::client::Failure;
 use super::wire::{OrderObject, OrderStatus, Problem, identifier};
 use super::{Acme, Pace, certificate_id, wait};
 use crate::delivery::{Delivered, chain_from};
@@ -22,7 +22,7 @@ use crate::order::Order;
 const ALTERNATES_MAX: usize = 8;
 
 /// An order the server knows.
-struct Known {
+struct KnownOrder {
     url: String,
     object: OrderObject,
 }
@@ -39,7 +39,7 @@ impl Acme {
         }
     }
 
-    async fn attempt(&self, order: &Order) -> Result<Delivered, Failed> {
+    async fn attempt(&self, order: &Order) -> Result<Delivered, Failure> {
         let account = self.accounts.get(&self.client, &self.config, order.deadline).await?;
         if let Some(known) = self.resume(&account, order).await? {
             if let Some(chain) = self.go_on(&account, order, known).await? {
@@ -63,8 +63,8 @@ impl Acme {
         &self,
         account: &Account,
         order: &Order,
-        known: Known,
-    ) -> Result<Option<Vec<Vec<u8>>>, Failed> {
+        known: KnownOrder,
+    ) -> Result<Option<Vec<Vec<u8>>>, Failure> {
         match self.finish(account, order, known).await {
             Ok(chain) => Ok(is_for(&chain, order)?.then_some(chain)),
             // The proof was asked for while nobody was here to give it: that says nothing of now.
@@ -77,10 +77,10 @@ impl Acme {
     }
 
     /// The order begun before, if it still leads somewhere.
-    async fn resume(&self, account: &Account, order: &Order) -> Result<Option<Known>, Failed> {
+    async fn resume(&self, account: &Account, order: &Order) -> Result<Option<KnownOrder>, Failure> {
         let Some(url) = self.memory.recall(order).await?.url else { return Ok(None) };
         match self.order_at(account, &url, order.deadline).await {
-            Ok((object, _)) if object.status != OrderStatus::Invalid => Ok(Some(Known { url, object })),
+            Ok((object, _)) if object.status != OrderStatus::Invalid => Ok(Some(KnownOrder { url, object })),
             Ok(_) => Ok(None),
             // Expired and cleared away, or another account's.
             Err(failed) if (400..500).contains(&failed.status) && failed.status != 429 => {
@@ -91,7 +91,7 @@ impl Acme {
         }
     }
 
-    async fn begin(&self, account: &Account, order: &Order) -> Result<Known, Failed> {
+    async fn begin(&self, account: &Account, order: &Order) -> Result<KnownOrder, Failure> {
         let directory = self.client.directory(order.deadline).await?;
         let identifiers: Vec<_> = order.names.iter().map(identifier).collect::<Result<_, _>>()?;
         let mut request = json!({ "identifiers": identifiers });
@@ -126,7 +126,7 @@ impl Acme {
         let url = url.ok_or_else(|| IssuerError::unavailable("a new order without a URL"))?;
         let object = reply.json()?;
         self.memory.begun(order, &url).await?;
-        Ok(Known { url, object })
+        Ok(KnownOrder { url, object })
     }
 
     async fn new_order(
@@ -134,14 +134,19 @@ impl Acme {
         account: &Account,
         order: &Order,
         request: &serde_json::Value,
-    ) -> Result<Reply, Failed> {
+    ) -> Result<Reply, Failure> {
         let directory = self.client.directory(order.deadline).await?;
         self.client.post(&directory.new_order, Some(request), account.signed(), order.deadline).await
     }
 
     /// Drives the order through its states to its certificate.
-    async fn finish(&self, account: &Account, order: &Order, known: Known) -> Result<Vec<Vec<u8>>, Failed> {
-        let Known { url, mut object } = known;
+    async fn finish(
+        &self,
+        account: &Account,
+        order: &Order,
+        known: KnownOrder,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        let KnownOrder { url, mut object } = known;
         let mut pace = Pace::default();
         let mut asked = None;
         let mut proven = false;
@@ -182,7 +187,7 @@ impl Acme {
         account: &Account,
         order: &Order,
         object: &OrderObject,
-    ) -> Result<Option<(OrderObject, Option<std::time::Duration>)>, Failed> {
+    ) -> Result<Option<(OrderObject, Option<std::time::Duration>)>, Failure> {
         let payload = json!({ "csr": base64url(&order.csr_der) });
         match self.client.post(&object.finalize, Some(&payload), account.signed(), order.deadline).await {
             Ok(reply) => Ok(Some((reply.json()?, reply.retry_after(self.client.now())))),
@@ -196,7 +201,7 @@ impl Acme {
         account: &Account,
         url: &str,
         deadline: Instant,
-    ) -> Result<(OrderObject, Option<std::time::Duration>), Failed> {
+    ) -> Result<(OrderObject, Option<std::time::Duration>), Failure> {
         let reply = self.client.post(url, None, account.signed(), deadline).await?;
         Ok((reply.json()?, reply.retry_after(self.client.now())))
     }
@@ -218,7 +223,7 @@ impl Acme {
         account: &Account,
         url: &str,
         deadline: Instant,
-    ) -> Result<Vec<Vec<u8>>, Failed> {
+    ) -> Result<Vec<Vec<u8>>, Failure> {
         let reply = self.client.post(url, None, account.signed(), deadline).await?;
         let first = chain_from(&reply.body)?;
         let Some(preferred) = &self.config.preferred_chain else { return Ok(first) };

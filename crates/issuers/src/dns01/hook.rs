@@ -9,7 +9,7 @@ use outbound::resolve::Resolver;
 use serde_json::json;
 
 use super::publisher::{PublishError, Publisher, TxtRecord};
-use crate::command::{Command, Run};
+use crate::command::{Command, CommandOutput};
 use crate::error::IssuerError;
 
 /// `argv… present NAME VALUE` and `argv… cleanup NAME VALUE`, exit code 0 for done.
@@ -25,8 +25,8 @@ impl Program {
         let arguments = [action, &record.name, &record.value];
         let run = self.0.run(&arguments, &[], &[], deadline).await;
         match run.map_err(|error| PublishError(error.to_string()))? {
-            Run { code: 0, .. } => Ok(()),
-            Run { code, errors, .. } => {
+            CommandOutput { code: 0, .. } => Ok(()),
+            CommandOutput { code, errors, .. } => {
                 Err(PublishError(format!("the program ended with code {code}: {errors}")))
             }
         }

@@ -36,7 +36,7 @@ struct ResponderParts {
     http01: Arc<Http01Answers>,
     clock: Clock,
     alpn: Arc<TlsAlpnAnswers>,
-    listening: Mutex<HashMap<(SocketAddr, Protocol), Listening>>,
+    listening: Mutex<HashMap<(SocketAddr, Protocol), SharedListener>>,
     /// Held from looking for a listener to having one.
     opening: tokio::sync::Mutex<()>,
 }
@@ -47,7 +47,7 @@ pub(crate) enum Protocol {
     TlsAlpn01,
 }
 
-struct Listening {
+struct SharedListener {
     users: usize,
     task: AbortHandle,
 }
@@ -117,7 +117,7 @@ impl Responders {
             Protocol::Http01 => tokio::spawn(http01::serve(listener, Arc::downgrade(&self.0.http01))),
             Protocol::TlsAlpn01 => tokio::spawn(alpn::serve(listener, Arc::clone(&self.0.alpn))),
         };
-        let listening = Listening { users: 1, task: task.abort_handle() };
+        let listening = SharedListener { users: 1, task: task.abort_handle() };
         self.0.listening.lock().insert((address, protocol), listening);
         Ok(guard())
     }

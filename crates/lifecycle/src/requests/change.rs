@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::error::LifecycleError;
 use crate::handle::Lifecycle;
 use crate::job::{JobId, JobKind, JobState};
-use crate::judgement::{Judged, violation_row};
+use crate::judgement::{Judgement, violation_row};
 use crate::ledger::{Entry, Ledger, attempt, job_details, on};
 use crate::managed::{CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
 use crate::policy::Violation;
@@ -31,7 +31,7 @@ type Outcome = Result<(), LifecycleError>;
 struct Change {
     before: ManagedCertificate,
     after: ManagedCertificate,
-    judged: Judged,
+    judged: Judgement,
     violations: Vec<Violation>,
     renew: bool,
     actor: String,
@@ -179,7 +179,7 @@ impl Lifecycle {
 #[derive(Clone)]
 enum Move {
     Archive,
-    Restore(std::sync::Arc<Judged>),
+    Restore(std::sync::Arc<Judgement>),
     Redeploy,
 }
 

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use x509::{Certificate, Fingerprint};
 
 use super::create::new_row;
-use crate::claim::{Claim, Claimed, FoundState, read};
+use crate::claim::{Claim, ClaimSubject, FoundState, read};
 use crate::creation::Created;
 use crate::error::LifecycleError;
 use crate::handle::Lifecycle;
@@ -279,15 +279,15 @@ impl Lifecycle {
 
     /// What the rules of ownership say of something to be claimed: by its endpoint, or by every endpoint that serves it as
     /// its own, up to [`CLAIM_PLACES_MAX`], the first rule that matches any of them.
-    async fn assigned(&self, what: &Claimed, leaf: &[u8]) -> Result<Option<Assignment>, LifecycleError> {
+    async fn assigned(&self, what: &ClaimSubject, leaf: &[u8]) -> Result<Option<Assignment>, LifecycleError> {
         let store = &self.inner.store;
         let rules = Rules::read(store).await?;
         if rules.is_empty() {
             return Ok(None);
         }
         let mut found: Vec<InventoryRow> = match what {
-            Claimed::Endpoint(key) => store.endpoint(key).await?.into_iter().collect(),
-            Claimed::Fingerprint(fingerprint) => {
+            ClaimSubject::Endpoint(key) => store.endpoint(key).await?.into_iter().collect(),
+            ClaimSubject::Fingerprint(fingerprint) => {
                 store.endpoints_of_certificate(fingerprint.as_bytes(), None, CLAIM_PLACES_MAX).await?.rows
             }
         };
@@ -301,15 +301,18 @@ impl Lifecycle {
         Ok(rules.of_any(&places))
     }
 
-    async fn chain_of(&self, what: &Claimed) -> Result<(Vec<Vec<u8>>, Option<TargetRef>), LifecycleError> {
+    async fn chain_of(
+        &self,
+        what: &ClaimSubject,
+    ) -> Result<(Vec<Vec<u8>>, Option<TargetRef>), LifecycleError> {
         let store = &self.inner.store;
         match what {
-            Claimed::Fingerprint(fingerprint) => {
+            ClaimSubject::Fingerprint(fingerprint) => {
                 let found = store.certificate_by_sha256(fingerprint.as_bytes()).await?;
                 let found = found.ok_or_else(|| LifecycleError::not_found("certificate", fingerprint))?;
                 Ok((vec![found.der], None))
             }
-            Claimed::Endpoint(key) => {
+            ClaimSubject::Endpoint(key) => {
                 let row = store.endpoint(key).await?;
                 let row = row.ok_or_else(|| LifecycleError::not_found("endpoint", &key.host))?;
                 let chain = match row.chain {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::LifecycleError;
 use crate::handle::Lifecycle;
-use crate::judgement::{Judged, judge};
+use crate::judgement::{Judgement, judge};
 use crate::managed::ManagedCertificate;
 use crate::policy::{POLICIES_MAX, Policy, PolicySet};
 use crate::surroundings::ProfileFacts;
@@ -36,7 +36,7 @@ impl Lifecycle {
     }
 
     /// By what this certificate is judged.
-    pub(crate) async fn judge(&self, of: &ManagedCertificate) -> Result<Judged, LifecycleError> {
+    pub(crate) async fn judge(&self, of: &ManagedCertificate) -> Result<Judgement, LifecycleError> {
         let set = self.policy_set().await?;
         let facts = self.profile_facts(&of.profile).await?;
         Ok(judge(&set, facts, of))

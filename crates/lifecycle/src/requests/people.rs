@@ -45,7 +45,7 @@ fn noun(kind: PeopleKind) -> (&'static str, &'static str) {
 }
 
 /// What became of a change of something that has a revision.
-pub(super) enum Changed {
+pub(super) enum Deletion {
     Done,
     Used(Uuid),
     Missing,
@@ -146,20 +146,20 @@ impl Lifecycle {
         let work = on(move |tx| {
             async move {
                 if let Some(user) = person_user(tx, kind, &key).await? {
-                    return Ok(Changed::Used(user));
+                    return Ok(Deletion::Used(user));
                 }
                 if !delete_person(tx, kind, &key).await? {
-                    return Ok(Changed::Missing);
+                    return Ok(Deletion::Missing);
                 }
                 ledger.write(tx).await?;
-                Ok(Changed::Done)
+                Ok(Deletion::Done)
             }
             .boxed()
         });
         match self.inner.store.write("person_delete", work).await? {
-            Changed::Used(by) => Err(LifecycleError::InUse { what: word, name: name.to_owned(), by }),
-            Changed::Missing => Err(LifecycleError::not_found(word, name)),
-            Changed::Done => Ok(()),
+            Deletion::Used(by) => Err(LifecycleError::InUse { what: word, name: name.to_owned(), by }),
+            Deletion::Missing => Err(LifecycleError::not_found(word, name)),
+            Deletion::Done => Ok(()),
         }
     }
 }

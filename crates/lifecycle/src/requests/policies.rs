@@ -14,7 +14,7 @@ use store::policies::{
 use store::{Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
-use super::people::Changed;
+use super::people::Deletion;
 use super::selection::{Selection, selected};
 use crate::error::LifecycleError;
 use crate::handle::Lifecycle;
@@ -157,22 +157,22 @@ impl Lifecycle {
         let work = on(move |tx| {
             async move {
                 if let Some(user) = policy_user(tx, &key).await? {
-                    return Ok(Changed::Used(user));
+                    return Ok(Deletion::Used(user));
                 }
                 if !delete_policy(tx, &key).await? {
-                    return Ok(Changed::Missing);
+                    return Ok(Deletion::Missing);
                 }
                 ledger.write(tx).await?;
-                Ok(Changed::Done)
+                Ok(Deletion::Done)
             }
             .boxed()
         });
         let changed = self.inner.store.write("policy_delete", work).await?;
         self.inner.policies.forget();
         match changed {
-            Changed::Used(by) => Err(LifecycleError::InUse { what: "policy", name: name.to_owned(), by }),
-            Changed::Missing => Err(LifecycleError::not_found("policy", name)),
-            Changed::Done => Ok(()),
+            Deletion::Used(by) => Err(LifecycleError::InUse { what: "policy", name: name.to_owned(), by }),
+            Deletion::Missing => Err(LifecycleError::not_found("policy", name)),
+            Deletion::Done => Ok(()),
         }
     }
 

@@ -112,20 +112,20 @@ pub struct RevokeRequest {
 const REASONS: [i64; 6] = [0, 1, 3, 4, 5, 9];
 
 /// An action, as one transaction after the other does it.
-struct Work {
+struct BulkWork {
     actor: String,
     now_us: i64,
-    what: What,
+    what: BulkAction,
 }
 
-enum What {
+enum BulkAction {
     Renew { reason: String },
     Reassign { to: Reassign, policies: Arc<PolicySet> },
     Revoke { request: RevokeRequest, node: Uuid },
 }
 
 /// One transaction's part.
-struct Part {
+struct BulkPart {
     report: BulkReport,
     /// The last row, when there may be more.
     last: Option<i64>,
@@ -147,7 +147,8 @@ impl Lifecycle {
         actor: &str,
     ) -> Result<BulkReport, LifecycleError> {
         check_label("the reason", reason)?;
-        let (report, _) = self.each(selection, actor, What::Renew { reason: reason.to_owned() }).await?;
+        let (report, _) =
+            self.each(selection, actor, BulkAction::Renew { reason: reason.to_owned() }).await?;
         self.inner.wake.notify_one();
         Ok(report)
     }
@@ -186,7 +187,7 @@ impl Lifecycle {
             return Err(LifecycleError::Missing { what: "policy", name: name.clone() });
         }
         let reschedule = to.policy.is_some();
-        let (report, _) = self.each(selection, actor, What::Reassign { to, policies }).await?;
+        let (report, _) = self.each(selection, actor, BulkAction::Reassign { to, policies }).await?;
         if reschedule {
             self.reschedule(selection).await?;
         }
@@ -207,7 +208,7 @@ impl Lifecycle {
         if !REASONS.contains(&request.reason) {
             return Err(LifecycleError::not_found("revocation reason with number", request.reason));
         }
-        let what = What::Revoke { request, node: self.inner.node };
+        let what = BulkAction::Revoke { request, node: self.inner.node };
         let (mut report, queued) = self.each(selection, actor, what).await?;
         while self.revoke_due().await? > 0 {}
         let open = self.not_revoked_yet(&queued).await?;
@@ -245,9 +246,9 @@ impl Lifecycle {
         &self,
         selection: &Selection,
         actor: &str,
-        what: What,
+        what: BulkAction,
     ) -> Result<(BulkReport, Vec<i64>), LifecycleError> {
-        let work = Arc::new(Work { actor: actor.to_owned(), now_us: self.now_us(), what });
+        let work = Arc::new(BulkWork { actor: actor.to_owned(), now_us: self.now_us(), what });
         let mut report = BulkReport::default();
         let mut queued = Vec::new();
         for source in sources(selection)? {
@@ -261,7 +262,7 @@ impl Lifecycle {
                 .await?;
                 report.add(part.report);
                 queued.extend(part.queued);
-                if let What::Revoke { request, .. } = &work.what {
+                if let BulkAction::Revoke { request, .. } = &work.what {
                     queued.extend(part.held.iter().map(|(held, _)| held.job));
                     self.revoke_held(part.held, request.reason, &work.actor).await?;
                 }
@@ -309,20 +310,20 @@ pub(super) async fn selected(
     }
 }
 
-async fn part(tx: &mut Tx, work: &Work, source: &Selection, after: i64) -> Result<Part, StoreError> {
+async fn part(tx: &mut Tx, work: &BulkWork, source: &Selection, after: i64) -> Result<BulkPart, StoreError> {
     let (rows, missing, last) = selected(tx, source, after).await?;
     let report = BulkReport { matched: rows.len() as u64, missing, ..BulkReport::default() };
-    let mut part = Part { report, last, queued: Vec::new(), held: Vec::new() };
+    let mut part = BulkPart { report, last, queued: Vec::new(), held: Vec::new() };
     let mut ledger = Ledger::new(work.now_us, &work.actor);
     match &work.what {
-        What::Renew { reason } => {
+        BulkAction::Renew { reason } => {
             let open = open_by_certificate(tx, &rows).await?;
             for row in rows {
                 renew_one(&mut ledger, &mut part.report, row, &open, reason, work);
             }
             ledger.write(tx).await?;
         }
-        What::Revoke { request, node } => {
+        BulkAction::Revoke { request, node } => {
             let open = open_by_certificate(tx, &rows).await?;
             for row in &rows {
                 revoke_one(&mut ledger, &mut part.report, row, &open, request, work);
@@ -341,7 +342,9 @@ async fn part(tx: &mut Tx, work: &Work, source: &Selection, after: i64) -> Resul
                 })
                 .collect();
         }
-        What::Reassign { to, policies } => reassign(tx, ledger, &mut part.report, rows, to, policies).await?,
+        BulkAction::Reassign { to, policies } => {
+            reassign(tx, ledger, &mut part.report, rows, to, policies).await?
+        }
     }
     Ok(part)
 }
@@ -363,7 +366,7 @@ fn renew_one(
     row: ManagedRow,
     open: &HashMap<i64, Vec<JobRow>>,
     reason: &str,
-    work: &Work,
+    work: &BulkWork,
 ) {
     if row.state == State::Archived.code() {
         report.refuse(row.uuid, "it is archived: restore it first");
@@ -387,7 +390,7 @@ fn revoke_one(
     row: &ManagedRow,
     open: &HashMap<i64, Vec<JobRow>>,
     request: &RevokeRequest,
-    work: &Work,
+    work: &BulkWork,
 ) {
     let Some(version) = row.version else {
         report.refuse(row.uuid, "it was never issued");

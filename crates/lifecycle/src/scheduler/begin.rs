@@ -18,7 +18,7 @@ use crate::csr::{asks_for, signed_request};
 use crate::error::LifecycleError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState, id_of};
-use crate::judgement::{Judged, judge};
+use crate::judgement::{Judgement, judge};
 use crate::ledger::{Entry, Ledger, attempt, job_details, on};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
 use crate::renewal::next_open;
@@ -31,7 +31,7 @@ const KEY_SERVICE: &str = "pkcs11";
 
 /// A run that can go to its issuer.
 #[derive(Clone, Debug)]
-pub(super) struct Ready {
+pub(super) struct ReadyRun {
     /// The run as it stands now.
     pub(super) job: JobRow,
     pub(super) order: Order,
@@ -42,7 +42,7 @@ pub(super) struct Ready {
 
 /// A run that has begun.
 #[derive(Clone)]
-struct Begun {
+struct BegunRun {
     job: JobRow,
     order: Order,
     facts: Option<ProfileFacts>,
@@ -50,9 +50,9 @@ struct Begun {
 
 /// What was prepared for a run outside of the transaction.
 #[derive(Clone)]
-struct Prepared {
+struct PreparedRun {
     facts: Option<ProfileFacts>,
-    judged: Arc<Judged>,
+    judged: Arc<Judgement>,
     /// A new key and the request for it.
     key: Option<KeyRow>,
     csr: Option<Vec<u8>>,
@@ -65,7 +65,7 @@ impl Lifecycle {
     pub(super) async fn claim_and_begin(
         &self,
         wanted: Vec<(String, i64)>,
-    ) -> Result<(usize, Vec<Ready>), LifecycleError> {
+    ) -> Result<(usize, Vec<ReadyRun>), LifecycleError> {
         let (now_us, node) = (self.now_us(), self.inner.node);
         let claim = on(move |tx| {
             async move {
@@ -87,7 +87,7 @@ impl Lifecycle {
         let rows: HashMap<i64, ManagedRow> = rows.into_iter().map(|row| (row.id, row)).collect();
         let prepared =
             join_all(jobs.iter().map(|job| self.prepare_run(job, rows.get(&job.certificate)))).await;
-        let prepared: HashMap<i64, Prepared> =
+        let prepared: HashMap<i64, PreparedRun> =
             jobs.iter().map(|job| job.id).zip(prepared.into_iter().collect::<Result<Vec<_>, _>>()?).collect();
         let (jobs, prepared, versions) = (Arc::new(jobs), Arc::new(prepared), Arc::new(versions));
         let deadline = Instant::now() + self.inner.options.order_patience;
@@ -102,18 +102,22 @@ impl Lifecycle {
             })
         })
         .await?;
-        let ready = ready.into_iter().filter_map(|Begun { job, order, facts }| {
+        let ready = ready.into_iter().filter_map(|BegunRun { job, order, facts }| {
             let at_work = at_work.remove(&job.id)?;
-            Some(Ready { job, order, facts, at_work })
+            Some(ReadyRun { job, order, facts, at_work })
         });
         Ok((claimed, ready.collect()))
     }
 
     /// Everything about a run that needs more than its database: what it is judged by, a new key, the request.
-    async fn prepare_run(&self, job: &JobRow, row: Option<&ManagedRow>) -> Result<Prepared, LifecycleError> {
-        let mut prepared = Prepared {
+    async fn prepare_run(
+        &self,
+        job: &JobRow,
+        row: Option<&ManagedRow>,
+    ) -> Result<PreparedRun, LifecycleError> {
+        let mut prepared = PreparedRun {
             facts: None,
-            judged: Arc::new(Judged::default()),
+            judged: Arc::new(Judgement::default()),
             key: None,
             csr: job.csr.clone(),
             error: None,
@@ -168,12 +172,12 @@ impl Lifecycle {
 async fn begin(
     tx: &mut Tx,
     jobs: &[JobRow],
-    prepared: &HashMap<i64, Prepared>,
+    prepared: &HashMap<i64, PreparedRun>,
     versions: &[ManagedVersion],
     planner: &Planner,
     now_us: i64,
     deadline: Instant,
-) -> Result<Vec<Begun>, StoreError> {
+) -> Result<Vec<BegunRun>, StoreError> {
     let rows: HashMap<i64, ManagedRow> = managed_by_ids(tx, jobs.iter().map(|job| job.certificate).collect())
         .await?
         .into_iter()
@@ -252,7 +256,7 @@ async fn begin(
                 ledger.change(job.clone(), to.clone());
                 let before = versions.iter().find(|version| Some(version.id) == row.version);
                 if let Some(order) = order(&to, row, before, deadline) {
-                    ready.push(Begun { job: to, order, facts: prepared.facts });
+                    ready.push(BegunRun { job: to, order, facts: prepared.facts });
                 }
             }
         }
@@ -273,7 +277,7 @@ enum Decision {
     Fail(String),
 }
 
-fn decide(job: &JobRow, entry: &Entry, prepared: &Prepared, now_us: i64) -> Result<Decision, StoreError> {
+fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> Result<Decision, StoreError> {
     if let Some(error) = &prepared.error {
         // The key service may be away: a run that cannot begin tries again.
         let pause = crate::runs::backoff(job);

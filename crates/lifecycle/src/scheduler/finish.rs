@@ -64,11 +64,11 @@ struct Ending {
     job: JobRow,
     facts: Option<ProfileFacts>,
     suggests: bool,
-    what: What,
+    what: EndingKind,
 }
 
 #[derive(Clone)]
-enum What {
+enum EndingKind {
     /// A version, whose certificate's row is still to be filled in.
     Issued(Box<NewManagedVersion>),
     /// Try again at this time.
@@ -124,25 +124,25 @@ impl Lifecycle {
 fn ending(finished: Finished, now_us: i64) -> Ending {
     let Finished { job, facts, outcome, suggests, .. } = finished;
     let what = match outcome.and_then(|delivered| version(&job, &delivered, now_us)) {
-        Ok(version) => What::Issued(Box::new(version)),
+        Ok(version) => EndingKind::Issued(Box::new(version)),
         Err(error) => failure(&job, &error, now_us),
     };
     Ending { job, facts, suggests, what }
 }
 
-fn failure(job: &JobRow, error: &IssuerError, now_us: i64) -> What {
+fn failure(job: &JobRow, error: &IssuerError, now_us: i64) -> EndingKind {
     let text = error.to_string();
     let pause = match error.retry() {
-        Retry::Never => return What::Over { error: text },
+        Retry::Never => return EndingKind::Over { error: text },
         Retry::Backoff => backoff(job),
         Retry::After(after) => {
             i64::try_from(after.as_micros()).unwrap_or(i64::MAX).clamp(1_000_000, BACKOFF_MAX_US)
         }
     };
     if now_us.saturating_add(pause) >= job.deadline_at_us {
-        return What::Over { error: format!("{text}; given up after {} attempts", job.attempts) };
+        return EndingKind::Over { error: format!("{text}; given up after {} attempts", job.attempts) };
     }
-    What::Again { error: text, at_us: now_us + pause }
+    EndingKind::Again { error: text, at_us: now_us + pause }
 }
 
 /// What was delivered, as a version, if it is for the key that was asked for.
@@ -232,7 +232,7 @@ async fn store_all(
     let versions: Vec<NewManagedVersion> = mine
         .iter()
         .filter_map(|one| match &one.what {
-            What::Issued(version) => Some((**version).clone()),
+            EndingKind::Issued(version) => Some((**version).clone()),
             _ => None,
         })
         .collect();
@@ -262,10 +262,10 @@ async fn store_all(
         };
         let entry = Entry::new(row.clone());
         match &one.what {
-            What::Issued(version) => {
+            EndingKind::Issued(version) => {
                 changes.issued(job, entry, version, given.get(&row.id).copied(), one)?;
             }
-            What::Again { error, at_us } => {
+            EndingKind::Again { error, at_us } => {
                 let mut to = job.clone();
                 to.state = JobState::Queued.code();
                 to.next_attempt_at_us = *at_us;
@@ -273,7 +273,7 @@ async fn store_all(
                 changes.ledger.change(job, to);
                 changes.unwell(entry, error);
             }
-            What::Over { error } => changes.over(job, entry, error),
+            EndingKind::Over { error } => changes.over(job, entry, error),
         }
     }
     changes.write(tx).await

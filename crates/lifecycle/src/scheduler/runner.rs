@@ -8,7 +8,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::begin::Ready;
+use super::begin::ReadyRun;
 use super::{TickReport, jittered};
 use crate::error::LifecycleError;
 use crate::finished::Finished;
@@ -20,9 +20,9 @@ use crate::runs::{BACKOFF_MAX_US, LEASE_US};
 const REST_MAX_US: i64 = BACKOFF_MAX_US;
 
 /// Tasks of runs, with what to say should one of them panic.
-struct Running {
+struct RunningTasks {
     tasks: JoinSet<Finished>,
-    ready: HashMap<Id, Ready>,
+    ready: HashMap<Id, ReadyRun>,
 }
 
 /// Frees the place of a run.
@@ -43,7 +43,7 @@ impl Lifecycle {
     /// Begins what is due and waits for it, until nothing is due that may begin.
     pub(super) async fn work(&self) -> Result<TickReport, LifecycleError> {
         let mut report = TickReport::default();
-        let mut running = Running { tasks: JoinSet::new(), ready: HashMap::new() };
+        let mut running = RunningTasks { tasks: JoinSet::new(), ready: HashMap::new() };
         loop {
             let claimed = self.fill(&mut running).await?;
             report.begun += claimed;
@@ -66,7 +66,7 @@ impl Lifecycle {
     /// [`Lifecycle::work`] for ever, without waiting for slow runs.
     pub(super) async fn run_work(&self, stop: &CancellationToken) {
         let _live = telemetry::tasks::guard("lifecycle-work");
-        let mut running = Running { tasks: JoinSet::new(), ready: HashMap::new() };
+        let mut running = RunningTasks { tasks: JoinSet::new(), ready: HashMap::new() };
         let mut heartbeat = tokio::time::interval(Duration::from_micros(LEASE_US as u64 / 3));
         let mut ending: JoinSet<()> = JoinSet::new();
         loop {
@@ -129,7 +129,7 @@ impl Lifecycle {
     }
 
     /// Begins due runs in the places that are free; says how many were claimed.
-    async fn fill(&self, running: &mut Running) -> Result<u64, LifecycleError> {
+    async fn fill(&self, running: &mut RunningTasks) -> Result<u64, LifecycleError> {
         let now_us = self.now_us();
         let due = self.inner.store.issuers_due(now_us).await?;
         self.inner.figures.due("work", due.len() as u64);
@@ -158,7 +158,7 @@ impl Lifecycle {
         Ok(claimed as u64)
     }
 
-    fn spawn(&self, running: &mut Running, ready: Ready) {
+    fn spawn(&self, running: &mut RunningTasks, ready: ReadyRun) {
         self.inner.busy.lock().entry(ready.job.issuer.clone()).or_default().running += 1;
         let place = Slot { lifecycle: self.clone(), issuer: ready.job.issuer.clone() };
         let one = ready.clone();
@@ -170,8 +170,8 @@ impl Lifecycle {
     }
 
     /// Asks the issuer, for as long as an order may take.
-    async fn ask(&self, ready: Ready) -> Finished {
-        let Ready { job, order, facts, at_work } = ready;
+    async fn ask(&self, ready: ReadyRun) -> Finished {
+        let ReadyRun { job, order, facts, at_work } = ready;
         let deadline = order.deadline;
         let asked = async {
             let issuer = self.inner.issuers.issuer(&job.issuer).await?;
@@ -208,13 +208,13 @@ impl Lifecycle {
 }
 
 /// The next run that ended; `None` when none is under way.
-async fn next(running: &mut Running) -> Option<Finished> {
+async fn next(running: &mut RunningTasks) -> Option<Finished> {
     let ended = running.tasks.join_next_with_id().await?;
     settled(running, ended)
 }
 
 /// What a task came to; one that panicked is a failed attempt.
-fn settled(running: &mut Running, ended: Result<(Id, Finished), JoinError>) -> Option<Finished> {
+fn settled(running: &mut RunningTasks, ended: Result<(Id, Finished), JoinError>) -> Option<Finished> {
     match ended {
         Ok((id, finished)) => {
             running.ready.remove(&id);
@@ -227,7 +227,7 @@ fn settled(running: &mut Running, ended: Result<(Id, Finished), JoinError>) -> O
                 reason: "the run was given up: see the server's log".to_owned(),
                 retry_after: None,
             });
-            let Ready { job, facts, at_work, .. } = ready;
+            let ReadyRun { job, facts, at_work, .. } = ready;
             Some(Finished { job, facts, outcome, suggests: false, at_work })
         }
     }

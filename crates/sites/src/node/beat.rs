@@ -40,7 +40,7 @@ const NOTED_AT_ONCE: usize = 100;
 #[derive(Default)]
 struct Standing {
     failures: u32,
-    twice: Twice<BeatAnswer>,
+    twice: DoubledBeats<BeatAnswer>,
     /// Since when the control plane refuses this node.
     refused_since: Option<Instant>,
     /// The number of what is new, as it was told last.
@@ -194,7 +194,7 @@ type PendingRequest<T> = AbortOnDropHandle<Result<T, ApiError>>;
 /// request comes to its end, unless it is still under way when another two are: an HTTP/1.1 connection is closed with a request
 /// that is given up, and the next second try would begin with a handshake.
 async fn once_more<T: Send + 'static>(
-    twice: &mut Twice<T>,
+    twice: &mut DoubledBeats<T>,
     ask: impl Fn() -> PendingRequest<T>,
 ) -> Result<T, ApiError> {
     let mut first = ask();
@@ -217,14 +217,14 @@ async fn once_more<T: Send + 'static>(
 }
 
 /// Beats that are sent twice.
-struct Twice<T> {
+struct DoubledBeats<T> {
     /// Beats left that are not.
     sent_once: u32,
     /// The one of two whose answer did not count.
     other: Option<PendingRequest<T>>,
 }
 
-impl<T> Default for Twice<T> {
+impl<T> Default for DoubledBeats<T> {
     fn default() -> Self {
         Self { sent_once: 0, other: None }
     }
@@ -274,7 +274,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_beat_that_is_lost_ends_no_lease() {
-        let (counted, mut twice, began) = (Counted::default(), Twice::default(), Instant::now());
+        let (counted, mut twice, began) = (Counted::default(), DoubledBeats::default(), Instant::now());
         // The first is lost, and whatever is asked after it is answered.
         let lossy = |number| (number > 1).then_some(Duration::ZERO);
         let told = once_more(&mut twice, || counted.ask(lossy)).await.unwrap();
@@ -287,7 +287,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_control_plane_is_asked_twice_now_and_then_only() {
-        let (counted, mut twice) = (Counted::default(), Twice::default());
+        let (counted, mut twice) = (Counted::default(), DoubledBeats::default());
         for _ in 0..2 * (SENT_ONCE + 1) {
             once_more(&mut twice, || counted.ask(|_| Some(2 * AGAIN_AFTER))).await.unwrap();
         }
@@ -297,7 +297,7 @@ mod tests {
     /// Given up, it would take its connection with it.
     #[tokio::test(start_paused = true)]
     async fn of_two_beats_the_one_that_does_not_count_comes_to_its_end() {
-        let (counted, mut twice) = (Counted::default(), Twice::default());
+        let (counted, mut twice) = (Counted::default(), DoubledBeats::default());
         let slow = |number| Some(if number == 1 { 4 * AGAIN_AFTER } else { Duration::ZERO });
         assert_eq!(once_more(&mut twice, || counted.ask(slow)).await.unwrap(), 2);
         assert_eq!(counted.ended(), 1);

@@ -91,17 +91,17 @@ impl Folder {
     }
 
     /// The pages of what is sealed, as they came.
-    pub(super) fn pages(&self) -> Log {
-        Log { path: self.0.path("sealed.log") }
+    pub(super) fn pages(&self) -> PageLog {
+        PageLog { path: self.0.path("sealed.log") }
     }
 }
 
 /// Values one after the other, each a line of JSON. What a crash cut off at the end is nothing.
-pub(super) struct Log {
+pub(super) struct PageLog {
     path: std::path::PathBuf,
 }
 
-impl Log {
+impl PageLog {
     /// All whole ones. What follows them is cut away.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<Vec<T>, StateError> {
         let file = match File::open(&self.path) {

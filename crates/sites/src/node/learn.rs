@@ -6,8 +6,8 @@ use std::time::Duration;
 use enrollment::client::{REQUEST, backoff};
 use keys::sealed::NodeKey;
 
-use super::folder::Log;
-use super::sealed::{Opened, ToOpen, ToUnwrap, Unwrapped};
+use super::folder::PageLog;
+use super::sealed::{KeyToOpen, OpenedKey, Unwrapped, WrapToOpen};
 use super::{KeyNode, NodeError};
 use crate::work::News;
 
@@ -106,7 +106,7 @@ impl KeyNode {
 }
 
 /// Writes a page down, where there is anything in it.
-fn keep(log: &Log, page: News) -> Result<News, NodeError> {
+fn keep(log: &PageLog, page: News) -> Result<News, NodeError> {
     if page.anew {
         log.replace(&page)?;
     } else if is_news(&page) {
@@ -120,8 +120,8 @@ fn is_news(page: &News) -> bool {
     page.anew || !(page.policies.is_empty() && page.wraps.is_empty() && page.keys.is_empty())
 }
 
-fn unwrap_all(kem: &NodeKey, wraps: Vec<ToUnwrap>) -> Unwrapped {
-    let unwrap = |ToUnwrap { which, wrap, context }| match kem.unwrap_seed(&wrap, &context) {
+fn unwrap_all(kem: &NodeKey, wraps: Vec<WrapToOpen>) -> Unwrapped {
+    let unwrap = |WrapToOpen { which, wrap, context }| match kem.unwrap_seed(&wrap, &context) {
         Ok(key) => (which, Some(Arc::new(key))),
         Err(error) => {
             let (policy, generation) = which;
@@ -132,10 +132,10 @@ fn unwrap_all(kem: &NodeKey, wraps: Vec<ToUnwrap>) -> Unwrapped {
     wraps.into_iter().map(unwrap).collect()
 }
 
-fn open_all(batch: Vec<ToOpen>) -> Vec<Opened> {
-    let open = |ToOpen { which, by, blob, context }: ToOpen| {
+fn open_all(batch: Vec<KeyToOpen>) -> Vec<OpenedKey> {
+    let open = |KeyToOpen { which, by, blob, context }: KeyToOpen| {
         let opened = by.open_key(&blob, &context);
-        Opened { which, of: (context.policy, context.generation), opened }
+        OpenedKey { which, of: (context.policy, context.generation), opened }
     };
     batch.into_iter().map(open).collect()
 }

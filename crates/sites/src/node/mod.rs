@@ -124,7 +124,7 @@ pub struct KeyNode {
     api: RwLock<Arc<Api>>,
     shown: Mutex<(Settings, Identity)>,
     /// Who is there and what is sealed: looked at and changed in one go, never held over a wait.
-    known: Mutex<Known>,
+    known: Mutex<NodeKnowledge>,
     /// Who is there, to be written down for the next start.
     to_note: watch::Sender<Option<Arc<KnownMembers>>>,
     /// Whether it is suspended, to be written down.
@@ -139,7 +139,7 @@ pub struct KeyNode {
 }
 
 /// What a node knows.
-struct Known {
+struct NodeKnowledge {
     members: Members,
     sealed: SealedKeys,
     /// When the members were written down.
@@ -249,7 +249,7 @@ impl KeyNode {
             clock,
             api: RwLock::new(Arc::new(api)),
             shown: Mutex::new((settings, identity)),
-            known: Mutex::new(Known { members, sealed, noted: Instant::now() }),
+            known: Mutex::new(NodeKnowledge { members, sealed, noted: Instant::now() }),
             to_note: watch::Sender::new(None),
             to_suspend: watch::Sender::new(is_suspended.load(Ordering::Relaxed)),
             router,

@@ -74,14 +74,14 @@ pub(super) struct SealedKeys {
 pub(super) type Unwrapped = Vec<(Generation, Option<Arc<PolicyKey>>)>;
 
 /// A wrap to be opened.
-pub(super) struct ToUnwrap {
+pub(super) struct WrapToOpen {
     pub(super) which: Generation,
     pub(super) wrap: Vec<u8>,
     pub(super) context: WrapContext,
 }
 
 /// A key to be opened.
-pub(super) struct ToOpen {
+pub(super) struct KeyToOpen {
     pub(super) which: SpkiHash,
     pub(super) by: Arc<PolicyKey>,
     pub(super) blob: Vec<u8>,
@@ -89,7 +89,7 @@ pub(super) struct ToOpen {
 }
 
 /// How that went.
-pub(super) struct Opened {
+pub(super) struct OpenedKey {
     pub(super) which: SpkiHash,
     /// By which policy and generation.
     pub(super) of: ([u8; 16], u32),
@@ -231,10 +231,10 @@ impl SealedKeys {
     }
 
     /// Wraps that were not looked at.
-    pub(super) fn to_unwrap(&self) -> Vec<ToUnwrap> {
+    pub(super) fn to_unwrap(&self) -> Vec<WrapToOpen> {
         let is_new = |which: &Generation| !self.opened.contains_key(which) && !self.failed.contains(which);
         let new = self.wraps.iter().filter(|(which, _)| is_new(which));
-        let to_unwrap = new.map(|(which, wrap)| ToUnwrap {
+        let to_unwrap = new.map(|(which, wrap)| WrapToOpen {
             which: *which,
             wrap: STANDARD.decode(wrap).unwrap_or_default(),
             context: WrapContext {
@@ -256,7 +256,7 @@ impl SealedKeys {
     }
 
     /// Up to `max` keys that open here and are not settled.
-    pub(super) fn to_open(&self, max: usize) -> Vec<ToOpen> {
+    pub(super) fn to_open(&self, max: usize) -> Vec<KeyToOpen> {
         let unsettled = self.keys.iter().filter(|(_, key)| !key.is_settled);
         let to_open = unsettled.filter_map(|(which, key)| {
             let by = Arc::clone(self.opened.get(&key.generation())?);
@@ -265,13 +265,13 @@ impl SealedKeys {
                 generation: key.told.generation,
                 spki_sha256: *which.as_bytes(),
             };
-            Some(ToOpen { which: *which, by, blob: key.blob.clone(), context })
+            Some(KeyToOpen { which: *which, by, blob: key.blob.clone(), context })
         });
         to_open.take(max).collect()
     }
 
-    pub(super) fn note_opened(&mut self, opened: Vec<Opened>) {
-        for Opened { which, of, opened } in opened {
+    pub(super) fn note_opened(&mut self, opened: Vec<OpenedKey>) {
+        for OpenedKey { which, of, opened } in opened {
             let Some(key) = self.keys.get_mut(&which) else { continue };
             // Sealed anew meanwhile: it is opened once more.
             if (*key.told.policy.as_bytes(), key.told.generation) != of {

@@ -32,7 +32,7 @@ pub struct Reconciled {
 }
 
 /// All that wraps are made of.
-struct Scene {
+struct PassInput {
     /// By policy and number.
     generations: BTreeMap<(Uuid, u32), GenerationRow>,
     /// By identity, the order of the database.
@@ -84,7 +84,7 @@ impl KeyPolicies {
         Ok(done)
     }
 
-    async fn scene(&self) -> Result<Scene, PolicyError> {
+    async fn scene(&self) -> Result<PassInput, PolicyError> {
         let policies = self.all_policies().await?;
         let (mut generations, mut after) = (BTreeMap::new(), Uuid::nil());
         loop {
@@ -95,7 +95,7 @@ impl KeyPolicies {
         }
         let nodes = self.placed_nodes().await?;
         // Thousands of policies and nodes are a processor's work, too.
-        let scene = tokio::task::spawn_blocking(move || Scene::of(&policies, generations, nodes));
+        let scene = tokio::task::spawn_blocking(move || PassInput::of(&policies, generations, nodes));
         scene.await.map_err(|_| PolicyError::Stopped)
     }
 
@@ -114,7 +114,7 @@ impl KeyPolicies {
     /// Goes through what should be and what is side by side, both in the order of their keys. `seen` is the last change
     /// before the scene: what another server made since is by a newer one. The second: whether nothing is left for
     /// another pass.
-    async fn walk(&self, scene: &Scene, seen: i64) -> Result<(Reconciled, bool), PolicyError> {
+    async fn walk(&self, scene: &PassInput, seen: i64) -> Result<(Reconciled, bool), PolicyError> {
         let (mut done, mut whole) = (Reconciled::default(), true);
         let mut wanted = scene.wanted().peekable();
         let (mut missing, mut stray, mut after) = (Vec::new(), Vec::new(), None);
@@ -152,7 +152,7 @@ impl KeyPolicies {
     /// The same, once they are a batch: however many are missing, no more of them are held.
     async fn wrap_batch(
         &self,
-        scene: &Scene,
+        scene: &PassInput,
         missing: &mut Vec<(WrapKey, usize)>,
         done: &mut Reconciled,
     ) -> Result<bool, PolicyError> {
@@ -167,7 +167,7 @@ impl KeyPolicies {
     /// Makes wraps and stores them; false when they were made by what is no longer so.
     async fn wrap(
         &self,
-        scene: &Scene,
+        scene: &PassInput,
         missing: &[(WrapKey, usize)],
         done: &mut Reconciled,
     ) -> Result<bool, PolicyError> {
@@ -237,7 +237,7 @@ impl KeyPolicies {
     }
 }
 
-impl Scene {
+impl PassInput {
     fn of(
         policies: &[PolicyRow],
         generations: BTreeMap<(Uuid, u32), GenerationRow>,

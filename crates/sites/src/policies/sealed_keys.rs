@@ -40,7 +40,7 @@ pub struct NewSealedKey {
     pub blob: Vec<u8>,
 }
 
-enum Put {
+enum PutOutcome {
     Full,
     Done(SealedPut),
 }
@@ -80,22 +80,22 @@ impl KeyPolicies {
                     if !store::places::is_key_sealed(tx, &key.spki_sha256).await?
                         && store::places::count_sealed_keys(tx).await? >= SEALED_KEYS_MAX
                     {
-                        return Ok(Put::Full);
+                        return Ok(PutOutcome::Full);
                     }
                     let put = store::places::put_sealed_key(tx, &key, &blob).await?;
                     store::audit_if(tx, put == SealedPut::Stored, event).await?;
-                    Ok(Put::Done(put))
+                    Ok(PutOutcome::Done(put))
                 }
                 .boxed()
             })
             .await?;
         match put {
-            Put::Done(SealedPut::Stored) => self.key(&hash).await,
-            Put::Done(SealedPut::NoPolicy) => Err(PolicyError::NotFound("key policy")),
-            Put::Done(SealedPut::Behind(newest)) => {
+            PutOutcome::Done(SealedPut::Stored) => self.key(&hash).await,
+            PutOutcome::Done(SealedPut::NoPolicy) => Err(PolicyError::NotFound("key policy")),
+            PutOutcome::Done(SealedPut::Behind(newest)) => {
                 Err(PolicyError::Behind { given: new.generation, newest })
             }
-            Put::Full => Err(PolicyError::Full { what: "sealed keys", max: SEALED_KEYS_MAX }),
+            PutOutcome::Full => Err(PolicyError::Full { what: "sealed keys", max: SEALED_KEYS_MAX }),
         }
     }
 

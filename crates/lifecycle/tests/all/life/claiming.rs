@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keys::{KeyType, PrivateKey, Signer};
 use lifecycle::claim::FoundState;
-use lifecycle::claim::{Claim, Claimed};
+use lifecycle::claim::{Claim, ClaimSubject};
 use lifecycle::managed::{KeyLocation, Options, TargetRef};
 use lifecycle::state::State;
 use lifecycle::{FOUND_LOOKED_MAX, LifecycleError, OwnerFilter};
@@ -80,7 +80,7 @@ async fn seen(world: &World, host: &str, der: &[u8]) {
     world.store.record(scan, &[observation]).await.unwrap();
 }
 
-fn claim(what: Claimed) -> Claim {
+fn claim(what: ClaimSubject) -> Claim {
     Claim {
         what,
         name: None,
@@ -106,7 +106,7 @@ pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
     let der = leaf("found.example.org", 60);
     seen(&world, "found.example.org", &der).await;
     assert_eq!(state(&world, "found").await, FoundState::Unmanaged);
-    let what = Claimed::Endpoint(endpoint("found.example.org"));
+    let what = ClaimSubject::Endpoint(endpoint("found.example.org"));
     let created = world.life.claim(claim(what.clone()), "user:ann").await.unwrap();
     let certificate = world.life.get(created.certificate).await.unwrap();
     assert_eq!((certificate.state, certificate.name.as_str()), (State::Active, "found.example.org"));
@@ -162,11 +162,12 @@ pub(super) async fn what_was_dismissed_stays_away(world: World) {
     assert!(!world.life.undismiss(fingerprint, "user:ann").await.unwrap());
     assert_eq!(state(&world, "b.example.org").await, FoundState::Unmanaged);
     // By its fingerprint alone, without an endpoint.
-    let created = world.life.claim(claim(Claimed::Fingerprint(fingerprint)), "user:ann").await.unwrap();
+    let created = world.life.claim(claim(ClaimSubject::Fingerprint(fingerprint)), "user:ann").await.unwrap();
     assert!(world.life.get(created.certificate).await.unwrap().targets.is_empty());
-    let unknown = world.life.claim(claim(Claimed::Fingerprint(Fingerprint::of(b"x"))), "user:ann").await;
+    let unknown = world.life.claim(claim(ClaimSubject::Fingerprint(Fingerprint::of(b"x"))), "user:ann").await;
     assert!(matches!(unknown, Err(LifecycleError::NotFound { .. })));
-    let nowhere = world.life.claim(claim(Claimed::Endpoint(endpoint("c.example.org"))), "user:ann").await;
+    let nowhere =
+        world.life.claim(claim(ClaimSubject::Endpoint(endpoint("c.example.org"))), "user:ann").await;
     assert!(matches!(nowhere, Err(LifecycleError::NotFound { .. })));
     world.check().await;
 }
@@ -211,7 +212,7 @@ pub(super) async fn whose_a_claim_is_follows_from_the_rules(world: World) {
     assert_eq!(whose("a.pay.example.org"), Some(payments.clone()));
     assert_eq!((whose("b.example.org"), whose("c.example.org")), (Some(platform), None));
 
-    let claimed = async |what: Claimed, owner: Option<String>| {
+    let claimed = async |what: ClaimSubject, owner: Option<String>| {
         let claim = Claim { owner, ..claim(what) };
         let created = world.life.claim(claim, "user:ann").await.unwrap();
         let certificate = world.life.get(created.certificate).await.unwrap();
@@ -222,8 +223,8 @@ pub(super) async fn whose_a_claim_is_follows_from_the_rules(world: World) {
             tags: certificate.tags,
         }
     };
-    let fingerprint = |number: usize| Claimed::Fingerprint(leaves[number].1);
-    assert_eq!(claimed(Claimed::Endpoint(endpoint("a.pay.example.org")), None).await, payments);
+    let fingerprint = |number: usize| ClaimSubject::Fingerprint(leaves[number].1);
+    assert_eq!(claimed(ClaimSubject::Endpoint(endpoint("a.pay.example.org")), None).await, payments);
     // Who says one of owner and team has answered the question.
     let said = Assignment { owner: text("bob"), ..Assignment::default() };
     assert_eq!(claimed(fingerprint(1), text("bob")).await, said);

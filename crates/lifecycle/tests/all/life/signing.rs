@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use authority::keystore::KeyStore;
 use keys::{Hash, Keyring, Scheme};
-use lifecycle::signing_keys::{SigningKeys, SigningKeysLook};
+use lifecycle::signing_keys::{SigningKeys, SigningKeysUpdate};
 use lifecycle::{RevokeRequest, Selection};
 use x509::Certificate;
 
@@ -15,7 +15,7 @@ fn keys(world: &World) -> SigningKeys {
 }
 
 /// Names of the certificates that are signed for, once a key.
-fn names(look: &SigningKeysLook) -> Vec<&str> {
+fn names(look: &SigningKeysUpdate) -> Vec<&str> {
     assert!(look.broken.is_empty(), "{:?}", look.broken);
     let mut names: Vec<&str> = look.keys.iter().flatten().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
