@@ -1,9 +1,11 @@
 //! A certificate on its way into management.
 
+use issuers::IssuerError;
 use uuid::Uuid;
 
+use crate::error::{DataError, Missing, Taken, from_data};
 use crate::job::{Consent, JobId};
-use crate::managed::ManagedCertificate;
+use crate::managed::{BadRequest, ManagedCertificate};
 use crate::policy::Violation;
 
 /// A certificate that was entered.
@@ -28,3 +30,49 @@ pub(crate) struct Creation {
     pub(crate) actor: String,
     pub(crate) violations: Vec<Violation>,
 }
+
+/// Why a certificate is not admitted to management.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AdmissionError {
+    /// Something it names does not exist.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// Enforced policies forbid it.
+    #[error("policies forbid it: {}", list(.0))]
+    Forbidden(Vec<Violation>),
+    /// The issuer cannot be used.
+    #[error(transparent)]
+    Issuer(#[from] IssuerError),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(AdmissionError);
+
+fn list(all: &[Violation]) -> String {
+    let texts: Vec<String> = all.iter().map(|one| format!("{} ({})", one.message, one.policy)).collect();
+    texts.join("; ")
+}
+
+/// Why a certificate was not created.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The request makes no sense by itself.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+    /// It names what does not exist, or policies forbid it.
+    #[error(transparent)]
+    Admission(#[from] AdmissionError),
+    /// The name is taken.
+    #[error(transparent)]
+    Taken(#[from] Taken),
+    /// The work was given up: the process is going down.
+    #[error("the server is stopping: try again")]
+    Stopping,
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(CreateError);

@@ -1,23 +1,17 @@
-//! Why something about managed certificates was not done.
+//! Errors that several operations share. Each operation has a small error of its own beside it.
 
 use std::fmt;
 use std::sync::Arc;
 
-use authority::keystore::KeyStoreError;
-use issuers::IssuerError;
 use store::StoreError;
 use uuid::Uuid;
 
-use crate::claim::BadClaim;
 use crate::job::JobId;
-use crate::managed::{BadRequest, Unreadable};
-use crate::people::BadPerson;
-use crate::policy::{BadPolicy, Violation};
-use crate::state::Illegal;
+use crate::managed::Unreadable;
 
-/// Why something was not done.
+/// Why what is stored about managed certificates cannot be had.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum LifecycleError {
+pub enum DataError {
     /// No such certificate, run, approval, policy, owner or team.
     #[error("there is no {what} {id}")]
     NotFound {
@@ -26,85 +20,6 @@ pub enum LifecycleError {
         /// As asked.
         id: String,
     },
-    /// The request makes no sense by itself.
-    #[error(transparent)]
-    Bad(#[from] BadRequest),
-    /// The policy cannot be kept.
-    #[error(transparent)]
-    BadPolicy(#[from] BadPolicy),
-    /// The owner or team cannot be kept.
-    #[error(transparent)]
-    BadPerson(#[from] BadPerson),
-    /// The name is taken.
-    #[error("there is already {what} {name:?}")]
-    Taken {
-        /// The noun, with its article.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// Something it names does not exist.
-    #[error("there is no {what} {name:?}; make it first")]
-    Missing {
-        /// The noun.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// Still named by something.
-    #[error("{what} {name:?} is still used by the certificate {by}")]
-    InUse {
-        /// The noun.
-        what: &'static str,
-        /// The name.
-        name: String,
-        /// One user of it.
-        by: Uuid,
-    },
-    /// Somebody changed it since it was read.
-    #[error("it was changed meanwhile: read it again (its revision is now {revision})")]
-    Stale {
-        /// The revision now.
-        revision: i64,
-    },
-    /// The state does not allow it.
-    #[error(transparent)]
-    Illegal(#[from] Illegal),
-    /// A run is in the way.
-    #[error("a run is under way ({job}): wait for it, or cancel it")]
-    UnderWay {
-        /// Which.
-        job: JobId,
-    },
-    /// Enforced policies forbid it.
-    #[error("policies forbid it: {}", list(.0))]
-    Forbidden(Vec<Violation>),
-    /// The one who decides is the one who asked.
-    #[error("whoever asked for it ({0}) cannot approve it: a second person has to")]
-    SamePerson(String),
-    /// It was decided already, or is over.
-    #[error("the approval is {0} already")]
-    Decided(&'static str),
-    /// There is nothing to give, or it may not be given.
-    #[error("{0}")]
-    NotExportable(&'static str),
-    /// The CSR is not what was asked for.
-    #[error("the CSR is refused: {0}")]
-    BadCsr(String),
-    /// The run does not wait for this.
-    #[error("the run {job} is {state}, so it takes no such report")]
-    NotWaiting {
-        /// Which.
-        job: JobId,
-        /// How far it is.
-        state: &'static str,
-    },
-    /// The issuer did not do it.
-    #[error(transparent)]
-    Issuer(#[from] IssuerError),
-    /// Keys at rest.
-    #[error(transparent)]
-    Keys(#[from] KeyStoreError),
     /// The row is of another build.
     #[error("{0}")]
     Unreadable(String),
@@ -116,35 +31,24 @@ pub enum LifecycleError {
         /// Why.
         reason: String,
     },
-    /// What was found cannot be claimed.
-    #[error(transparent)]
-    BadClaim(#[from] BadClaim),
     /// Those of the database.
     #[error(transparent)]
     Store(#[from] Arc<StoreError>),
-    /// The work was given up: the process is going down.
-    #[error("the server is stopping: try again")]
-    Stopping,
 }
 
-fn list(all: &[Violation]) -> String {
-    let texts: Vec<String> = all.iter().map(|one| format!("{} ({})", one.message, one.policy)).collect();
-    texts.join("; ")
-}
-
-impl From<StoreError> for LifecycleError {
+impl From<StoreError> for DataError {
     fn from(error: StoreError) -> Self {
         Self::Store(Arc::new(error))
     }
 }
 
-impl From<Unreadable> for LifecycleError {
+impl From<Unreadable> for DataError {
     fn from(error: Unreadable) -> Self {
         Self::Unreadable(error.to_string())
     }
 }
 
-impl LifecycleError {
+impl DataError {
     pub(crate) fn not_found(what: &'static str, id: impl fmt::Display) -> Self {
         Self::NotFound { what, id: id.to_string() }
     }
@@ -152,10 +56,90 @@ impl LifecycleError {
     /// Whether the same call may succeed later without anybody changing it.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Store(error) => error.is_transient(),
-            Self::Stopping => true,
-            _ => false,
-        }
+        matches!(self, Self::Store(error) if error.is_transient())
     }
 }
+
+/// Lets `?` turn what the database says into the variant `Data` of an operation's error.
+macro_rules! from_data {
+    ($($error:ty),*) => { $(
+        impl From<store::StoreError> for $error {
+            fn from(error: store::StoreError) -> Self {
+                Self::Data(error.into())
+            }
+        }
+
+        impl From<$crate::managed::Unreadable> for $error {
+            fn from(error: $crate::managed::Unreadable) -> Self {
+                Self::Data(error.into())
+            }
+        }
+    )* };
+}
+pub(crate) use from_data;
+
+/// The name is taken.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("there is already {what} {name:?}")]
+pub struct Taken {
+    /// The noun, with its article.
+    pub what: &'static str,
+    /// The name.
+    pub name: String,
+}
+
+/// Something that is named does not exist.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("there is no {what} {name:?}; make it first")]
+pub struct Missing {
+    /// The noun.
+    pub what: &'static str,
+    /// The name.
+    pub name: String,
+}
+
+/// It was changed since it was read.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("it was changed meanwhile: read it again (its revision is now {revision})")]
+pub struct Stale {
+    /// The revision now.
+    pub revision: i64,
+}
+
+/// A run is in the way.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a run is under way ({job}): wait for it, or cancel it")]
+pub struct UnderWay {
+    /// Which.
+    pub job: JobId,
+}
+
+/// The run does not wait for this.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the run {job} is {state}, so it takes no such report")]
+pub struct NotWaiting {
+    /// Which.
+    pub job: JobId,
+    /// How far it is.
+    pub state: &'static str,
+}
+
+/// Why a policy, an owner or a team was not removed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// Still named by something.
+    #[error("{what} {name:?} is still used by the certificate {by}")]
+    InUse {
+        /// The noun.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// One user of it.
+        by: Uuid,
+    },
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(RemoveError);

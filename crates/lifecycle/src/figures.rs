@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::error::LifecycleError;
+use crate::error::DataError;
 
 /// What the loops of this process have done. Names are literals: a handful.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Figures {
         Instant::now()
     }
 
-    pub(crate) fn end(&self, name: &'static str, began: Instant, outcome: &Result<u64, LifecycleError>) {
+    pub(crate) fn end(&self, name: &'static str, began: Instant, outcome: &Result<u64, DataError>) {
         let mut loops = self.loops.lock();
         let figures = loops.entry(name).or_default();
         figures.runs += 1;

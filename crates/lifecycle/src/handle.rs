@@ -12,8 +12,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::at_work::RunsAtWork;
-use crate::creation::{Created, Creation};
-use crate::error::LifecycleError;
+use crate::creation::{CreateError, Created, Creation};
 use crate::figures::Figures;
 use crate::finished::Finished;
 use crate::judgement::PolicyCache;
@@ -72,7 +71,7 @@ pub(crate) struct ProcessState {
     /// Runs that somebody here works on: their leases are kept, and no others'.
     pub(crate) at_work: RunsAtWork,
     pub(crate) figures: Figures,
-    pub(crate) creating: Batcher<Creation, Result<Created, LifecycleError>>,
+    pub(crate) creating: Batcher<Creation, Result<Created, CreateError>>,
     pub(crate) finishing: Batcher<Finished, ()>,
     /// The clock at the last tick, µs: tells that it was set back.
     pub(crate) last_tick_us: Mutex<i64>,

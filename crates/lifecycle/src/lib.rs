@@ -1,6 +1,6 @@
 //! Managed certificates from entry to archive: the state machine, requests of people, policies, approvals, renewal.
 //!
-//! [`Lifecycle`] is the handle: its methods are what people and programs ask, [`Lifecycle::run`] is the scheduler.
+//! [`Lifecycle`] is the handle: its methods are the requests of people and programs, [`Lifecycle::run`] is the scheduler.
 
 pub mod approval;
 mod at_work;
@@ -27,14 +27,16 @@ pub mod signing_keys;
 pub mod state;
 mod surroundings;
 
-pub use creation::Created;
-pub use error::LifecycleError;
+pub use creation::{AdmissionError, CreateError, Created};
+pub use error::{DataError, Missing, NotWaiting, RemoveError, Stale, Taken, UnderWay};
 pub use figures::{Figures, LoopFigures};
 pub use handle::{Lifecycle, LifecycleOptions};
 pub use requests::{
-    BulkReport, CertificatePage, Counts, ExportFormat, Exported, FOUND_LOOKED_MAX, FoundEndpoint, IDS_MAX,
-    JobPage, NOTE_OCTETS_MAX, OwnerFilter, PASSWORD_OCTETS_MIN, PersonRecord, PolicyRecord, Reassign,
-    RevokeRequest, Selection, VersionPage, ViolationRecord,
+    ApprovalError, BulkError, BulkReport, CertificatePage, ClaimError, Counts, CsrError, DismissError,
+    ExportError, ExportFormat, Exported, FOUND_LOOKED_MAX, FoundEndpoint, IDS_MAX, JobError, JobPage,
+    MoveError, NOTE_OCTETS_MAX, OwnerFilter, PASSWORD_OCTETS_MIN, PersonChangeError, PersonRecord,
+    PolicyChangeError, PolicyRecord, Reassign, RevokeRequest, Selection, UpdateError, VersionPage,
+    ViolationRecord,
 };
 pub use scheduler::TickReport;
-pub use surroundings::{IssuerSource, LocalAuthority, OwnAuthority, ProfileFacts};
+pub use surroundings::{AuthorityError, IssuerSource, LocalAuthority, OwnAuthority, ProfileFacts};

@@ -8,11 +8,11 @@ use authority::revoke::{RevokeError, Selection};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use issuers::{Issuer, IssuerError, Issuers, Limits};
-use store::Store;
 use store::managed::issued_ids_of;
+use store::{Store, StoreError};
 use x509::Fingerprint;
 
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::ledger::on;
 use crate::managed::INTERNAL_ISSUER;
 
@@ -42,25 +42,36 @@ pub struct ProfileFacts {
     pub renew_at: f64,
 }
 
+/// Why our own authority revoked nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// It did not do it.
+    #[error(transparent)]
+    Issuer(#[from] IssuerError),
+    /// Those of the database.
+    #[error(transparent)]
+    Store(#[from] Arc<StoreError>),
+}
+
 /// Our own authority, as far as a lifecycle needs to know it.
 pub trait OwnAuthority: Send + Sync {
     /// What a profile says; `None` when there is no such profile.
     ///
     /// # Errors
-    /// [`LifecycleError`] when it cannot be read.
-    fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>>;
+    /// [`DataError`] when it cannot be read.
+    fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>>;
 
     /// Revokes certificates of ours by their fingerprints, all in one; `reason` is the CRLReason's number. Those that are
     /// revoked already stay as they are. Answers how many are known to be ours.
     ///
     /// # Errors
-    /// [`LifecycleError`]; none is revoked then, or calling again does the rest.
+    /// [`AuthorityError`]; none is revoked then, or calling again does the rest.
     fn revoke<'a>(
         &'a self,
         certificates: &'a [Fingerprint],
         reason: i64,
         actor: &'a str,
-    ) -> BoxFuture<'a, Result<usize, LifecycleError>>;
+    ) -> BoxFuture<'a, Result<usize, AuthorityError>>;
 }
 
 impl IssuerSource for Issuers {
@@ -108,7 +119,7 @@ impl LocalAuthority {
 }
 
 impl OwnAuthority for LocalAuthority {
-    fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>> {
+    fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>> {
         async move {
             match self.authority.profile(name).await {
                 Ok(profile) => Ok(Some(ProfileFacts {
@@ -116,10 +127,8 @@ impl OwnAuthority for LocalAuthority {
                     renew_at: profile.renew_at,
                 })),
                 Err(ProfileError::Unknown(_)) => Ok(None),
-                Err(ProfileError::Store(error)) => Err(LifecycleError::Store(error)),
-                Err(error) => {
-                    Err(LifecycleError::Profile { name: name.to_owned(), reason: error.to_string() })
-                }
+                Err(ProfileError::Store(error)) => Err(DataError::Store(error)),
+                Err(error) => Err(DataError::Profile { name: name.to_owned(), reason: error.to_string() }),
             }
         }
         .boxed()
@@ -130,17 +139,17 @@ impl OwnAuthority for LocalAuthority {
         certificates: &'a [Fingerprint],
         reason: i64,
         actor: &'a str,
-    ) -> BoxFuture<'a, Result<usize, LifecycleError>> {
+    ) -> BoxFuture<'a, Result<usize, AuthorityError>> {
         async move {
             let fingerprints: Vec<[u8; 32]> = certificates.iter().map(|one| *one.as_bytes()).collect();
             let look = on(move |tx| async move { issued_ids_of(tx, &fingerprints).await }.boxed());
-            let ids = self.store.0.write("issued_ids", look).await?;
+            let ids = self.store.0.write("issued_ids", look).await.map_err(Arc::new)?;
             let reason = crate::revocation::reason(reason);
             for some in ids.chunks(REVOKE_IDS_MAX) {
                 let revoked = self.authority.revoke(Selection::Ids(some.to_vec()), reason, None, actor).await;
                 revoked.map_err(|error| match error {
-                    RevokeError::Store(error) => LifecycleError::Store(error),
-                    error => LifecycleError::Issuer(IssuerError::Refused { reason: error.to_string() }),
+                    RevokeError::Store(error) => AuthorityError::Store(error),
+                    error => AuthorityError::Issuer(IssuerError::Refused { reason: error.to_string() }),
                 })?;
             }
             Ok(ids.len())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use issuers::{Delivered, Issuer, IssuerError, Order, Window};
-use lifecycle::{IssuerSource, LifecycleError, OwnAuthority, ProfileFacts};
+use lifecycle::{AuthorityError, DataError, IssuerSource, OwnAuthority, ProfileFacts};
 use store::jobs::{NewJob, insert_jobs};
 use store::managed::{
     ManagedRow, ManagedTotal, NewManaged, NewManagedVersion, adjust_managed_totals, insert_managed,
@@ -69,7 +69,7 @@ impl Issuer for Own {
 }
 
 impl OwnAuthority for Nobody {
-    fn profile<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>> {
+    fn profile<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>> {
         async { Ok(Some(ProfileFacts { requires_approval: false, renew_at: 2.0 / 3.0 })) }.boxed()
     }
 
@@ -78,7 +78,7 @@ impl OwnAuthority for Nobody {
         certificates: &'a [Fingerprint],
         _: i64,
         _: &'a str,
-    ) -> BoxFuture<'a, Result<usize, LifecycleError>> {
+    ) -> BoxFuture<'a, Result<usize, AuthorityError>> {
         async move { Ok(certificates.len()) }.boxed()
     }
 }

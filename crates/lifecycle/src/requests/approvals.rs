@@ -15,7 +15,7 @@ use store::{Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
 use crate::approval::{Approval, ApprovalState};
-use crate::error::LifecycleError;
+use crate::error::{DataError, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobId, JobKind, JobState};
 use crate::ledger::{Entry, Ledger, attempt, job_details, lost, on};
@@ -29,14 +29,33 @@ pub const NOTE_OCTETS_MAX: usize = 2_000;
 /// Approvals ended by one look at those that lapsed.
 const EXPIRED_MAX: i64 = 1_000;
 
+/// Why a decision was not taken.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ApprovalError {
+    /// The note is too long.
+    #[error(transparent)]
+    Note(#[from] BadRequest),
+    /// The one who decides is the one who asked.
+    #[error("whoever asked for it ({0}) cannot approve it: a second person has to")]
+    SamePerson(String),
+    /// It was decided already, or is over.
+    #[error("the approval is {0} already")]
+    Decided(&'static str),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(ApprovalError);
+
 impl Lifecycle {
     /// One approval.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; those of the database.
-    pub async fn approval(&self, id: Uuid) -> Result<Approval, LifecycleError> {
+    /// [`DataError::NotFound`]; those of the database.
+    pub async fn approval(&self, id: Uuid) -> Result<Approval, DataError> {
         let found = self.inner.store.approval(id).await?;
-        found.map(|view| Approval::from_view(&view)).ok_or_else(|| LifecycleError::not_found("approval", id))
+        found.map(|view| Approval::from_view(&view)).ok_or_else(|| DataError::not_found("approval", id))
     }
 
     /// A page of approvals of a state, the newest first.
@@ -48,7 +67,7 @@ impl Lifecycle {
         state: ApprovalState,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<Approval>, LifecycleError> {
+    ) -> Result<Page<Approval>, DataError> {
         let page = self.inner.store.approvals(state.code(), after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(Approval::from_view).collect(), next: page.next })
     }
@@ -56,9 +75,9 @@ impl Lifecycle {
     /// Gives consent: the run begins.
     ///
     /// # Errors
-    /// [`LifecycleError::SamePerson`] to whoever asked for the run, [`LifecycleError::Decided`] when it is over;
-    /// [`LifecycleError::NotFound`]; those of the database.
-    pub async fn approve(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), LifecycleError> {
+    /// [`ApprovalError::SamePerson`] to whoever asked for the run, [`ApprovalError::Decided`] when it is over;
+    /// [`DataError::NotFound`]; those of the database.
+    pub async fn approve(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), ApprovalError> {
         self.decide(id, true, note, actor).await?;
         self.inner.wake.notify_one();
         Ok(())
@@ -68,7 +87,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// As [`Lifecycle::approve`]; whoever asked may take it back, too.
-    pub async fn reject(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), LifecycleError> {
+    pub async fn reject(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), ApprovalError> {
         self.decide(id, false, note, actor).await
     }
 
@@ -78,21 +97,21 @@ impl Lifecycle {
         approve: bool,
         note: Option<&str>,
         actor: &str,
-    ) -> Result<(), LifecycleError> {
+    ) -> Result<(), ApprovalError> {
         if note.is_some_and(|note| note.len() > NOTE_OCTETS_MAX || note.contains('\0')) {
             return Err(BadRequest::Notes.into());
         }
         let view = self.inner.store.approval(id).await?;
-        let view = view.ok_or_else(|| LifecycleError::not_found("approval", id))?;
+        let view = view.ok_or_else(|| DataError::not_found("approval", id))?;
         if view.approval.state != ApprovalState::Open.code() {
-            return Err(LifecycleError::Decided(decided_word(&view)));
+            return Err(ApprovalError::Decided(decided_word(&view)));
         }
         if approve && view.approval.requested_by == actor {
-            return Err(LifecycleError::SamePerson(actor.to_owned()));
+            return Err(ApprovalError::SamePerson(actor.to_owned()));
         }
         let now_us = self.now_us();
         if view.approval.expires_at_us <= now_us {
-            return Err(LifecycleError::Decided(ApprovalState::Expired.as_str()));
+            return Err(ApprovalError::Decided(ApprovalState::Expired.as_str()));
         }
         let decision = Decision {
             id: view.approval.id,
@@ -119,11 +138,11 @@ impl Lifecycle {
             })
         })
         .await?;
-        if open { Ok(()) } else { Err(LifecycleError::Decided("decided")) }
+        if open { Ok(()) } else { Err(ApprovalError::Decided("decided")) }
     }
 
     /// Ends what was not consented to in time; part of the tick.
-    pub(crate) async fn expire_approvals(&self) -> Result<u64, LifecycleError> {
+    pub(crate) async fn expire_approvals(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let plan = self.planner().await?;
         let expired = attempt(&self.inner.store, "approvals_expire", move || {
@@ -149,7 +168,7 @@ impl Lifecycle {
     }
 
     /// Ends runs that waited too long for an agent: for its request, or for its report. Part of the tick.
-    pub(crate) async fn end_overdue(&self) -> Result<u64, LifecycleError> {
+    pub(crate) async fn end_overdue(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let plan = self.planner().await?;
         let ended = attempt(&self.inner.store, "jobs_overdue", move || {

@@ -13,19 +13,80 @@ use store::policies::replace_violations;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 
-use crate::error::LifecycleError;
+use crate::creation::AdmissionError;
+use crate::error::{DataError, NotWaiting, Stale, Taken, UnderWay, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{JobId, JobKind, JobState};
 use crate::judgement::{Judgement, violation_row};
 use crate::ledger::{Entry, Ledger, attempt, job_details, on};
-use crate::managed::{CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
+use crate::managed::{BadRequest, CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
 use crate::policy::Violation;
 use crate::renewal::Suggested;
 use crate::runs::{Planner, deployment, hasten, plan, replan, run_now, run_of, target_of};
-use crate::state::Input;
+use crate::state::{Illegal, Input};
+
+/// Why a certificate was not changed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// The request makes no sense by itself.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+    /// It names what does not exist, or policies forbid it.
+    #[error(transparent)]
+    Admission(#[from] AdmissionError),
+    /// The name is taken.
+    #[error(transparent)]
+    Taken(#[from] Taken),
+    /// It was changed since it was read.
+    #[error(transparent)]
+    Stale(#[from] Stale),
+    /// A run is in the way.
+    #[error(transparent)]
+    UnderWay(#[from] UnderWay),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(UpdateError);
+
+/// Why a certificate was not archived, restored or deployed again.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum MoveError {
+    /// It was changed since it was read.
+    #[error(transparent)]
+    Stale(#[from] Stale),
+    /// The state does not allow it.
+    #[error(transparent)]
+    Illegal(#[from] Illegal),
+    /// There is nothing to deploy.
+    #[error("{0}")]
+    NothingToDeploy(&'static str),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(MoveError);
+
+/// Why a run was not cancelled or tried again.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum JobError {
+    /// A run is in the way.
+    #[error(transparent)]
+    UnderWay(#[from] UnderWay),
+    /// The run does not wait for this.
+    #[error(transparent)]
+    NotWaiting(#[from] NotWaiting),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(JobError);
 
 /// What a transaction over one certificate came to.
-type Outcome = Result<(), LifecycleError>;
+type Outcome<E> = Result<(), E>;
 
 /// A change that was checked.
 struct Change {
@@ -43,26 +104,26 @@ impl Lifecycle {
     /// Names, profile, issuer and key are those of the next version, which `renew` asks for at once.
     ///
     /// # Errors
-    /// [`LifecycleError::Stale`]; as [`Lifecycle::create`].
+    /// [`UpdateError::Stale`]; as [`Lifecycle::create`].
     pub async fn update(
         &self,
         id: Uuid,
         revision: Option<i64>,
         change: &CertificateChange,
         actor: &str,
-    ) -> Result<ManagedCertificate, LifecycleError> {
+    ) -> Result<ManagedCertificate, UpdateError> {
         let before = self.get(id).await?;
         if let Some(revision) = revision.filter(|revision| *revision != before.revision) {
             return Err(if revision < before.revision {
-                LifecycleError::Stale { revision: before.revision }
+                UpdateError::from(Stale { revision: before.revision })
             } else {
-                LifecycleError::not_found("revision", revision)
+                DataError::not_found("revision", revision).into()
             });
         }
         let now_us = self.now_us();
         let after = change.apply(&before, now_us)?;
         if after.name != before.name && self.inner.store.managed_named(&after.name).await?.is_some() {
-            return Err(LifecycleError::Taken { what: "a certificate", name: after.name });
+            return Err(Taken { what: "a certificate", name: after.name }.into());
         }
         let (_, violations) = self.admit(&after).await?;
         let judged = self.judge(&after).await?;
@@ -85,22 +146,22 @@ impl Lifecycle {
         if renew {
             self.inner.wake.notify_one();
         }
-        self.get(id).await
+        Ok(self.get(id).await?)
     }
 
     /// Takes a certificate out of management: nothing is renewed any more. What is in place stays in place.
     ///
     /// # Errors
-    /// [`LifecycleError::Illegal`] while its issuer is at it; [`LifecycleError::Stale`].
-    pub async fn archive(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), LifecycleError> {
+    /// [`MoveError::Illegal`] while its issuer is at it; [`MoveError::Stale`].
+    pub async fn archive(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), MoveError> {
         self.move_one(id, revision, actor, Move::Archive).await
     }
 
     /// Takes it back into management.
     ///
     /// # Errors
-    /// [`LifecycleError::Illegal`] when it is not archived; [`LifecycleError::Stale`].
-    pub async fn restore(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), LifecycleError> {
+    /// [`MoveError::Illegal`] when it is not archived; [`MoveError::Stale`].
+    pub async fn restore(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), MoveError> {
         let of = self.get(id).await?;
         let judged = self.judge(&of).await?;
         self.move_one(id, revision, actor, Move::Restore(std::sync::Arc::new(judged))).await
@@ -109,8 +170,8 @@ impl Lifecycle {
     /// Brings the current version to its targets once more.
     ///
     /// # Errors
-    /// [`LifecycleError::Illegal`] when a run is under way; [`LifecycleError::NotExportable`] without targets or version.
-    pub async fn redeploy(&self, id: Uuid, actor: &str) -> Result<(), LifecycleError> {
+    /// [`MoveError::Illegal`] when a run is under way; [`MoveError::NothingToDeploy`] without targets or version.
+    pub async fn redeploy(&self, id: Uuid, actor: &str) -> Result<(), MoveError> {
         self.move_one(id, None, actor, Move::Redeploy).await
     }
 
@@ -120,7 +181,7 @@ impl Lifecycle {
         revision: Option<i64>,
         actor: &str,
         what: Move,
-    ) -> Result<(), LifecycleError> {
+    ) -> Result<(), MoveError> {
         let (now_us, actor) = (self.now_us(), actor.to_owned());
         attempt(&self.inner.store, "certificate_move", move || {
             let (actor, what) = (actor.clone(), what.clone());
@@ -132,8 +193,8 @@ impl Lifecycle {
     /// Takes a run back. One that an issuer is at cannot be: what it delivers must not be lost.
     ///
     /// # Errors
-    /// [`LifecycleError::UnderWay`], [`LifecycleError::NotWaiting`] when it is over; [`LifecycleError::NotFound`].
-    pub async fn cancel_job(&self, id: JobId, actor: &str) -> Result<(), LifecycleError> {
+    /// [`JobError::UnderWay`], [`JobError::NotWaiting`] when it is over; [`DataError::NotFound`].
+    pub async fn cancel_job(&self, id: JobId, actor: &str) -> Result<(), JobError> {
         self.job(id).await?;
         let (now_us, actor, planner) = (self.now_us(), actor.to_owned(), self.planner().await?);
         attempt(&self.inner.store, "job_cancel", move || {
@@ -146,19 +207,19 @@ impl Lifecycle {
     /// Lets a run that waits for its time, or for another attempt, begin now.
     ///
     /// # Errors
-    /// [`LifecycleError::NotWaiting`]; [`LifecycleError::NotFound`].
-    pub async fn retry_job(&self, id: JobId, actor: &str) -> Result<(), LifecycleError> {
+    /// [`JobError::NotWaiting`]; [`DataError::NotFound`].
+    pub async fn retry_job(&self, id: JobId, actor: &str) -> Result<(), JobError> {
         self.job(id).await?;
         let (now_us, actor) = (self.now_us(), actor.to_owned());
-        let outcome = attempt(&self.inner.store, "job_retry", move || {
+        let outcome: Outcome<JobError> = attempt(&self.inner.store, "job_retry", move || {
             let actor = actor.clone();
             on(move |tx| {
                 async move {
                     let Some(job) = jobs_by_ids(tx, vec![id.row()]).await?.pop() else {
-                        return Ok(Err(LifecycleError::not_found("job", id)));
+                        return Ok(Err(DataError::not_found("job", id).into()));
                     };
                     if job.state != JobState::Queued.code() {
-                        return Ok(Err(not_waiting(id, &job)));
+                        return Ok(Err(not_waiting(id, &job).into()));
                     }
                     let mut ledger = Ledger::new(now_us, &actor);
                     hasten(&mut ledger, &job, "asked", &actor);
@@ -183,27 +244,30 @@ enum Move {
     Redeploy,
 }
 
-pub(super) fn not_waiting(id: JobId, job: &JobRow) -> LifecycleError {
+pub(super) fn not_waiting(id: JobId, job: &JobRow) -> NotWaiting {
     let state = JobState::from_code(job.state).unwrap_or(JobState::Failed);
-    LifecycleError::NotWaiting { job: id, state: state.as_str() }
+    NotWaiting { job: id, state: state.as_str() }
 }
 
-async fn row_and_open(
+async fn row_and_open<E>(
     tx: &mut Tx,
     id: Uuid,
     revision: Option<i64>,
-) -> Result<Result<(ManagedRow, Vec<JobRow>), LifecycleError>, StoreError> {
+) -> Result<Result<(ManagedRow, Vec<JobRow>), E>, StoreError>
+where
+    E: From<DataError> + From<Stale>,
+{
     let Some(row) = managed_by_uuids(tx, vec![id]).await?.pop() else {
-        return Ok(Err(LifecycleError::not_found("certificate", id)));
+        return Ok(Err(DataError::not_found("certificate", id).into()));
     };
     if revision.is_some_and(|revision| revision != row.revision) {
-        return Ok(Err(LifecycleError::Stale { revision: row.revision }));
+        return Ok(Err(Stale { revision: row.revision }.into()));
     }
     let open = open_jobs_of(tx, vec![row.id]).await?;
     Ok(Ok((row, open)))
 }
 
-async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome, StoreError> {
+async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<UpdateError>, StoreError> {
     let (row, open) = match row_and_open(tx, id, None).await? {
         Ok(found) => found,
         Err(error) => return Ok(Err(error)),
@@ -226,7 +290,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome, S
         row.updated_at_us = 0;
     }
     if expected != stored {
-        return Ok(Err(LifecycleError::Stale { revision: row.revision }));
+        return Ok(Err(Stale { revision: row.revision }.into()));
     }
     let mut entry = Entry::new(row);
     let wanted = row_of(after);
@@ -260,7 +324,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome, S
             }
             Some(run) => {
                 let job = JobId::of(run.id, run.created_at_us);
-                return Ok(Err(LifecycleError::UnderWay { job }));
+                return Ok(Err(UnderWay { job }.into()));
             }
             None => ledger.queue(run_now(&row, "changed", &change.actor, change.now_us)),
         }
@@ -292,7 +356,7 @@ async fn move_one(
     actor: &str,
     what: &Move,
     now_us: i64,
-) -> Result<Outcome, StoreError> {
+) -> Result<Outcome<MoveError>, StoreError> {
     let (row, open) = match row_and_open(tx, id, revision).await? {
         Ok(found) => found,
         Err(error) => return Ok(Err(error)),
@@ -330,7 +394,7 @@ async fn move_one(
             places = places_of(&entry.row)?;
             if places.is_empty() || entry.row.version.is_none() {
                 let why = "there is nothing to put in place: no version, or no targets with agents";
-                return Ok(Err(LifecycleError::NotExportable(why)));
+                return Ok(Err(MoveError::NothingToDeploy(why)));
             }
             for (target, agent) in &places {
                 ledger.queue(deployment(&entry.row, entry.row.version, *agent, *target, now_us));
@@ -379,19 +443,19 @@ async fn cancel(
     actor: &str,
     planner: &Planner,
     now_us: i64,
-) -> Result<Outcome, StoreError> {
+) -> Result<Outcome<JobError>, StoreError> {
     let Some(job) = jobs_by_ids(tx, vec![id.row()]).await?.pop() else {
-        return Ok(Err(LifecycleError::not_found("job", id)));
+        return Ok(Err(DataError::not_found("job", id).into()));
     };
     let Some(state) = JobState::from_code(job.state).filter(|state| state.is_open()) else {
-        return Ok(Err(not_waiting(id, &job)));
+        return Ok(Err(not_waiting(id, &job).into()));
     };
     let deploys = job.kind == JobKind::Deployment.code();
     if state == JobState::Running && !deploys {
-        return Ok(Err(LifecycleError::UnderWay { job: id }));
+        return Ok(Err(UnderWay { job: id }.into()));
     }
     let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else {
-        return Ok(Err(LifecycleError::not_found("certificate", job.certificate)));
+        return Ok(Err(DataError::not_found("certificate", job.certificate).into()));
     };
     let others = open_jobs_of(tx, vec![row.id]).await?;
     let others = others.iter().any(|other| other.kind == JobKind::Deployment.code() && other.id != job.id);

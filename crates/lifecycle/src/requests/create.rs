@@ -9,8 +9,8 @@ use store::policies::replace_violations;
 use store::{Batcher, BatcherOptions, Clock, Store, StoreError, Tx};
 use uuid::Uuid;
 
-use crate::creation::{Created, Creation};
-use crate::error::LifecycleError;
+use crate::creation::{AdmissionError, CreateError, Created, Creation};
+use crate::error::{Missing, Taken};
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobId, JobKind};
 use crate::judgement::violation_row;
@@ -23,7 +23,7 @@ use crate::runs::RUN_PATIENCE_US;
 const BATCH_MAX: usize = 512;
 
 /// Creations that come together share a transaction.
-pub(crate) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Created, LifecycleError>> {
+pub(crate) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Created, CreateError>> {
     let options = BatcherOptions { batch_max: BATCH_MAX, ..BatcherOptions::default() };
     Batcher::new("lifecycle-create", options, move |batch| {
         let (store, now_us) = (store.clone(), clock.now_us());
@@ -37,7 +37,7 @@ pub(crate) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Cr
             match attempt(&store, "certificates_create", work).await {
                 Ok(entered) => entered,
                 Err(error) => {
-                    let error = LifecycleError::from(error);
+                    let error = CreateError::from(error);
                     batch.iter().map(|_| Err(error.clone())).collect()
                 }
             }
@@ -51,7 +51,7 @@ async fn enter(
     tx: &mut Tx,
     batch: &[Creation],
     now_us: i64,
-) -> Result<Vec<Result<Created, LifecycleError>>, StoreError> {
+) -> Result<Vec<Result<Created, CreateError>>, StoreError> {
     let new: Vec<NewManaged> = batch.iter().map(|one| new_row(&one.certificate)).collect();
     let given: std::collections::HashMap<Uuid, i64> =
         insert_managed(tx, &new).await?.into_iter().map(|(id, uuid)| (uuid, id)).collect();
@@ -92,7 +92,7 @@ async fn enter(
         .map(|one| {
             let name = one.certificate.name.clone();
             let Some(id) = given.get(&one.certificate.id) else {
-                return Err(LifecycleError::Taken { what: "a certificate", name });
+                return Err(Taken { what: "a certificate", name }.into());
             };
             Ok(Created {
                 certificate: one.certificate.id,
@@ -117,11 +117,11 @@ impl Lifecycle {
     /// transaction.
     ///
     /// # Errors
-    /// [`LifecycleError`]: what is refused leaves nothing behind.
-    pub async fn create(&self, new: NewCertificate, actor: &str) -> Result<Created, LifecycleError> {
+    /// [`CreateError`]: what is refused leaves nothing behind.
+    pub async fn create(&self, new: NewCertificate, actor: &str) -> Result<Created, CreateError> {
         let creation = self.prepare(&new, actor).await?;
         let issue = creation.issue;
-        let created = self.inner.creating.submit(creation).await.map_err(|_| LifecycleError::Stopping)?;
+        let created = self.inner.creating.submit(creation).await.map_err(|_| CreateError::Stopping)?;
         if issue && created.is_ok() {
             self.inner.wake.notify_one();
         }
@@ -133,11 +133,11 @@ impl Lifecycle {
         &self,
         new: Vec<NewCertificate>,
         actor: &str,
-    ) -> Vec<Result<Created, LifecycleError>> {
+    ) -> Vec<Result<Created, CreateError>> {
         join_all(new.into_iter().map(|one| self.create(one, actor))).await
     }
 
-    async fn prepare(&self, new: &NewCertificate, actor: &str) -> Result<Creation, LifecycleError> {
+    async fn prepare(&self, new: &NewCertificate, actor: &str) -> Result<Creation, CreateError> {
         let certificate = new.check(Uuid::now_v7(), self.now_us())?;
         let (consent, violations) = self.admit(&certificate).await?;
         Ok(Creation { certificate, issue: new.issue, consent, actor: actor.to_owned(), violations })
@@ -148,18 +148,18 @@ impl Lifecycle {
     pub(super) async fn admit(
         &self,
         certificate: &ManagedCertificate,
-    ) -> Result<(Consent, Vec<Violation>), LifecycleError> {
+    ) -> Result<(Consent, Vec<Violation>), AdmissionError> {
         let set = self.policy_set().await?;
         if let Some(name) = &certificate.policy
             && set.get(name).is_none()
         {
-            return Err(LifecycleError::Missing { what: "policy", name: name.clone() });
+            return Err(Missing { what: "policy", name: name.clone() }.into());
         }
         let facts = self.profile_facts(&certificate.profile).await?;
         if certificate.issuer == INTERNAL_ISSUER {
             if facts.is_none() {
                 let name = certificate.profile.clone();
-                return Err(LifecycleError::Missing { what: "profile", name });
+                return Err(Missing { what: "profile", name }.into());
             }
         } else {
             self.inner.issuers.issuer(&certificate.issuer).await?;
@@ -171,13 +171,13 @@ impl Lifecycle {
         if enforced.is_empty() {
             Ok((judged.consent(), advised))
         } else {
-            Err(LifecycleError::Forbidden(enforced))
+            Err(AdmissionError::Forbidden(enforced))
         }
     }
 
     /// Whether the agent of its key and its targets are there, and each target is its agent's.
-    async fn check_agents(&self, certificate: &ManagedCertificate) -> Result<(), LifecycleError> {
-        let missing = |what, id: &Uuid| LifecycleError::Missing { what, name: id.to_string() };
+    async fn check_agents(&self, certificate: &ManagedCertificate) -> Result<(), AdmissionError> {
+        let missing = |what, id: &Uuid| AdmissionError::from(Missing { what, name: id.to_string() });
         if let KeyLocation::Agent { agent } = &certificate.key_location {
             let there = self.inner.store.agent(*agent).await?;
             there.filter(|agent| agent.retired_at_us.is_none()).ok_or_else(|| missing("agent", agent))?;
@@ -199,7 +199,7 @@ impl Lifecycle {
         match places.iter().find(|place| !there.contains(place)) {
             None => Ok(()),
             Some((target, agent)) if there.iter().any(|(one, _)| one == target) => {
-                Err(LifecycleError::Missing { what: "such target of the agent", name: agent.to_string() })
+                Err(Missing { what: "such target of the agent", name: agent.to_string() }.into())
             }
             Some((target, _)) => Err(missing("target", target)),
         }

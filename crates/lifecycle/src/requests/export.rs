@@ -11,7 +11,7 @@ use uuid::Uuid;
 use x509::Fingerprint;
 use zeroize::Zeroizing;
 
-use crate::error::LifecycleError;
+use crate::error::{DataError, from_data};
 use crate::handle::Lifecycle;
 use crate::ledger::{Ledger, on};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
@@ -47,25 +47,41 @@ pub struct Exported {
     pub media_type: &'static str,
 }
 
+/// Why nothing was given out.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ExportError {
+    /// There is nothing to give, or it may not be given.
+    #[error("{0}")]
+    NotExportable(&'static str),
+    /// Keys at rest.
+    #[error(transparent)]
+    Keys(#[from] KeyStoreError),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(ExportError);
+
 impl Lifecycle {
     /// Gives a certificate's current version out. That a key leaves is written down before it does.
     ///
     /// # Errors
-    /// [`LifecycleError::NotExportable`] when there is no version or its key is not here.
+    /// [`ExportError::NotExportable`] when there is no version or its key is not here.
     pub async fn export(
         &self,
         id: Uuid,
         format: &ExportFormat,
         actor: &str,
-    ) -> Result<Exported, LifecycleError> {
+    ) -> Result<Exported, ExportError> {
         let view = self.inner.store.managed(id).await?;
-        let view = view.ok_or_else(|| LifecycleError::not_found("certificate", id))?;
+        let view = view.ok_or_else(|| DataError::not_found("certificate", id))?;
         let certificate = ManagedCertificate::from_view(&view)?;
         let version = match view.row.version {
             Some(version) => self.inner.store.managed_version(version).await?,
             None => None,
         };
-        let version = version.ok_or(LifecycleError::NotExportable("the certificate was never issued"))?;
+        let version = version.ok_or(ExportError::NotExportable("the certificate was never issued"))?;
         let chain = split(&version.chain);
         let chain_pem: String = chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect();
         let (octets, media_type, what) = match format {
@@ -80,13 +96,12 @@ impl Lifecycle {
             }
             ExportFormat::Pkcs12 { password } => {
                 if password.len() < PASSWORD_OCTETS_MIN {
-                    return Err(LifecycleError::NotExportable("a PKCS#12 password has at least 8 octets"));
+                    return Err(ExportError::NotExportable("a PKCS#12 password has at least 8 octets"));
                 }
                 let key = self.private_key(&certificate, &version).await?;
                 let file = pkcs12(&chain, &key, &version.fingerprint, &certificate.name, password);
-                let file = file.map_err(|_| {
-                    LifecycleError::NotExportable("the PKCS#12 file cannot be made of this key")
-                })?;
+                let file = file
+                    .map_err(|_| ExportError::NotExportable("the PKCS#12 file cannot be made of this key"))?;
                 (file, "application/x-pkcs12", "pkcs12")
             }
         };
@@ -105,7 +120,7 @@ impl Lifecycle {
         &self,
         certificate: &ManagedCertificate,
         version: &ManagedVersion,
-    ) -> Result<PrivateKey, LifecycleError> {
+    ) -> Result<PrivateKey, ExportError> {
         let away = match certificate.key_location {
             KeyLocation::Agent { .. } => "the key is with the agent and never leaves its host",
             KeyLocation::KeyService => "the key is with the key service and never leaves it",
@@ -113,13 +128,12 @@ impl Lifecycle {
                 "the key is not here: the certificate was found, or issued for a key elsewhere"
             }
         };
-        let id = version.key.ok_or(LifecycleError::NotExportable(away))?;
+        let id = version.key.ok_or(ExportError::NotExportable(away))?;
         let row = self.inner.store.key(id).await?.ok_or(KeyStoreError::Unknown(id))?;
         if row.blocked_at_us.is_some() {
             return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() }.into());
         }
-        let sealed =
-            row.sealed.ok_or(LifecycleError::NotExportable("the key never leaves the key service"))?;
+        let sealed = row.sealed.ok_or(ExportError::NotExportable("the key never leaves the key service"))?;
         let context = Context { table: SEALED_KEYS.table, row: id.as_bytes(), column: SEALED_KEYS.column };
         let opened = self.inner.keystore.keyring().open_sealed(&context, &sealed);
         let der = opened.map_err(|error| KeyStoreError::Sealed { id, error })?;
@@ -137,7 +151,7 @@ impl Lifecycle {
         version: &ManagedVersion,
         what: &'static str,
         actor: &str,
-    ) -> Result<(), LifecycleError> {
+    ) -> Result<(), DataError> {
         let mut ledger = Ledger::new(self.now_us(), actor);
         let fingerprint = Fingerprint::from_bytes(version.fingerprint).to_string();
         ledger.note_on(

@@ -15,9 +15,9 @@ use uuid::Uuid;
 use x509::{Certificate, Fingerprint};
 
 use super::create::new_row;
-use crate::claim::{Claim, ClaimSubject, FoundState, read};
-use crate::creation::Created;
-use crate::error::LifecycleError;
+use crate::claim::{BadClaim, Claim, ClaimSubject, FoundState, read};
+use crate::creation::{AdmissionError, Created};
+use crate::error::{DataError, Taken, from_data};
 use crate::handle::Lifecycle;
 use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{
@@ -75,6 +75,44 @@ pub const FOUND_LOOKED_MAX: usize = 5_000;
 /// Endpoints read and decided at once, so that nothing else waits for long.
 const FOUND_AT_ONCE: usize = 500;
 
+/// Why what was found was not claimed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// Nothing was found there.
+    #[error("{0}")]
+    NothingFound(&'static str),
+    /// What was found cannot be claimed.
+    #[error(transparent)]
+    BadClaim(#[from] BadClaim),
+    /// The request makes no sense by itself.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+    /// It names what does not exist, or policies forbid it.
+    #[error(transparent)]
+    Admission(#[from] AdmissionError),
+    /// The name is taken.
+    #[error(transparent)]
+    Taken(#[from] Taken),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(ClaimError);
+
+/// Why what was found was not dismissed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DismissError {
+    /// The request makes no sense by itself.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(DismissError);
+
 /// A claim that was checked and looked up.
 #[derive(Clone)]
 struct Entering {
@@ -96,7 +134,7 @@ impl Lifecycle {
         filter: &InventoryFilter,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<FoundEndpoint>, LifecycleError> {
+    ) -> Result<Page<FoundEndpoint>, DataError> {
         let page = self.inner.store.inventory_page(filter, after, limit).await?;
         let rules = Rules::read(&self.inner.store).await?;
         let assigned = rules.of_found(&self.inner.store, &page.rows).await?;
@@ -116,7 +154,7 @@ impl Lifecycle {
         whose: &OwnerFilter,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<FoundEndpoint>, LifecycleError> {
+    ) -> Result<Page<FoundEndpoint>, DataError> {
         let store = &self.inner.store;
         let rules = Rules::read(store).await?;
         let (mut kept, mut next, mut looked) = (Vec::new(), after.cloned(), 0);
@@ -151,7 +189,7 @@ impl Lifecycle {
     async fn with_states(
         &self,
         found: Vec<(InventoryRow, Option<Assignment>)>,
-    ) -> Result<Vec<FoundEndpoint>, LifecycleError> {
+    ) -> Result<Vec<FoundEndpoint>, DataError> {
         let leaves = found.iter().filter_map(|(row, _)| row.leaf.as_ref()).map(|leaf| leaf.sha256).collect();
         let states = self.found_states(leaves).await?;
         let with_state = |(row, ownership): (InventoryRow, Option<Assignment>)| {
@@ -167,7 +205,7 @@ impl Lifecycle {
     async fn found_states(
         &self,
         mut leaves: Vec<[u8; 32]>,
-    ) -> Result<HashMap<[u8; 32], FoundState>, LifecycleError> {
+    ) -> Result<HashMap<[u8; 32], FoundState>, DataError> {
         let now_us = self.now_us();
         leaves.sort_unstable();
         leaves.dedup();
@@ -199,14 +237,14 @@ impl Lifecycle {
     /// decided by the rules of ownership.
     ///
     /// # Errors
-    /// [`LifecycleError`]
-    pub async fn claim(&self, claim: Claim, actor: &str) -> Result<Created, LifecycleError> {
+    /// [`ClaimError`]
+    pub async fn claim(&self, claim: Claim, actor: &str) -> Result<Created, ClaimError> {
         let entering = self.entering(claim, actor).await?;
         let name = entering.certificate.name.clone();
         let leaf = entering.version.fingerprint;
         if let Some(FoundState::Managed(id)) = self.found_states(vec![leaf]).await?.remove(&leaf) {
             let name = id.to_string();
-            return Err(LifecycleError::Taken { what: "a managed certificate for it:", name });
+            return Err(Taken { what: "a managed certificate for it:", name }.into());
         }
         let created = Created {
             certificate: entering.certificate.id,
@@ -219,12 +257,12 @@ impl Lifecycle {
             on(move |tx| async move { enter(tx, &entering).await }.boxed())
         })
         .await?;
-        if entered { Ok(created) } else { Err(LifecycleError::Taken { what: "a certificate", name }) }
+        if entered { Ok(created) } else { Err(Taken { what: "a certificate", name }.into()) }
     }
 
-    async fn entering(&self, mut claim: Claim, actor: &str) -> Result<Entering, LifecycleError> {
+    async fn entering(&self, mut claim: Claim, actor: &str) -> Result<Entering, ClaimError> {
         let (chain, endpoint) = self.chain_of(&claim.what).await?;
-        let leaf = chain.first().ok_or(LifecycleError::NotExportable("nothing was found there"))?;
+        let leaf = chain.first().ok_or(ClaimError::NothingFound("nothing was found there"))?;
         let facts = read(leaf)?;
         let assigned = self.assigned(&claim.what, leaf).await?;
         let tags = assigned.map_or_else(BTreeMap::new, |assigned| claim.filled(&assigned));
@@ -279,7 +317,7 @@ impl Lifecycle {
 
     /// What the rules of ownership say of something to be claimed: by its endpoint, or by every endpoint that serves it as
     /// its own, up to [`CLAIM_PLACES_MAX`], the first rule that matches any of them.
-    async fn assigned(&self, what: &ClaimSubject, leaf: &[u8]) -> Result<Option<Assignment>, LifecycleError> {
+    async fn assigned(&self, what: &ClaimSubject, leaf: &[u8]) -> Result<Option<Assignment>, DataError> {
         let store = &self.inner.store;
         let rules = Rules::read(store).await?;
         if rules.is_empty() {
@@ -301,20 +339,17 @@ impl Lifecycle {
         Ok(rules.of_any(&places))
     }
 
-    async fn chain_of(
-        &self,
-        what: &ClaimSubject,
-    ) -> Result<(Vec<Vec<u8>>, Option<TargetRef>), LifecycleError> {
+    async fn chain_of(&self, what: &ClaimSubject) -> Result<(Vec<Vec<u8>>, Option<TargetRef>), DataError> {
         let store = &self.inner.store;
         match what {
             ClaimSubject::Fingerprint(fingerprint) => {
                 let found = store.certificate_by_sha256(fingerprint.as_bytes()).await?;
-                let found = found.ok_or_else(|| LifecycleError::not_found("certificate", fingerprint))?;
+                let found = found.ok_or_else(|| DataError::not_found("certificate", fingerprint))?;
                 Ok((vec![found.der], None))
             }
             ClaimSubject::Endpoint(key) => {
                 let row = store.endpoint(key).await?;
-                let row = row.ok_or_else(|| LifecycleError::not_found("endpoint", &key.host))?;
+                let row = row.ok_or_else(|| DataError::not_found("endpoint", &key.host))?;
                 let chain = match row.chain {
                     Some(chain) => store.chain(chain).await?,
                     None => Vec::new(),
@@ -334,13 +369,13 @@ impl Lifecycle {
     /// where it is served, as long as that holds; alerts about its end are over at once.
     ///
     /// # Errors
-    /// [`LifecycleError`]
+    /// [`DismissError`]
     pub async fn dismiss(
         &self,
         fingerprint: Fingerprint,
         dismissal: Dismissal,
         actor: &str,
-    ) -> Result<(), LifecycleError> {
+    ) -> Result<(), DismissError> {
         let (actor, at_us) = (actor.to_owned(), self.now_us());
         if dismissal.note.len() > NOTES_OCTETS_MAX || dismissal.note.contains('\0') {
             return Err(BadRequest::Notes.into());
@@ -367,8 +402,8 @@ impl Lifecycle {
     /// Takes that back; false when there was nothing to take back.
     ///
     /// # Errors
-    /// [`LifecycleError`]
-    pub async fn undismiss(&self, fingerprint: Fingerprint, actor: &str) -> Result<bool, LifecycleError> {
+    /// [`DataError`]
+    pub async fn undismiss(&self, fingerprint: Fingerprint, actor: &str) -> Result<bool, DataError> {
         let (actor, at_us) = (actor.to_owned(), self.now_us());
         let work = on(move |tx| {
             async move {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::judgement::{Judgement, judge};
 use crate::managed::ManagedCertificate;
@@ -11,14 +11,14 @@ use crate::surroundings::ProfileFacts;
 
 impl Lifecycle {
     /// Every policy, as it was within the last seconds.
-    pub(crate) async fn policy_set(&self) -> Result<Arc<PolicySet>, LifecycleError> {
+    pub(crate) async fn policy_set(&self) -> Result<Arc<PolicySet>, DataError> {
         if let Some(set) = self.inner.policies.fresh() {
             return Ok(set);
         }
         let mut all = Vec::new();
         for document in self.inner.store.policies(None, POLICIES_MAX).await?.rows {
             let policy: Policy = serde_json::from_str(&document.body).map_err(|error| {
-                LifecycleError::Unreadable(format!(
+                DataError::Unreadable(format!(
                     "the policy {:?} is of another Bulla: {error}; put it again",
                     document.name
                 ))
@@ -31,12 +31,12 @@ impl Lifecycle {
     }
 
     /// What the profile says; nothing when our authority has none of this name, as with external issuers.
-    pub(crate) async fn profile_facts(&self, name: &str) -> Result<Option<ProfileFacts>, LifecycleError> {
+    pub(crate) async fn profile_facts(&self, name: &str) -> Result<Option<ProfileFacts>, DataError> {
         self.inner.own.profile(name).await
     }
 
     /// By what this certificate is judged.
-    pub(crate) async fn judge(&self, of: &ManagedCertificate) -> Result<Judgement, LifecycleError> {
+    pub(crate) async fn judge(&self, of: &ManagedCertificate) -> Result<Judgement, DataError> {
         let set = self.policy_set().await?;
         let facts = self.profile_facts(&of.profile).await?;
         Ok(judge(&set, facts, of))

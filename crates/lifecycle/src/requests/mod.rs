@@ -1,4 +1,4 @@
-//! What people and programs ask of managed certificates: create, read, change, approve, claim, export, revoke.
+//! Requests of people and programs: create, read, change, approve, claim, export and revoke certificates.
 
 mod approvals;
 mod change;
@@ -12,11 +12,13 @@ mod read;
 mod selection;
 mod work;
 
-pub use approvals::NOTE_OCTETS_MAX;
+pub use approvals::{ApprovalError, NOTE_OCTETS_MAX};
+pub use change::{JobError, MoveError, UpdateError};
 pub(crate) use create::batcher;
-pub use export::{ExportFormat, Exported, PASSWORD_OCTETS_MIN};
-pub use inventory::{FOUND_LOOKED_MAX, FoundEndpoint, OwnerFilter};
-pub use people::PersonRecord;
-pub use policies::{PolicyRecord, ViolationRecord};
+pub use export::{ExportError, ExportFormat, Exported, PASSWORD_OCTETS_MIN};
+pub use inventory::{ClaimError, DismissError, FOUND_LOOKED_MAX, FoundEndpoint, OwnerFilter};
+pub use people::{PersonChangeError, PersonRecord};
+pub use policies::{PolicyChangeError, PolicyRecord, ViolationRecord};
 pub use read::{CertificatePage, Counts, JobPage, VersionPage};
-pub use selection::{BulkReport, IDS_MAX, Reassign, RevokeRequest, Selection};
+pub use selection::{BulkError, BulkReport, IDS_MAX, Reassign, RevokeRequest, Selection};
+pub use work::CsrError;

@@ -7,11 +7,11 @@ use store::policies::NamedDocument;
 use store::{Cursor, Page};
 use uuid::Uuid;
 
-use crate::error::LifecycleError;
+use crate::error::{DataError, Missing, RemoveError, Stale, Taken, from_data};
 use crate::handle::Lifecycle;
 use crate::ledger::{Ledger, on};
 use crate::managed::json as json_text;
-use crate::people::Person;
+use crate::people::{BadPerson, Person};
 
 /// An owner or team, as kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,9 +29,9 @@ pub struct PersonRecord {
 }
 
 impl PersonRecord {
-    fn of(document: NamedDocument) -> Result<Self, LifecycleError> {
+    fn of(document: NamedDocument) -> Result<Self, DataError> {
         let person = serde_json::from_str(&document.body)
-            .map_err(|error| LifecycleError::Unreadable(format!("{}: {error}", document.name)))?;
+            .map_err(|error| DataError::Unreadable(format!("{}: {error}", document.name)))?;
         let NamedDocument { name, revision, created_at_us, updated_at_us, .. } = document;
         Ok(Self { name, person, revision, created_at_us, updated_at_us })
     }
@@ -44,6 +44,28 @@ fn noun(kind: PeopleKind) -> (&'static str, &'static str) {
     }
 }
 
+/// Why an owner or team was not kept.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PersonChangeError {
+    /// The owner or team cannot be kept.
+    #[error(transparent)]
+    Bad(#[from] BadPerson),
+    /// Something it names does not exist.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// The name is taken.
+    #[error(transparent)]
+    Taken(#[from] Taken),
+    /// It was changed since it was read.
+    #[error(transparent)]
+    Stale(#[from] Stale),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(PersonChangeError);
+
 /// What became of a change of something that has a revision.
 pub(super) enum Deletion {
     Done,
@@ -55,10 +77,10 @@ impl Lifecycle {
     /// An owner or team.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; those of the database.
-    pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<PersonRecord, LifecycleError> {
+    /// [`DataError::NotFound`]; those of the database.
+    pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<PersonRecord, DataError> {
         let found = self.inner.store.person(kind, name).await?;
-        PersonRecord::of(found.ok_or_else(|| LifecycleError::not_found(noun(kind).0, name))?)
+        PersonRecord::of(found.ok_or_else(|| DataError::not_found(noun(kind).0, name))?)
     }
 
     /// A page of owners or teams by name.
@@ -70,7 +92,7 @@ impl Lifecycle {
         kind: PeopleKind,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<PersonRecord>, LifecycleError> {
+    ) -> Result<Page<PersonRecord>, DataError> {
         let page = self.inner.store.people(kind, after, limit).await?;
         let rows = page.rows.into_iter().map(PersonRecord::of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
@@ -79,8 +101,8 @@ impl Lifecycle {
     /// Makes an owner or team, or replaces one: `revision` is the one read, `None` for a new one.
     ///
     /// # Errors
-    /// [`LifecycleError::Taken`], [`LifecycleError::Stale`], [`LifecycleError::Missing`] for an owner's team that does
-    /// not exist; [`LifecycleError::BadPerson`].
+    /// [`PersonChangeError::Taken`], [`PersonChangeError::Stale`], [`PersonChangeError::Missing`] for an owner's team that does
+    /// not exist; [`PersonChangeError::Bad`].
     pub async fn put_person(
         &self,
         kind: PeopleKind,
@@ -88,12 +110,12 @@ impl Lifecycle {
         person: &Person,
         revision: Option<i64>,
         actor: &str,
-    ) -> Result<PersonRecord, LifecycleError> {
+    ) -> Result<PersonRecord, PersonChangeError> {
         person.check(kind, name)?;
         if let Some(team) = &person.team
             && self.inner.store.person(PeopleKind::Team, team).await?.is_none()
         {
-            return Err(LifecycleError::Missing { what: "team", name: team.clone() });
+            return Err(Missing { what: "team", name: team.clone() }.into());
         }
         let (now_us, body) = (self.now_us(), json_text(person));
         let (word, article) = noun(kind);
@@ -120,24 +142,19 @@ impl Lifecycle {
             .boxed()
         });
         if self.inner.store.write("person_put", work).await? {
-            return self.person(kind, name).await;
+            return Ok(self.person(kind, name).await?);
         }
         match revision {
-            None => Err(LifecycleError::Taken { what: article, name: name.to_owned() }),
-            Some(_) => Err(LifecycleError::Stale { revision: self.person(kind, name).await?.revision }),
+            None => Err(Taken { what: article, name: name.to_owned() }.into()),
+            Some(_) => Err(Stale { revision: self.person(kind, name).await?.revision }.into()),
         }
     }
 
     /// Drops an owner or team that no certificate names.
     ///
     /// # Errors
-    /// [`LifecycleError::InUse`], [`LifecycleError::NotFound`]; those of the database.
-    pub async fn delete_person(
-        &self,
-        kind: PeopleKind,
-        name: &str,
-        actor: &str,
-    ) -> Result<(), LifecycleError> {
+    /// [`RemoveError::InUse`], [`DataError::NotFound`]; those of the database.
+    pub async fn delete_person(&self, kind: PeopleKind, name: &str, actor: &str) -> Result<(), RemoveError> {
         let (word, _) = noun(kind);
         let mut ledger = Ledger::new(self.now_us(), actor);
         let action = if kind == PeopleKind::Owner { "owner.delete" } else { "team.delete" };
@@ -157,8 +174,8 @@ impl Lifecycle {
             .boxed()
         });
         match self.inner.store.write("person_delete", work).await? {
-            Deletion::Used(by) => Err(LifecycleError::InUse { what: word, name: name.to_owned(), by }),
-            Deletion::Missing => Err(LifecycleError::not_found(word, name)),
+            Deletion::Used(by) => Err(RemoveError::InUse { what: word, name: name.to_owned(), by }),
+            Deletion::Missing => Err(DataError::not_found(word, name).into()),
             Deletion::Done => Ok(()),
         }
     }

@@ -16,12 +16,12 @@ use uuid::Uuid;
 
 use super::people::Deletion;
 use super::selection::{Selection, selected};
-use crate::error::LifecycleError;
+use crate::error::{DataError, RemoveError, Stale, Taken, from_data};
 use crate::handle::Lifecycle;
 use crate::judgement::{judge, violation_row};
 use crate::ledger::{Ledger, attempt, on};
-use crate::managed::{ManagedCertificate, check_label, json as json_text};
-use crate::policy::{POLICIES_MAX, Policy, PolicySet, Severity};
+use crate::managed::{BadRequest, ManagedCertificate, check_label, json as json_text};
+use crate::policy::{BadPolicy, POLICIES_MAX, Policy, PolicySet, Severity};
 use crate::renewal::Suggested;
 use crate::runs::{plan, run_of};
 use crate::state::State;
@@ -41,6 +41,31 @@ pub struct PolicyRecord {
     /// When it last changed, µs.
     pub updated_at_us: i64,
 }
+
+/// Why a policy was not kept.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PolicyChangeError {
+    /// The name is no name.
+    #[error(transparent)]
+    BadName(#[from] BadRequest),
+    /// The policy cannot be kept.
+    #[error(transparent)]
+    BadPolicy(#[from] BadPolicy),
+    /// There are as many as may be.
+    #[error("{0}")]
+    TooMany(&'static str),
+    /// The name is taken.
+    #[error(transparent)]
+    Taken(#[from] Taken),
+    /// It was changed since it was read.
+    #[error(transparent)]
+    Stale(#[from] Stale),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(PolicyChangeError);
 
 /// A rule broken, for reading.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,9 +89,9 @@ pub struct ViolationRecord {
 }
 
 impl PolicyRecord {
-    fn of(document: NamedDocument) -> Result<Self, LifecycleError> {
+    fn of(document: NamedDocument) -> Result<Self, DataError> {
         let policy = serde_json::from_str(&document.body)
-            .map_err(|error| LifecycleError::Unreadable(format!("{}: {error}", document.name)))?;
+            .map_err(|error| DataError::Unreadable(format!("{}: {error}", document.name)))?;
         let NamedDocument { name, revision, created_at_us, updated_at_us, .. } = document;
         Ok(Self { name, policy, revision, created_at_us, updated_at_us })
     }
@@ -76,10 +101,10 @@ impl Lifecycle {
     /// A policy.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; those of the database.
-    pub async fn policy(&self, name: &str) -> Result<PolicyRecord, LifecycleError> {
+    /// [`DataError::NotFound`]; those of the database.
+    pub async fn policy(&self, name: &str) -> Result<PolicyRecord, DataError> {
         let found = self.inner.store.policy(name).await?;
-        PolicyRecord::of(found.ok_or_else(|| LifecycleError::not_found("policy", name))?)
+        PolicyRecord::of(found.ok_or_else(|| DataError::not_found("policy", name))?)
     }
 
     /// A page of policies by name.
@@ -90,7 +115,7 @@ impl Lifecycle {
         &self,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<PolicyRecord>, LifecycleError> {
+    ) -> Result<Page<PolicyRecord>, DataError> {
         let page = self.inner.store.policies(after, limit).await?;
         let rows = page.rows.into_iter().map(PolicyRecord::of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
@@ -100,20 +125,20 @@ impl Lifecycle {
     /// scheduled anew at once; all are held against it by the next [`Lifecycle::judge_all`], which is asked for.
     ///
     /// # Errors
-    /// [`LifecycleError::Taken`], [`LifecycleError::Stale`], [`LifecycleError::BadPolicy`].
+    /// [`PolicyChangeError`]
     pub async fn put_policy(
         &self,
         name: &str,
         policy: &Policy,
         revision: Option<i64>,
         actor: &str,
-    ) -> Result<PolicyRecord, LifecycleError> {
+    ) -> Result<PolicyRecord, PolicyChangeError> {
         check_label("the name", name)?;
         policy.check()?;
         if revision.is_none()
             && self.inner.store.policies(None, POLICIES_MAX).await?.rows.len() >= POLICIES_MAX
         {
-            return Err(LifecycleError::NotExportable("there are 500 policies, and no more are kept"));
+            return Err(PolicyChangeError::TooMany("there are 500 policies, and no more are kept"));
         }
         let (now_us, body, key) = (self.now_us(), json_text(policy), name.to_owned());
         let mut ledger = Ledger::new(now_us, actor);
@@ -138,19 +163,19 @@ impl Lifecycle {
             let naming = ManagedFilter { policy: Some(name.to_owned()), ..ManagedFilter::default() };
             self.reschedule(&Selection::Filter(naming)).await?;
             self.inner.judge.notify_one();
-            return self.policy(name).await;
+            return Ok(self.policy(name).await?);
         }
         match revision {
-            None => Err(LifecycleError::Taken { what: "a policy", name: name.to_owned() }),
-            Some(_) => Err(LifecycleError::Stale { revision: self.policy(name).await?.revision }),
+            None => Err(Taken { what: "a policy", name: name.to_owned() }.into()),
+            Some(_) => Err(Stale { revision: self.policy(name).await?.revision }.into()),
         }
     }
 
     /// Drops a policy that no certificate names, and its violations.
     ///
     /// # Errors
-    /// [`LifecycleError::InUse`], [`LifecycleError::NotFound`]; those of the database.
-    pub async fn delete_policy(&self, name: &str, actor: &str) -> Result<(), LifecycleError> {
+    /// [`RemoveError::InUse`], [`DataError::NotFound`]; those of the database.
+    pub async fn delete_policy(&self, name: &str, actor: &str) -> Result<(), RemoveError> {
         let mut ledger = Ledger::new(self.now_us(), actor);
         ledger.note_on(format!("policy/{name}"), "policy.delete", json!({}));
         let key = name.to_owned();
@@ -170,8 +195,8 @@ impl Lifecycle {
         let changed = self.inner.store.write("policy_delete", work).await?;
         self.inner.policies.forget();
         match changed {
-            Deletion::Used(by) => Err(LifecycleError::InUse { what: "policy", name: name.to_owned(), by }),
-            Deletion::Missing => Err(LifecycleError::not_found("policy", name)),
+            Deletion::Used(by) => Err(RemoveError::InUse { what: "policy", name: name.to_owned(), by }),
+            Deletion::Missing => Err(DataError::not_found("policy", name).into()),
             Deletion::Done => Ok(()),
         }
     }
@@ -185,7 +210,7 @@ impl Lifecycle {
         filter: &ViolationFilter,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<ViolationRecord>, LifecycleError> {
+    ) -> Result<Page<ViolationRecord>, DataError> {
         let page = self.inner.store.violations(filter, after, limit).await?;
         let rows = page.rows.into_iter().map(|view| ViolationRecord {
             certificate: view.certificate,
@@ -203,14 +228,14 @@ impl Lifecycle {
     /// [`Lifecycle::violations`], of one certificate if it is given.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; as [`Lifecycle::violations`].
+    /// [`DataError::NotFound`]; as [`Lifecycle::violations`].
     pub async fn violations_of(
         &self,
         certificate: Option<Uuid>,
         mut filter: ViolationFilter,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<ViolationRecord>, LifecycleError> {
+    ) -> Result<Page<ViolationRecord>, DataError> {
         if let Some(id) = certificate {
             filter.certificate = Some(self.row(id).await?);
         }
@@ -221,13 +246,13 @@ impl Lifecycle {
     /// constant number of statements for each `CHUNK` of them.
     ///
     /// # Errors
-    /// [`LifecycleError`] of the database; what was done before stays done.
-    pub async fn judge_all(&self) -> Result<u64, LifecycleError> {
+    /// [`DataError`] of the database; what was done before stays done.
+    pub async fn judge_all(&self) -> Result<u64, DataError> {
         self.reschedule(&Selection::Filter(ManagedFilter::default())).await
     }
 
     /// Holds these against every policy and schedules them anew.
-    pub(super) async fn reschedule(&self, selection: &Selection) -> Result<u64, LifecycleError> {
+    pub(super) async fn reschedule(&self, selection: &Selection) -> Result<u64, DataError> {
         let mut looked_at = 0;
         let mut after = Some(0);
         let source = Arc::new(selection.clone());
@@ -242,7 +267,7 @@ impl Lifecycle {
         Ok(looked_at)
     }
 
-    async fn review(&self, rows: &[ManagedRow]) -> Result<(), LifecycleError> {
+    async fn review(&self, rows: &[ManagedRow]) -> Result<(), DataError> {
         let mut facts: HashMap<String, Option<ProfileFacts>> = HashMap::new();
         for row in rows {
             if !facts.contains_key(&row.profile) {

@@ -7,7 +7,7 @@ use store::managed::{ManagedFilter, ManagedOrder, ServedVersion};
 use store::{Cursor, Page};
 use uuid::Uuid;
 
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Job, JobId};
 use crate::managed::{ManagedCertificate, Version};
@@ -53,20 +53,20 @@ impl Lifecycle {
     /// A certificate by its identity.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; those of the database.
-    pub async fn get(&self, id: Uuid) -> Result<ManagedCertificate, LifecycleError> {
+    /// [`DataError::NotFound`]; those of the database.
+    pub async fn get(&self, id: Uuid) -> Result<ManagedCertificate, DataError> {
         let found = self.inner.store.managed(id).await?;
-        let view = found.ok_or_else(|| LifecycleError::not_found("certificate", id))?;
+        let view = found.ok_or_else(|| DataError::not_found("certificate", id))?;
         Ok(ManagedCertificate::from_view(&view)?)
     }
 
     /// A certificate by its name.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; those of the database.
-    pub async fn named(&self, name: &str) -> Result<ManagedCertificate, LifecycleError> {
+    /// [`DataError::NotFound`]; those of the database.
+    pub async fn named(&self, name: &str) -> Result<ManagedCertificate, DataError> {
         let found = self.inner.store.managed_named(name).await?;
-        let view = found.ok_or_else(|| LifecycleError::not_found("certificate", name))?;
+        let view = found.ok_or_else(|| DataError::not_found("certificate", name))?;
         Ok(ManagedCertificate::from_view(&view)?)
     }
 
@@ -80,7 +80,7 @@ impl Lifecycle {
         order: ManagedOrder,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<CertificatePage, LifecycleError> {
+    ) -> Result<CertificatePage, DataError> {
         let page = self.inner.store.managed_page(filter, order, after, limit).await?;
         let rows = page.rows.iter().map(ManagedCertificate::from_view).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
@@ -89,13 +89,13 @@ impl Lifecycle {
     /// A certificate's versions, the newest first.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`]; those of the database.
     pub async fn versions(
         &self,
         id: Uuid,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<VersionPage, LifecycleError> {
+    ) -> Result<VersionPage, DataError> {
         let row = self.row(id).await?;
         let page = self.inner.store.managed_versions(row, after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(Version::from_row).collect(), next: page.next })
@@ -104,13 +104,13 @@ impl Lifecycle {
     /// Where scans last saw a version of it, the oldest version first.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`]; those of the database.
     pub async fn served(
         &self,
         id: Uuid,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<ServedVersion>, LifecycleError> {
+    ) -> Result<Page<ServedVersion>, DataError> {
         let row = self.row(id).await?;
         Ok(self.inner.store.managed_served(row, after, limit).await?)
     }
@@ -118,8 +118,8 @@ impl Lifecycle {
     /// What the issuer suggests about its renewal, and why.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; those of the database.
-    pub async fn suggestion(&self, id: Uuid) -> Result<Option<(Suggested, Option<String>)>, LifecycleError> {
+    /// [`DataError::NotFound`]; those of the database.
+    pub async fn suggestion(&self, id: Uuid) -> Result<Option<(Suggested, Option<String>)>, DataError> {
         let row = self.row(id).await?;
         let found = self.inner.store.managed_suggestion(row).await?;
         Ok(found.and_then(|one| {
@@ -129,19 +129,19 @@ impl Lifecycle {
     }
 
     /// The row of a certificate.
-    pub(crate) async fn row(&self, id: Uuid) -> Result<i64, LifecycleError> {
+    pub(crate) async fn row(&self, id: Uuid) -> Result<i64, DataError> {
         let found = self.inner.store.managed(id).await?;
-        found.map(|view| view.row.id).ok_or_else(|| LifecycleError::not_found("certificate", id))
+        found.map(|view| view.row.id).ok_or_else(|| DataError::not_found("certificate", id))
     }
 
     /// One run.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; those of the database.
-    pub async fn job(&self, id: JobId) -> Result<Job, LifecycleError> {
+    /// [`DataError::NotFound`]; those of the database.
+    pub async fn job(&self, id: JobId) -> Result<Job, DataError> {
         let found = self.inner.store.job(id.row()).await?;
         let job = found.map(|view| Job::from_view(&view, self.now_us()));
-        job.filter(|job| job.id == id).ok_or_else(|| LifecycleError::not_found("job", id))
+        job.filter(|job| job.id == id).ok_or_else(|| DataError::not_found("job", id))
     }
 
     /// A page of runs, the newest first.
@@ -153,7 +153,7 @@ impl Lifecycle {
         filter: &JobFilter,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<JobPage, LifecycleError> {
+    ) -> Result<JobPage, DataError> {
         let now = self.now_us();
         let page = self.inner.store.jobs_page(filter, after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(|view| Job::from_view(view, now)).collect(), next: page.next })
@@ -162,13 +162,13 @@ impl Lifecycle {
     /// A page of a certificate's runs, the newest first.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`]; as [`Lifecycle::jobs`].
+    /// [`DataError::NotFound`]; as [`Lifecycle::jobs`].
     pub async fn jobs_of(
         &self,
         id: Uuid,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<JobPage, LifecycleError> {
+    ) -> Result<JobPage, DataError> {
         let filter = JobFilter { certificate: Some(self.row(id).await?), ..JobFilter::default() };
         self.jobs(&filter, after, limit).await
     }
@@ -177,7 +177,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn counts(&self) -> Result<Counts, LifecycleError> {
+    pub async fn counts(&self) -> Result<Counts, DataError> {
         let now = self.now_us();
         let spans = SPANS_DAYS.map(|days| days * DAY_US);
         let summary = self.inner.store.managed_summary(now, &spans).await?;

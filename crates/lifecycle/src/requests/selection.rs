@@ -13,7 +13,7 @@ use store::{StoreError, Tx};
 use uuid::Uuid;
 use x509::Fingerprint;
 
-use crate::error::LifecycleError;
+use crate::error::{DataError, Missing, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobKind, JobState};
 use crate::judgement::violation_row;
@@ -99,6 +99,25 @@ pub struct Reassign {
     pub tags_unset: Vec<String>,
 }
 
+/// Why an action on many certificates was not begun.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BulkError {
+    /// The request makes no sense by itself.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+    /// Something it names does not exist.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// Too many are named at once.
+    #[error("{0}")]
+    TooMany(&'static str),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(BulkError);
+
 /// How certificates are to be revoked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevokeRequest {
@@ -139,13 +158,13 @@ impl Lifecycle {
     /// Renews now, whatever is planned. A run that waits is begun; one under way is left alone.
     ///
     /// # Errors
-    /// [`LifecycleError`]; what was done before stays done.
+    /// [`BulkError`]; what was done before stays done.
     pub async fn renew(
         &self,
         selection: &Selection,
         reason: &str,
         actor: &str,
-    ) -> Result<BulkReport, LifecycleError> {
+    ) -> Result<BulkReport, BulkError> {
         check_label("the reason", reason)?;
         let (report, _) =
             self.each(selection, actor, BulkAction::Renew { reason: reason.to_owned() }).await?;
@@ -156,13 +175,13 @@ impl Lifecycle {
     /// Changes owner, team, environment, policy and tags.
     ///
     /// # Errors
-    /// [`LifecycleError`]; what was done before stays done.
+    /// [`BulkError`]; what was done before stays done.
     pub async fn reassign(
         &self,
         selection: &Selection,
         to: Reassign,
         actor: &str,
-    ) -> Result<BulkReport, LifecycleError> {
+    ) -> Result<BulkReport, BulkError> {
         for (field, text) in [
             ("the owner", &to.owner),
             ("the team", &to.team),
@@ -184,7 +203,7 @@ impl Lifecycle {
         if let Some(Some(name)) = &to.policy
             && policies.get(name).is_none()
         {
-            return Err(LifecycleError::Missing { what: "policy", name: name.clone() });
+            return Err(Missing { what: "policy", name: name.clone() }.into());
         }
         let reschedule = to.policy.is_some();
         let (report, _) = self.each(selection, actor, BulkAction::Reassign { to, policies }).await?;
@@ -198,15 +217,15 @@ impl Lifecycle {
     /// wanted. What an issuer does not do at once is tried again by the scheduler: it is counted as under way.
     ///
     /// # Errors
-    /// [`LifecycleError`]; what was queued is still done.
+    /// [`BulkError`]; what was queued is still done.
     pub async fn revoke(
         &self,
         selection: &Selection,
         request: RevokeRequest,
         actor: &str,
-    ) -> Result<BulkReport, LifecycleError> {
+    ) -> Result<BulkReport, BulkError> {
         if !REASONS.contains(&request.reason) {
-            return Err(LifecycleError::not_found("revocation reason with number", request.reason));
+            return Err(DataError::not_found("revocation reason with number", request.reason).into());
         }
         let what = BulkAction::Revoke { request, node: self.inner.node };
         let (mut report, queued) = self.each(selection, actor, what).await?;
@@ -220,7 +239,7 @@ impl Lifecycle {
 
     /// How many of these revocations wait for another try. Those that another process, or the scheduler, is at are waited
     /// for.
-    async fn not_revoked_yet(&self, queued: &[i64]) -> Result<u64, LifecycleError> {
+    async fn not_revoked_yet(&self, queued: &[i64]) -> Result<u64, DataError> {
         let began = Instant::now();
         let mut pause = REVOKE_PAUSE;
         loop {
@@ -247,7 +266,7 @@ impl Lifecycle {
         selection: &Selection,
         actor: &str,
         what: BulkAction,
-    ) -> Result<(BulkReport, Vec<i64>), LifecycleError> {
+    ) -> Result<(BulkReport, Vec<i64>), BulkError> {
         let work = Arc::new(BulkWork { actor: actor.to_owned(), now_us: self.now_us(), what });
         let mut report = BulkReport::default();
         let mut queued = Vec::new();
@@ -274,11 +293,11 @@ impl Lifecycle {
 }
 
 /// Selections of a size that a transaction can hold; a filter is walked.
-fn sources(selection: &Selection) -> Result<Vec<Arc<Selection>>, LifecycleError> {
+fn sources(selection: &Selection) -> Result<Vec<Arc<Selection>>, BulkError> {
     match selection {
-        Selection::Ids(ids) if ids.len() > IDS_MAX => Err(LifecycleError::NotExportable(
-            "a selection names up to 10,000 certificates: use a filter for more",
-        )),
+        Selection::Ids(ids) if ids.len() > IDS_MAX => {
+            Err(BulkError::TooMany("a selection names up to 10,000 certificates: use a filter for more"))
+        }
         Selection::Ids(ids) => {
             let mut ids = ids.clone();
             ids.sort_unstable();

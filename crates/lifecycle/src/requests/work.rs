@@ -15,14 +15,34 @@ use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
 use store::{StoreError, Tx};
 use uuid::Uuid;
 
+use super::export::ExportError;
 use crate::csr::check_csr;
-use crate::error::LifecycleError;
+use crate::error::{DataError, NotWaiting, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{JobId, JobKind, JobState, id_of};
 use crate::ledger::{Entry, Ledger, attempt, job_details, on};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::runs::{LEASE_US, backoff, replan, target_of};
-use crate::state::{Input, State};
+use crate::state::{Illegal, Input, State};
+
+/// Why an agent's CSR was not taken.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CsrError {
+    /// The CSR is not what was asked for.
+    #[error("the CSR is refused: {0}")]
+    BadCsr(String),
+    /// The run does not wait for this.
+    #[error(transparent)]
+    NotWaiting(#[from] NotWaiting),
+    /// The state does not allow it.
+    #[error(transparent)]
+    Illegal(#[from] Illegal),
+    /// What is stored.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+from_data!(CsrError);
 
 /// Attempts of a deployment before it is given up: with the pauses between them, some hours.
 const DEPLOY_ATTEMPTS_MAX: i64 = 10;
@@ -40,7 +60,7 @@ fn outcome_code(outcome: Deployed) -> i64 {
 
 impl Lifecycle {
     /// What an agent may do now. It is offered again when nothing is heard of it while a lease lasts.
-    async fn offer(&self, agent: Uuid, limit: usize) -> Result<Vec<AgentJob>, LifecycleError> {
+    async fn offer(&self, agent: Uuid, limit: usize) -> Result<Vec<AgentJob>, ExportError> {
         let now_us = self.now_us();
         if !self.inner.store.agent_has_jobs(agent, now_us).await? {
             return Ok(Vec::new());
@@ -90,7 +110,7 @@ impl Lifecycle {
         job: &JobRow,
         certificate: &ManagedCertificate,
         version: Option<&ManagedVersion>,
-    ) -> Result<Option<Work>, LifecycleError> {
+    ) -> Result<Option<Work>, ExportError> {
         let Some(version) = version else { return Ok(None) };
         let Some(target) = job.detail.as_deref().and_then(target_of) else { return Ok(None) };
         let Some(row) = self.inner.store.target(target).await? else { return Ok(None) };
@@ -109,9 +129,9 @@ impl Lifecycle {
     }
 
     /// The whole target, passwords included: only for its agent.
-    fn open_target(&self, row: &TargetRow) -> Result<Target, LifecycleError> {
+    fn open_target(&self, row: &TargetRow) -> Result<Target, DataError> {
         let unreadable = |reason: String| {
-            LifecycleError::Unreadable(format!("the target {} cannot be opened: {reason}", row.settings.name))
+            DataError::Unreadable(format!("the target {} cannot be opened: {reason}", row.settings.name))
         };
         let Some(sealed) = &row.settings.secrets else {
             return serde_json::from_str(&row.settings.config).map_err(|error| unreadable(error.to_string()));
@@ -123,7 +143,7 @@ impl Lifecycle {
         serde_json::from_slice(&opened).map_err(|error| unreadable(error.to_string()))
     }
 
-    async fn deployment_gone(&self, job: &JobRow) -> Result<(), LifecycleError> {
+    async fn deployment_gone(&self, job: &JobRow) -> Result<(), DataError> {
         let result = JobResult::failed(None, "the target or the version is gone");
         self.take_result(job.agent.unwrap_or_default(), id_of(job), &result, true).await
     }
@@ -131,8 +151,8 @@ impl Lifecycle {
     /// Takes an agent's request.
     ///
     /// # Errors
-    /// [`LifecycleError::BadCsr`] says what is wrong with it; [`LifecycleError::NotFound`] for another agent's job.
-    pub async fn accept_csr(&self, job: JobId, agent: Uuid, csr_der: &[u8]) -> Result<(), LifecycleError> {
+    /// [`CsrError::BadCsr`] says what is wrong with it; [`DataError::NotFound`] within for another agent's job.
+    pub async fn accept_csr(&self, job: JobId, agent: Uuid, csr_der: &[u8]) -> Result<(), CsrError> {
         let now_us = self.now_us();
         let csr = Arc::new(csr_der.to_vec());
         let outcome = attempt(&self.inner.store, "csr_accept", move || {
@@ -148,8 +168,8 @@ impl Lifecycle {
     /// Takes the result of a deployment, or of a CSR that could not be made.
     ///
     /// # Errors
-    /// [`LifecycleError::NotFound`] for another agent's job. A result that comes twice changes nothing.
-    pub async fn deployed(&self, job: JobId, agent: Uuid, result: &JobResult) -> Result<(), LifecycleError> {
+    /// [`DataError::NotFound`] for another agent's job. A result that comes twice changes nothing.
+    pub async fn deployed(&self, job: JobId, agent: Uuid, result: &JobResult) -> Result<(), DataError> {
         self.take_result(agent, job, result, false).await
     }
 
@@ -159,7 +179,7 @@ impl Lifecycle {
         job: JobId,
         result: &JobResult,
         for_good: bool,
-    ) -> Result<(), LifecycleError> {
+    ) -> Result<(), DataError> {
         let (now_us, planner, result) = (self.now_us(), self.planner().await?, result.clone());
         attempt(&self.inner.store, "agent_result", move || {
             let (planner, result) = (planner.clone(), result.clone());
@@ -168,7 +188,7 @@ impl Lifecycle {
                     let found = jobs_by_ids(tx, vec![job.row()]).await?.pop();
                     let Some(found) = found.filter(|found| found.agent == Some(agent) && id_of(found) == job)
                     else {
-                        return Ok(Err(LifecycleError::not_found("job", job)));
+                        return Ok(Err(DataError::not_found("job", job)));
                     };
                     if found.kind == JobKind::Deployment.code() {
                         take_deployment(tx, found, &result, for_good, now_us).await?;
@@ -199,24 +219,24 @@ async fn take_csr(
     agent: Uuid,
     csr: &[u8],
     now_us: i64,
-) -> Result<Result<(), LifecycleError>, StoreError> {
+) -> Result<Result<(), CsrError>, StoreError> {
     let found = jobs_by_ids(tx, vec![id.row()]).await?.pop();
     let Some(job) = found.filter(|job| job.agent == Some(agent) && id_of(job) == id) else {
-        return Ok(Err(LifecycleError::not_found("job", id)));
+        return Ok(Err(DataError::not_found("job", id).into()));
     };
     if job.csr.as_deref() == Some(csr) {
         return Ok(Ok(()));
     }
     if job.state != JobState::AwaitingCsr.code() {
-        return Ok(Err(super::change::not_waiting(id, &job)));
+        return Ok(Err(super::change::not_waiting(id, &job).into()));
     }
     let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else {
-        return Ok(Err(LifecycleError::not_found("certificate", job.certificate)));
+        return Ok(Err(DataError::not_found("certificate", job.certificate).into()));
     };
     let certificate =
         ManagedCertificate::from_row(&row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
     if let Err(reason) = check_csr(csr, &certificate) {
-        return Ok(Err(LifecycleError::BadCsr(reason)));
+        return Ok(Err(CsrError::BadCsr(reason)));
     }
     let mut ledger = Ledger::new(now_us, &format!("agent:{agent}"));
     let mut entry = Entry::new(row);
@@ -337,24 +357,45 @@ async fn take_deployment(
     Ok(())
 }
 
-fn work_error(error: LifecycleError) -> WorkError {
-    match error {
-        LifecycleError::NotFound { .. } => WorkError::NotFound,
-        error if error.is_transient() => WorkError::Unavailable(error.to_string()),
-        error => WorkError::Refused(error.to_string()),
+impl From<DataError> for WorkError {
+    fn from(error: DataError) -> Self {
+        match error {
+            DataError::NotFound { .. } => Self::NotFound,
+            error if error.is_transient() => Self::Unavailable(error.to_string()),
+            error => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<ExportError> for WorkError {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::Data(error) => error.into(),
+            error => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<CsrError> for WorkError {
+    fn from(error: CsrError) -> Self {
+        match error {
+            CsrError::Data(error) => error.into(),
+            error => Self::Refused(error.to_string()),
+        }
     }
 }
 
 impl WorkSource for Lifecycle {
     fn jobs_for_agent(&self, agent: Uuid, limit: usize) -> BoxFuture<'_, Result<Vec<AgentJob>, WorkError>> {
-        async move { self.offer(agent, limit).await.map_err(work_error) }.boxed()
+        async move { self.offer(agent, limit).await.map_err(WorkError::from) }.boxed()
     }
 
     fn accept_csr(&self, agent: Uuid, job: Uuid, csr_der: Vec<u8>) -> BoxFuture<'_, Result<(), WorkError>> {
-        async move { Self::accept_csr(self, JobId(job), agent, &csr_der).await.map_err(work_error) }.boxed()
+        async move { Self::accept_csr(self, JobId(job), agent, &csr_der).await.map_err(WorkError::from) }
+            .boxed()
     }
 
     fn finished(&self, agent: Uuid, job: Uuid, result: JobResult) -> BoxFuture<'_, Result<(), WorkError>> {
-        async move { self.deployed(JobId(job), agent, &result).await.map_err(work_error) }.boxed()
+        async move { self.deployed(JobId(job), agent, &result).await.map_err(WorkError::from) }.boxed()
     }
 }

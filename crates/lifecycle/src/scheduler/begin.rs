@@ -15,7 +15,7 @@ use store::{KeyRow, StoreError, Tx};
 use crate::approval::approval_of;
 use crate::at_work::AtWork;
 use crate::csr::{asks_for, signed_request};
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState, id_of};
 use crate::judgement::{Judgement, judge};
@@ -65,7 +65,7 @@ impl Lifecycle {
     pub(super) async fn claim_and_begin(
         &self,
         wanted: Vec<(String, i64)>,
-    ) -> Result<(usize, Vec<ReadyRun>), LifecycleError> {
+    ) -> Result<(usize, Vec<ReadyRun>), DataError> {
         let (now_us, node) = (self.now_us(), self.inner.node);
         let claim = on(move |tx| {
             async move {
@@ -110,11 +110,7 @@ impl Lifecycle {
     }
 
     /// Everything about a run that needs more than its database: what it is judged by, a new key, the request.
-    async fn prepare_run(
-        &self,
-        job: &JobRow,
-        row: Option<&ManagedRow>,
-    ) -> Result<PreparedRun, LifecycleError> {
+    async fn prepare_run(&self, job: &JobRow, row: Option<&ManagedRow>) -> Result<PreparedRun, DataError> {
         let mut prepared = PreparedRun {
             facts: None,
             judged: Arc::new(Judgement::default()),
@@ -143,7 +139,7 @@ impl Lifecycle {
             match self.request(job, &certificate).await {
                 Ok(Some((key, csr))) => (prepared.key, prepared.csr) = (Some(key), Some(csr)),
                 Ok(None) => {}
-                Err(error) => prepared.error = Some(error.to_string()),
+                Err(error) => prepared.error = Some(error),
             }
         }
         Ok(prepared)
@@ -154,17 +150,18 @@ impl Lifecycle {
         &self,
         job: &JobRow,
         certificate: &ManagedCertificate,
-    ) -> Result<Option<(KeyRow, Vec<u8>)>, LifecycleError> {
+    ) -> Result<Option<(KeyRow, Vec<u8>)>, String> {
         let label = format!("certificate/{}/{}", certificate.id, id_of(job));
         let keystore = &self.inner.keystore;
         let key = match certificate.key_location {
             KeyLocation::Agent { .. } => return Ok(None),
-            KeyLocation::Server => keystore.prepare(certificate.key_type, &label).await?,
-            KeyLocation::KeyService => keystore.prepare_at(KEY_SERVICE, certificate.key_type, &label).await?,
+            KeyLocation::Server => keystore.prepare(certificate.key_type, &label).await,
+            KeyLocation::KeyService => keystore.prepare_at(KEY_SERVICE, certificate.key_type, &label).await,
         };
+        let key = key.map_err(|error| error.to_string())?;
         let csr = signed_request(&*key.signer, certificate)
             .await
-            .map_err(|reason| LifecycleError::BadCsr(format!("it cannot be made: {reason}")))?;
+            .map_err(|reason| format!("the CSR is refused: it cannot be made: {reason}"))?;
         Ok(Some((key.row, csr)))
     }
 }

@@ -21,7 +21,7 @@ use x509::csr::CertificateRequest;
 use x509::{Certificate, SpkiHash};
 
 use crate::at_work::AtWork;
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::finished::Finished;
 use crate::handle::{Lifecycle, ProcessState};
 use crate::job::{JobKind, JobState};
@@ -108,7 +108,7 @@ impl Lifecycle {
         }
     }
 
-    async fn store_endings(&self, endings: &Arc<Vec<Ending>>, now_us: i64) -> Result<(), LifecycleError> {
+    async fn store_endings(&self, endings: &Arc<Vec<Ending>>, now_us: i64) -> Result<(), DataError> {
         let set = self.policy_set().await?;
         let planner = self.planner().await?;
         let again = Arc::clone(endings);

@@ -9,7 +9,7 @@ use store::{StoreError, Tx};
 
 use super::TickReport;
 use crate::approval::approval_of;
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState};
 use crate::ledger::{Entry, Ledger, attempt, job_details, on};
@@ -26,8 +26,8 @@ impl Lifecycle {
     /// each `CHUNK` of runs that need consent, and none of them for runs that do not.
     ///
     /// # Errors
-    /// [`LifecycleError`] of the database.
-    pub async fn schedule(&self) -> Result<TickReport, LifecycleError> {
+    /// [`DataError`] of the database.
+    pub async fn schedule(&self) -> Result<TickReport, DataError> {
         let now_us = self.now_us();
         let set_back = {
             let mut last = self.inner.last_tick_us.lock();
@@ -57,7 +57,7 @@ impl Lifecycle {
     }
 
     /// Puts due runs that are known to need consent up for approval.
-    async fn gate(&self) -> Result<u64, LifecycleError> {
+    async fn gate(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let mut gated = 0;
         loop {
@@ -72,7 +72,7 @@ impl Lifecycle {
     }
 
     /// Forgets runs that ended long ago.
-    pub(super) async fn trim(&self) -> Result<u64, LifecycleError> {
+    pub(super) async fn trim(&self) -> Result<u64, DataError> {
         let before = self.now_us() - HISTORY_US;
         let mut forgotten = 0;
         for state in [JobState::Done, JobState::Failed, JobState::Cancelled] {

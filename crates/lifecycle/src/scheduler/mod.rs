@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::runs::Planner;
 
@@ -41,7 +41,7 @@ pub struct TickReport {
 }
 
 impl Lifecycle {
-    pub(crate) async fn planner(&self) -> Result<Planner, LifecycleError> {
+    pub(crate) async fn planner(&self) -> Result<Planner, DataError> {
         Ok(Planner { set: self.policy_set().await? })
     }
 
@@ -49,8 +49,8 @@ impl Lifecycle {
     /// himself. [`Lifecycle::run`] does the same for ever, without waiting for slow issuers between looks.
     ///
     /// # Errors
-    /// [`LifecycleError`] of the database; what an issuer does not do is not an error of the tick.
-    pub async fn tick(&self) -> Result<TickReport, LifecycleError> {
+    /// [`DataError`] of the database; what an issuer does not do is not an error of the tick.
+    pub async fn tick(&self) -> Result<TickReport, DataError> {
         self.follow_revocations().await?;
         let mut report = self.schedule().await?;
         report.revoked = self.revoke_all_due().await?;
@@ -63,7 +63,7 @@ impl Lifecycle {
 
     /// The scheduler: begins what is due and keeps house, until `stop`. Every process may run it: what a cluster does
     /// once is done under leases, and runs are claimed. Stopped, it lets go of what has not ended within
-    /// [`crate::handle::LifecycleOptions::stop_patience`].
+    /// [`crate::LifecycleOptions::stop_patience`].
     pub async fn run(&self, stop: CancellationToken) {
         let tick = self.inner.options.tick;
         tokio::join!(
@@ -102,7 +102,7 @@ impl Lifecycle {
     async fn every<F, Fut>(&self, name: &'static str, period: Duration, stop: &CancellationToken, duty: F)
     where
         F: Fn() -> Fut,
-        Fut: Future<Output = Result<u64, LifecycleError>>,
+        Fut: Future<Output = Result<u64, DataError>>,
     {
         let _live = telemetry::tasks::guard("lifecycle-loop");
         let lease = format!("lifecycle/{name}");

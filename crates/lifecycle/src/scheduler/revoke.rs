@@ -17,7 +17,7 @@ use tracing::warn;
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint};
 
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{JobKind, JobState, id_of};
 use crate::ledger::{Entry, Ledger, attempt, on};
@@ -52,7 +52,7 @@ struct Outcome {
 }
 
 impl Lifecycle {
-    pub(super) async fn revoke_all_due(&self) -> Result<u64, LifecycleError> {
+    pub(super) async fn revoke_all_due(&self) -> Result<u64, DataError> {
         let mut all = 0;
         loop {
             match self.revoke_due().await? {
@@ -63,7 +63,7 @@ impl Lifecycle {
     }
 
     /// Carries out due revocations, at most [`CHUNK`]; says how many were tried.
-    pub(crate) async fn revoke_due(&self) -> Result<u64, LifecycleError> {
+    pub(crate) async fn revoke_due(&self) -> Result<u64, DataError> {
         let (now_us, node) = (self.now_us(), self.inner.node);
         let claim = on(move |tx| {
             async move {
@@ -92,7 +92,7 @@ impl Lifecycle {
         Ok(tried)
     }
 
-    async fn store_outcomes(&self, outcomes: Vec<Outcome>) -> Result<(), LifecycleError> {
+    async fn store_outcomes(&self, outcomes: Vec<Outcome>) -> Result<(), DataError> {
         let (outcomes, now_us) = (Arc::new(outcomes), self.now_us());
         attempt(&self.inner.store, "revocations_finish", move || {
             let outcomes = Arc::clone(&outcomes);
@@ -108,7 +108,7 @@ impl Lifecycle {
         held: Vec<(ClaimedRevocation, Fingerprint)>,
         reason: i64,
         actor: &str,
-    ) -> Result<(), LifecycleError> {
+    ) -> Result<(), DataError> {
         if held.is_empty() {
             return Ok(());
         }
@@ -324,8 +324,8 @@ impl Lifecycle {
     /// [`Lifecycle::run`].
     ///
     /// # Errors
-    /// [`LifecycleError`] of the database; the next call goes on from there.
-    pub async fn follow_revocations(&self) -> Result<u64, LifecycleError> {
+    /// [`DataError`] of the database; the next call goes on from there.
+    pub async fn follow_revocations(&self) -> Result<u64, DataError> {
         let store = &self.inner.store;
         let mut marked = 0;
         loop {
@@ -352,7 +352,7 @@ impl Lifecycle {
         }
     }
 
-    async fn follow(&self, action: Uuid) -> Result<u64, LifecycleError> {
+    async fn follow(&self, action: Uuid) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let (mut after, mut marked) = (0, 0);
         loop {

@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 
 use super::begin::ReadyRun;
 use super::{TickReport, jittered};
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::finished::Finished;
 use crate::handle::Lifecycle;
 use crate::job::id_of;
@@ -41,7 +41,7 @@ impl Drop for Slot {
 
 impl Lifecycle {
     /// Begins what is due and waits for it, until nothing is due that may begin.
-    pub(super) async fn work(&self) -> Result<TickReport, LifecycleError> {
+    pub(super) async fn work(&self) -> Result<TickReport, DataError> {
         let mut report = TickReport::default();
         let mut running = RunningTasks { tasks: JoinSet::new(), ready: HashMap::new() };
         loop {
@@ -129,7 +129,7 @@ impl Lifecycle {
     }
 
     /// Begins due runs in the places that are free; says how many were claimed.
-    async fn fill(&self, running: &mut RunningTasks) -> Result<u64, LifecycleError> {
+    async fn fill(&self, running: &mut RunningTasks) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let due = self.inner.store.issuers_due(now_us).await?;
         self.inner.figures.due("work", due.len() as u64);

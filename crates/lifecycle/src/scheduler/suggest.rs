@@ -15,7 +15,7 @@ use store::{StoreError, Tx};
 use tracing::debug;
 use x509::Certificate;
 
-use crate::error::LifecycleError;
+use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::JobState;
 use crate::ledger::{Ledger, attempt, on};
@@ -46,8 +46,8 @@ impl Lifecycle {
     /// questions that were. Part of [`Lifecycle::run`].
     ///
     /// # Errors
-    /// [`LifecycleError`] of the database; an issuer that does not answer stops nothing.
-    pub async fn ask_suggestions(&self) -> Result<u64, LifecycleError> {
+    /// [`DataError`] of the database; an issuer that does not answer stops nothing.
+    pub async fn ask_suggestions(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let read = on(move |tx| {
             async move {

@@ -7,7 +7,7 @@ use keys::{KeyType, PrivateKey, Signer};
 use lifecycle::job::JobId;
 use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
 use lifecycle::state::State;
-use lifecycle::{LifecycleError, Selection};
+use lifecycle::{CsrError, DataError, Selection};
 use store::agents::{TargetSettings, insert_target};
 use uuid::Uuid;
 use x509::build::{Extension, signed};
@@ -107,7 +107,7 @@ pub(super) async fn an_agent_makes_the_key_and_deploys(world: World) {
         let place = TargetRef::Deploy { target: target.id, agent };
         assert!(targets.contains(&place));
         let strange = world.life.deployed(JobId(job.job), Uuid::now_v7(), &good(&place)).await;
-        assert!(matches!(strange, Err(LifecycleError::NotFound { .. })));
+        assert!(matches!(strange, Err(DataError::NotFound { .. })));
         world.life.deployed(JobId(job.job), agent, &good(&place)).await.unwrap();
         world.life.deployed(JobId(job.job), agent, &good(&place)).await.unwrap();
         assert_eq!(world.life.get(id).await.unwrap().state == State::Active, done == 1);
@@ -136,13 +136,13 @@ pub(super) async fn a_request_that_is_not_what_was_asked_for_is_refused(world: W
     assert!(refused(forged).await.contains("not signed"));
     let good = request(KeyType::P256, &names).1;
     let other = world.life.accept_csr(job, Uuid::now_v7(), &good).await;
-    assert!(matches!(other, Err(LifecycleError::NotFound { .. })));
+    assert!(matches!(other, Err(CsrError::Data(DataError::NotFound { .. }))));
     world.life.accept_csr(job, agent, &good).await.unwrap();
     world.life.tick().await.unwrap();
     assert_eq!(world.life.get(id).await.unwrap().state, State::Active);
     // Too late for another one.
     let late = world.life.accept_csr(job, agent, &request(KeyType::P256, &names).1).await;
-    assert!(matches!(late, Err(LifecycleError::NotWaiting { .. })));
+    assert!(matches!(late, Err(CsrError::NotWaiting(_))));
     world.check().await;
 }
 

@@ -5,7 +5,7 @@ use lifecycle::job::JobState;
 use lifecycle::managed::NewCertificate;
 use lifecycle::policy::{AppliesTo, Policy};
 use lifecycle::state::State;
-use lifecycle::{LifecycleError, Selection};
+use lifecycle::{ApprovalError, Selection};
 
 use super::world::{DAY, World};
 
@@ -24,10 +24,10 @@ pub(super) async fn a_second_person_has_to_consent(world: World) {
     assert_eq!(approval.requested_by, "user:ann");
     assert_eq!(approval.job, created.job.unwrap());
     let own = world.life.approve(approval.id, None, "user:ann").await;
-    assert!(matches!(own, Err(LifecycleError::SamePerson(_))));
+    assert!(matches!(own, Err(ApprovalError::SamePerson(_))));
     world.life.approve(approval.id, Some("fine"), "user:bob").await.unwrap();
     let twice = world.life.approve(approval.id, None, "user:carl").await;
-    assert!(matches!(twice, Err(LifecycleError::Decided("approved"))), "{twice:?}");
+    assert!(matches!(twice, Err(ApprovalError::Decided("approved"))), "{twice:?}");
     world.life.tick().await.unwrap();
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
     let decided = world.life.approval(approval.id).await.unwrap();
@@ -90,7 +90,7 @@ pub(super) async fn a_refusal_ends_the_run_and_silence_does(world: World) {
         None,
         "user:bob",
     );
-    assert!(matches!(expired.await, Err(LifecycleError::Decided("expired"))));
+    assert!(matches!(expired.await, Err(ApprovalError::Decided("expired"))));
     assert!(world.life.schedule().await.unwrap().lapsed >= 1);
     let after = world.life.get(silent.certificate).await.unwrap();
     assert_eq!(after.state, State::Pending);
@@ -106,6 +106,6 @@ pub(super) async fn an_approval_falls_with_its_run(world: World) {
     world.life.archive(created.certificate, None, "user:ann").await.unwrap();
     assert!(open(&world).await.is_empty());
     let late = world.life.approve(approval.id, None, "user:bob").await;
-    assert!(matches!(late, Err(LifecycleError::Decided("withdrawn"))), "{late:?}");
+    assert!(matches!(late, Err(ApprovalError::Decided("withdrawn"))), "{late:?}");
     world.check().await;
 }

@@ -7,7 +7,7 @@ use lifecycle::claim::FoundState;
 use lifecycle::claim::{Claim, ClaimSubject};
 use lifecycle::managed::{KeyLocation, Options, TargetRef};
 use lifecycle::state::State;
-use lifecycle::{FOUND_LOOKED_MAX, LifecycleError, OwnerFilter};
+use lifecycle::{ClaimError, DataError, DismissError, FOUND_LOOKED_MAX, OwnerFilter};
 use scan::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
 use store::people::Dismissal;
 use store::{EndpointKey, InventoryFilter, InventoryOrder, NewCertificate, NewObservation};
@@ -119,7 +119,7 @@ pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
     );
     assert_eq!(state(&world, "found").await, FoundState::Managed(certificate.id));
     let again = world.life.claim(claim(what), "user:ann").await;
-    assert!(matches!(again, Err(LifecycleError::Taken { .. })));
+    assert!(matches!(again, Err(ClaimError::Taken(_))));
     // Renewed when it is due, by whoever is to issue it from now on.
     world.clock.set(certificate.renew_at_us().unwrap());
     world.life.tick().await.unwrap();
@@ -153,7 +153,7 @@ pub(super) async fn what_was_dismissed_stays_away(world: World) {
     let now_us = world.clock.now_us();
     let until = |until_us| Dismissal { until_us: Some(until_us), ..for_good.clone() };
     let over = world.life.dismiss(fingerprint, until(now_us), "user:ann").await;
-    assert!(matches!(over, Err(LifecycleError::Bad(_))), "{over:?}");
+    assert!(matches!(over, Err(DismissError::Bad(_))), "{over:?}");
     world.life.dismiss(fingerprint, until(now_us + hour_us), "user:ann").await.unwrap();
     assert_eq!(state(&world, "b.example.org").await, FoundState::Dismissed(until(now_us + hour_us)));
     world.clock.set(now_us + hour_us);
@@ -165,10 +165,10 @@ pub(super) async fn what_was_dismissed_stays_away(world: World) {
     let created = world.life.claim(claim(ClaimSubject::Fingerprint(fingerprint)), "user:ann").await.unwrap();
     assert!(world.life.get(created.certificate).await.unwrap().targets.is_empty());
     let unknown = world.life.claim(claim(ClaimSubject::Fingerprint(Fingerprint::of(b"x"))), "user:ann").await;
-    assert!(matches!(unknown, Err(LifecycleError::NotFound { .. })));
+    assert!(matches!(unknown, Err(ClaimError::Data(DataError::NotFound { .. }))));
     let nowhere =
         world.life.claim(claim(ClaimSubject::Endpoint(endpoint("c.example.org"))), "user:ann").await;
-    assert!(matches!(nowhere, Err(LifecycleError::NotFound { .. })));
+    assert!(matches!(nowhere, Err(ClaimError::Data(DataError::NotFound { .. }))));
     world.check().await;
 }
 

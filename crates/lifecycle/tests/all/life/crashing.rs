@@ -2,7 +2,7 @@
 
 use lifecycle::managed::NewCertificate;
 use lifecycle::state::State;
-use lifecycle::{RevokeRequest, Selection};
+use lifecycle::{CreateError, RevokeRequest, Selection};
 use store::Fault;
 use store::managed::ManagedFilter;
 
@@ -82,7 +82,8 @@ pub(super) async fn two_crashes_in_a_row_do_no_more_harm(world: World) {
 pub(super) async fn a_crash_while_creating_leaves_all_or_nothing(world: World) {
     let new = || NewCertificate::new(&["a.example.org"], "web");
     world.fail_next(Fault::BeforeCommit);
-    assert!(world.life.create(new(), "user:ann").await.unwrap_err().is_transient());
+    let away = world.life.create(new(), "user:ann").await.unwrap_err();
+    assert!(matches!(&away, CreateError::Data(error) if error.is_transient()), "{away}");
     assert!(world.life.named("a.example.org").await.is_err());
     world.fail_next(Fault::AfterCommit);
     assert!(world.life.create(new(), "user:ann").await.is_err());

@@ -7,7 +7,7 @@ use keys::PrivateKey;
 use lifecycle::job::{JobKind, JobState};
 use lifecycle::managed::{CertificateChange, KeyLocation, NewCertificate};
 use lifecycle::state::State;
-use lifecycle::{ExportFormat, LifecycleError};
+use lifecycle::{CreateError, DataError, ExportError, ExportFormat, JobError, MoveError, UpdateError};
 use store::AuditFilter;
 use store::jobs::JobFilter;
 use tokio_util::sync::CancellationToken;
@@ -68,7 +68,7 @@ pub(super) async fn a_taken_name_is_refused_and_the_rest_of_the_batch_goes_in(wo
     let good = created.iter().filter(|one| one.is_ok()).count();
     assert_eq!(good, 50);
     for refused in created.iter().filter_map(|one| one.as_ref().err()) {
-        assert!(matches!(refused, LifecycleError::Taken { .. }), "{refused}");
+        assert!(matches!(refused, CreateError::Taken(_)), "{refused}");
     }
     let again = world.life.create(new(1), "user:ann").await.unwrap_err();
     assert_eq!(again.to_string(), "there is already a certificate \"n1.example.org\"");
@@ -91,7 +91,7 @@ pub(super) async fn what_it_names_has_to_exist(world: World) {
         "there is no policy \"none\"; make it first"
     );
     assert!(with(|new| new.issuer = Some("none".to_owned())).await.contains("no issuer none"));
-    assert!(matches!(world.life.get(Uuid::nil()).await, Err(LifecycleError::NotFound { .. })));
+    assert!(matches!(world.life.get(Uuid::nil()).await, Err(DataError::NotFound { .. })));
     world.check().await;
 }
 
@@ -287,7 +287,7 @@ pub(super) async fn keys_are_given_out_with_an_audit_row(world: World) {
     away.key_location = KeyLocation::Agent { agent: world.agent().await };
     let created = world.life.create(away, "user:ann").await.unwrap();
     let refused = world.life.export(created.certificate, &ExportFormat::ChainAndKey, "user:bob").await;
-    assert!(matches!(refused, Err(LifecycleError::NotExportable(_))));
+    assert!(matches!(refused, Err(ExportError::NotExportable(_))));
     world.check().await;
 }
 
@@ -300,7 +300,7 @@ pub(super) async fn a_change_asks_for_a_version_that_has_it(world: World) {
         ..CertificateChange::default()
     };
     let stale = world.life.update(certificate.id, Some(certificate.revision - 1), &change, "user:ann").await;
-    assert!(matches!(stale, Err(LifecycleError::Stale { .. })), "{stale:?}");
+    assert!(matches!(stale, Err(UpdateError::Stale(_))), "{stale:?}");
     world.life.update(certificate.id, Some(certificate.revision), &change, "user:ann").await.unwrap();
     world.life.tick().await.unwrap();
     let changed = world.life.get(certificate.id).await.unwrap();
@@ -323,7 +323,7 @@ pub(super) async fn a_change_asks_for_a_version_that_has_it(world: World) {
     world.issued("c.example.org").await;
     let taken = CertificateChange { name: Some("c.example.org".to_owned()), ..CertificateChange::default() };
     let refused = world.life.update(certificate.id, None, &taken, "user:ann").await;
-    assert!(matches!(refused, Err(LifecycleError::Taken { .. })));
+    assert!(matches!(refused, Err(UpdateError::Taken(_))));
     world.check().await;
 }
 
@@ -335,9 +335,9 @@ pub(super) async fn what_is_archived_is_left_alone_until_it_is_restored(world: W
     world.advance(LIFE);
     assert_eq!(world.life.tick().await.unwrap().begun, 0);
     let again = world.life.archive(certificate.id, None, "user:ann").await;
-    assert!(matches!(again, Err(LifecycleError::Illegal(_))));
+    assert!(matches!(again, Err(MoveError::Illegal(_))));
     let stale = world.life.restore(certificate.id, Some(archived.revision - 1), "user:ann").await;
-    assert!(matches!(stale, Err(LifecycleError::Stale { .. })));
+    assert!(matches!(stale, Err(MoveError::Stale(_))));
     world.life.restore(certificate.id, Some(archived.revision), "user:ann").await.unwrap();
     world.life.tick().await.unwrap();
     let restored = world.life.get(certificate.id).await.unwrap();
@@ -357,7 +357,7 @@ pub(super) async fn runs_are_cancelled_and_hastened(world: World) {
     assert_eq!(cancelled.state, State::Pending);
     assert_eq!(world.life.job(job).await.unwrap().state, JobState::Cancelled);
     let twice = world.life.cancel_job(job, "user:ann").await;
-    assert!(matches!(twice, Err(LifecycleError::NotWaiting { .. })));
+    assert!(matches!(twice, Err(JobError::NotWaiting(_))));
     // The next try is planned; somebody wants it now.
     let next = cancelled.run.unwrap().job;
     assert_ne!(next, job);

@@ -1,10 +1,12 @@
 //! Policies, owners and teams.
 
-use lifecycle::LifecycleError;
 use lifecycle::managed::NewCertificate;
 use lifecycle::people::{Contact, PeopleKind, Person};
 use lifecycle::policy::{AppliesTo, Demand, Enforcement, Policy, Rule, Severity};
 use lifecycle::renewal::{Lead, RenewalRule};
+use lifecycle::{
+    AdmissionError, CreateError, DataError, PersonChangeError, PolicyChangeError, RemoveError, Stale,
+};
 use store::policies::ViolationFilter;
 
 use super::world::{DAY, World};
@@ -49,7 +51,7 @@ pub(super) async fn an_enforced_policy_refuses_and_an_advising_one_lists(world: 
         .unwrap();
     let refused = world.life.create(NewCertificate::new(&["a.example.com"], "web"), "user:ann").await;
     let error = refused.unwrap_err();
-    assert!(matches!(error, LifecycleError::Forbidden(_)));
+    assert!(matches!(error, CreateError::Admission(AdmissionError::Forbidden(_))));
     assert_eq!(error.to_string(), "policies forbid it: a.example.com is not under example.org (names)");
     assert!(world.life.named("a.example.com").await.is_err());
 
@@ -78,7 +80,7 @@ pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
     // Another text of the rule, then none.
     let relaxed = policy(Enforcement::Advisory, domains());
     let stale = world.life.put_policy("owned", &relaxed, Some(kept.revision + 1), "user:ann").await;
-    assert!(matches!(stale, Err(LifecycleError::Stale { .. })), "{stale:?}");
+    assert!(matches!(stale, Err(PolicyChangeError::Stale(_))), "{stale:?}");
     world.life.put_policy("owned", &relaxed, Some(kept.revision), "user:ann").await.unwrap();
     world.life.judge_all().await.unwrap();
     found.push(listed(&world, &ViolationFilter::default()).await.len());
@@ -106,12 +108,12 @@ pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
 pub(super) async fn a_policy_in_use_stays(world: World) {
     world.life.put_policy("p", &Policy::default(), None, "user:ann").await.unwrap();
     let taken = world.life.put_policy("p", &Policy::default(), None, "user:ann").await;
-    assert!(matches!(taken, Err(LifecycleError::Taken { .. })));
+    assert!(matches!(taken, Err(PolicyChangeError::Taken(_))));
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.policy = Some("p".to_owned());
     let created = world.life.create(new, "user:ann").await.unwrap();
     let used = world.life.delete_policy("p", "user:ann").await;
-    assert!(matches!(used, Err(LifecycleError::InUse { by, .. }) if by == created.certificate));
+    assert!(matches!(used, Err(RemoveError::InUse { by, .. }) if by == created.certificate));
     let none = lifecycle::managed::CertificateChange {
         policy: Some(None),
         ..lifecycle::managed::CertificateChange::default()
@@ -119,12 +121,12 @@ pub(super) async fn a_policy_in_use_stays(world: World) {
     // The first run has not begun: the change is made around it.
     world.life.update(created.certificate, None, &none, "user:ann").await.unwrap();
     world.life.delete_policy("p", "user:ann").await.unwrap();
-    assert!(matches!(world.life.policy("p").await, Err(LifecycleError::NotFound { .. })));
+    assert!(matches!(world.life.policy("p").await, Err(DataError::NotFound { .. })));
     let bad =
         Policy { rules: vec![Rule { severity: Severity::Info, demand: domains() }; 60], ..Policy::default() };
     assert!(matches!(
         world.life.put_policy("q", &bad, None, "user:ann").await,
-        Err(LifecycleError::BadPolicy(_))
+        Err(PolicyChangeError::BadPolicy(_))
     ));
     world.check().await;
 }
@@ -136,22 +138,22 @@ pub(super) async fn owners_and_teams_are_kept(world: World) {
         ..Person::default()
     };
     let missing = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await;
-    assert!(matches!(missing, Err(LifecycleError::Missing { .. })));
+    assert!(matches!(missing, Err(PersonChangeError::Missing(_))));
     world.life.put_person(PeopleKind::Team, "web", &Person::default(), None, "user:ann").await.unwrap();
     let kept = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await.unwrap();
     assert_eq!((kept.person.clone(), kept.revision), (ann.clone(), 1));
     let taken = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await;
-    assert!(matches!(taken, Err(LifecycleError::Taken { .. })));
+    assert!(matches!(taken, Err(PersonChangeError::Taken(_))));
     let changed = Person { description: "away".to_owned(), ..ann };
     let kept = world.life.put_person(PeopleKind::Owner, "ann", &changed, Some(1), "user:ann").await.unwrap();
     assert_eq!(kept.revision, 2);
     let stale = world.life.put_person(PeopleKind::Owner, "ann", &changed, Some(1), "user:ann").await;
-    assert!(matches!(stale, Err(LifecycleError::Stale { revision: 2 })));
+    assert!(matches!(stale, Err(PersonChangeError::Stale(Stale { revision: 2 }))));
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.owner = Some("ann".to_owned());
     world.life.create(new, "user:ann").await.unwrap();
     let used = world.life.delete_person(PeopleKind::Owner, "ann", "user:ann").await;
-    assert!(matches!(used, Err(LifecycleError::InUse { .. })));
+    assert!(matches!(used, Err(RemoveError::InUse { .. })));
     assert_eq!(world.life.people(PeopleKind::Owner, None, 10).await.unwrap().rows.len(), 1);
     world.life.delete_person(PeopleKind::Team, "web", "user:ann").await.unwrap();
     assert!(world.life.person(PeopleKind::Team, "web").await.is_err());

@@ -12,7 +12,9 @@ use futures_util::future::BoxFuture;
 use issuers::{Delivered, Issuer, IssuerError, Order, Window};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use lifecycle::managed::{ManagedCertificate, NewCertificate};
-use lifecycle::{IssuerSource, Lifecycle, LifecycleError, LifecycleOptions, OwnAuthority, ProfileFacts};
+use lifecycle::{
+    AuthorityError, DataError, IssuerSource, Lifecycle, LifecycleOptions, OwnAuthority, ProfileFacts,
+};
 use parking_lot::Mutex;
 use store::agents::{AgentFacts, AgentRow, insert_agent};
 use store::testing::Cluster;
@@ -277,7 +279,7 @@ pub(crate) struct Own {
 }
 
 impl OwnAuthority for Own {
-    fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, LifecycleError>> {
+    fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>> {
         self.hooks.pass(Step::Begin);
         async move { Ok(self.profiles.lock().get(name).copied()) }.boxed()
     }
@@ -287,10 +289,13 @@ impl OwnAuthority for Own {
         certificates: &'a [Fingerprint],
         reason: i64,
         _: &'a str,
-    ) -> BoxFuture<'a, Result<usize, LifecycleError>> {
+    ) -> BoxFuture<'a, Result<usize, AuthorityError>> {
         async move {
             if *self.away.lock() {
-                return Err(LifecycleError::Stopping);
+                return Err(AuthorityError::Issuer(IssuerError::Unavailable {
+                    reason: "away".to_owned(),
+                    retry_after: None,
+                }));
             }
             self.revoked.lock().push((certificates.len(), reason));
             self.hooks.pass(Step::RevokeFinish);

@@ -12,8 +12,8 @@ use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
-use lifecycle::lifecycle::{ExportFormat, Lifecycle, LifecycleError, Selection};
 use lifecycle::managed::ManagedCertificate;
+use lifecycle::{DataError, ExportFormat, Lifecycle, RevokeRequest, Selection};
 use serde::Deserialize;
 use store::Store;
 use store::managed::ManagedOrder;
@@ -76,7 +76,7 @@ async fn permitted(
     };
     let scopes = scopes_of(certificate);
     if caller.may(Permission::CertificateRead, &scopes).is_err() {
-        return Err(LifecycleError::NotFound { what: "certificate", id: id.to_string() }.into());
+        return Err(DataError::NotFound { what: "certificate", id: id.to_string() }.into());
     }
     caller.may(permission, &scopes)?;
     found.map_err(Problem::from)

@@ -1,8 +1,11 @@
-//! How a lifecycle's refusals are told.
+//! Errors of managed certificates as problem documents.
 
 use http::StatusCode;
-use lifecycle::issuers::IssuerError;
-use lifecycle::lifecycle::LifecycleError;
+use issuers::IssuerError;
+use lifecycle::{
+    AdmissionError, ApprovalError, BulkError, ClaimError, CreateError, DataError, DismissError, ExportError,
+    JobError, MoveError, PersonChangeError, PolicyChangeError, RemoveError, Stale, UpdateError,
+};
 use serde_json::json;
 use store::StoreError;
 
@@ -11,40 +14,12 @@ use crate::problem::Problem;
 /// Seconds after which to ask again when something underneath was away.
 const RETRY_SECONDS: u64 = 2;
 
-impl From<LifecycleError> for Problem {
-    fn from(error: LifecycleError) -> Self {
+impl From<DataError> for Problem {
+    fn from(error: DataError) -> Self {
         match error {
-            LifecycleError::NotFound { what, id } => Self::not_found(format_args!("{what} {id}")),
-            LifecycleError::Forbidden(violations) => {
-                let list: Vec<_> = violations.iter().map(|one| json!(one)).collect();
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "policy-violation", "Forbidden by policy")
-                    .detail(LifecycleError::Forbidden(violations))
-                    .with("violations", list)
-            }
-            LifecycleError::Stale { revision } => {
-                Self::precondition_failed("it is not as it was when you read it").with("revision", revision)
-            }
-            error @ (LifecycleError::Bad(_)
-            | LifecycleError::BadPolicy(_)
-            | LifecycleError::BadPerson(_)
-            | LifecycleError::BadCsr(_)
-            | LifecycleError::BadClaim(_)
-            | LifecycleError::Missing { .. }
-            | LifecycleError::Profile { .. }) => Self::unprocessable(error),
-            error @ (LifecycleError::Taken { .. }
-            | LifecycleError::InUse { .. }
-            | LifecycleError::Illegal(_)
-            | LifecycleError::UnderWay { .. }
-            | LifecycleError::Decided(_)
-            | LifecycleError::NotExportable(_)
-            | LifecycleError::NotWaiting { .. }) => Self::conflict(error),
-            error @ LifecycleError::SamePerson(_) => Self::forbidden(error),
-            LifecycleError::Issuer(IssuerError::Storage { reason }) => {
-                tracing::warn!(reason, "an issuer's state could not be read");
-                Self::unavailable("the database is busy or does not answer", RETRY_SECONDS)
-            }
-            LifecycleError::Issuer(error) => Self::unprocessable(error),
-            LifecycleError::Store(error) => match &*error {
+            DataError::NotFound { what, id } => Self::not_found(format_args!("{what} {id}")),
+            error @ DataError::Profile { .. } => Self::unprocessable(error),
+            DataError::Store(error) => match &*error {
                 StoreError::BadCursor => Self::bad_request(error),
                 error if error.is_transient() => {
                     tracing::warn!(%error, "the database did not answer a request");
@@ -52,8 +27,157 @@ impl From<LifecycleError> for Problem {
                 }
                 error => Self::internal(error),
             },
-            error @ LifecycleError::Stopping => Self::unavailable(error, RETRY_SECONDS),
-            error => Self::internal(error),
+            error @ DataError::Unreadable(_) => Self::internal(error),
         }
     }
+}
+
+impl From<AdmissionError> for Problem {
+    fn from(error: AdmissionError) -> Self {
+        match error {
+            AdmissionError::Forbidden(violations) => {
+                let list: Vec<_> = violations.iter().map(|one| json!(one)).collect();
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "policy-violation", "Forbidden by policy")
+                    .detail(AdmissionError::Forbidden(violations))
+                    .with("violations", list)
+            }
+            AdmissionError::Issuer(IssuerError::Storage { reason }) => {
+                tracing::warn!(reason, "an issuer's state could not be read");
+                Self::unavailable("the database is busy or does not answer", RETRY_SECONDS)
+            }
+            error @ (AdmissionError::Missing(_) | AdmissionError::Issuer(_)) => Self::unprocessable(error),
+            AdmissionError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<CreateError> for Problem {
+    fn from(error: CreateError) -> Self {
+        match error {
+            error @ CreateError::Bad(_) => Self::unprocessable(error),
+            error @ CreateError::Taken(_) => Self::conflict(error),
+            error @ CreateError::Stopping => Self::unavailable(error, RETRY_SECONDS),
+            CreateError::Admission(error) => error.into(),
+            CreateError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<UpdateError> for Problem {
+    fn from(error: UpdateError) -> Self {
+        match error {
+            error @ UpdateError::Bad(_) => Self::unprocessable(error),
+            error @ (UpdateError::Taken(_) | UpdateError::UnderWay(_)) => Self::conflict(error),
+            UpdateError::Stale(stale) => changed(&stale),
+            UpdateError::Admission(error) => error.into(),
+            UpdateError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<MoveError> for Problem {
+    fn from(error: MoveError) -> Self {
+        match error {
+            MoveError::Stale(stale) => changed(&stale),
+            error @ (MoveError::Illegal(_) | MoveError::NothingToDeploy(_)) => Self::conflict(error),
+            MoveError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<JobError> for Problem {
+    fn from(error: JobError) -> Self {
+        match error {
+            error @ (JobError::UnderWay(_) | JobError::NotWaiting(_)) => Self::conflict(error),
+            JobError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<ApprovalError> for Problem {
+    fn from(error: ApprovalError) -> Self {
+        match error {
+            error @ ApprovalError::Note(_) => Self::unprocessable(error),
+            error @ ApprovalError::SamePerson(_) => Self::forbidden(error),
+            error @ ApprovalError::Decided(_) => Self::conflict(error),
+            ApprovalError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<ExportError> for Problem {
+    fn from(error: ExportError) -> Self {
+        match error {
+            error @ ExportError::NotExportable(_) => Self::conflict(error),
+            error @ ExportError::Keys(_) => Self::internal(error),
+            ExportError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<ClaimError> for Problem {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            error @ (ClaimError::BadClaim(_) | ClaimError::Bad(_)) => Self::unprocessable(error),
+            error @ (ClaimError::NothingFound(_) | ClaimError::Taken(_)) => Self::conflict(error),
+            ClaimError::Admission(error) => error.into(),
+            ClaimError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<DismissError> for Problem {
+    fn from(error: DismissError) -> Self {
+        match error {
+            error @ DismissError::Bad(_) => Self::unprocessable(error),
+            DismissError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<PolicyChangeError> for Problem {
+    fn from(error: PolicyChangeError) -> Self {
+        match error {
+            error @ (PolicyChangeError::BadName(_) | PolicyChangeError::BadPolicy(_)) => {
+                Self::unprocessable(error)
+            }
+            error @ (PolicyChangeError::TooMany(_) | PolicyChangeError::Taken(_)) => Self::conflict(error),
+            PolicyChangeError::Stale(stale) => changed(&stale),
+            PolicyChangeError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<PersonChangeError> for Problem {
+    fn from(error: PersonChangeError) -> Self {
+        match error {
+            error @ (PersonChangeError::Bad(_) | PersonChangeError::Missing(_)) => Self::unprocessable(error),
+            error @ PersonChangeError::Taken(_) => Self::conflict(error),
+            PersonChangeError::Stale(stale) => changed(&stale),
+            PersonChangeError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<RemoveError> for Problem {
+    fn from(error: RemoveError) -> Self {
+        match error {
+            error @ RemoveError::InUse { .. } => Self::conflict(error),
+            RemoveError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<BulkError> for Problem {
+    fn from(error: BulkError) -> Self {
+        match error {
+            error @ (BulkError::Bad(_) | BulkError::Missing(_)) => Self::unprocessable(error),
+            error @ BulkError::TooMany(_) => Self::conflict(error),
+            BulkError::Data(error) => error.into(),
+        }
+    }
+}
+
+fn changed(stale: &Stale) -> Problem {
+    Problem::precondition_failed("it is not as it was when you read it").with("revision", stale.revision)
 }
