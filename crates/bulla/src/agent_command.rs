@@ -4,49 +4,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use cli::Global;
+use cli::api::{Output, show_one};
+use cli::control::AgentServerCommand;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::units;
 use keys::Secret;
-use lifecycle::agents::client::{
-    Agent, AgentRunError, AgentStatus, ApiError, JoinError, JoinOptions, STATE_FOLDER,
-};
-use reqwest::Method;
-use serde_json::{Map, Value, json};
+use lifecycle::agents::client::{Agent, AgentRunError, AgentStatus, JoinOptions, STATE_FOLDER};
+use serde_json::{Value, json};
 use store::Clock;
-use uuid::Uuid;
 use x509::Fingerprint;
 
-use crate::api::{Client, Columns, Listing, Output, ServerArgs, show_one};
-use crate::cli::Global;
 use crate::config::Configuration;
-use crate::control::{self, Document, DocumentCommand, Noun};
-use crate::exit::{Exit, Outcome, Problem, chain};
-use crate::units;
+use crate::joining::{not_joined, read};
 
 /// Holds an enrolment token, for those who do not want it in the list of processes.
 const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
 /// A stop lets deployments under way finish: reloading a server and looking at it takes some seconds.
 const GRACE: Duration = Duration::from_secs(65);
-/// How long a new token holds when nothing is said.
-const TOKEN_LIFETIME: &str = "1h";
-
-const AGENTS: Columns = &[
-    ("Name", "/name"),
-    ("Online", "/online"),
-    ("Last seen", "/last_seen_at"),
-    ("Labels", "/labels"),
-    ("Host", "/hostname"),
-    ("Version", "/version"),
-    ("Id", "/id"),
-];
-
-const TOKENS: Columns = &[
-    ("Made", "/created_at"),
-    ("By", "/created_by"),
-    ("Ends", "/expires_at"),
-    ("Used", "/used_at"),
-    ("Agent", "/agent"),
-    ("Labels", "/labels"),
-    ("Id", "/id"),
-];
 
 /// `bulla agent`
 #[derive(Args, Debug)]
@@ -66,32 +41,8 @@ enum AgentCommand {
     WorkOnce(FolderArgs),
     /// What this host's agent is and what it has deployed
     Status(StatusArgs),
-    /// List the agents of a server
-    List(ListArgs),
-    /// Show an agent of a server
-    Show(ShowArgs),
-    /// Change an agent's name or labels
-    Update(UpdateArgs),
-    /// Retire an agent: it gets no more work and is not let in any more
-    Retire(RetireArgs),
-    /// Make an enrolment token; it is shown this once, and makes one host an agent
-    Token(TokenArgs),
-    /// List the enrolment tokens
-    Tokens(TokensArgs),
-    /// Take an enrolment token back
-    RevokeToken(RetireArgs),
-    /// Groups of agents, by their labels
-    Group(Noun<DocumentCommand<GroupDocument>>),
-}
-
-/// Groups of agents.
-#[derive(Debug)]
-struct GroupDocument;
-
-impl Document for GroupDocument {
-    const PATH: &'static str = "/api/v1/agent-groups";
-    const COLUMNS: Columns = &[("Name", "/name"), ("Selector", "/selector"), ("Description", "/description")];
-    const REPLACE: Method = Method::PUT;
+    #[command(flatten)]
+    Server(AgentServerCommand),
 }
 
 /// `bulla agent enroll`
@@ -135,175 +86,18 @@ struct StatusArgs {
     show: Output,
 }
 
-/// `bulla agent list`
-#[derive(Args, Debug)]
-struct ListArgs {
-    /// Labels they must have: name=value, separated by commas
-    #[arg(long, value_name = "LABELS")]
-    labels: Option<String>,
-    /// Those of a group
-    #[arg(long, value_name = "NAME")]
-    group: Option<String>,
-    /// Only those online
-    #[arg(long, conflicts_with = "offline")]
-    online: bool,
-    /// Only those offline
-    #[arg(long)]
-    offline: bool,
-    /// Retired ones too
-    #[arg(long)]
-    retired: bool,
-    #[command(flatten)]
-    listing: Listing,
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-/// `bulla agent show`
-#[derive(Args, Debug)]
-struct ShowArgs {
-    /// Its id
-    id: Uuid,
-    #[command(flatten)]
-    show: Output,
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-/// `bulla agent update`
-#[derive(Args, Debug)]
-struct UpdateArgs {
-    /// Its id
-    id: Uuid,
-    /// Another name
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-    /// Labels in place of all: name=value, may be repeated
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
-    #[command(flatten)]
-    show: Output,
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-/// `bulla agent retire`, `bulla agent revoke-token`
-#[derive(Args, Debug)]
-struct RetireArgs {
-    /// Its id
-    id: Uuid,
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-/// `bulla agent token`
-#[derive(Args, Debug)]
-struct TokenArgs {
-    /// A label for the agent: name=value, may be repeated
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
-    /// How long it holds
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = TOKEN_LIFETIME)]
-    lifetime: Duration,
-    #[command(flatten)]
-    show: Output,
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-/// `bulla agent tokens`
-#[derive(Args, Debug)]
-struct TokensArgs {
-    #[command(flatten)]
-    listing: Listing,
-    #[command(flatten)]
-    server: ServerArgs,
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("give name=value".to_owned()),
-    }
-}
-
 /// Runs `bulla agent`.
 pub(crate) async fn run(args: &AgentArgs, global: &Global) -> Outcome<Exit> {
-    let client = |server: &ServerArgs| {
-        let configuration = Configuration::load(global.config.as_deref())?;
-        Client::open(server, &configuration)
-    };
     match &args.command {
-        AgentCommand::Enroll(args) => return enroll(args).await,
-        AgentCommand::Run(args) => return work(&args.state).await,
-        AgentCommand::WorkOnce(args) => return work_once(&args.state).await,
-        AgentCommand::Status(args) => return status(args),
-        AgentCommand::Group(noun) => return control::run(noun, global).await,
-        AgentCommand::List(args) => list(&client(&args.server)?, args).await?,
-        AgentCommand::Show(args) => {
-            show_one(&client(&args.server)?.get(&agent(args.id), &[]).await?, &args.show)?;
-        }
-        AgentCommand::Update(args) => update(&client(&args.server)?, args).await?,
-        AgentCommand::Retire(args) => {
-            let path = format!("{}/retire", agent(args.id));
-            client(&args.server)?.send(Method::POST, &path, None).await?;
-        }
-        AgentCommand::Token(args) => token(&client(&args.server)?, args).await?,
-        AgentCommand::Tokens(args) => {
-            args.listing.print(&client(&args.server)?, "/api/v1/agent-tokens", &[], TOKENS).await?;
-        }
-        AgentCommand::RevokeToken(args) => {
-            let path = format!("/api/v1/agent-tokens/{}", args.id);
-            client(&args.server)?.send(Method::DELETE, &path, None).await?;
+        AgentCommand::Enroll(args) => enroll(args).await,
+        AgentCommand::Run(args) => work(&args.state).await,
+        AgentCommand::WorkOnce(args) => work_once(&args.state).await,
+        AgentCommand::Status(args) => status(args),
+        AgentCommand::Server(command) => {
+            let configuration = Configuration::load(global.config.as_deref())?;
+            command.run(&configuration.settings.client).await
         }
     }
-    Ok(Exit::Ok)
-}
-
-fn agent(id: Uuid) -> String {
-    format!("/api/v1/agents/{id}")
-}
-
-async fn list(client: &Client, args: &ListArgs) -> Outcome<()> {
-    let mut query: Vec<(&str, String)> = Vec::new();
-    query.extend(args.labels.clone().map(|labels| ("labels", labels)));
-    query.extend(args.group.clone().map(|group| ("group", group)));
-    if args.online || args.offline {
-        query.push(("online", args.online.to_string()));
-    }
-    if args.retired {
-        query.push(("retired", "true".to_owned()));
-    }
-    args.listing.print(client, "/api/v1/agents", &query, AGENTS).await
-}
-
-async fn update(client: &Client, args: &UpdateArgs) -> Outcome<()> {
-    if args.name.is_none() && args.labels.is_empty() {
-        return Err(Problem::usage("there is nothing to change").hint("give --name or --label"));
-    }
-    let mut body = Map::new();
-    if let Some(name) = &args.name {
-        body.insert("name".to_owned(), name.as_str().into());
-    }
-    if !args.labels.is_empty() {
-        body.insert("labels".to_owned(), labels(&args.labels));
-    }
-    let changed = client.send(Method::PATCH, &agent(args.id), Some(&Value::Object(body))).await?;
-    show_one(&changed, &args.show)
-}
-
-async fn token(client: &Client, args: &TokenArgs) -> Outcome<()> {
-    let body = json!({ "labels": labels(&args.labels), "seconds": args.lifetime.as_secs() });
-    let made = client.send(Method::POST, "/api/v1/agent-tokens", Some(&body)).await?;
-    show_one(&made, &args.show)
-}
-
-fn labels(pairs: &[(String, String)]) -> Value {
-    pairs
-        .iter()
-        .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
-        .collect::<Map<_, _>>()
-        .into()
 }
 
 async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
@@ -323,7 +117,7 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
 }
 
 async fn work(state: &Path) -> Outcome<Exit> {
-    let stop = crate::stop::on_signal_within(GRACE)?;
+    let stop = cli::stop::on_signal_within(GRACE)?;
     let mut agent = Agent::open(state, Clock::system()).await.map_err(|error| failed(&error))?;
     tracing::info!(agent = agent.name(), "works");
     agent.run(stop).await.map_err(|error| failed(&error))?;
@@ -365,13 +159,6 @@ fn show(status: &AgentStatus, output: &Output) -> Outcome<()> {
     show_one(&document, output)
 }
 
-pub(crate) fn read(path: &Path) -> Outcome<String> {
-    std::fs::read_to_string(path).map_err(|error| {
-        Problem::usage(format_args!("cannot read {}: {error}", path.display()))
-            .hint("give --ca a file of certificates in PEM")
-    })
-}
-
 /// Whose turn it is, and what to do.
 fn failed(error: &AgentRunError) -> Problem {
     let (exit, hint) = match error {
@@ -382,36 +169,10 @@ fn failed(error: &AgentRunError) -> Problem {
     Problem::new(exit, chain(error)).hint(hint)
 }
 
-/// Why a host did not join, or cannot go on; `token` is the command that makes another token.
-pub(crate) fn not_joined(error: &JoinError, token: &str) -> Problem {
-    let (exit, hint) = match error {
-        JoinError::Server(_) => (Exit::Usage, "correct the server's address"),
-        JoinError::Trust(_) => (Exit::Usage, "correct --ca or --ca-sha256"),
-        JoinError::Identity(_) => (Exit::Machine, "remove the folder and join anew with another token"),
-        JoinError::State(_) => (Exit::Machine, "run as root, or with --state FOLDER as another user"),
-        JoinError::Api(ApiError::Refused { .. }) => {
-            let hint = format!("a token is good once and for a while: make another with `{token}`");
-            return Problem::new(Exit::Refused, chain(error)).hint(hint);
-        }
-        JoinError::Api(_) => {
-            (Exit::Server, "check the address, and what the server is trusted by: --ca or --ca-sha256")
-        }
-    };
-    Problem::new(exit, chain(error)).hint(hint)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn labels_are_pairs() {
-        assert_eq!(label("env=prod"), Ok(("env".to_owned(), "prod".to_owned())));
-        assert_eq!(label("env="), Ok(("env".to_owned(), String::new())));
-        assert!(label("env").is_err() && label("=x").is_err());
-        let pairs = [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())];
-        assert_eq!(labels(&pairs), json!({"a": "1", "b": "2"}));
-    }
+    use lifecycle::agents::client::ApiError;
 
     #[test]
     fn whose_turn_it_is_shows_in_the_exit_code() {

@@ -8,16 +8,16 @@ use authority::ceremony::{
     self, CeremonyError, CeremonyPlan, SigningPlan, Transcript, TranscriptError, verify_transcript,
 };
 use clap::{Args, Subcommand};
+use cli::Global;
+use cli::api::{Client, ServerArgs};
+use cli::control::{AuthorityCommand, Run};
+use cli::exit::{Exit, Outcome, Problem, chain};
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use store::Clock;
 use x509::Fingerprint;
 
-use crate::api::{Client, ServerArgs};
-use crate::cli::Global;
 use crate::config::Configuration;
-use crate::control::{AuthorityCommand, Run};
-use crate::exit::{Exit, Outcome, Problem, chain};
 
 /// The program, as transcripts name it.
 const TOOL: &str = concat!("bulla ", env!("CARGO_PKG_VERSION"));
@@ -145,14 +145,14 @@ issuer_url = "http://pki.example.com/root.cer"
 pub(crate) async fn run(args: &CaArgs, global: &Global) -> Outcome<Exit> {
     match &args.command {
         CaCommand::Ceremony(ceremony) => match &ceremony.command {
-            CeremonyCommand::Plan => crate::print(PLAN.trim_end())?,
+            CeremonyCommand::Plan => cli::exit::print(PLAN.trim_end())?,
             CeremonyCommand::Root(args) => root(args).await?,
             CeremonyCommand::Sign(args) => sign(args).await?,
             CeremonyCommand::Verify(args) => verify(args)?,
         },
         CaCommand::Server(command) => {
             let configuration = Configuration::load(global.config.as_deref())?;
-            command.run(&Client::open(&args.server, &configuration)?).await?;
+            command.run(&Client::open(&args.server, &configuration.settings.client)?).await?;
         }
     }
     Ok(Exit::Ok)
@@ -179,7 +179,7 @@ async fn sign(args: &SignArgs) -> Outcome<()> {
 /// What was made is read again from the disk before anybody is told that it is there.
 fn tell(transcript: &Transcript, folder: &Path) -> Outcome<()> {
     verify_transcript(folder, Some(&transcript.root.fingerprint)).map_err(|error| refused(&error))?;
-    crate::print(transcript.to_text().trim_end())?;
+    cli::exit::print(transcript.to_text().trim_end())?;
     eprintln!(
         "Written to {}. Keep the fingerprint on paper: {}",
         folder.display(),
@@ -193,9 +193,9 @@ fn verify(args: &VerifyArgs) -> Outcome<()> {
         verify_transcript(&args.folder, args.fingerprint.as_ref()).map_err(|error| refused(&error))?;
     if args.json {
         let json = serde_json::to_string_pretty(&verified.transcript);
-        return crate::print(&json.map_err(|error| Problem::new(Exit::Machine, error))?);
+        return cli::exit::print(&json.map_err(|error| Problem::new(Exit::Machine, error))?);
     }
-    crate::print(verified.transcript.to_text().trim_end())?;
+    cli::exit::print(verified.transcript.to_text().trim_end())?;
     for name in &verified.absent {
         eprintln!("{name} is not in this copy, and was not checked.");
     }

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::units::count;
 use fleet::{Fleet, Latency, Mix, Plan};
-
-use crate::exit::{Exit, Outcome, Problem, chain};
-use crate::units::count;
 
 /// `bulla fleet`
 #[derive(Args, Debug)]
@@ -129,7 +128,7 @@ pub(crate) async fn run(args: &FleetArgs) -> Outcome<Exit> {
             Problem::usage("--dead is a fraction").hint("give a number from 0 to 1, for example 0.05")
         );
     }
-    let stop = crate::stop::on_signal()?;
+    let stop = cli::stop::on_signal()?;
     let fleet = Fleet::start(&plan(args)).await.map_err(|error| {
         Problem::new(Exit::Machine, format_args!("the fleet cannot start: {}", chain(&error)))
             .hint("try another --port, or fewer --endpoints")

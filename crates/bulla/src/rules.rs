@@ -1,10 +1,9 @@
 //! `bulla rules`: what findings mean.
 
 use clap::Args;
+use cli::exit::{Exit, Outcome, Problem};
+use cli::terminal::{Colour, Paint, table, width};
 use x509::Rule;
-
-use crate::exit::{Exit, Outcome, Problem};
-use crate::terminal::{Colour, Paint, table, width};
 
 /// `bulla rules`
 #[derive(Args, Debug)]
@@ -35,7 +34,7 @@ pub(crate) fn run(args: &RulesArgs) -> Outcome<Exit> {
         None if args.json => json(&all().collect::<Vec<_>>()),
         None => list(paint),
     };
-    crate::print(&text)?;
+    cli::exit::print(&text)?;
     Ok(Exit::Ok)
 }
 

@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+use cli::exit::{Exit, Outcome, Problem};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::ScanBench;
-use crate::exit::{Exit, Outcome, Problem};
+use super::arguments::ScanBench;
 
 /// A running estate.
 pub(crate) struct Estate {

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::exit::{Exit, Outcome, Problem};
+use cli::exit::{Exit, Outcome, Problem};
 
 /// What a run cost.
 pub(crate) struct Measured {

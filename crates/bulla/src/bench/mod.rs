@@ -3,6 +3,7 @@
 //! The estate is a process of its own, as are the scans: what is measured is what users run. A fresh
 //! estate of the same seed for each run, so that every count belongs to one scanner.
 
+mod arguments;
 mod estate;
 mod measure;
 mod verdicts;
@@ -11,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{Args, Subcommand};
+use cli::exit::{Exit, Outcome, Problem};
+use cli::units::count;
 
-use crate::exit::{Exit, Outcome, Problem};
-use crate::fleet_command::LatencyArg;
-use crate::units::count;
+use arguments::ScanBench;
 use estate::Estate;
 use measure::Measured;
 use verdicts::Verdicts;
@@ -31,35 +32,6 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchCommand {
     /// Scan a simulated estate and print a Markdown table of time, processor, memory and verdicts
     Scan(ScanBench),
-}
-
-/// `bulla bench scan`
-#[derive(Args, Debug)]
-pub(crate) struct ScanBench {
-    /// How many endpoints
-    #[arg(long, value_name = "COUNT", default_value_t = 1_800)]
-    endpoints: usize,
-    /// How long DNS, connecting and handshakes take
-    #[arg(long, value_enum, value_name = "KIND", default_value = "certpulse")]
-    latency: LatencyArg,
-    /// What endpoints there are: all, healthy or demo
-    #[arg(long, value_name = "KIND", default_value = "all")]
-    mix: String,
-    /// The part of the endpoints that is dead, from 0 to 1
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.05)]
-    dead: f64,
-    /// Instead: this many names behind one address
-    #[arg(long, value_name = "NAMES")]
-    balancer: Option<usize>,
-    /// Runs of Bulla; each is a row
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    runs: usize,
-    /// Also run tlsx and zgrab2, if they are installed
-    #[arg(long)]
-    peers: bool,
-    /// Further arguments for `bulla scan`
-    #[arg(last = true, value_name = "ARGUMENT")]
-    scan_arguments: Vec<String>,
 }
 
 /// A scanner's run on a fresh estate.
@@ -89,7 +61,7 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome<Exit> {
             }
         }
     }
-    crate::print(&markdown(args, &rows))?;
+    cli::exit::print(&markdown(args, &rows))?;
     Ok(Exit::Ok)
 }
 

@@ -5,9 +5,8 @@ use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use cli::exit::{Exit, Outcome, Problem};
 use serde::Deserialize;
-
-use crate::exit::{Exit, Outcome, Problem};
 
 /// Differences told one by one; the rest is counted.
 const DIFFERENCES_MAX: usize = 20;

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cli::exit::{Outcome, Problem};
 use intercept::edge::{BadRoute, Mode, Options, Route, Routes};
 use ipnet::IpNet;
 use keyless::client::{NoServer, Server};
 use serde::{Deserialize, Serialize};
 
-use super::proxy_requests::access_log;
-use crate::exit::{Outcome, Problem};
+use super::proxy::access_log;
 
 /// `[edge]`
 #[derive(Clone, Debug, Deserialize, Serialize)]

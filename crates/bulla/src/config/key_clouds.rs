@@ -1,8 +1,7 @@
 //! Keys of `[keys]` that clouds hold.
 
+use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
-
-use crate::exit::{Outcome, Problem};
 
 /// Keys of all clouds: each is asked for its public half at the start.
 const KEYS_MAX: usize = 1_000;

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cli::exit::{Outcome, Problem};
 use keyless::routing::RouterOptions;
 use keyless::server::Options;
 use keyless::tenant::{self, TenantOptions};
 use serde::{Deserialize, Serialize};
 
 use super::key_clouds::{self, AwsKeySettings, AzureKeySettings, GcpKeySettings};
-use crate::exit::{Outcome, Problem};
+use crate::data_folder;
 
 /// In place of a socket's path.
 const NO_SOCKET: &str = "none";
@@ -240,7 +241,7 @@ impl KeyServiceSettings {
     pub(crate) fn socket(&self) -> Outcome<Option<PathBuf>> {
         match self.socket.as_str() {
             NO_SOCKET => Ok(None),
-            "" => Ok(Some(crate::serve_command::files::folder()?.join("keys.sock"))),
+            "" => Ok(Some(data_folder::folder()?.join("keys.sock"))),
             path => Ok(Some(path.into())),
         }
     }

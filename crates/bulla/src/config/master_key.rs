@@ -1,12 +1,12 @@
 //! `[authority]`, and where master keys come from.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use cli::exit::{Outcome, Problem};
+use cli::url::goes_in_clear;
 use serde::{Deserialize, Serialize};
 
-use super::Pkcs11Settings;
-use crate::exit::{Outcome, Problem};
+use super::pkcs11::Pkcs11Settings;
 
 /// `[authority]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -190,14 +190,6 @@ impl MasterKeySettings {
     }
 }
 
-/// Whether what is sent there can be read on the way.
-pub(crate) fn goes_in_clear(url: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(url) else { return false };
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    url.scheme() == "http" && !here
-}
-
 impl AuthoritySettings {
     /// The current master key, if the configuration names one.
     pub(crate) fn current_master(&self) -> Option<MasterKeySettings> {
@@ -266,7 +258,7 @@ mod tests {
             "nonsense",
         ] {
             let error = load(None, &[("BULLA_AUTHORITY_MASTER_KEY", wrong)]).unwrap_err();
-            assert_eq!(error.exit, crate::exit::Exit::Usage, "{wrong}");
+            assert_eq!(error.exit, cli::exit::Exit::Usage, "{wrong}");
             assert!(error.hint.is_some(), "{wrong}");
         }
         let both = "[authority]\nmaster_key_file = \"/a\"\nmaster_key = { file = \"/b\" }\n";

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
 use store::{StoreOptions, StoreUrl};
-
-use crate::exit::{Outcome, Problem};
 
 /// `[store]`
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -1,20 +1,10 @@
 //! Every key with its meaning.
 
-/// How the text of an environment variable is read.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
-    Text,
-    Number,
-    Truth,
-    /// Separated by commas.
-    List,
-    /// As in the file.
-    Toml,
-}
+use cli::configuration::{Key, Kind};
 
 /// Every key, in the order shown, with its meaning. The variable of `scan.ports` is
 /// `BULLA_SCAN_PORTS`, and so on.
-pub(super) const KEYS: &[(&str, Kind, &str)] = &[
+pub(super) const KEYS: &[Key] = &[
     ("scan.ports", Kind::Text, "ports for targets that name none; empty: 443"),
     ("scan.families", Kind::Text, "any, ipv4 or ipv6"),
     ("scan.all_addresses", Kind::Truth, "every address of a name is an endpoint of its own"),

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
+use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
-
-use crate::exit::{Outcome, Problem};
 
 /// As OpenTelemetry's programs name the collector.
 const OTEL_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";

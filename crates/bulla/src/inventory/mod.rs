@@ -1,19 +1,21 @@
 //! `bulla inventory`: what is known from earlier scans.
 
+mod pages;
 mod rows;
 mod show;
 
 use clap::{Args, Subcommand};
+use cli::Global;
+use cli::exit::{Exit, Outcome, Problem};
+use cli::units::{self, now_us};
 use store::{InventoryFilter, InventoryOrder, ScanRow, ScanState, Store};
 use uuid::Uuid;
 
-use crate::cli::Global;
+use self::pages::{Pages, list, list_in_turn, map};
+use self::rows::{Change, Endpoint, HistoryRow, Issuer, Scan};
 use crate::config::Configuration;
+use crate::database;
 use crate::endpoint::host_and_port;
-use crate::exit::{Exit, Outcome, Problem};
-use crate::listing::{Pages, list, map};
-use crate::units::{self, now_us};
-use rows::{Change, Endpoint, Issuer, Look, Scan};
 
 /// `bulla inventory`
 #[derive(Args, Debug)]
@@ -39,7 +41,7 @@ enum InventoryCommand {
         json: bool,
         /// When to colour
         #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
-        color: crate::terminal::Colour,
+        color: cli::terminal::Colour,
     },
     /// What changed: between the last two scans, between two given ones, or since a date
     Diff(DiffArgs),
@@ -98,7 +100,7 @@ struct DiffArgs {
 /// Answers.
 pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> {
     let settings = Configuration::load(global.config.as_deref())?.settings;
-    let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
+    let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     if let Some(path) = url.sqlite_path().filter(|path| !path.exists()) {
         return Err(Problem::new(
             Exit::Inventory,
@@ -106,7 +108,7 @@ pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> 
         )
         .hint("scan first (`bulla scan TARGET…` keeps what it finds), or check --db"));
     }
-    let store = crate::scan_command::open(&url, &settings.store).await?;
+    let store = database::open(&url, &settings.store).await?;
     match &args.command {
         InventoryCommand::List(args) => endpoints(&store, args).await?,
         InventoryCommand::Show { what, json, color } => show::run(&store, what, *json, *color).await?,
@@ -171,7 +173,7 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
 async fn last_two(store: &Store) -> Outcome<(Uuid, Uuid)> {
     /// Scans looked through: interrupted ones are passed over, and nobody has this many in a row.
     const SCANS_MAX: usize = 1_000;
-    let page = store.scans(None, SCANS_MAX).await.map_err(|error| Problem::inventory(&error))?;
+    let page = store.scans(None, SCANS_MAX).await.map_err(|error| database::problem(&error))?;
     let mut ended = page.rows.iter().filter(|scan: &&ScanRow| scan.state == ScanState::Finished);
     match (ended.next(), ended.next()) {
         (Some(b), Some(a)) => Ok((a.id, b.id)),
@@ -184,12 +186,12 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
     let (host, port) = host_and_port(what);
     let known = endpoints_of(store, &host, port).await?;
     if known.is_empty() {
-        return Err(unknown(what));
+        return Err(show::unknown(what));
     }
     if let [endpoint] = &known[..] {
         return list(pages, async |after, limit| {
             let page = store.endpoint_history(endpoint, after.as_ref(), limit).await?;
-            Ok(map(page, |row| Look { endpoint: endpoint.clone(), row }))
+            Ok(map(page, |row| HistoryRow { endpoint: endpoint.clone(), row }))
         })
         .await;
     }
@@ -198,9 +200,9 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
         return Err(Problem::usage(format_args!("{what} is several endpoints: {}", names.join(", ")))
             .hint("--after needs one: name its port"));
     }
-    crate::listing::list_in_turn(pages, known, async |endpoint, after, limit| {
+    list_in_turn(pages, known, async |endpoint, after, limit| {
         let page = store.endpoint_history(&endpoint, after.as_ref(), limit).await?;
-        Ok(map(page, |row| Look { endpoint: endpoint.clone(), row }))
+        Ok(map(page, |row| HistoryRow { endpoint: endpoint.clone(), row }))
     })
     .await
 }
@@ -212,11 +214,6 @@ async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<V
     let page = store
         .endpoints_of_host(host, port, None, ENDPOINTS_MAX)
         .await
-        .map_err(|error| Problem::inventory(&error))?;
+        .map_err(|error| database::problem(&error))?;
     Ok(page.rows.into_iter().map(|row| row.endpoint).collect())
-}
-
-fn unknown(what: &str) -> Problem {
-    Problem::new(Exit::Incomplete, format_args!("the inventory knows nothing of {what:?}"))
-        .hint("`bulla inventory list --host TEXT` searches; `bulla scan` adds")
 }

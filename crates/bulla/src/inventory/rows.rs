@@ -1,15 +1,15 @@
 //! The inventory's rows, for people and for programs.
 
+use cli::printer::Listed;
+use cli::terminal::{Paint, clean, shorten};
+use cli::units::{self, count, distance, now_us};
 use comfy_table::Cell;
 use serde_json::{Value, json};
 use store::{ChangeRow, EndpointKey, InventoryRow, IssuerRow, LeafFacts, ObservationRow, ScanRow};
 use x509::{Fingerprint, Severity};
 
 use crate::endpoint::label;
-use crate::listing::Listed;
 use crate::output::row::{rank, rank_name};
-use crate::terminal::{Paint, clean, shorten};
-use crate::units::{self, count, distance, now_us};
 
 /// Digits of a fingerprint that tell a person's certificates apart.
 const FINGERPRINT_DIGITS: usize = 12;
@@ -394,12 +394,12 @@ impl Listed for Change {
 }
 
 /// One look at an endpoint.
-pub(crate) struct Look {
+pub(crate) struct HistoryRow {
     pub(crate) endpoint: EndpointKey,
     pub(crate) row: ObservationRow,
 }
 
-impl Listed for Look {
+impl Listed for HistoryRow {
     const TABLE: &'static [&'static str] =
         &["SEEN", "ENDPOINT", "ADDRESS", "OUTCOME", "TLS", "CERTIFICATE", "CHANGE", "FINDINGS"];
     const CSV: &'static [&'static str] = &[

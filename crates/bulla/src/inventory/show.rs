@@ -2,16 +2,18 @@
 
 use std::fmt::Write as _;
 
+use cli::exit::{Exit, Outcome, Problem};
+use cli::printer::Listed;
+use cli::terminal::{Colour, Paint, clean};
+use cli::units::{count, distance, minute, now_us, rfc3339};
 use serde_json::{Value, json};
 use store::{CertificateRow, InventoryRow, Store};
 
+use super::pages::wrong;
 use super::rows::{Endpoint, key_json, severity, stored_json, time};
+use crate::database;
 use crate::endpoint::{host_and_port, label};
-use crate::exit::{Outcome, Problem};
-use crate::listing::{Listed, wrong};
 use crate::output::row::{rank, rank_name};
-use crate::terminal::{Colour, Paint, clean};
-use crate::units::{count, distance, minute, now_us, rfc3339};
 
 /// Digits from which on a word may be a fingerprint; a host name of hexadecimal digits only is
 /// looked up with its port.
@@ -31,12 +33,12 @@ pub(crate) async fn run(store: &Store, what: &str, json: bool, colour: Colour) -
     } else {
         host(store, what, json, paint).await?
     };
-    crate::print(&text)
+    cli::exit::print(&text)
 }
 
 async fn certificate(store: &Store, digits: &str, as_json: bool, paint: Paint) -> Outcome<String> {
     let found = store.certificate(digits).await.map_err(|error| wrong(&error))?;
-    let row = found.ok_or_else(|| super::unknown(digits))?;
+    let row = found.ok_or_else(|| unknown(digits))?;
     let endpoints = store
         .endpoints_of_certificate(&row.sha256, None, ENDPOINTS_MAX)
         .await
@@ -66,12 +68,12 @@ async fn host(store: &Store, what: &str, as_json: bool, paint: Paint) -> Outcome
     let page =
         store.endpoints_of_host(&host, port, None, ENDPOINTS_MAX).await.map_err(|error| wrong(&error))?;
     if page.rows.is_empty() {
-        return Err(super::unknown(what));
+        return Err(unknown(what));
     }
     let (mut values, mut out) = (Vec::new(), String::new());
     for row in page.rows {
         let chain = match row.chain {
-            Some(chain) => store.chain(chain).await.map_err(|error| Problem::inventory(&error))?,
+            Some(chain) => store.chain(chain).await.map_err(|error| database::problem(&error))?,
             None => Vec::new(),
         };
         if as_json {
@@ -176,4 +178,10 @@ fn seen(at_us: i64) -> String {
 
 fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+/// The problem that the inventory knows nothing of a host or a certificate.
+pub(super) fn unknown(what: &str) -> Problem {
+    Problem::new(Exit::Incomplete, format_args!("the inventory knows nothing of {what:?}"))
+        .hint("`bulla inventory list --host TEXT` searches; `bulla scan` adds")
 }

@@ -1,12 +1,13 @@
-//! Comma-separated values (RFC 4180), safe to open in a spreadsheet.
+//! A scan as comma-separated values: one record for each endpoint.
 
-use std::io::{self, Write};
+use std::io;
 
+use cli::csv::Csv;
+use cli::units;
 use scan::{EstateFinding, Observation};
 
 use super::record::seconds_left;
 use super::{Closing, Report, Sink, Tally};
-use crate::units;
 use scan::tls::names;
 
 /// The columns, in an order that never changes: new ones come last.
@@ -48,65 +49,6 @@ pub(crate) const HEADER: &[&str] = &[
 /// Names written of one certificate; the rest is counted. Spreadsheets refuse cells over 32,767
 /// characters, and a name has 253 at most.
 const NAMES_MAX: usize = 100;
-
-/// Writes records field by field.
-pub(crate) struct Csv<W: Write> {
-    out: W,
-    first: bool,
-}
-
-impl<W: Write> Csv<W> {
-    pub(crate) fn new(out: W) -> Self {
-        Self { out, first: true }
-    }
-
-    fn separate(&mut self) -> io::Result<()> {
-        if self.first {
-            self.first = false;
-            return Ok(());
-        }
-        self.out.write_all(b",")
-    }
-
-    /// Text, which strangers may have chosen: one that a spreadsheet would run as a formula is
-    /// given a leading apostrophe.
-    pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
-        self.separate()?;
-        let guard = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-        if !guard && !text.contains([',', '"', '\r', '\n']) {
-            return self.out.write_all(text.as_bytes());
-        }
-        let apostrophe = if guard { "'" } else { "" };
-        write!(self.out, "\"{apostrophe}{}\"", text.replace('"', "\"\""))
-    }
-
-    /// A number, or nothing.
-    pub(crate) fn number(&mut self, number: Option<impl Into<i64>>) -> io::Result<()> {
-        self.separate()?;
-        match number {
-            Some(number) => write!(self.out, "{}", number.into()),
-            None => Ok(()),
-        }
-    }
-
-    /// Ends the record.
-    pub(crate) fn end(&mut self) -> io::Result<()> {
-        self.first = true;
-        self.out.write_all(b"\r\n")
-    }
-
-    /// A record of texts.
-    pub(crate) fn record<'t>(&mut self, fields: impl IntoIterator<Item = &'t str>) -> io::Result<()> {
-        for field in fields {
-            self.text(field)?;
-        }
-        self.end()
-    }
-
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
 
 /// A record an endpoint, as results come.
 pub(crate) struct CsvReport {
@@ -195,35 +137,5 @@ impl Report for CsvReport {
     fn close(mut self: Box<Self>, _: &Tally, _: &[EstateFinding], _: &Closing) -> io::Result<()> {
         self.begin()?;
         self.csv.flush()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(fields: &[&str]) -> String {
-        let mut out = Vec::new();
-        Csv::new(&mut out).record(fields.iter().copied()).unwrap();
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn fields_are_quoted_as_rfc_4180_wants() {
-        assert_eq!(line(&["a", "b c", ""]), "a,b c,\r\n");
-        assert_eq!(
-            line(&["a,b", "say \"hi\"", "two\nlines"]),
-            "\"a,b\",\"say \"\"hi\"\"\",\"two\nlines\"\r\n"
-        );
-    }
-
-    #[test]
-    fn a_spreadsheet_runs_no_name_as_a_formula() {
-        for evil in ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\tx", "\rx"] {
-            assert!(line(&[evil]).starts_with("\"'"), "{evil:?}");
-        }
-        let mut out = Vec::new();
-        Csv::new(&mut out).number(Some(-12)).unwrap();
-        assert_eq!(out, b"-12", "our own negative numbers stay numbers");
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use askama::Template;
+use cli::units::{count, day, distance, elapsed, minute};
 use scan::{EstateFinding, Observation};
 use x509::Rule;
 
 use super::row::{Row, Worst, rank_name};
 use super::tally::{WEEKS_MAX, rate};
 use super::{Closing, Report, Sink, Tally};
-use crate::units::{count, day, distance, elapsed, minute};
 
 /// Rows of the table of endpoints: a page with more is slow to open on a phone; the page says how
 /// many it leaves out, and CSV has them all.
@@ -330,7 +330,7 @@ fn chart(title: &'static str, counts: Vec<(String, u64)>) -> Chart {
         .into_iter()
         .enumerate()
         .map(|(at, (label, number))| Strip {
-            label: crate::terminal::shorten(&label, 40).into_owned(),
+            label: cli::terminal::shorten(&label, 40).into_owned(),
             number: count(number),
             text_y: at * STRIP + 14,
             bar_y: at * STRIP + 20,
@@ -360,7 +360,7 @@ impl Section {
             title: group.rule.title,
             source: group.rule.source,
             advice: group.rule.advice,
-            endpoints: crate::units::counted(group.endpoints, "endpoint"),
+            endpoints: cli::units::counted(group.endpoints, "endpoint"),
             more: group.endpoints.saturating_sub(group.examples.len() as u64),
             examples: group.examples,
         }

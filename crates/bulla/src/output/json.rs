@@ -34,7 +34,7 @@ impl JsonReport {
     /// One document.
     pub(crate) fn document(sink: Sink, started_at_us: i64) -> Self {
         let mut report = Self { sink, form: Form::Document, first: true };
-        let head = serde_json::json!(crate::units::rfc3339_us(started_at_us));
+        let head = serde_json::json!(cli::units::rfc3339_us(started_at_us));
         // A failure here is met again, and reported, by the first observation or the close.
         let _ = write!(
             report.sink,

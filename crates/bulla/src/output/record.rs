@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use cli::units;
 use scan::Observation;
 use scan::observation::{Timing, Trust};
 use scan::revocation::{Source, Verdict};
@@ -18,7 +19,6 @@ use x509::{
 };
 
 use super::session::Session;
-use crate::units;
 
 /// One endpoint, as in every JSON output.
 #[derive(Serialize)]

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
+use cli::terminal::{Paint, clean, shorten, table};
+use cli::units::{count, counted, day, distance, elapsed};
 use scan::{EstateFinding, Observation};
 
 use super::row::{Row, Worst, rank_name};
 use super::tally::rate;
-use super::{Closing, Look, Report, Sink, Tally};
-use crate::terminal::{Paint, clean, shorten, table};
-use crate::units::{count, counted, day, distance, elapsed};
+use super::{Closing, Report, ReportStyle, Sink, Tally};
 
 /// Estate findings written in full; the rest is counted, and complete in the other formats.
 const ESTATE_MAX: usize = 10;
@@ -22,16 +22,16 @@ const WIDE_COLUMNS: u16 = 120;
 /// Keeps the most urgent rows and prints them at the end.
 pub(crate) struct TableReport {
     sink: Sink,
-    look: Look,
+    style: ReportStyle,
     worst: Worst,
     started_at_s: i64,
 }
 
 impl TableReport {
-    pub(crate) fn new(sink: Sink, look: Look, started_at_us: i64) -> Self {
-        let limit = if look.rows == 0 { usize::MAX } else { look.rows };
+    pub(crate) fn new(sink: Sink, style: ReportStyle, started_at_us: i64) -> Self {
+        let limit = if style.rows == 0 { usize::MAX } else { style.rows };
         let started_at_s = started_at_us.div_euclid(1_000_000);
-        Self { sink, look, worst: Worst::new(limit), started_at_s }
+        Self { sink, style, worst: Worst::new(limit), started_at_s }
     }
 }
 
@@ -46,51 +46,51 @@ impl Report for TableReport {
     }
 
     fn close(self: Box<Self>, tally: &Tally, estate: &[EstateFinding], closing: &Closing) -> io::Result<()> {
-        let Self { mut sink, look, worst, started_at_s } = *self;
+        let Self { mut sink, style, worst, started_at_s } = *self;
         let seen = worst.seen();
         let rows = worst.into_rows();
         if !rows.is_empty() {
-            write_rows(&mut sink, &rows, look, started_at_s)?;
+            write_rows(&mut sink, &rows, style, started_at_s)?;
         }
         let hidden = seen.saturating_sub(rows.len() as u64);
         if hidden > 0 {
             let note = format!("… and {} less urgent: --limit 0 shows all", count(hidden));
-            writeln!(sink, " {}", look.paint.faint(&note))?;
+            writeln!(sink, " {}", style.paint.faint(&note))?;
         }
-        write_estate(&mut sink, estate, look.paint)?;
-        if !look.quiet {
-            write_summary(&mut sink, tally, closing, look.paint)?;
+        write_estate(&mut sink, estate, style.paint)?;
+        if !style.quiet {
+            write_summary(&mut sink, tally, closing, style.paint)?;
         }
         sink.flush()
     }
 }
 
-fn write_rows(out: &mut Sink, rows: &[Row], look: Look, now_s: i64) -> io::Result<()> {
-    let wide = look.width.is_none_or(|width| width >= WIDE_COLUMNS);
+fn write_rows(out: &mut Sink, rows: &[Row], style: ReportStyle, now_s: i64) -> io::Result<()> {
+    let wide = style.width.is_none_or(|width| width >= WIDE_COLUMNS);
     let head: &[&str] = if wide {
         &["SEVERITY", "ENDPOINT", "ADDRESS", "EXPIRES", "ISSUER", "KEY", "TLS", "FINDINGS"]
     } else {
         &["SEVERITY", "ENDPOINT", "EXPIRES", "KEY", "FINDINGS"]
     };
-    let mut shown = table(head, look.paint, look.width);
+    let mut shown = table(head, style.paint, style.width);
     for row in rows {
         let state = row.state();
         let mut cells = vec![
-            look.paint.cell(state, state),
-            look.paint.cell("", &shorten(&clean(&row.endpoint), ENDPOINT_CHARS_MAX)),
+            style.paint.cell(state, state),
+            style.paint.cell("", &shorten(&clean(&row.endpoint), ENDPOINT_CHARS_MAX)),
         ];
         if wide {
-            cells.push(look.paint.cell("faint", &row.address));
+            cells.push(style.paint.cell("faint", &row.address));
         }
-        cells.push(look.paint.cell(urgency(row, now_s), &expires(row.not_after, now_s)));
+        cells.push(style.paint.cell(urgency(row, now_s), &expires(row.not_after, now_s)));
         if wide {
-            cells.push(look.paint.cell("", &shorten(&clean(&row.issuer), ISSUER_CHARS_MAX)));
+            cells.push(style.paint.cell("", &shorten(&clean(&row.issuer), ISSUER_CHARS_MAX)));
         }
-        cells.push(look.paint.cell("", &row.key));
+        cells.push(style.paint.cell("", &row.key));
         if wide {
-            cells.push(look.paint.cell("", row.tls.trim_start_matches("TLS ")));
+            cells.push(style.paint.cell("", row.tls.trim_start_matches("TLS ")));
         }
-        cells.push(look.paint.cell(state, &row.verdicts()));
+        cells.push(style.paint.cell(state, &row.verdicts()));
         shown.add_row(cells);
     }
     writeln!(out, "{}", shown.trim_fmt())
@@ -108,7 +108,7 @@ fn urgency(row: &Row, now_s: i64) -> &'static str {
 
 /// `in 12 d` while it matters, the date when it is far.
 pub(crate) fn expires(not_after: Option<i64>, now_s: i64) -> String {
-    /// About a quarter: nearer than this people count days, further off they look for the date.
+    /// About a quarter: nearer than this people count days, further off they style for the date.
     const NEAR_S: i64 = 100 * 86_400;
     match not_after {
         None => "-".into(),

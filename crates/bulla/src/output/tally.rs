@@ -163,7 +163,7 @@ impl<'a> Summary<'a> {
             .map(|severity| (severity.name(), tally.by_rank[usize::from(rank(Some(severity), true))]))
             .collect();
         Self {
-            started_at: crate::units::rfc3339_us(closing.started_at_us),
+            started_at: cli::units::rfc3339_us(closing.started_at_us),
             elapsed_ms: u64::try_from(closing.elapsed.as_millis()).unwrap_or(u64::MAX),
             interrupted: closing.interrupted,
             endpoints: tally.endpoints,

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use cli::format::Format;
+use cli::terminal::Colour;
+use cli::units;
 
 use crate::config::RevocationSetting;
-use crate::output::Format;
-use crate::terminal::Colour;
-use crate::units;
 
 /// Shown after the long help.
 const EXAMPLES: &str = "\
@@ -27,7 +27,7 @@ Examples:
 
 /// `bulla scan`
 #[derive(Args, Debug)]
-#[command(after_help = "See --help for examples and exit codes.", after_long_help = [EXAMPLES, crate::exit::EXIT_CODES].join("\n\n"))]
+#[command(after_help = "See --help for examples and exit codes.", after_long_help = [EXAMPLES, cli::exit::EXIT_CODES].join("\n\n"))]
 pub(crate) struct ScanArgs {
     /// Hosts, addresses, networks, URLs, files and folders
     ///

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::units::now_us;
 use scan::clouds::{
     CloudSettings, CloudSource, Database, LIST_LIMIT, Listed, Machine, Observer, Pools, State, keep, observe,
     states_of,
@@ -12,8 +14,7 @@ use scan::{Run, ScanOptions, Trusted};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
-use crate::exit::{Exit, Outcome, Problem, chain};
-use crate::units::now_us;
+use crate::database;
 
 /// Sources ready to be listed.
 pub(crate) struct Clouds {
@@ -42,7 +43,7 @@ pub(crate) async fn prepare(file: &Path, in_flight: Option<usize>, store: Option
     let pools = pools(&settings, store.as_ref()).await?;
     let sources = settings.sources(&pools).await.map_err(|error| refused(chain(&error)))?;
     let states = match &store {
-        Some(store) => states_of(store, &sources).await.map_err(|error| Problem::inventory(&error))?,
+        Some(store) => states_of(store, &sources).await.map_err(|error| database::problem(&error))?,
         None => HashMap::new(),
     };
     Ok(Clouds { sources, states, store, raw: pools.raw(), pools })
@@ -58,7 +59,7 @@ pub(super) fn read(file: &Path) -> Result<CloudSettings, String> {
 pub(super) async fn pools(settings: &CloudSettings, store: Option<&Store>) -> Outcome<Pools> {
     let mut database = None;
     if let Some(store) = store {
-        let connections = store.connections().await.map_err(|error| Problem::inventory(&error))?;
+        let connections = store.connections().await.map_err(|error| database::problem(&error))?;
         database = Some(Database { connections: connections.ours, connections_max: connections.servers });
     }
     let machine = Machine { descriptors: outbound::limits::descriptor_budget(), database };
@@ -92,10 +93,10 @@ impl Ending {
         }
         for failure in ended.iter().flat_map(Listed::failures) {
             failures += 1;
-            eprintln!("error: {}", crate::terminal::clean(&failure));
+            eprintln!("error: {}", cli::terminal::clean(&failure));
         }
         if let Some(store) = self.store.as_ref().filter(|_| stored) {
-            keep(store, &ended, now_us()).await.map_err(|error| Problem::inventory(&error))?;
+            keep(store, &ended, now_us()).await.map_err(|error| database::problem(&error))?;
         }
         Ok(failures)
     }

@@ -1,10 +1,9 @@
 //! `bulla scan --demo`: a simulated estate in this process.
 
+use cli::exit::{Exit, Outcome, Problem, chain};
 use fleet::{Fleet, Latency, Mix, Plan};
 use outbound::resolve::Resolver;
 use scan::Trusted;
-
-use crate::exit::{Exit, Outcome, Problem, chain};
 
 /// Enough to show every kind of finding, few enough to be over in seconds.
 const ENDPOINTS: usize = 400;

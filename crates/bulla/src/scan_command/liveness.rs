@@ -7,6 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::printer::{Listed, Printer};
+use cli::terminal::{Paint, clean};
 use outbound::Deadline;
 use outbound::resolve::{Families, Resolver};
 use outbound::tls::{Connector, Handshake};
@@ -20,9 +23,6 @@ use tokio_util::sync::CancellationToken;
 use super::args::ScanArgs;
 use super::demo::Demo;
 use super::plan::Spec;
-use crate::exit::{Exit, Outcome, Problem, chain};
-use crate::listing::{Listed, Printer};
-use crate::terminal::{Paint, clean};
 
 /// Questions under way at once: each is one connection, and beyond this a run is no faster.
 const IN_FLIGHT_MAX: usize = 512;

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::exit::{Exit, Outcome, Problem};
+use cli::exit::{Exit, Outcome, Problem};
+
 use crate::output::{Closing, Tally};
 use crate::rules;
 

@@ -14,11 +14,15 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Instant;
 
-use scan::clouds::Database;
+use cli::Global;
+use cli::exit::{Exit, Outcome, Problem};
+use cli::format::Format;
+use cli::terminal::{self, Paint};
+use cli::units::now_us;
 use scan::history::CloudCalls;
 use scan::target::Targets;
 use scan::{Estate, Known, Observation, Run, ScanOptions, Scanner};
-use store::{Connections, Store, StoreUrl};
+use store::Store;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -28,12 +32,9 @@ use progress::Bar;
 use storing::Storing;
 pub(crate) use watched::{Asked, ScanKit};
 
-use crate::cli::Global;
-use crate::config::{Configuration, Settings, StoreSettings};
-use crate::exit::{Exit, Outcome, Problem};
-use crate::output::{self, Closing, Format, Look, Report, Summary, Tally};
-use crate::terminal::{self, Paint};
-use crate::units::now_us;
+use crate::config::{Configuration, Settings};
+use crate::database;
+use crate::output::{self, Closing, Report, ReportStyle, Summary, Tally};
 
 /// Refused targets printed; the rest is counted.
 const REFUSALS_SHOWN: u64 = 20;
@@ -51,7 +52,7 @@ pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
         return Err(Problem::usage("there is nothing to scan")
             .hint("name a host (`bulla scan example.com`), a list (@FILE), --again, or --demo"));
     }
-    let stop = crate::stop::on_signal()?;
+    let stop = cli::stop::on_signal()?;
     let demo = if args.demo { Some(demo::start().await?) } else { None };
     let spec = Spec::of(args, &settings);
     let ended = if args.liveness {
@@ -95,7 +96,7 @@ async fn scan(
     let scanner = scanner(&spec, demo, clouds.as_ref().map(|clouds| clouds.raw))?;
 
     let (started_at_us, began) = (now_us(), Instant::now());
-    let report = output::report(settings.scan.output, sink, look(args, settings), started_at_us);
+    let report = output::report(settings.scan.output, sink, style(args, settings), started_at_us);
     let run = scanner.start(targets, known, stop.clone());
     let (run, listing) = match clouds {
         Some(clouds) => {
@@ -175,7 +176,7 @@ fn scanner(spec: &Spec, demo: Option<&demo::Demo>, in_flight: Option<usize>) -> 
     options.in_flight = in_flight.or(options.in_flight);
     options.revocation = spec.revocation(&resolver)?;
     Scanner::new(options, resolver, trust)
-        .map_err(|error| Problem::new(Exit::Machine, crate::exit::chain(&error)))
+        .map_err(|error| Problem::new(Exit::Machine, cli::exit::chain(&error)))
 }
 
 /// Whether a bar would be seen, and not run into results that are printed as they come.
@@ -215,10 +216,10 @@ fn conclude(tally: &Tally, closing: &Closing, fail_on: Option<x509::Severity>) -
     Ok(if nothing || closing.invalid_targets > 0 { Exit::Incomplete } else { Exit::Ok })
 }
 
-fn look(args: &ScanArgs, settings: &Settings) -> Look {
+fn style(args: &ScanArgs, settings: &Settings) -> ReportStyle {
     let to_file = args.output_file.is_some();
     let colour = args.color == terminal::Colour::Always || !to_file && args.color.on_stdout();
-    Look {
+    ReportStyle {
         rows: settings.scan.table_rows,
         paint: Paint(colour),
         width: if to_file { None } else { terminal::width() },
@@ -242,8 +243,8 @@ async fn prepare(
         let (targets, expected) = given(&spec, demo)?;
         return Ok(Prepared { spec, targets, expected, known: Known::default(), storing: None });
     }
-    let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
-    let store = open(&url, &settings.store).await?;
+    let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
+    let store = database::open(&url, &settings.store).await?;
     let resumed = match &args.resume {
         Some(wanted) => Some(storing::unfinished(&store, wanted).await?),
         None => None,
@@ -254,7 +255,7 @@ async fn prepare(
     let storing::Before { mut known, endpoints, by_address } = storing::before(&store, spec.again).await?;
     if let Some(scan) = &resumed {
         let observed = scan::record::observed(&store, scan.id).await;
-        known.observed = observed.map_err(|error| Problem::inventory(&error))?;
+        known.observed = observed.map_err(|error| database::problem(&error))?;
     }
     let (targets, expected) =
         if spec.again { again(&store, &spec, endpoints, by_address) } else { given(&spec, demo)? };
@@ -277,7 +278,7 @@ fn again(store: &Store, spec: &Spec, endpoints: u64, by_address: u64) -> (Target
     let all_addresses = spec.settings.all_addresses;
     let mut expected = endpoints;
     if !all_addresses && by_address > 0 {
-        let left_out = crate::units::counted(by_address, "endpoint");
+        let left_out = cli::units::counted(by_address, "endpoint");
         eprintln!("note: {left_out} stored address by address left out: add --all-addresses");
         expected = expected.saturating_sub(by_address);
     }
@@ -294,21 +295,6 @@ fn resumed_spec(args: &ScanArgs, scan: &store::ScanRow) -> Outcome<Spec> {
             .hint("give them again: … | bulla scan --resume -"));
     }
     Ok(spec)
-}
-
-/// Opens the inventory, with connections that the server and this machine have.
-pub(crate) async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<Store> {
-    let store = Store::open_with(url, &settings.options()?).await;
-    let store = store.map_err(|error| Problem::inventory(&error))?;
-    fits(store.connections().await.map_err(|error| Problem::inventory(&error))?)?;
-    Ok(store)
-}
-
-/// Whether there may be so many connections to the database.
-pub(crate) fn fits(connections: Connections) -> Outcome<()> {
-    let database = Database { connections: connections.ours, connections_max: connections.servers };
-    let fits = database.check(outbound::limits::descriptor_budget());
-    fits.map_err(|error| Problem::usage(&error).hint(error.hint()))
 }
 
 /// What is made of observations as they come.
@@ -390,7 +376,7 @@ impl Gathering {
     fn refuse(&mut self, error: &scan::target::TargetError, bar: &Bar) {
         self.invalid_targets += 1;
         if self.invalid_targets <= REFUSALS_SHOWN {
-            bar.say(&format!("error: {}", terminal::clean(&crate::exit::chain(error))));
+            bar.say(&format!("error: {}", terminal::clean(&cli::exit::chain(error))));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cli::exit::{Exit, Outcome, Problem, chain};
 use outbound::resolve::{Families, Resolver};
 use scan::files::Passwords;
 use scan::revocation::{RevocationChecker, RevocationOptions};
@@ -15,7 +16,6 @@ use serde::{Deserialize, Serialize};
 
 use super::args::ScanArgs;
 use crate::config::{FamilySetting, RevocationSetting, ScanSettings, Settings};
-use crate::exit::{Exit, Outcome, Problem, chain};
 
 /// The port of DNS.
 const DNS_PORT: u16 = 53;

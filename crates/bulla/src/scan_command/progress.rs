@@ -4,10 +4,9 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cli::units::{count, elapsed};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use scan::Progress;
-
-use crate::units::{count, elapsed};
 
 /// Redraws a second: smooth enough, and nothing beside the scan.
 const REDRAWS_PER_SECOND: u8 = 8;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use cli::exit::{Outcome, Problem, chain};
+use cli::units::now_us;
 use scan::history::Samples;
 use scan::record::{identity, target};
 use scan::target::{Protocol, Target, TargetError};
@@ -14,10 +16,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::config::StoreSettings;
-use crate::exit::{Outcome, Problem, chain};
+use crate::database;
 use crate::output::record::Detail;
 use crate::output::{Stored, Summary};
-use crate::units::now_us;
 
 /// Rows of a page when everything is read.
 const PAGE_ROWS: usize = 1_000;
@@ -60,7 +61,7 @@ impl Storing {
         } else {
             store.begin_scan(scan, now_us(), spec).await
         };
-        begun.map_err(|error| Problem::inventory(&error))?;
+        begun.map_err(|error| database::problem(&error))?;
         let samples = Samples::new(Clock::system());
         let options = WriterOptions {
             patience: Duration::from_secs(settings.patience_s),
@@ -165,7 +166,7 @@ pub(crate) fn waiting(status: &watch::Receiver<Status>) -> Option<String> {
     match &*status.borrow() {
         Status::Healthy => None,
         Status::Waiting { since, error } => {
-            Some(format!("{error} (for {})", crate::units::elapsed(since.elapsed())))
+            Some(format!("{error} (for {})", cli::units::elapsed(since.elapsed())))
         }
     }
 }
@@ -177,7 +178,7 @@ pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
 
 /// The scan to go on with: `last`, or one by its id.
 pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> {
-    let inventory = |error: StoreError| Problem::inventory(&error);
+    let inventory = |error: StoreError| database::problem(&error);
     if wanted == "last" {
         return store.latest_unfinished_scan().await.map_err(inventory)?.ok_or_else(|| {
             Problem::usage("no scan was interrupted").hint("`bulla inventory scans` lists them")
@@ -207,7 +208,7 @@ pub(crate) struct Before {
 
 /// Endpoints that did not answer last time, so that they are asked last. `all`: whatever it costs.
 pub(crate) async fn before(store: &Store, all: bool) -> Outcome<Before> {
-    let inventory = |error: StoreError| Problem::inventory(&error);
+    let inventory = |error: StoreError| database::problem(&error);
     let mut before = Before { known: Known::default(), endpoints: 0, by_address: 0 };
     if !all && store.summary(now_us(), 0).await.map_err(inventory)?.endpoints > SILENT_LOOKUP_MAX {
         return Ok(before);

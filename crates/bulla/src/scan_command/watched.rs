@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
+use cli::exit::{Outcome, Problem, chain};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use outbound::resolve::Resolver;
@@ -16,7 +17,6 @@ use tokio::sync::Mutex;
 use super::clouds;
 use super::plan::Spec;
 use crate::config::{ScanSettings, WatchSettings};
-use crate::exit::{Outcome, Problem, chain};
 use crate::output::record::Detail;
 
 /// Looks of one watch at once where the configuration does not say: a server has listeners and a database to keep

@@ -1,21 +1,20 @@
 //! The server's own certificate: from files, or issued and renewed by its own authority.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use authority::Authority;
 use authority::issue::{IssueRequest, Source};
+use cli::exit::{Exit, Outcome, Problem, chain};
 use keys::{KeyType, PrivateKey};
 use rustls::sign::CertifiedKey;
 use server::listen::server_certificate;
 use tokio_util::sync::CancellationToken;
 use x509::GeneralName;
 
-use super::files;
 use super::first_start::SERVER;
 use crate::config::ServerSettings;
-use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::files;
 
 /// How long an own certificate lives. Short: it costs nothing to issue, and a copied data folder holds no key to it.
 const LIFE: Duration = Duration::from_secs(7 * 86_400);
@@ -97,7 +96,7 @@ impl Own {
 impl From {
     async fn obtain(&self) -> Outcome<Arc<CertifiedKey>> {
         match self {
-            Self::Files { certificate, key } => from_files("server.", certificate, key),
+            Self::Files { certificate, key } => files::certified_key("server.", certificate, key),
             Self::Authority { authority, names } => {
                 let key = PrivateKey::generate(KeyType::P256).map_err(|error| wrong(&chain(&error)))?;
                 let spki = keys::Signer::spki(&key).to_vec();
@@ -127,18 +126,6 @@ async fn oldest(authority: &Authority) -> Option<uuid::Uuid> {
     let cas = authority.cas().await.ok()?;
     let issuing = cas.iter().filter(|ca| !ca.is_root() && ca.may_issue(now));
     issuing.min_by_key(|ca| ca.created_at_us).map(|ca| ca.id)
-}
-
-/// The chain and the key of the files that `PREFIXcertificate_file` and `PREFIXkey_file` name.
-pub(crate) fn from_files(prefix: &str, certificate: &Path, key: &Path) -> Outcome<Arc<CertifiedKey>> {
-    let wrong = |why: String| {
-        Problem::usage(format_args!("the certificate of {prefix}certificate_file: {why}"))
-            .hint(format!("check {prefix}certificate_file and {prefix}key_file"))
-    };
-    let chain = files::certificates(&format!("{prefix}certificate_file"), certificate)?;
-    let key = PrivateKey::from_file(key)
-        .map_err(|error| wrong(format!("{}: {}", key.display(), crate::exit::chain(&error))))?;
-    server_certificate(&chain, &key).map_err(|error| wrong(crate::exit::chain(&error)))
 }
 
 fn wrong(why: &str) -> Problem {

@@ -6,11 +6,10 @@ use authority::Authority;
 use authority::names::{DnsRule, NameRules, SuffixRule};
 use authority::profile::{KeyPurpose, Profile, Validity};
 use authority::tree::{Ca, NewCa};
-
-use crate::exit::{Exit, Outcome, Problem, chain};
+use cli::exit::{Exit, Outcome, Problem, chain};
 
 /// The profile of certificates for servers.
-pub(super) const SERVER: &str = crate::config::FIRST_PROFILE;
+pub(super) const SERVER: &str = cli::configuration::FIRST_PROFILE;
 
 /// The profile of the identities of agents and other clients.
 pub(super) const CLIENT: &str = "client";

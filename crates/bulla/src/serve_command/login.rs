@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use cli::exit::{Outcome, Problem, chain};
 use secrecy::SecretString;
 use server::access::Scope;
 use server::access::oidc::{GroupGrant, Oidc, OidcOptions};
 
-use super::Addresses;
-use super::files;
+use super::addresses::Addresses;
 use crate::config::OidcSettings;
-use crate::exit::{Outcome, Problem, chain};
+use crate::files;
 
 /// Where the browser comes back to, below the server's URL.
 const CALLBACK: &str = "/api/v1/auth/callback";

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use authority::keystore::{KeyStore, ProveError};
+use cli::exit::{Exit, Outcome, Problem, chain};
 use keys::{
     Argon2Cost, KeyRef, Keyring, KeyringConfig, KeyringError, MasterKey, PassphraseSource, Secret,
     UnwrappedKey, Wrapper,
@@ -14,9 +15,10 @@ use outbound::resolve::Resolver;
 use secrecy::{ExposeSecret, SecretString};
 use store::{Clock, Store};
 
-use super::files;
 use crate::config::{AuthoritySettings, MasterKeySettings, Settings};
-use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::data_folder;
+use crate::database;
+use crate::files;
 
 /// The master key's file in the data folder.
 const MASTER_KEY: &str = "master.key";
@@ -77,7 +79,7 @@ async fn keyring(
 ) -> Outcome<Keyring> {
     let current = match settings.current_master() {
         Some(key) => master(&key, create, module, resolver).await?,
-        None => MasterKey::File { path: files::folder()?.join(MASTER_KEY), create },
+        None => MasterKey::File { path: data_folder::folder()?.join(MASTER_KEY), create },
     };
     let mut older = Vec::new();
     for key in settings.older_masters() {
@@ -132,7 +134,10 @@ async fn master(
             let transit = Transit::new(config, resolver).map_err(|error| wrong(&error))?;
             unwrapped(&of.wrapped_file, &transit, current).await
         }
-        MasterKeySettings::AwsKms(of) => aws::master(of, current).await,
+        MasterKeySettings::AwsKms(of) => {
+            let kms = aws::wrapper(of).await?;
+            unwrapped(&of.wrapped_file, kms.as_ref(), current).await
+        }
     }
 }
 
@@ -170,7 +175,7 @@ fn unproven(error: ProveError) -> Problem {
         ),
         ProveError::Canary { .. } => Problem::new(Exit::Inventory, said)
             .hint("the database was changed or restored in part: restore it, with the master key of the same time"),
-        ProveError::Store(error) => Problem::inventory(&error),
+        ProveError::Store(error) => database::problem(&error),
     }
 }
 
@@ -205,7 +210,7 @@ mod module {
     use keys::{KeyRef, MasterKey};
 
     use crate::config::{ModuleSettings, Settings};
-    use crate::exit::{Exit, Outcome, Problem, chain};
+    use cli::exit::{Exit, Outcome, Problem, chain};
 
     pub(super) struct Module(Option<Token>);
 
@@ -215,7 +220,7 @@ mod module {
             if settings.module.as_os_str().is_empty() {
                 return Ok(Self(None));
             }
-            let pin = super::files::secret("pkcs11.pin_file", &settings.pin_file)?;
+            let pin = crate::files::secret("pkcs11.pin_file", &settings.pin_file)?;
             let config = TokenConfig::new(&settings.module, &settings.token_label, pin);
             let opened = tokio::task::spawn_blocking(move || Token::open(config)).await;
             let token =
@@ -261,7 +266,7 @@ mod no_module {
     use keys::{KeyRef, MasterKey};
 
     use crate::config::{ModuleSettings, Settings};
-    use crate::exit::{Outcome, Problem};
+    use cli::exit::{Outcome, Problem};
 
     pub(super) struct Module;
 
@@ -290,13 +295,13 @@ mod no_module {
 
 #[cfg(not(feature = "aws"))]
 mod aws {
-    use keys::MasterKey;
+    use cli::exit::{Outcome, Problem};
+    use keys::Wrapper;
 
     use crate::config::AwsKmsSettings;
-    use crate::exit::{Outcome, Problem};
 
     /// The configuration is refused before it comes to this.
-    pub(super) async fn master(_: &AwsKmsSettings, _: bool) -> Outcome<MasterKey> {
+    pub(super) async fn wrapper(_: &AwsKmsSettings) -> Outcome<Box<dyn Wrapper>> {
         Err(Problem::usage("the master key is in AWS KMS, and this build has no AWS")
             .hint("build with `--features aws`"))
     }
@@ -304,24 +309,25 @@ mod aws {
 
 #[cfg(feature = "aws")]
 mod aws {
+    use cli::exit::{Exit, Outcome, Problem, chain};
     use futures_util::future::{BoxFuture, FutureExt};
-    use keys::{MasterKey, Wrapper};
+    use keys::Wrapper;
     use scan::clouds::aws::{AwsOptions, KmsKey};
     use scan::clouds::http::HttpClient;
     use zeroize::Zeroizing;
 
     use crate::config::AwsKmsSettings;
-    use crate::exit::{Exit, Outcome, Problem, chain};
 
     /// Stands in the encryption context, and so in CloudTrail.
     const PURPOSE: &str = "bulla master key 1";
 
-    pub(super) async fn master(of: &AwsKmsSettings, create: bool) -> Outcome<MasterKey> {
+    /// AWS KMS, which encrypts the master key's file.
+    pub(super) async fn wrapper(of: &AwsKmsSettings) -> Outcome<Box<dyn Wrapper>> {
         let http = HttpClient::new(&[]).map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
         let endpoint = Some(of.endpoint.clone()).filter(|url| !url.is_empty());
         let options = AwsOptions { endpoint, credentials: None };
         let key = KmsKey::new(&of.key_id, &of.region, PURPOSE, &options, http).await;
-        super::unwrapped(&of.wrapped_file, &Kms(key), create).await
+        Ok(Box::new(Kms(key)))
     }
 
     struct Kms(KmsKey);

@@ -1,31 +1,33 @@
 //! `bulla serve` and `bulla up`: the control plane in one process.
 
-pub(crate) mod certificate;
+mod addresses;
+mod certificate;
 mod estate;
-pub(crate) mod files;
 mod first_start;
+mod local_files;
 mod login;
 pub(crate) mod master_keys;
-pub(crate) mod memory;
 mod metrics;
 mod rooms;
 mod transparency;
 mod watch;
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use cli::Global;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::memory;
 use secrecy::{ExposeSecret, SecretString};
 use server::listen::{Running, Server, ServerOptions};
 use store::{Clock, Store};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::Global;
 use crate::config::{Configuration, ServerSettings, Settings};
-use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::database;
+use crate::listening::socket;
+use addresses::{Addresses, networks};
 use rooms::Rooms;
 
 /// `bulla serve`
@@ -72,9 +74,9 @@ async fn run(args: &ServeArgs, global: &Global, manner: Manner) -> Outcome<Exit>
     if let Some(listen) = &args.credential_listen {
         settings.credentials.listen.clone_from(listen);
     }
-    let stop = crate::stop::on_signal_within(Duration::from_secs(settings.server.stop_s) + STOP_MARGIN)?;
-    let url = crate::data::inventory_url(args.db.as_deref(), &settings.store)?;
-    let store = crate::scan_command::open(&url, &settings.store).await?;
+    let stop = cli::stop::on_signal_within(Duration::from_secs(settings.server.stop_s) + STOP_MARGIN)?;
+    let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
+    let store = database::open(&url, &settings.store).await?;
     let running = start(&settings, store, manner, stop.clone()).await?;
     announce(&running, began.elapsed());
     stop.cancelled().await;
@@ -123,7 +125,7 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
     };
     options.connections_max = settings.server.connections_max;
     options.drain_timeout = Duration::from_secs(settings.server.stop_s);
-    options.trusted_proxies = rooms::networks("server.trusted_proxies", &settings.server.trusted_proxies)?;
+    options.trusted_proxies = networks("server.trusted_proxies", &settings.server.trusted_proxies)?;
     options.client_roots = rooms.client_roots(&settings.server).await?;
     let running = Arc::new(Server::start(options, rooms.state.clone()).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
@@ -132,13 +134,13 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
         )
     })?);
     let url = addresses.url_at(running.address);
-    files::write(&url, &root)?;
+    local_files::write(&url, &root)?;
     let credential_url = match running.credential_address {
         Some(_) if !settings.credentials.url.is_empty() => settings.credentials.url.clone(),
         Some(address) => addresses.url_of(address),
         None => String::new(),
     };
-    files::write_credential_url(&credential_url)?;
+    local_files::write_credential_url(&credential_url)?;
     let background = rooms.run(own, &running, &stop);
     Ok(Up { running, background, url })
 }
@@ -148,7 +150,7 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
 async fn first_token(store: &Store, clock: &Clock, manner: Manner) -> Outcome<()> {
     let hand_over = move |token: &SecretString| match manner {
         Manner::Up => {
-            files::write_token(token).map_err(|problem| problem.message)?;
+            local_files::write_token(token).map_err(|problem| problem.message)?;
             eprintln!("the admin token is kept for the commands on this machine: try `bulla cert list`");
             Ok(())
         }
@@ -162,123 +164,6 @@ async fn first_token(store: &Store, clock: &Clock, manner: Manner) -> Outcome<()
         Problem::new(Exit::Inventory, chain(&error))
             .hint("check the database and the data folder, then start again")
     })
-}
-
-/// Where things are served, and under which names.
-pub(crate) struct Addresses {
-    listen: SocketAddr,
-    public: Option<SocketAddr>,
-    /// As clients reach the API, without a slash at the end; empty to take the bound address.
-    url: String,
-    /// As clients reach CRLs and OCSP.
-    pub(crate) public_url: String,
-    /// Names of the server's own certificate.
-    names: Vec<String>,
-}
-
-impl Addresses {
-    fn of(settings: &ServerSettings) -> Outcome<Self> {
-        let listen = socket("server.listen", &settings.listen)?;
-        let public = match settings.public_listen.as_str() {
-            "" => None,
-            text => Some(socket("server.public_listen", text)?),
-        };
-        let host = host_name(&settings.listen);
-        let url = settings.url.trim_end_matches('/').to_owned();
-        let public_url = match (settings.public_url.trim_end_matches('/'), public) {
-            ("", Some(public)) => format!("http://{}", at(&host, public.port(), 80)),
-            ("", None) => format!("http://{host}"),
-            (given, _) => given.to_owned(),
-        };
-        let mut names = vec![host, "localhost".to_owned()];
-        names.extend(host_of(&url));
-        if !listen.ip().is_unspecified() {
-            names.push(listen.ip().to_string());
-        } else {
-            names.push("127.0.0.1".to_owned());
-        }
-        names.sort();
-        names.dedup();
-        Ok(Self { listen, public, url, public_url, names })
-    }
-
-    /// As clients reach the API, once the port is known.
-    pub(crate) fn url(&self) -> String {
-        self.url_at(self.listen)
-    }
-
-    fn url_at(&self, address: SocketAddr) -> String {
-        if self.url.is_empty() { self.url_of(address) } else { self.url.clone() }
-    }
-
-    /// Of whatever listens there.
-    fn url_of(&self, address: SocketAddr) -> String {
-        let host = if address.ip().is_loopback() {
-            "localhost".to_owned()
-        } else {
-            self.names.iter().find(|name| *name != "localhost").cloned().unwrap_or_default()
-        };
-        format!("https://{}", at(&host, address.port(), 443))
-    }
-}
-
-fn at(host: &str, port: u16, usual: u16) -> String {
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    if port == usual { host } else { format!("{host}:{port}") }
-}
-
-/// The host of `HOST:PORT`, or this machine's name for a wildcard address.
-fn host_name(listen: &str) -> String {
-    let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']);
-    let address = host.parse::<std::net::IpAddr>().ok();
-    if address.is_some_and(|address| address.is_loopback()) {
-        return "localhost".to_owned();
-    }
-    if host.is_empty() || address.is_some_and(|address| address.is_unspecified()) {
-        let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
-        return if name.is_empty() { "localhost".to_owned() } else { name };
-    }
-    host.to_owned()
-}
-
-fn host_of(url: &str) -> Option<String> {
-    reqwest::Url::parse(url).ok()?.host_str().map(|host| host.trim_matches(['[', ']']).to_owned())
-}
-
-/// The address that `key` names.
-pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
-    let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
-    found.ok_or_else(|| {
-        Problem::usage(format_args!("{key} is {text:?}, which is no address to listen on"))
-            .hint("give HOST:PORT, for example 0.0.0.0:8443")
-    })
-}
-
-/// As many connections as there may be files open for: `most`.
-pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, most: usize) {
-    let most = most.max(1);
-    if *connections_max > most {
-        eprintln!(
-            "warning: {most} connections at once, not the {connections_max} of {key}: the limit of open files is too low\n\
-             hint: raise it (ulimit -n, LimitNOFILE)"
-        );
-        *connections_max = most;
-    }
-}
-
-/// Where `SECTION.metrics_listen` has figures served; `None` for nowhere.
-pub(crate) fn figures_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
-    if listen.is_empty() {
-        return Ok(None);
-    }
-    let address = socket(&format!("{section}.metrics_listen"), listen)?;
-    let listener = inbound::listen(address).map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("cannot listen on {address}: {error}")).hint(format!(
-            "choose another address: --metrics-listen, or {section}.metrics_listen in the configuration"
-        ))
-    })?;
-    eprintln!("figures at http://{}/metrics", listener.local_addr().unwrap_or(address));
-    Ok(Some(listener))
 }
 
 fn announce(up: &Up, took: Duration) {
@@ -299,29 +184,5 @@ impl ServerSettings {
         if let Some(listen) = &args.public_listen {
             self.public_listen.clone_from(listen);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_told_as_clients_reach_them() {
-        let of = |listen: &str, url: &str| {
-            let settings =
-                ServerSettings { listen: listen.into(), url: url.into(), ..ServerSettings::default() };
-            Addresses::of(&settings).unwrap()
-        };
-        assert_eq!(of("127.0.0.1:8443", "").url(), "https://localhost:8443");
-        assert_eq!(of("127.0.0.1:443", "").url(), "https://localhost");
-        let named = of("0.0.0.0:8443", "https://pki.example/");
-        assert_eq!(named.url(), "https://pki.example");
-        assert!(named.names.contains(&"pki.example".to_owned()), "{:?}", named.names);
-        assert!(of("[::1]:8443", "").names.contains(&"::1".to_owned()));
-        assert!(
-            Addresses::of(&ServerSettings { listen: "nonsense".into(), ..ServerSettings::default() })
-                .is_err()
-        );
     }
 }

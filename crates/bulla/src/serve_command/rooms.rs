@@ -1,7 +1,5 @@
 //! The rooms of the house, opened over one store and wired together.
 
-use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +10,7 @@ use authority::keystore::KeyStore;
 use authority::publish::Publications;
 use authority::scep::{Scep, ScepOptions};
 use authority::{Authority, AuthorityOptions};
+use cli::exit::{Exit, Outcome, Problem, chain};
 use credentials::{Credentials, CredentialsOptions, HOOK_LIMIT, Hook, HookSender};
 use futures_util::future::BoxFuture;
 use lifecycle::agents::{Agents, AgentsParts};
@@ -34,7 +33,7 @@ use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::Addresses;
+use super::addresses::Addresses;
 use super::certificate::Own;
 use super::estate::Estate;
 use super::first_start;
@@ -44,7 +43,8 @@ use super::metrics::Figures;
 use super::transparency;
 use super::watch::Watch;
 use crate::config::{AuthoritySettings, CredentialSettings, ServerSettings, Settings};
-use crate::exit::{Exit, Outcome, Problem, chain};
+use crate::database;
+use crate::files;
 use crate::scan_command::ScanKit;
 
 /// How often issuers are looked after.
@@ -85,7 +85,7 @@ impl Rooms {
         keystore.also_sealed(&store::proxy_leaves::SEALED_LEAF_KEYS);
         let authority = authority(&settings.authority, addresses, store, keystore.clone(), clock)?;
         let first = server::access::nobody_can_enter(store).await;
-        first_start::prepare(&authority, first.map_err(|error| Problem::inventory(&error))?).await?;
+        first_start::prepare(&authority, first.map_err(|error| database::problem(&error))?).await?;
         let root_pem = first_start::root_pem(&authority).await?;
         let acme = acme(&settings.acme, addresses, &authority, store, clock)?;
         let access = AccessControl::new(store.clone(), clock.clone(), SessionOptions::default());
@@ -231,7 +231,7 @@ impl Rooms {
         let mut roots: Vec<Vec<u8>> =
             own.iter().filter(|ca| ca.is_root()).map(|ca| ca.certificate.der.to_vec()).collect();
         for path in &settings.client_ca_files {
-            roots.extend(super::files::certificates("server.client_ca_files", path)?);
+            roots.extend(files::certificates("server.client_ca_files", path)?);
         }
         Ok(roots)
     }
@@ -285,7 +285,7 @@ fn uaa(settings: &CredentialSettings) -> Outcome<Option<UaaOptions>> {
     }
     let roots = match settings.uaa_ca_file.as_os_str().is_empty() {
         true => Vec::new(),
-        false => super::files::certificates("credentials.uaa_ca_file", &settings.uaa_ca_file)?,
+        false => files::certificates("credentials.uaa_ca_file", &settings.uaa_ca_file)?,
     };
     let audience = settings.uaa_audience.clone();
     Ok(Some(UaaOptions { url: settings.uaa_url.clone(), roots, audience }))
@@ -336,18 +336,6 @@ async fn keep_issuers(issuers: Issuers, stop: CancellationToken) {
             tracing::warn!(%error, "issuers could not be looked after");
         }
     }
-}
-
-/// Networks, as `10.0.0.0/8`, or addresses.
-pub(super) fn networks<N: FromStr + From<IpAddr>>(key: &str, all: &[String]) -> Outcome<Vec<N>> {
-    let one = |text: &String| {
-        let network = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(N::from));
-        network.ok_or_else(|| {
-            Problem::usage(format_args!("{key} has {text:?}, which is no network"))
-                .hint("write networks as 10.0.0.0/8 or fd00::/8")
-        })
-    };
-    all.iter().map(one).collect()
 }
 
 fn authority(

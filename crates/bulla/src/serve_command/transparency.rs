@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use cli::exit::{Exit, Outcome, Problem, chain};
 use outbound::http::{Client, Options};
 use outbound::rate::{Pace, Rate};
 use outbound::resolve::Resolver;
@@ -13,7 +14,6 @@ use secrecy::ExposeSecret;
 use store::{Clock, Store};
 
 use crate::config::TransparencySettings;
-use crate::exit::{Exit, Outcome, Problem, chain};
 
 /// Requests that may come at once to a service that allows more than a handful a minute.
 const BURST: u32 = 5;
@@ -26,7 +26,7 @@ pub(super) fn monitor(
 ) -> Outcome<Monitor> {
     let mut roots = None;
     for path in &settings.ca_files {
-        roots.get_or_insert_with(Vec::new).extend(super::files::certificates("ct.ca_files", path)?);
+        roots.get_or_insert_with(Vec::new).extend(crate::files::certificates("ct.ca_files", path)?);
     }
     let client = Client::new(resolver, &Options { roots, allow_link_local: false });
     let http = client.map_err(|error| {
@@ -72,6 +72,6 @@ fn token(path: &Path) -> Outcome<Option<String>> {
     if path.as_os_str().is_empty() {
         return Ok(None);
     }
-    let token = super::files::secret("ct.certspotter_token_file", path)?;
+    let token = crate::files::secret("ct.certspotter_token_file", path)?;
     Ok(Some(token.expose_secret().to_owned()))
 }

@@ -1,0 +1,578 @@
+//! Configuration: built-in defaults, then one TOML file, then the environment, then flags.
+
+mod edge;
+mod key_clouds;
+mod key_service;
+mod master_key;
+mod pkcs11;
+mod proxy;
+mod store_settings;
+mod table;
+mod telemetry;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use cli::configuration::{ClientConfiguration, ClientSettings, FIRST_PROFILE, Layers, lookup, variable_of};
+use cli::exit::{Outcome, Problem};
+use cli::format::Format;
+use serde::{Deserialize, Serialize};
+
+use table::KEYS;
+
+pub(crate) use edge::{EdgeSettings, ModeText};
+#[cfg(feature = "aws")]
+pub(crate) use key_clouds::AwsKeySettings;
+#[cfg(feature = "azure")]
+pub(crate) use key_clouds::AzureKeySettings;
+#[cfg(feature = "gcp")]
+pub(crate) use key_clouds::GcpKeySettings;
+pub(crate) use key_service::{KeyServiceSettings, NodeSettings};
+pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
+pub(crate) use pkcs11::Pkcs11Settings;
+pub(crate) use proxy::{LeafBackend, Others, ProxyAuthoritySettings, ProxySettings};
+pub(crate) use store_settings::StoreSettings;
+pub(crate) use telemetry::TelemetrySettings;
+
+/// All settings.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    pub(crate) scan: ScanSettings,
+    pub(crate) store: StoreSettings,
+    pub(crate) server: ServerSettings,
+    pub(crate) credentials: CredentialSettings,
+    pub(crate) authority: AuthoritySettings,
+    pub(crate) acme: authority::acme::AcmeOptions,
+    pub(crate) est: EstSettings,
+    pub(crate) scep: ScepSettings,
+    pub(crate) oidc: OidcSettings,
+    pub(crate) pkcs11: Pkcs11Settings,
+    pub(crate) ct: TransparencySettings,
+    pub(crate) watch: WatchSettings,
+    pub(crate) client: ClientSettings,
+    pub(crate) keys: KeyServiceSettings,
+    pub(crate) edge: EdgeSettings,
+    pub(crate) proxy: ProxySettings,
+    pub(crate) telemetry: TelemetrySettings,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServerSettings {
+    pub(crate) listen: String,
+    pub(crate) public_listen: String,
+    pub(crate) url: String,
+    pub(crate) public_url: String,
+    pub(crate) certificate_file: PathBuf,
+    pub(crate) key_file: PathBuf,
+    pub(crate) client_ca_files: Vec<PathBuf>,
+    pub(crate) trusted_proxies: Vec<String>,
+    pub(crate) connections_max: usize,
+    pub(crate) stop_s: u64,
+    pub(crate) core_dumps: bool,
+}
+
+/// `[credentials]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CredentialSettings {
+    pub(crate) listen: String,
+    pub(crate) url: String,
+    pub(crate) exact_name_like: Vec<String>,
+    pub(crate) concatenate_cas: bool,
+    pub(crate) any_key: bool,
+    pub(crate) ca_minimum_days: u32,
+    pub(crate) leaf_minimum_days: u32,
+    pub(crate) undelete_days: u32,
+    pub(crate) retention: Vec<String>,
+    pub(crate) uaa_url: String,
+    pub(crate) uaa_ca_file: PathBuf,
+    pub(crate) uaa_audience: Vec<String>,
+}
+
+impl CredentialSettings {
+    /// Which versions stay.
+    pub(crate) fn retention(&self) -> Outcome<Vec<credentials::Retention>> {
+        let read = |text: &String| {
+            text.parse().map_err(|error| {
+                Problem::usage(format!("credentials.retention: {error}"))
+                    .hint("correct credentials.retention, or leave it out: then all versions stay")
+            })
+        };
+        self.retention.iter().map(read).collect()
+    }
+
+    fn check(&self) -> Outcome<()> {
+        let most = credentials::DURATION_MAX;
+        let days = [("ca_minimum_days", self.ca_minimum_days), ("leaf_minimum_days", self.leaf_minimum_days)];
+        for (key, days) in days {
+            if days > most {
+                return Err(Problem::usage(format_args!("credentials.{key} is {days}"))
+                    .hint(format!("give 0 to {most} days")));
+            }
+        }
+        self.retention().map(drop)
+    }
+}
+
+/// `[est]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EstSettings {
+    pub(crate) profiles: Vec<String>,
+    pub(crate) default_profile: String,
+    pub(crate) require_channel_binding: bool,
+    pub(crate) registrars: Vec<x509::SpkiHash>,
+}
+
+/// `[scep]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ScepSettings {
+    pub(crate) profiles: Vec<String>,
+    pub(crate) default_profile: String,
+    pub(crate) allow_sha1: bool,
+}
+
+/// `[oidc]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct OidcSettings {
+    pub(crate) issuer: String,
+    pub(crate) client_id: String,
+    pub(crate) client_secret_file: PathBuf,
+    pub(crate) groups: Vec<String>,
+    pub(crate) groups_claim: String,
+    pub(crate) name_claim: String,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) ca_file: PathBuf,
+}
+
+/// `[ct]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TransparencySettings {
+    pub(crate) certspotter_url: String,
+    pub(crate) certspotter_token_file: PathBuf,
+    pub(crate) certspotter_per_minute: u32,
+    pub(crate) crtsh_url: String,
+    pub(crate) crtsh_per_minute: u32,
+    pub(crate) poll_s: u64,
+    pub(crate) grace_s: u64,
+    pub(crate) behind_s: u64,
+    pub(crate) log_list_urls: Vec<String>,
+    pub(crate) log_list_files: Vec<PathBuf>,
+    pub(crate) checkpoint_s: u64,
+    pub(crate) ca_files: Vec<PathBuf>,
+}
+
+/// `[watch]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct WatchSettings {
+    pub(crate) clouds_file: PathBuf,
+}
+
+/// `[scan]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ScanSettings {
+    pub(crate) ports: String,
+    pub(crate) families: FamilySetting,
+    pub(crate) all_addresses: bool,
+    pub(crate) max_addresses: u64,
+    pub(crate) ca_files: Vec<PathBuf>,
+    pub(crate) system_roots: bool,
+    pub(crate) expiring_within_days: u32,
+    pub(crate) expiring_fraction: f64,
+    pub(crate) fail_on: String,
+    pub(crate) dns: Vec<String>,
+    pub(crate) in_flight: usize,
+    pub(crate) per_address: usize,
+    pub(crate) timeout_ms: u64,
+    pub(crate) retry_timeout_ms: u64,
+    pub(crate) retry: bool,
+    pub(crate) finish_handshakes: bool,
+    pub(crate) revocation: RevocationSetting,
+    pub(crate) output: Format,
+    pub(crate) table_rows: usize,
+}
+
+/// Which addresses to use.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FamilySetting {
+    /// Both.
+    #[default]
+    Any,
+    /// IPv4 only.
+    Ipv4,
+    /// IPv6 only.
+    Ipv6,
+}
+
+/// Who is asked whether certificates were revoked.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RevocationSetting {
+    /// Nobody.
+    #[default]
+    Off,
+    /// Staples, then CRLs.
+    Crl,
+    /// Staples, then CRLs, then OCSP responders.
+    Ocsp,
+}
+
+impl Default for ScanSettings {
+    fn default() -> Self {
+        let engine = scan::ScanOptions::default();
+        let ms = |limit: std::time::Duration| limit.as_millis() as u64;
+        Self {
+            ports: String::new(),
+            families: FamilySetting::Any,
+            all_addresses: engine.all_addresses,
+            max_addresses: scan::target::CIDR_ADDRESSES_MAX,
+            ca_files: Vec::new(),
+            system_roots: true,
+            expiring_within_days: engine.expiring_within_days,
+            expiring_fraction: engine.expiring_fraction,
+            fail_on: "never".into(),
+            dns: Vec::new(),
+            in_flight: 0,
+            per_address: engine.per_address,
+            timeout_ms: ms(engine.first.handshake),
+            retry_timeout_ms: ms(engine.second.handshake),
+            retry: engine.second_pass,
+            finish_handshakes: engine.finish_handshake,
+            revocation: RevocationSetting::Off,
+            output: Format::Table,
+            // Two screens: what fits in a glance, and a little more.
+            table_rows: 50,
+        }
+    }
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8443".into(),
+            public_listen: "127.0.0.1:8080".into(),
+            url: String::new(),
+            public_url: String::new(),
+            certificate_file: PathBuf::new(),
+            key_file: PathBuf::new(),
+            client_ca_files: Vec::new(),
+            trusted_proxies: Vec::new(),
+            // With 64 KiB each at worst: 256 MiB.
+            connections_max: 4_096,
+            stop_s: 20,
+            core_dumps: false,
+        }
+    }
+}
+
+impl Default for CredentialSettings {
+    fn default() -> Self {
+        Self {
+            // CredHub's port.
+            listen: "127.0.0.1:8844".into(),
+            url: String::new(),
+            exact_name_like: Vec::new(),
+            concatenate_cas: true,
+            any_key: false,
+            ca_minimum_days: 0,
+            leaf_minimum_days: 0,
+            undelete_days: 7,
+            retention: Vec::new(),
+            uaa_url: String::new(),
+            uaa_ca_file: PathBuf::new(),
+            uaa_audience: Vec::new(),
+        }
+    }
+}
+
+impl Default for EstSettings {
+    fn default() -> Self {
+        Self {
+            profiles: vec![FIRST_PROFILE.into()],
+            default_profile: FIRST_PROFILE.into(),
+            require_channel_binding: false,
+            registrars: Vec::new(),
+        }
+    }
+}
+
+impl Default for ScepSettings {
+    fn default() -> Self {
+        Self {
+            profiles: vec![FIRST_PROFILE.into()],
+            default_profile: FIRST_PROFILE.into(),
+            allow_sha1: false,
+        }
+    }
+}
+
+impl Default for OidcSettings {
+    fn default() -> Self {
+        let usual = server::access::oidc::OidcOptions::new("", "", "");
+        Self {
+            issuer: usual.issuer,
+            client_id: usual.client_id,
+            client_secret_file: PathBuf::new(),
+            groups: Vec::new(),
+            groups_claim: usual.groups_claim,
+            name_claim: usual.name_claim,
+            scopes: usual.scopes,
+            ca_file: PathBuf::new(),
+        }
+    }
+}
+
+impl Default for TransparencySettings {
+    fn default() -> Self {
+        let usual = scan::ct::MonitorOptions::default();
+        Self {
+            certspotter_url: "https://api.certspotter.com".into(),
+            certspotter_token_file: PathBuf::new(),
+            certspotter_per_minute: 30,
+            crtsh_url: "https://crt.sh".into(),
+            crtsh_per_minute: 5,
+            poll_s: usual.poll_every.as_secs(),
+            grace_s: usual.grace.as_secs(),
+            behind_s: usual.behind_after.as_secs(),
+            log_list_urls: Vec::new(),
+            log_list_files: Vec::new(),
+            checkpoint_s: usual.checkpoint_every.as_secs(),
+            ca_files: Vec::new(),
+        }
+    }
+}
+
+/// Settings with the origin of each.
+#[derive(Clone, Debug)]
+pub(crate) struct Configuration {
+    pub(crate) settings: Settings,
+    layers: Layers,
+}
+
+impl Configuration {
+    /// Reads the file (`given`, else the default one if it exists) and the environment.
+    pub(crate) fn load(given: Option<&Path>) -> Outcome<Self> {
+        Self::checked(Layers::load(given, KEYS, true)?)
+    }
+
+    fn checked((settings, layers): (Settings, Layers)) -> Outcome<Self> {
+        settings.check()?;
+        Ok(Self { settings, layers })
+    }
+
+    #[cfg(test)]
+    fn from_parts(
+        file: Option<(PathBuf, String)>,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Outcome<Self> {
+        Self::checked(Layers::from_parts(file, variables, KEYS, true)?)
+    }
+
+    /// The file that was read.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.layers.file()
+    }
+
+    /// What client commands need of it.
+    pub(crate) fn of_client(&self) -> ClientConfiguration {
+        ClientConfiguration {
+            client: self.settings.client.clone(),
+            core_dumps: self.settings.server.core_dumps,
+        }
+    }
+
+    /// Every key with its value, meaning and origin, as a TOML file that may be used as it is.
+    pub(crate) fn show(&self) -> String {
+        let values = toml::Table::try_from(&self.settings).unwrap_or_default();
+        let mut out = String::new();
+        let mut section = "";
+        for (key, _, meaning) in KEYS {
+            let (name, leaf) = key.rsplit_once('.').unwrap_or(("", key));
+            if name != section {
+                let gap = if section.is_empty() { "" } else { "\n" };
+                let _ = writeln!(out, "{gap}[{name}]");
+                section = name;
+            }
+            let origin = self.layers.origin(key);
+            let value = match (*key, lookup(&values, key)) {
+                ("store.url" | "proxy.store.url", Some(toml::Value::String(url))) => {
+                    toml::Value::String(without_password(url)).to_string()
+                }
+                (_, Some(value)) => value.to_string(),
+                (_, None) => continue,
+            };
+            let _ = writeln!(out, "# {meaning} ({}; from: {origin})", variable_of(key));
+            let _ = writeln!(out, "{leaf} = {value}");
+        }
+        out
+    }
+}
+
+/// The URL as it may be shown.
+fn without_password(url: &str) -> String {
+    match url.parse::<store::StoreUrl>() {
+        Ok(url) => url.to_string(),
+        Err(_) if url.is_empty() => String::new(),
+        Err(_) => "(not usable)".to_owned(),
+    }
+}
+
+impl Settings {
+    /// Bounds that types do not express.
+    pub(crate) fn check(&self) -> Outcome<()> {
+        let refuse = |what: &str| Err(Problem::usage(what).hint("see `bulla config show`"));
+        let scan = &self.scan;
+        /// Ten minutes: a phase that takes longer is dead by anyone's measure.
+        const LIMIT_MS_MAX: u64 = 600_000;
+        if !(1..=LIMIT_MS_MAX).contains(&scan.timeout_ms) {
+            return refuse("scan.timeout_ms is from 1 to 600000");
+        }
+        if !(1..=LIMIT_MS_MAX).contains(&scan.retry_timeout_ms) {
+            return refuse("scan.retry_timeout_ms is from 1 to 600000");
+        }
+        if scan.per_address == 0 {
+            return refuse("scan.per_address is at least 1");
+        }
+        if !(0.0..=1.0).contains(&scan.expiring_fraction) {
+            return refuse("scan.expiring_fraction is from 0 to 1");
+        }
+        self.store.check()?;
+        self.ct.check()?;
+        self.credentials.check()?;
+        self.authority.check_masters(&self.pkcs11)?;
+        self.keys.check()?;
+        self.edge.check()?;
+        self.proxy.check()?;
+        self.telemetry.check()?;
+        self.fail_on()?;
+        Ok(())
+    }
+
+    /// The severity from which on the exit code is 1.
+    pub(crate) fn fail_on(&self) -> Outcome<Option<x509::Severity>> {
+        match self.scan.fail_on.as_str() {
+            "never" => Ok(None),
+            word => word.parse().map(Some).map_err(|error| {
+                Problem::usage(format_args!("scan.fail_on: {error}")).hint("or use \"never\"")
+            }),
+        }
+    }
+}
+
+impl TransparencySettings {
+    fn check(&self) -> Outcome<()> {
+        let within = |key: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Problem::usage(format_args!("ct.{key} is from {least} to {most}"))
+                .hint("see `bulla config show`"))
+        };
+        // Ten a second: more than any plan of theirs gives.
+        within("certspotter_per_minute", self.certspotter_per_minute.into(), 1, 600)?;
+        // Its operator's limit.
+        within("crtsh_per_minute", self.crtsh_per_minute.into(), 1, 60)?;
+        const MONTH: u64 = 30 * 86_400;
+        within("poll_s", self.poll_s, 60, MONTH)?;
+        within("grace_s", self.grace_s, 0, 86_400)?;
+        within("behind_s", self.behind_s, 60, MONTH)?;
+        within("checkpoint_s", self.checkpoint_s, 1, 86_400)?;
+        let lists = self.log_list_urls.len() + self.log_list_files.len();
+        within("log_list_urls and log_list_files together", lists as u64, 0, 16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(file: Option<&str>, variables: &[(&str, &str)]) -> Outcome<Configuration> {
+        Configuration::from_parts(
+            file.map(|text| ("bulla.toml".into(), text.to_owned())),
+            variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
+        )
+    }
+
+    #[test]
+    fn the_file_overrides_defaults_and_the_environment_the_file() {
+        let file = "[scan]\ntimeout_ms = 900\nper_address = 4\n";
+        let loaded = load(Some(file), &[("BULLA_SCAN_PER_ADDRESS", "8"), ("HOME", "/root")]).unwrap();
+        assert_eq!(loaded.settings.scan.timeout_ms, 900);
+        assert_eq!(loaded.settings.scan.per_address, 8);
+        assert_eq!(loaded.settings.scan.expiring_within_days, 30);
+        let shown = loaded.show();
+        assert!(shown.contains("(BULLA_SCAN_TIMEOUT_MS; from: bulla.toml)\ntimeout_ms = 900\n"), "{shown}");
+        assert!(shown.contains("(BULLA_SCAN_PER_ADDRESS; from: BULLA_SCAN_PER_ADDRESS)\nper_address = 8\n"));
+    }
+
+    #[test]
+    fn what_is_shown_may_be_used_as_a_file_and_names_every_key() {
+        let shown = load(None, &[]).unwrap().show();
+        let again = load(Some(&shown), &[]).unwrap();
+        assert_eq!(again.show().replace("bulla.toml", "default"), shown);
+        let values = toml::Table::try_from(Settings::default()).unwrap();
+        let mut leaves = Vec::new();
+        leaves_of("", &values, &mut leaves);
+        // The URL is the server's; tables by profile and limits are for the file.
+        leaves.retain(|key| key != "acme.base_url" && !key.starts_with("acme.limits."));
+        let mut keys: Vec<String> = KEYS.iter().map(|(key, ..)| (*key).to_owned()).collect();
+        // Absent unless it is given.
+        keys.retain(|key| key != "authority.master_key");
+        leaves.sort();
+        keys.sort();
+        assert_eq!(leaves, keys);
+    }
+
+    #[test]
+    fn every_key_has_a_variable_that_is_read() {
+        let mut variables: Vec<String> = KEYS.iter().map(|(key, ..)| variable_of(key)).collect();
+        variables.sort();
+        variables.dedup();
+        assert_eq!(variables.len(), KEYS.len());
+    }
+
+    fn leaves_of(prefix: &str, table: &toml::Table, all: &mut Vec<String>) {
+        for (key, value) in table {
+            match value {
+                toml::Value::Table(inner) => leaves_of(&format!("{prefix}{key}."), inner, all),
+                _ => all.push(format!("{prefix}{key}")),
+            }
+        }
+    }
+
+    #[test]
+    fn slips_are_refused_with_their_line() {
+        let error = load(Some("[scan]\n\ntimeout = 5\n"), &[]).unwrap_err();
+        assert!(error.message.contains("line 3") && error.message.contains("timeout"), "{}", error.message);
+        for (variable, text) in [
+            ("BULLA_SCAN_TIMEOUT", "5"),
+            ("BULLA_SCAN_TIMEOUT_MS", "soon"),
+            ("BULLA_SCAN_FAIL_ON", "bad"),
+            ("BULLA_SCAN_OUTPUT", "xml"),
+            ("BULLA_STORE_ENABLED", "1"),
+            ("BULLA_STORE_CONNECTIONS", "1"),
+            ("BULLA_STORE_CONNECTIONS", "1001"),
+        ] {
+            let error = load(None, &[(variable, text)]).unwrap_err();
+            assert_eq!(error.exit, cli::exit::Exit::Usage, "{variable}");
+            assert!(error.hint.is_some());
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for url in ["postgres://u:hidden@db/bulla", "postgres://u@db/bulla?password=hidden"] {
+            let shown = without_password(url);
+            assert!(shown.contains("db/bulla") && !shown.contains("hidden"), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `[proxy.ask]`: who is asked before there is a leaf.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cli::exit::{Outcome, Problem};
+use intercept::permission::{self, Options, Token, WhenAway};
+use secrecy::ExposeSecret;
+use serde::{Deserialize, Serialize};
+
+use crate::files;
+
+/// `[proxy.ask]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AskSettings {
+    pub(crate) url: String,
+    pub(crate) token_file: PathBuf,
+    pub(crate) ca_files: Vec<PathBuf>,
+    pub(crate) timeout_ms: u64,
+    pub(crate) when_away: RefuseOrAllow,
+    pub(crate) yes_s: u64,
+    pub(crate) no_s: u64,
+    pub(crate) answers_max: u64,
+    pub(crate) questions_max: usize,
+    pub(crate) names_clients: bool,
+}
+
+/// What becomes of a name while nobody says whether it may be.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RefuseOrAllow {
+    /// There is no leaf.
+    #[default]
+    Refuse,
+    /// There is one.
+    Allow,
+}
+
+impl Default for AskSettings {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            token_file: PathBuf::new(),
+            ca_files: Vec::new(),
+            timeout_ms: permission::TIMEOUT.as_millis() as u64,
+            when_away: RefuseOrAllow::Refuse,
+            yes_s: permission::YES_FOR.as_secs(),
+            no_s: permission::NO_FOR.as_secs(),
+            answers_max: permission::ANSWERS_MAX,
+            questions_max: permission::QUESTIONS_MAX,
+            names_clients: true,
+        }
+    }
+}
+
+impl AskSettings {
+    pub(super) fn check(&self) -> Outcome<()> {
+        let within = |key: &str, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
+            true => Ok(()),
+            false => Err(Problem::usage(format_args!("proxy.ask.{key} is from {least} to {most}"))
+                .hint("see `bulla config show`")),
+        };
+        within("timeout_ms", self.timeout_ms, 10, 5_000)?;
+        within("yes_s", self.yes_s, 1, 86_400)?;
+        within("no_s", self.no_s, 1, 3_600)?;
+        within("answers_max", self.answers_max, 1, 10_000_000)?;
+        within("questions_max", self.questions_max as u64, 4, 10_000)?;
+        let has_more = !self.token_file.as_os_str().is_empty() || !self.ca_files.is_empty();
+        if self.url.is_empty() && has_more {
+            return Err(Problem::usage("proxy.ask.token_file and proxy.ask.ca_files are for proxy.ask.url")
+                .hint(
+                    "say who is to be asked, for example proxy.ask.url = \"https://permission.example/leaf\"",
+                ));
+        }
+        Ok(())
+    }
+
+    /// What the proxy is told, if somebody is asked; files are read.
+    pub(crate) fn options(&self) -> Outcome<Option<Options>> {
+        if self.url.is_empty() {
+            return Ok(None);
+        }
+        let mut options = Options::new(self.url.clone());
+        if !self.token_file.as_os_str().is_empty() {
+            let token = files::secret("proxy.ask.token_file", &self.token_file)?;
+            options.token = Some(Token::new(token.expose_secret().to_owned()));
+        }
+        if !self.ca_files.is_empty() {
+            let mut roots = Vec::new();
+            for path in &self.ca_files {
+                roots.extend(files::certificates("proxy.ask.ca_files", path)?);
+            }
+            options.roots = Some(roots);
+        }
+        Ok(Some(Options {
+            timeout: Duration::from_millis(self.timeout_ms),
+            when_away: match self.when_away {
+                RefuseOrAllow::Refuse => WhenAway::Refuse,
+                RefuseOrAllow::Allow => WhenAway::Allow,
+            },
+            yes_for: Duration::from_secs(self.yes_s),
+            no_for: Duration::from_secs(self.no_s),
+            answers_max: self.answers_max,
+            questions_max: self.questions_max,
+            names_clients: self.names_clients,
+            ..options
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_refused_with_a_hint() {
+        let right = AskSettings::default;
+        assert!(right().check().is_ok() && right().options().unwrap().is_none());
+        let wrong = [
+            AskSettings { timeout_ms: 0, ..right() },
+            AskSettings { yes_s: 0, ..right() },
+            AskSettings { no_s: 100_000, ..right() },
+            AskSettings { answers_max: 0, ..right() },
+            AskSettings { questions_max: 1, ..right() },
+            AskSettings { token_file: "token".into(), ..right() },
+        ];
+        for settings in wrong {
+            let problem = settings.check().unwrap_err();
+            assert!(problem.hint.is_some() && problem.message.contains("proxy.ask."), "{}", problem.message);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! `[proxy]`: the forward proxy that looks into TLS.
+
+mod access;
+mod ask;
+mod authority;
+mod leaf_store;
+mod minting;
+mod requests;
+mod transparent;
+mod upstreams;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use cli::exit::{Outcome, Problem};
+use intercept::mint::{KeysOfLeaves, LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
+use intercept::proxy::requests::{RequestRules, RuleText};
+use intercept::proxy::{Action, BadRule, Options, Rules};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::authority::ProxyAuthoritySettings;
+pub(crate) use self::leaf_store::LeafBackend;
+pub(super) use self::requests::access_log;
+
+use self::access::AccessSettings;
+use self::ask::AskSettings;
+use self::leaf_store::ProxyStoreSettings;
+use self::minting::MintingSettings;
+use self::requests::ProxyRequestSettings;
+use self::transparent::TransparentSettings;
+use self::upstreams::{ParentSettings, UpstreamSettings};
+
+/// `[proxy]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ProxySettings {
+    pub(crate) listen: String,
+    pub(crate) ca_certificate_file: PathBuf,
+    pub(crate) ca_key_file: PathBuf,
+    pub(crate) crl_urls: Vec<String>,
+    pub(crate) clients: Vec<IpNet>,
+    pub(crate) intercept: Vec<String>,
+    pub(crate) mirror: Vec<String>,
+    pub(crate) tunnel: Vec<String>,
+    pub(crate) reject: Vec<String>,
+    pub(crate) others: Others,
+    pub(crate) upstream_ca_files: Vec<PathBuf>,
+    pub(crate) leaf_validity_s: u64,
+    pub(crate) leaf_keys: LeafKeysOf,
+    pub(crate) leaf_key_s: u64,
+    pub(crate) store_octets_max: u64,
+    pub(crate) new_names_per_minute: u32,
+    pub(crate) new_names_burst: u32,
+    pub(crate) metrics_listen: String,
+    pub(crate) connections_max: usize,
+    pub(crate) upstream_connections_max: usize,
+    pub(crate) upstream_per_host_max: usize,
+    pub(crate) upstream_idle_max: usize,
+    pub(crate) upstream_idle_s: u64,
+    pub(crate) handshake_timeout_ms: u64,
+    pub(crate) head_timeout_ms: u64,
+    pub(crate) connect_timeout_ms: u64,
+    pub(crate) response_timeout_ms: u64,
+    pub(crate) idle_s: u64,
+    pub(crate) stop_s: u64,
+    pub(crate) store: ProxyStoreSettings,
+    pub(crate) auto_tunnel: bool,
+    pub(crate) auto_tunnel_s: u64,
+    pub(crate) upstreams: Vec<UpstreamSettings>,
+    pub(crate) access: AccessSettings,
+    pub(crate) transparent: TransparentSettings,
+    pub(crate) parent: ParentSettings,
+    pub(crate) authority: ProxyAuthoritySettings,
+    pub(crate) minting: MintingSettings,
+    pub(crate) ask: AskSettings,
+    pub(crate) rules: Vec<RuleText>,
+    pub(crate) requests: ProxyRequestSettings,
+    /// `rules`, once they were asked for.
+    #[serde(skip)]
+    compiled: OnceLock<RequestRules>,
+}
+
+/// What becomes of connections to names in no list.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Others {
+    /// Their requests are seen.
+    #[default]
+    Intercept,
+    /// Likewise, under leaves like the servers' own certificates.
+    Mirror,
+    /// They are passed on as they are.
+    Tunnel,
+    /// They are refused.
+    Reject,
+}
+
+/// Which leaves stand over one key.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LeafKeysOf {
+    /// All of an hour.
+    #[default]
+    Shared,
+    /// Each over its own.
+    ByHost,
+    /// Those of a user.
+    ByUser,
+}
+
+impl From<LeafKeysOf> for KeysOfLeaves {
+    fn from(of: LeafKeysOf) -> Self {
+        match of {
+            LeafKeysOf::Shared => Self::Shared,
+            LeafKeysOf::ByHost => Self::ByHost,
+            LeafKeysOf::ByUser => Self::ByUser,
+        }
+    }
+}
+
+impl Default for ProxySettings {
+    fn default() -> Self {
+        let usual = Options::default();
+        let ms = |limit: Duration| limit.as_millis() as u64;
+        Self {
+            listen: usual.listen.to_string(),
+            ca_certificate_file: PathBuf::new(),
+            ca_key_file: PathBuf::new(),
+            crl_urls: Vec::new(),
+            clients: Vec::new(),
+            intercept: Vec::new(),
+            mirror: Vec::new(),
+            tunnel: Vec::new(),
+            reject: Vec::new(),
+            others: Others::Intercept,
+            upstream_ca_files: Vec::new(),
+            leaf_validity_s: usual.leaf_validity.as_secs(),
+            leaf_keys: LeafKeysOf::Shared,
+            leaf_key_s: usual.leaf_key_life.as_secs(),
+            store_octets_max: usual.store_octets_max,
+            new_names_per_minute: usual.new_names_per_minute,
+            new_names_burst: usual.new_names_burst,
+            metrics_listen: "127.0.0.1:2409".into(),
+            connections_max: usual.connections_max,
+            upstream_connections_max: usual.upstream_connections_max,
+            upstream_per_host_max: usual.upstream_per_host_max,
+            upstream_idle_max: usual.upstream_idle_max,
+            upstream_idle_s: usual.upstream_idle.as_secs(),
+            handshake_timeout_ms: ms(usual.handshake_timeout),
+            head_timeout_ms: ms(usual.head_timeout),
+            connect_timeout_ms: ms(usual.connect_timeout),
+            response_timeout_ms: ms(usual.response_timeout),
+            idle_s: usual.idle.as_secs(),
+            stop_s: 5,
+            store: ProxyStoreSettings::default(),
+            auto_tunnel: false,
+            auto_tunnel_s: 86_400,
+            upstreams: Vec::new(),
+            access: AccessSettings::default(),
+            transparent: TransparentSettings::default(),
+            parent: ParentSettings::default(),
+            authority: ProxyAuthoritySettings::default(),
+            minting: MintingSettings::default(),
+            ask: AskSettings::default(),
+            rules: Vec::new(),
+            requests: ProxyRequestSettings::default(),
+            compiled: OnceLock::new(),
+        }
+    }
+}
+
+impl ProxySettings {
+    pub(crate) fn check(&self) -> Outcome<()> {
+        const DAY_S: u64 = 86_400;
+        const MINUTE_MS: u64 = 60_000;
+        const MANY: u64 = 1_000_000;
+        let within = |key: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Problem::usage(format_args!("proxy.{key} is from {least} to {most}"))
+                .hint("see `bulla config show`"))
+        };
+        within("leaf_validity_s", self.leaf_validity_s, 60, VALIDITY_MAX.as_secs())?;
+        within("leaf_key_s", self.leaf_key_s, 60, LEAF_KEY_LIFE_MAX.as_secs())?;
+        within("store_octets_max", self.store_octets_max, 1 << 20, 64 << 30)?;
+        within("new_names_per_minute", self.new_names_per_minute.into(), 1, MANY)?;
+        within("new_names_burst", self.new_names_burst.into(), 1, MANY)?;
+        within("connections_max", self.connections_max as u64, 1, MANY)?;
+        within("upstream_connections_max", self.upstream_connections_max as u64, 1, MANY)?;
+        within("upstream_per_host_max", self.upstream_per_host_max as u64, 1, MANY)?;
+        within("upstream_idle_max", self.upstream_idle_max as u64, 0, MANY)?;
+        if self.upstream_idle_max >= self.upstream_per_host_max {
+            return Err(Problem::usage("proxy.upstream_idle_max is below proxy.upstream_per_host_max")
+                .hint("else connections that wait could take all places of a host with many names"));
+        }
+        within("upstream_idle_s", self.upstream_idle_s, 1, 3_600)?;
+        within("handshake_timeout_ms", self.handshake_timeout_ms, 1, MINUTE_MS)?;
+        within("head_timeout_ms", self.head_timeout_ms, 1, 10 * MINUTE_MS)?;
+        within("connect_timeout_ms", self.connect_timeout_ms, 1, MINUTE_MS)?;
+        within("response_timeout_ms", self.response_timeout_ms, 1, 60 * MINUTE_MS)?;
+        within("idle_s", self.idle_s, 1, DAY_S)?;
+        within("stop_s", self.stop_s, 0, 3_600)?;
+        self.store.check()?;
+        self.authority.check()?;
+        if self.authority.intermediate && self.store.backend != LeafBackend::Memory {
+            return Err(Problem::usage("proxy.authority.intermediate and proxy.store exclude each other").hint(
+                "each start makes another intermediate, and leaves below it are nobody else's: leave one of the two out",
+            ));
+        }
+        self.minting.check()?;
+        self.ask.check()?;
+        if self.authority.is_elsewhere() {
+            if !self.ca_key_file.as_os_str().is_empty() {
+                return Err(Problem::usage(
+                    "an authority whose key is elsewhere has proxy.ca_certificate_file and no proxy.ca_key_file",
+                )
+                .hint("give its certificate and chain: --ca-certificate, or proxy.ca_certificate_file"));
+            }
+        } else if self.ca_certificate_file.as_os_str().is_empty() != self.ca_key_file.as_os_str().is_empty() {
+            return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
+                .hint("give both, or neither to have an authority made in the data folder"));
+        }
+        within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
+        self.access.check()?;
+        if self.leaf_keys == LeafKeysOf::ByUser && !self.access.asks() {
+            return Err(Problem::usage("proxy.leaf_keys is \"by-user\", and nobody says who they are")
+                .hint("name users in [proxy.access]: users_file, tokens or client_ca_files"));
+        }
+        self.transparent.check(&self.clients, self.access.asks())?;
+        upstreams::check(&self.parent, &self.upstreams)?;
+        self.requests.check()?;
+        self.request_rules()?;
+        self.names().map(drop)
+    }
+
+    /// The lists of names.
+    pub(crate) fn names(&self) -> Outcome<Rules> {
+        let wrong = |error: BadRule| {
+            Problem::usage(format_args!("a list of [proxy]: {error}"))
+                .hint("see proxy.intercept, proxy.mirror, proxy.tunnel and proxy.reject")
+        };
+        let mut rules = Rules::new(match self.others {
+            Others::Intercept => Action::Intercept,
+            Others::Mirror => Action::Mirror,
+            Others::Tunnel => Action::Tunnel,
+            Others::Reject => Action::Reject,
+        });
+        rules.add(&self.intercept, Action::Intercept).map_err(wrong)?;
+        rules.add(&self.mirror, Action::Mirror).map_err(wrong)?;
+        rules.add(&self.tunnel, Action::Tunnel).map_err(wrong)?;
+        rules.add(&self.reject, Action::Reject).map_err(wrong)?;
+        Ok(rules)
+    }
+
+    /// The rules, compiled: once, whoever asks, as thousands of them take their time.
+    pub(crate) fn request_rules(&self) -> Outcome<RequestRules> {
+        if let Some(compiled) = self.compiled.get() {
+            return Ok(compiled.clone());
+        }
+        let compiled = RequestRules::compile(&self.rules)
+            .map_err(|bad| Problem::usage(format_args!("proxy.rules: {bad}")).hint(bad.hint))?;
+        Ok(self.compiled.get_or_init(|| compiled).clone())
+    }
+
+    /// What the proxy is told, but for where it listens and whom it believes.
+    pub(crate) fn options(&self) -> Outcome<Options> {
+        Ok(Options {
+            clients: self.clients.clone(),
+            access: self.access.options()?,
+            transparent: self.transparent.options()?,
+            upstreams: upstreams::policies(&self.parent, &self.upstreams)?,
+            auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),
+            rules: self.names()?,
+            requests: self.requests.options(self.request_rules()?)?,
+            leaf_validity: Duration::from_secs(self.leaf_validity_s),
+            leaf_keys: self.leaf_keys.into(),
+            leaf_key_life: Duration::from_secs(self.leaf_key_s),
+            store_octets_max: self.store_octets_max,
+            new_names_per_minute: self.new_names_per_minute,
+            new_names_burst: self.new_names_burst,
+            connections_max: self.connections_max,
+            upstream_connections_max: self.upstream_connections_max,
+            upstream_per_host_max: self.upstream_per_host_max,
+            upstream_idle_max: self.upstream_idle_max,
+            upstream_idle: Duration::from_secs(self.upstream_idle_s),
+            handshake_timeout: Duration::from_millis(self.handshake_timeout_ms),
+            head_timeout: Duration::from_millis(self.head_timeout_ms),
+            connect_timeout: Duration::from_millis(self.connect_timeout_ms),
+            response_timeout: Duration::from_millis(self.response_timeout_ms),
+            idle: Duration::from_secs(self.idle_s),
+            intermediate: self.authority.intermediate(),
+            minting: self.minting.options(Duration::from_secs(self.leaf_key_s))?,
+            permission: self.ask.options()?,
+            ..Options::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use intercept::proxy::requests::RuleText;
+
+    use super::*;
+
+    #[test]
+    fn rules_are_compiled_once_however_often_they_are_asked_for() {
+        let rule = RuleText { path: vec!["/a".into()], block: Some(403), ..RuleText::default() };
+        let mut settings = ProxySettings { rules: vec![rule], ..ProxySettings::default() };
+        settings.check().unwrap();
+        // Compiled anew, there would be none.
+        settings.rules.clear();
+        assert_eq!(settings.clone().request_rules().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,87 @@
+//! `[[proxy.rules]]` and `[proxy.requests]`: what becomes of requests, and what is left behind of them.
+
+use std::path::PathBuf;
+
+use cli::exit::{Outcome, Problem};
+use intercept::proxy::requests::{AccessLog, Options, RecordOptions, RequestRules};
+use serde::{Deserialize, Serialize};
+
+/// Of recordings, in the data folder, where no other is named.
+const FOLDER: &str = "proxy-har";
+
+/// `[proxy.requests]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ProxyRequestSettings {
+    pub(crate) access_log_file: String,
+    pub(crate) access_log_query: bool,
+    pub(crate) record_folder: PathBuf,
+    pub(crate) record_body_octets_max: u64,
+    pub(crate) record_octets_max: u64,
+    pub(crate) record_redact_headers: Vec<String>,
+    pub(crate) record_redact_query: Vec<String>,
+}
+
+impl Default for ProxyRequestSettings {
+    fn default() -> Self {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        Self {
+            access_log_file: String::new(),
+            access_log_query: false,
+            record_folder: PathBuf::new(),
+            record_body_octets_max: 64 << 10,
+            record_octets_max: 256 << 20,
+            record_redact_headers: names(&["x-api-key", "x-auth-token"]),
+            record_redact_query: names(&[
+                "access_token",
+                "api_key",
+                "client_secret",
+                "id_token",
+                "key",
+                "password",
+                "refresh_token",
+                "sig",
+                "token",
+            ]),
+        }
+    }
+}
+
+impl ProxyRequestSettings {
+    pub(super) fn check(&self) -> Outcome<()> {
+        let within = |key: &str, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
+            true => Ok(()),
+            false => Err(Problem::usage(format_args!("proxy.requests.{key} is from {least} to {most}"))
+                .hint("see `bulla config show`")),
+        };
+        within("record_body_octets_max", self.record_body_octets_max, 0, 4 << 20)?;
+        within("record_octets_max", self.record_octets_max, 1 << 20, 1 << 40)
+    }
+
+    /// What the proxy is told of requests, but for where credentials come from. Recording is always ready, as rules that come later
+    /// may ask for it; its folder is made with the first.
+    pub(super) fn options(&self, rules: RequestRules) -> Outcome<Options> {
+        let folder = match self.record_folder.as_os_str().is_empty() {
+            false => self.record_folder.clone(),
+            true => cli::data::folder()?.join(FOLDER),
+        };
+        let record = Some(RecordOptions {
+            folder,
+            body_octets_max: self.record_body_octets_max as usize,
+            octets_max: self.record_octets_max,
+            redact_headers: self.record_redact_headers.clone(),
+            redact_query: self.record_redact_query.clone(),
+        });
+        let (access_log, access_log_query) = (access_log(&self.access_log_file), self.access_log_query);
+        Ok(Options { rules, secrets: None, access_log, access_log_query, record })
+    }
+}
+
+/// Where lines go that a setting has.
+pub(crate) fn access_log(file: &str) -> Option<AccessLog> {
+    match file {
+        "" => None,
+        "-" => Some(AccessLog::Output),
+        path => Some(AccessLog::File(path.into())),
+    }
+}

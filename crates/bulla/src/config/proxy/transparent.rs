@@ -1,0 +1,69 @@
+//! `[proxy.transparent]`: connections that the host's firewall redirects to the proxy.
+
+use cli::exit::{Outcome, Problem};
+use intercept::proxy::TransparentOptions;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::listening::socket;
+
+/// Places to listen at: an address of each family on some networks.
+const LISTEN_MAX: usize = 16;
+
+/// `[proxy.transparent]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TransparentSettings {
+    pub(crate) listen: Vec<String>,
+    pub(crate) clients: Vec<IpNet>,
+}
+
+impl TransparentSettings {
+    /// `all`: the networks whose clients may use the proxy, of whatever kind; `asks`: whether these have to say who they are.
+    pub(crate) fn check(&self, all: &[IpNet], asks: bool) -> Outcome<()> {
+        if self.listen.is_empty() {
+            return match self.clients.is_empty() {
+                true => Ok(()),
+                false => Err(Problem::usage(
+                    "[proxy.transparent] names clients, and has no proxy.transparent.listen",
+                )
+                .hint("say where their connections come in: proxy.transparent.listen = [\"[::]:3129\"]")),
+            };
+        }
+        if !cfg!(target_os = "linux") {
+            return Err(Problem::usage("proxy.transparent is for Linux alone").hint(
+                "leave proxy.transparent.listen out: this system does not say where a redirected connection went",
+            ));
+        }
+        if self.listen.len() > LISTEN_MAX {
+            return Err(Problem::usage(format_args!(
+                "proxy.transparent.listen names more than {LISTEN_MAX}"
+            ))
+            .hint("[::] stands for all addresses of the host, those of IPv4 among them"));
+        }
+        if asks && self.clients.is_empty() {
+            return Err(Problem::usage(
+                "proxy.access asks clients who they are, which those of proxy.transparent cannot say",
+            )
+            .hint(
+                "name whose connections are served without: proxy.transparent.clients = [\"10.0.0.0/8\"]",
+            ));
+        }
+        let is_let_in = |own: &IpNet| all.iter().any(|net| net.contains(own) || own.contains(net));
+        if !all.is_empty()
+            && let Some(own) = self.clients.iter().find(|own| !is_let_in(own))
+        {
+            return Err(Problem::usage(format_args!(
+                "proxy.transparent.clients names {own}, which proxy.clients has none of"
+            ))
+            .hint("redirected connections are served of networks that stand in both: name it in proxy.clients too"));
+        }
+        self.options().map(drop)
+    }
+
+    /// What the proxy is told.
+    pub(crate) fn options(&self) -> Outcome<TransparentOptions> {
+        let listen = self.listen.iter().map(|text| socket("proxy.transparent.listen", text));
+        Ok(TransparentOptions { listen: listen.collect::<Outcome<_>>()?, clients: self.clients.clone() })
+    }
+}

@@ -1,0 +1,142 @@
+//! `[proxy.parent]` and `[[proxy.upstreams]]`: how upstreams are reached and believed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cli::exit::{Outcome, Problem};
+use intercept::proxy::{Parent, UpstreamPolicies, UpstreamPolicy, UpstreamWay};
+use secrecy::ExposeSecret;
+use serde::{Deserialize, Serialize};
+
+use crate::files;
+
+/// Of the configuration; each holds TLS settings of its own.
+const UPSTREAMS_MAX: usize = 1_000;
+/// The way without another proxy.
+const DIRECT: &str = "direct";
+
+/// `[proxy.parent]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ParentSettings {
+    pub(crate) url: String,
+    pub(crate) credentials_file: PathBuf,
+}
+
+/// One of `[[proxy.upstreams]]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UpstreamSettings {
+    pub(crate) names: Vec<String>,
+    #[serde(default)]
+    pub(crate) ca_files: Vec<PathBuf>,
+    #[serde(default = "yes")]
+    pub(crate) verify: bool,
+    #[serde(default)]
+    pub(crate) client_certificate_file: PathBuf,
+    #[serde(default)]
+    pub(crate) client_key_file: PathBuf,
+    #[serde(default)]
+    pub(crate) parent: String,
+    #[serde(default)]
+    pub(crate) parent_credentials_file: PathBuf,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// All that can be said without reading files.
+pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<()> {
+    if upstreams.len() > UPSTREAMS_MAX {
+        return Err(Problem::usage(format_args!("proxy.upstreams has more than {UPSTREAMS_MAX} entries"))
+            .hint("an entry may have many names"));
+    }
+    way(&parent.url, &parent.credentials_file, None)?;
+    let mut names = UpstreamPolicies::default();
+    for upstream in upstreams {
+        upstream.check()?;
+        add(&mut names, upstream, UpstreamPolicy::default())?;
+    }
+    Ok(())
+}
+
+/// Reads all of it, files among it; of what was checked.
+pub(crate) fn policies(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<UpstreamPolicies> {
+    let mut policies = UpstreamPolicies::default();
+    if let Some(way) = read_way(&parent.url, &parent.credentials_file)? {
+        policies.way = way;
+    }
+    for upstream in upstreams {
+        add(&mut policies, upstream, upstream.policy()?)?;
+    }
+    Ok(policies)
+}
+
+fn add(into: &mut UpstreamPolicies, upstream: &UpstreamSettings, policy: UpstreamPolicy) -> Outcome<()> {
+    into.add(&upstream.names, policy).map_err(|error| {
+        Problem::usage(format_args!("names of proxy.upstreams: {error}"))
+            .hint("for example names = [\"a.example\", \"*.b.example\"]")
+    })
+}
+
+impl UpstreamSettings {
+    fn check(&self) -> Outcome<()> {
+        let wrong = |what: &str, hint: &str| {
+            Err(Problem::usage(format_args!("proxy.upstreams for {:?}: {what}", self.names)).hint(hint))
+        };
+        if self.names.is_empty() {
+            return wrong("there is no name", "give names, or leave the entry away");
+        }
+        if !self.verify && !self.ca_files.is_empty() {
+            return wrong(
+                "ca_files count for nothing without verify",
+                "leave verify away: ca_files are enough",
+            );
+        }
+        let (certificate, key) = (&self.client_certificate_file, &self.client_key_file);
+        if certificate.as_os_str().is_empty() != key.as_os_str().is_empty() {
+            return wrong("client_certificate_file and client_key_file go together", "give both, or neither");
+        }
+        way(&self.parent, &self.parent_credentials_file, None).map(drop)
+    }
+
+    fn policy(&self) -> Outcome<UpstreamPolicy> {
+        let (certificate, key) = (&self.client_certificate_file, &self.client_key_file);
+        let mut roots = Vec::new();
+        for path in &self.ca_files {
+            roots.extend(files::certificates("proxy.upstreams.ca_files", path)?);
+        }
+        let certificate = match key.as_os_str().is_empty() {
+            true => None,
+            false => Some(files::certified_key("proxy.upstreams.client_", certificate, key)?),
+        };
+        let way = read_way(&self.parent, &self.parent_credentials_file)?;
+        Ok(UpstreamPolicy { roots, verify: self.verify, certificate, way })
+    }
+}
+
+/// With the credentials that stand in the file, if one is named.
+fn read_way(url: &str, credentials: &Path) -> Outcome<Option<UpstreamWay>> {
+    let secret = match credentials.as_os_str().is_empty() {
+        true => None,
+        false => Some(files::secret("the parent proxy's credentials_file", credentials)?),
+    };
+    way(url, credentials, secret.as_ref().map(ExposeSecret::expose_secret))
+}
+
+fn way(url: &str, credentials: &Path, secret: Option<&str>) -> Outcome<Option<UpstreamWay>> {
+    let has_credentials = !credentials.as_os_str().is_empty();
+    if matches!(url, "" | DIRECT) {
+        if has_credentials {
+            return Err(Problem::usage("credentials of a parent proxy, and no parent")
+                .hint("give its URL, http://HOST:PORT or https://HOST:PORT"));
+        }
+        return Ok((url == DIRECT).then_some(UpstreamWay::Direct));
+    }
+    let parent = Parent::new(url, secret).map_err(|error| {
+        Problem::usage(format_args!("a parent proxy of [proxy]: {error}"))
+            .hint("give http://HOST:PORT or https://HOST:PORT, and USER:PASSWORD in a file of its own; or \"direct\"")
+    })?;
+    Ok(Some(UpstreamWay::Parent(Arc::new(parent))))
+}

@@ -1,0 +1,71 @@
+//! `bulla config`: checks the configuration, or shows it.
+
+use clap::{Args, Subcommand};
+use cli::Global;
+use cli::exit::{Exit, Outcome, chain, print};
+use store::{Store, StoreUrl};
+
+use crate::config::{Configuration, StoreSettings};
+use crate::database::fits;
+use crate::serve_command::master_keys;
+
+/// `bulla config`
+#[derive(Args, Debug)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Read the file and the environment, and say what is wrong
+    Check,
+    /// Print every key with its value and where the value comes from
+    Show,
+}
+
+/// Runs `bulla config`.
+pub(crate) async fn run(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
+    let configuration = Configuration::load(global.config.as_deref())?;
+    match args.command {
+        ConfigCommand::Show => print(configuration.show().trim_end())?,
+        ConfigCommand::Check => {
+            let read = match (configuration.file(), cli::configuration::default_path()) {
+                (Some(path), _) => format!("{} is right", path.display()),
+                (None, Some(path)) => format!(
+                    "there is no {}: every value is the default or from the environment",
+                    path.display()
+                ),
+                (None, None) => {
+                    "there is no home for a configuration: every value is the default or from the environment"
+                        .into()
+                }
+            };
+            print(&read)?;
+            for line in master_keys::described(&configuration.settings.authority)? {
+                print(&line)?;
+            }
+            check_connections(&configuration.settings.store).await?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Holds the connections to a database server against what it and this machine have. One that does not answer is said, and is
+/// no fault of the configuration.
+async fn check_connections(settings: &StoreSettings) -> Outcome<()> {
+    let Ok(url) = settings.url.parse::<StoreUrl>() else { return Ok(()) };
+    if !settings.enabled || url.sqlite_path().is_some() {
+        return Ok(());
+    }
+    match Store::connections_at(&url, &settings.options()?).await {
+        Ok(connections) => {
+            fits(connections)?;
+            let servers = connections.servers.map_or_else(|| "some".to_owned(), |all| all.to_string());
+            let ours = connections.ours;
+            print(&format!("store.connections: {ours} of the {servers} that {url} has for ordinary users"))
+        }
+        Err(error) => print(&format!("{url} was not asked how many connections it has: {}", chain(&error))),
+    }
+}

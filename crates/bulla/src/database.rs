@@ -1,0 +1,50 @@
+//! The database of the configuration: its address, how it is opened, its errors as problems.
+
+use std::os::unix::fs::DirBuilderExt;
+
+use cli::exit::{Exit, Outcome, Problem, chain};
+use scan::clouds::Database;
+use store::{Connections, Store, StoreError, StoreUrl};
+
+use crate::config::StoreSettings;
+
+/// The inventory's address: `--db`, else the configuration's, else the file in the data folder,
+/// whose folder is made (0700).
+pub(crate) fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Outcome<StoreUrl> {
+    let given = flag.or(Some(settings.url.as_str()).filter(|url| !url.is_empty()));
+    if let Some(text) = given {
+        return text.parse().map_err(|error: StoreError| {
+            Problem::usage(chain(&error)).hint("give a file, sqlite:FILE or postgres://USER@HOST/DATABASE")
+        });
+    }
+    let folder = cli::data::folder()?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
+        Problem::new(
+            Exit::Inventory,
+            format_args!("cannot make the data folder {}: {error}", folder.display()),
+        )
+        .hint("set BULLA_DATA to a folder you may write to, or use --no-store")
+    })?;
+    Ok(StoreUrl::sqlite(folder.join("inventory.db")))
+}
+
+/// Opens the inventory, with connections that the server and this machine have.
+pub(crate) async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<Store> {
+    let store = Store::open_with(url, &settings.options()?).await;
+    let store = store.map_err(|error| problem(&error))?;
+    fits(store.connections().await.map_err(|error| problem(&error))?)?;
+    Ok(store)
+}
+
+/// Whether there may be so many connections to the database.
+pub(crate) fn fits(connections: Connections) -> Outcome<()> {
+    let database = Database { connections: connections.ours, connections_max: connections.servers };
+    let fits = database.check(outbound::limits::descriptor_budget());
+    fits.map_err(|error| Problem::usage(&error).hint(error.hint()))
+}
+
+/// A database error as a problem.
+pub(crate) fn problem(error: &StoreError) -> Problem {
+    Problem::new(Exit::Inventory, chain(error))
+        .hint("check --db, BULLA_STORE_URL and the folder's permissions, or scan without it by --no-store")
+}

@@ -1,0 +1,251 @@
+//! Chains of certificates under management, kept in the terminator's folder as the server has them.
+//!
+//! The folder is what counts: while the server is away, and at a start without it, what is there is presented. Files that
+//! were not written here are left alone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cli::api::Client;
+use cli::exit::{Exit, Outcome, Problem};
+use futures_util::{StreamExt, stream};
+use keys::{Scheme, Signer};
+use serde_json::Value;
+
+/// Where the folder says which of its files were written here, and of which version each is.
+const INDEX: &str = "inventory.json";
+/// Rows of a page: as many as the server gives.
+const PAGE_ROWS: usize = 500;
+/// Chains fetched at a time.
+const FETCHED_AT_ONCE: usize = 8;
+/// For the signature that shows that the key service has the key.
+const SIGNED_WITHIN: Duration = Duration::from_secs(5);
+/// Certificates at most: as many as the terminator takes files.
+const CERTIFICATES_MAX: usize = 100_000;
+
+/// The folder, and whose chains are in it.
+pub(crate) struct Mirror {
+    client: Client,
+    keys: keyless::client::Client,
+    folder: PathBuf,
+    query: Vec<(&'static str, String)>,
+    /// Fingerprints by file; empty for one that is not there yet.
+    written: BTreeMap<String, String>,
+    /// Files that are not as they should be, and why.
+    postponed: BTreeMap<String, String>,
+}
+
+/// What a look found.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// Whether any file was written or removed.
+    pub(crate) changed: bool,
+    /// Files that wait for the next look, and why; each told once.
+    pub(crate) postponed: Vec<(String, String)>,
+}
+
+/// A chain that is to be presented.
+struct Wanted {
+    id: String,
+    file: String,
+    fingerprint: String,
+}
+
+impl Mirror {
+    /// Of the certificates with this tag (`NAME=VALUE`), or of all. The folder is made where there is none.
+    /// A chain is put there once the key service signs for it: between the two looks of a terminator and a key service
+    /// nobody is shown a certificate that nobody can prove.
+    pub(crate) fn new(
+        client: Client,
+        keys: keyless::client::Client,
+        folder: &Path,
+        tag: &str,
+    ) -> Outcome<Self> {
+        std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+        let index = folder.join(INDEX);
+        let written = match std::fs::read(&index) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| failed(&index, &error))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => return Err(failed(&index, &error)),
+        };
+        let mut query = vec![("limit", PAGE_ROWS.to_string())];
+        if !tag.is_empty() {
+            query.push(("tag", tag.to_owned()));
+        }
+        Ok(Self { client, keys, folder: folder.to_owned(), query, written, postponed: BTreeMap::new() })
+    }
+
+    /// Whether there is anything of an earlier look.
+    pub(crate) fn has_something(&self) -> bool {
+        self.written.values().any(|fingerprint| !fingerprint.is_empty())
+    }
+
+    /// Has the folder be as the server says.
+    pub(crate) async fn look(&mut self) -> Outcome<Looked> {
+        let wanted = self.wanted().await?;
+        let is_other = |wanted: &&Wanted| self.written.get(&wanted.file) != Some(&wanted.fingerprint);
+        let missing: Vec<&Wanted> = wanted.values().filter(is_other).collect();
+        let gone: Vec<String> =
+            self.written.keys().filter(|file| !wanted.contains_key(*file)).cloned().collect();
+        if missing.is_empty() && gone.is_empty() {
+            self.postponed.clear();
+            return Ok(Looked::default());
+        }
+        // Before they are there: what a crash leaves behind is known to be ours.
+        for wanted in &missing {
+            self.written.entry(wanted.file.clone()).or_default();
+        }
+        self.save()?;
+        let mut changed = !gone.is_empty();
+        let mut postponed = BTreeMap::new();
+        let (client, keys) = (&self.client, &self.keys);
+        let fetched = stream::iter(missing)
+            .map(|wanted| async move { (wanted, proven_chain(client, keys, &wanted.id).await) });
+        let mut fetched = std::pin::pin!(fetched.buffer_unordered(FETCHED_AT_ONCE));
+        while let Some((wanted, chain)) = fetched.next().await {
+            match chain {
+                Ok(chain) => {
+                    put(&self.folder.join(&wanted.file), &chain)?;
+                    self.written.insert(wanted.file.clone(), wanted.fingerprint.clone());
+                    changed = true;
+                }
+                Err(why) => drop(postponed.insert(wanted.file.clone(), why)),
+            }
+        }
+        for file in gone {
+            match std::fs::remove_file(self.folder.join(&file)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(&self.folder.join(&file), &error));
+                }
+                _ => drop(self.written.remove(&file)),
+            }
+        }
+        self.save()?;
+        let is_new = |(file, _): &(&String, &String)| !self.postponed.contains_key(*file);
+        let told = postponed.iter().filter(is_new).map(|(file, why)| (file.clone(), why.clone())).collect();
+        self.postponed = postponed;
+        Ok(Looked { changed, postponed: told })
+    }
+
+    fn save(&self) -> Outcome<()> {
+        let index = serde_json::to_vec_pretty(&self.written).unwrap_or_default();
+        put(&self.folder.join(INDEX), &index)
+    }
+
+    /// By file: certificates whose key is no agent's, with a version that is not revoked.
+    async fn wanted(&self) -> Outcome<BTreeMap<String, Wanted>> {
+        let (mut wanted, mut cursor) = (BTreeMap::new(), None::<String>);
+        loop {
+            let mut query = self.query.clone();
+            query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+            let page = self.client.get("/api/v1/certificates", &query).await?;
+            for row in page["items"].as_array().into_iter().flatten() {
+                if let Some(one) = wanted_of(row) {
+                    wanted.insert(one.file.clone(), one);
+                }
+            }
+            if wanted.len() > CERTIFICATES_MAX {
+                return Err(Problem::usage(format_args!("more than {CERTIFICATES_MAX} certificates"))
+                    .hint("take some of them: edge.inventory_tag"));
+            }
+            cursor = page["next"].as_str().map(str::to_owned);
+            if cursor.is_none() {
+                return Ok(wanted);
+            }
+        }
+    }
+}
+
+/// The current chain of a certificate, if the key service signs for it.
+async fn proven_chain(client: &Client, keys: &keyless::client::Client, id: &str) -> Result<Vec<u8>, String> {
+    let path = format!("/api/v1/certificates/{id}/chain");
+    let chain = client.get_octets(&path, &[]).await.map_err(|problem| problem.message)?;
+    is_signed_for(keys, &chain).await?;
+    Ok(chain)
+}
+
+/// Whether the key service signs for the leaf, and if not, why.
+async fn is_signed_for(keys: &keyless::client::Client, chain: &[u8]) -> Result<(), String> {
+    let (_, der) = x509::pem::certificates(chain).next().ok_or("it has no certificate")?;
+    let leaf = x509::Certificate::parse(&der).map_err(|error| error.to_string())?;
+    let key = keys.key(&leaf.public_key.spki).ok_or("no TLS is spoken with keys of its kind")?;
+    let scheme = Scheme::of(key.key_type()).ok_or("no TLS is spoken with keys of its kind")?;
+    let input = scheme.input(b"bulla edge: whether there is such a key").ok_or("there is no such digest")?;
+    let signed = key.sign_digest(scheme, &input, Instant::now() + SIGNED_WITHIN).await;
+    signed.map(drop).map_err(|error| error.to_string())
+}
+
+fn wanted_of(row: &Value) -> Option<Wanted> {
+    let text = |pointer: &str| row.pointer(pointer).and_then(Value::as_str);
+    let is_over = row.pointer("/current/revoked").and_then(Value::as_bool) != Some(false)
+        || text("/status") == Some("archived")
+        || text("/key_location/at") == Some("agent");
+    if is_over {
+        return None;
+    }
+    Some(Wanted {
+        id: text("/id")?.to_owned(),
+        file: format!("{}.pem", file_stem(text("/name")?)),
+        fingerprint: text("/current/fingerprint")?.to_owned(),
+    })
+}
+
+/// A name as that of a file: what is no letter, digit or one of `-_.` is percent-encoded, and a dot at the begin.
+fn file_stem(name: &str) -> String {
+    let mut stem = String::with_capacity(name.len());
+    for (at, octet) in name.bytes().enumerate() {
+        match octet {
+            b'.' if at == 0 => stem.push_str("%2E"),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => stem.push(octet.into()),
+            other => stem.push_str(&format!("%{other:02X}")),
+        }
+    }
+    stem
+}
+
+/// At once, so that nobody reads half of it.
+fn put(path: &Path, octets: &[u8]) -> Outcome<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, octets).map_err(|error| failed(&new, &error))?;
+    std::fs::rename(&new, path).map_err(|error| failed(path, &error))
+}
+
+fn failed(path: &Path, error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(Exit::Machine, format_args!("{}: {error}", path.display()))
+        .hint("check --certificates, or edge.certificates: the terminator writes there what the server has")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_make_files_that_stay_in_the_folder() {
+        for (name, stem) in [
+            ("www.example.org", "www.example.org"),
+            ("*.example.org", "%2A.example.org"),
+            ("../../etc/passwd", "%2E.%2F..%2Fetc%2Fpasswd"),
+            ("a b%", "a%20b%25"),
+            ("ä", "%C3%A4"),
+        ] {
+            assert_eq!(file_stem(name), stem);
+        }
+    }
+
+    #[test]
+    fn what_is_over_or_an_agents_is_not_presented() {
+        let row = |status: &str, at: &str, revoked: bool| {
+            serde_json::json!({
+                "id": "1", "name": "a", "status": status, "key_location": { "at": at },
+                "current": { "fingerprint": "ff", "revoked": revoked },
+            })
+        };
+        assert!(wanted_of(&row("active", "server", false)).is_some());
+        assert!(wanted_of(&row("failed", "key_service", false)).is_some(), "what it has holds");
+        assert!(wanted_of(&row("active", "agent", false)).is_none());
+        assert!(wanted_of(&row("active", "server", true)).is_none());
+        assert!(wanted_of(&row("archived", "server", false)).is_none());
+        assert!(wanted_of(&serde_json::json!({ "id": "1", "name": "a", "status": "pending" })).is_none());
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether a file has changed, and is no longer being written.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// How often the configuration file is checked.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The modification time, the length and the inode of a file; `None` without a file. Another stamp means another content.
+pub(crate) type FileStamp = Option<(SystemTime, u64, u64)>;
+
+/// The stamps of a file that is polled.
+#[derive(Debug)]
+pub(crate) struct FileWatch {
+    /// When the file was last read.
+    read: FileStamp,
+    /// When the file was last polled.
+    polled: FileStamp,
+}
+
+impl FileWatch {
+    pub(crate) fn new(stamp: FileStamp) -> Self {
+        Self { read: stamp, polled: stamp }
+    }
+
+    /// Whether the file with this stamp is to be read: its content is another, and it is not being written, as the last poll
+    /// found the same stamp.
+    pub(crate) fn is_ripe(&mut self, now: FileStamp) -> bool {
+        let is_steady = std::mem::replace(&mut self.polled, now) == now;
+        is_steady && now != self.read
+    }
+
+    /// Whether the content that was read is whole: the stamp is the same before and after. Else the next polls decide again.
+    pub(crate) fn was_read(&mut self, before: FileStamp, after: FileStamp) -> bool {
+        self.polled = after;
+        if before == after {
+            self.read = after;
+        }
+        before == after
+    }
+}
+
+/// The stamp of a file now.
+pub(crate) fn stamp(file: Option<&Path>) -> FileStamp {
+    use std::os::unix::fs::MetadataExt;
+    let about = std::fs::metadata(file?).ok()?;
+    Some((about.modified().ok()?, about.len(), about.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_being_written_is_left_until_it_rests() {
+        let stamp = |octets| Some((SystemTime::UNIX_EPOCH, octets, 1));
+        let mut watch = FileWatch::new(stamp(1));
+        assert!(!watch.is_ripe(stamp(1)), "it was read");
+        for octets in 2..5 {
+            assert!(!watch.is_ripe(stamp(octets)), "it grows: {octets}");
+        }
+        assert!(watch.is_ripe(stamp(4)));
+        // It grew while it was read: what was read is not all of it.
+        assert!(!watch.was_read(stamp(4), stamp(5)));
+        assert!(watch.is_ripe(stamp(5)));
+        assert!(watch.was_read(stamp(5), stamp(5)));
+        assert!(!watch.is_ripe(stamp(5)), "once is enough");
+        assert!(!watch.is_ripe(None) && watch.is_ripe(None), "one that is gone is told of");
+    }
+}

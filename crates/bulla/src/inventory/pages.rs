@@ -1,0 +1,81 @@
+//! Pages of the inventory's rows.
+
+use clap::Args;
+use cli::exit::{Outcome, Problem};
+use cli::format::Format;
+use cli::printer::{Listed, Printer};
+use cli::terminal::Colour;
+use store::{Cursor, Page, StoreError};
+
+use crate::database;
+
+/// Which part of a listing, and how to write it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Pages {
+    /// Rows of this page
+    #[arg(long, value_name = "ROWS", default_value_t = 100, help_heading = "Pages")]
+    pub(crate) limit: usize,
+    /// Go on where a page ended: the cursor it gave
+    #[arg(long, value_name = "CURSOR", help_heading = "Pages")]
+    pub(crate) after: Option<Cursor>,
+    /// Every page, one after the other
+    #[arg(long, help_heading = "Pages")]
+    pub(crate) all: bool,
+    /// How to write the rows
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    pub(crate) output: Format,
+    /// When to colour
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
+    pub(crate) color: Colour,
+}
+
+/// Rows of a page when all are read.
+const PAGE_ROWS: usize = 1_000;
+
+/// Prints one page, or all.
+pub(crate) async fn list<T: Listed>(
+    pages: &Pages,
+    fetch: impl AsyncFn(Option<Cursor>, usize) -> Result<Page<T>, StoreError>,
+) -> Outcome<()> {
+    list_in_turn(pages, vec![()], async |(), after, limit| fetch(after, limit).await).await
+}
+
+/// Prints one page, or all, of several listings one after the other.
+pub(crate) async fn list_in_turn<K: Clone, T: Listed>(
+    pages: &Pages,
+    of: Vec<K>,
+    fetch: impl AsyncFn(K, Option<Cursor>, usize) -> Result<Page<T>, StoreError>,
+) -> Outcome<()> {
+    let mut printer = Printer::new(pages.output, pages.color)?;
+    let mut next = None;
+    for which in of {
+        let mut after = pages.after.clone();
+        loop {
+            let limit = if pages.all { PAGE_ROWS } else { pages.limit.max(1) };
+            let page = fetch(which.clone(), after, limit).await.map_err(|error| wrong(&error))?;
+            printer.page(&page.rows).map_err(|error| Problem::output(&error))?;
+            after = page.next;
+            if after.is_none() || !pages.all {
+                break;
+            }
+        }
+        next = after;
+    }
+    printer.end(next.map(|next| next.to_string()).as_deref()).map_err(|error| Problem::output(&error))
+}
+
+/// The page with each row made into another.
+pub(crate) fn map<A, B>(page: Page<A>, make: impl FnMut(A) -> B) -> Page<B> {
+    Page { rows: page.rows.into_iter().map(make).collect(), next: page.next }
+}
+
+/// A database error as a problem. Wrong input of the user gets another exit code than a failure of the database.
+pub(crate) fn wrong(error: &StoreError) -> Problem {
+    match error {
+        StoreError::BadCursor
+        | StoreError::UnknownScan(_)
+        | StoreError::BadFingerprint(_)
+        | StoreError::AmbiguousFingerprint(_) => Problem::usage(error),
+        _ => database::problem(error),
+    }
+}

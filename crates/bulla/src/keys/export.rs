@@ -1,0 +1,99 @@
+//! Spans of the key service, on their way to a collector of traces: OTLP over HTTP.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cli::exit::{Exit, Outcome, Problem, chain};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Certificate, Client, StatusCode};
+use telemetry::spans::{self, NotTaken, Spans, Waiting};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::TelemetrySettings;
+
+/// For one batch to be taken; requests wait for none of it.
+const WITHIN: Duration = Duration::from_secs(10);
+/// What the service is called in traces.
+const SERVICE: &str = "bulla-keys";
+
+/// A collector, and what is to go there.
+pub(crate) struct Export {
+    spans: Spans,
+    waiting: Waiting,
+    http: Client,
+    url: String,
+}
+
+impl Export {
+    /// `None` where nobody collects traces.
+    pub(crate) fn open(settings: &TelemetrySettings) -> Outcome<Option<Self>> {
+        let Some(url) = settings.url()? else { return Ok(None) };
+        let http = client(&settings.otlp_ca_file)?;
+        let (spans, waiting) = spans::queue(settings.otlp_share);
+        Ok(Some(Self { spans, waiting, http, url }))
+    }
+
+    /// Where spans are put.
+    pub(crate) fn spans(&self) -> &Spans {
+        &self.spans
+    }
+
+    /// Sends them until told to stop, and then what is left. `node` is this one's name and site, where it is one.
+    pub(crate) async fn run(self, node: Option<(String, String)>, stop: CancellationToken) {
+        let Self { spans, waiting, http, url } = self;
+        let send = |message| post(http.clone(), url.clone(), message);
+        spans::export(waiting, resource(node), send, stop.cancelled()).await;
+        // Whoever puts spans finds a queue while they are sent.
+        drop(spans);
+    }
+}
+
+fn client(ca_file: &Path) -> Outcome<Client> {
+    // In this network, as a rule: a proxy has no part in it.
+    let mut builder = Client::builder()
+        .timeout(WITHIN)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")));
+    if !ca_file.as_os_str().is_empty() {
+        let hint = "name a PEM file of certificates in telemetry.otlp_ca_file";
+        let shown = ca_file.display();
+        let pem = std::fs::read(ca_file)
+            .map_err(|error| Problem::usage(format_args!("cannot read {shown}: {error}")).hint(hint))?;
+        let roots = Certificate::from_pem_bundle(&pem).map_err(|error| {
+            Problem::usage(format_args!("{shown} holds no certificates: {error}")).hint(hint)
+        })?;
+        builder = builder.tls_certs_only(roots);
+    }
+    builder.build().map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("no client can be made: {}", chain(&error)))
+    })
+}
+
+/// Who speaks (OpenTelemetry's semantic conventions, "Resource").
+fn resource(node: Option<(String, String)>) -> Vec<(&'static str, String)> {
+    let mut all =
+        vec![("service.name", SERVICE.to_owned()), ("service.version", env!("CARGO_PKG_VERSION").to_owned())];
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    all.extend(Some(host.trim().to_owned()).filter(|host| !host.is_empty()).map(|host| ("host.name", host)));
+    if let Some((name, site)) = node {
+        all.extend([("service.instance.id", name.clone()), ("bulla.node", name), ("bulla.site", site)]);
+    }
+    all
+}
+
+async fn post(http: Client, url: String, message: Vec<u8>) -> Result<(), NotTaken> {
+    let sent = http.post(url).header(CONTENT_TYPE, "application/x-protobuf").body(message).send().await;
+    let mut answer = sent.map_err(|error| NotTaken::Later(chain(&error.without_url())))?;
+    let status = answer.status();
+    // To its end, so that the connection is kept; what it says is of no use here.
+    while let Ok(Some(_)) = answer.chunk().await {}
+    match status {
+        status if status.is_success() => Ok(()),
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Err(NotTaken::Later(format!("it answers {status}"))),
+        status => Err(NotTaken::Never(format!("it answers {status}"))),
+    }
+}

@@ -1,0 +1,211 @@
+//! Asking key services, all at once, bounded.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+use cli::Global;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use futures_util::future::join_all;
+use reqwest::StatusCode;
+use serde::Serialize;
+
+use crate::config::Configuration;
+
+/// Services at once: a site's.
+const SERVICES_MAX: usize = 128;
+/// Octets of an answer: the figures of 1,000 tenants and 1,000 sites have 6 MB.
+const ANSWER_MAX: usize = 16 << 20;
+/// For one answer, connection included.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// Whom to ask.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServicesArgs {
+    /// Where a key service shows its figures; may be repeated [default: keys.metrics_listen of the configuration]
+    #[arg(long = "url", value_name = "URL")]
+    urls: Vec<String>,
+}
+
+/// Key services, by where they show their figures.
+pub(super) struct Services {
+    http: reqwest::Client,
+    urls: Vec<String>,
+}
+
+/// A service that did not answer, and why.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub(super) struct Away {
+    pub(super) url: String,
+    pub(super) why: String,
+}
+
+/// What a service said.
+pub(super) type Answered = Result<String, Away>;
+
+/// What to do about a service that does not answer.
+pub(super) const HINT: &str = "check that it runs (`bulla keys serve`), and that --url is its keys.metrics_listen; that listens \
+     on this host alone unless it is told otherwise";
+
+impl Services {
+    pub(super) fn open(args: &ServicesArgs, global: &Global) -> Outcome<Self> {
+        let urls = if args.urls.is_empty() {
+            let configuration = Configuration::load(global.config.as_deref())?;
+            vec![own(&configuration.settings.keys.metrics_listen)?]
+        } else {
+            args.urls.iter().map(|url| given(url)).collect::<Outcome<Vec<_>>>()?
+        };
+        let mut kept: Vec<String> = Vec::new();
+        for url in urls {
+            if !kept.contains(&url) {
+                kept.push(url);
+            }
+        }
+        if kept.len() > SERVICES_MAX {
+            return Err(Problem::usage(format_args!("{} services, at most {SERVICES_MAX}", kept.len()))
+                .hint("ask them in parts"));
+        }
+        // Addresses of this network: a proxy has no part in it.
+        let http = reqwest::Client::builder()
+            .timeout(WITHIN)
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| Problem::new(Exit::Machine, format_args!("no client can be made: {error}")))?;
+        Ok(Self { http, urls: kept })
+    }
+
+    /// What each says at a path, in the order in which they were given.
+    pub(super) async fn ask(&self, path: &str) -> Vec<(String, Answered)> {
+        join_all(self.urls.iter().map(|url| async { (url.clone(), self.ask_one(url, path).await) })).await
+    }
+
+    async fn ask_one(&self, url: &str, path: &str) -> Answered {
+        let away = |why: String| Away { url: url.to_owned(), why };
+        let sent = self.http.get(format!("{url}{path}")).send().await;
+        let mut answer = sent.map_err(|error| away(cause(&error)))?;
+        match answer.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Err(away(format!("it has no {path}: is it of this version?"))),
+            status => return Err(away(format!("it answers {status}"))),
+        }
+        let mut octets = Vec::new();
+        while let Some(part) = answer.chunk().await.map_err(|error| away(cause(&error)))? {
+            if octets.len() + part.len() > ANSWER_MAX {
+                return Err(away(format!("its answer has more than {ANSWER_MAX} octets")));
+            }
+            octets.extend_from_slice(&part);
+        }
+        String::from_utf8(octets).map_err(|_| away("its answer is no text".to_owned()))
+    }
+}
+
+/// The deepest reason, which says what happened: those above name the address once more.
+fn cause(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return format!("no answer within {} s", WITHIN.as_secs());
+    }
+    let mut deepest: &dyn std::error::Error = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    if deepest.to_string().is_empty() { chain(error) } else { deepest.to_string() }
+}
+
+/// The configured service's, as seen from this host.
+fn own(listen: &str) -> Outcome<String> {
+    let nowhere = |what: String| {
+        Problem::usage(what)
+            .hint("give --url http://HOST:PORT, or set keys.metrics_listen in the configuration")
+    };
+    if listen.is_empty() {
+        return Err(nowhere("keys.metrics_listen is empty: the service shows no figures".to_owned()));
+    }
+    let mut address: SocketAddr =
+        listen.parse().map_err(|_| nowhere(format!("keys.metrics_listen: {listen:?} is no address")))?;
+    if address.port() == 0 {
+        return Err(nowhere(
+            "keys.metrics_listen takes a free port, which is known to the service alone".to_owned(),
+        ));
+    }
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    Ok(format!("http://{address}"))
+}
+
+/// `http://HOST:PORT`, also from `HOST:PORT` and from the address of the figures themselves.
+fn given(text: &str) -> Outcome<String> {
+    let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let none = || {
+        Problem::usage(format_args!("{text:?} is no address of a key service"))
+            .hint("give it as http://HOST:PORT")
+    };
+    let url = reqwest::Url::parse(&whole).map_err(|_| none())?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
+        return Err(none());
+    }
+    let plain = whole.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+    Ok(plain.strip_suffix("/metrics").unwrap_or(plain).trim_end_matches('/').to_owned())
+}
+
+/// Ends where nobody answered; says of the others that they did not.
+pub(super) fn told(away: &[Away], answered: usize) -> Outcome<Exit> {
+    if away.is_empty() {
+        return Ok(Exit::Ok);
+    }
+    if answered == 0 {
+        let all: Vec<String> =
+            away.iter().map(|away| format!("{} is away: {}", away.url, away.why)).collect();
+        return Err(Problem::new(Exit::Server, all.join("; ")).hint(HINT));
+    }
+    for away in away {
+        eprintln!("warning: {} is away: {}", away.url, away.why);
+    }
+    eprintln!("hint: {HINT}");
+    Ok(Exit::Incomplete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_as_people_write_them() {
+        for (text, url) in [
+            ("127.0.0.1:2406", "http://127.0.0.1:2406"),
+            ("http://a.example:2406/", "http://a.example:2406"),
+            ("http://a.example:2406/metrics", "http://a.example:2406"),
+            ("https://a.example/keys/metrics?x=1", "https://a.example/keys"),
+            ("[::1]:2406", "http://[::1]:2406"),
+        ] {
+            assert_eq!(given(text).unwrap(), url, "{text}");
+        }
+        for wrong in ["", "http://", "ftp://a.example", "a b"] {
+            assert!(given(wrong).is_err(), "{wrong}");
+        }
+        for (listen, url) in [
+            ("127.0.0.1:2406", "http://127.0.0.1:2406"),
+            ("0.0.0.0:1", "http://127.0.0.1:1"),
+            ("[::]:1", "http://[::1]:1"),
+        ] {
+            assert_eq!(own(listen).unwrap(), url);
+        }
+        for wrong in ["", "127.0.0.1:0", "here"] {
+            assert!(own(wrong).unwrap_err().hint.is_some(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn who_is_away_is_a_warning_while_others_answer() {
+        let away = [Away { url: "http://a".to_owned(), why: "gone".to_owned() }];
+        assert_eq!(told(&[], 0).unwrap(), Exit::Ok);
+        assert_eq!(told(&away, 1).unwrap(), Exit::Incomplete);
+        let problem = told(&away, 0).unwrap_err();
+        assert_eq!((problem.exit, problem.hint.as_deref()), (Exit::Server, Some(HINT)));
+    }
+}

@@ -1,0 +1,175 @@
+//! `bulla keys trace`: what became of one request, from all services that had a part in it.
+
+use clap::Args;
+use cli::Global;
+use cli::control::segment;
+use cli::exit::{Exit, Outcome, Problem};
+use cli::terminal::{Colour, Paint, clean, shorten, table, width};
+use comfy_table::{Cell, CellAlignment};
+use keyless::traces;
+
+use super::services::{Away, Services, ServicesArgs, told};
+use super::tree::{Request, Stages, Told, Tree};
+
+/// Characters of an id.
+const ID_MAX: usize = 128;
+/// Digits of a key's name for people.
+const KEY_DIGITS: usize = 13;
+
+/// `bulla keys trace`
+#[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    /// A trace (32 hexadecimal digits, as in `traceparent`) or the request id of a client; without one the last requests that
+    /// failed or took long
+    id: Option<String>,
+    #[command(flatten)]
+    services: ServicesArgs,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+    /// When to colour
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    color: Colour,
+}
+
+/// Runs it.
+pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
+    let path = match &args.id {
+        None => "/traces".to_owned(),
+        Some(id) if id.is_empty() || id.chars().count() > ID_MAX => {
+            return Err(Problem::usage(format_args!("an id has 1 to {ID_MAX} characters"))
+                .hint("give the trace of a `traceparent`, or the request id that the log shows"));
+        }
+        Some(id) => format!("/traces/{}", segment(id)),
+    };
+    let tree = read(&Services::open(&args.services, global)?, &path).await;
+    let exit = told(&tree.away, tree.services)?;
+    if args.json {
+        let document =
+            serde_json::to_string_pretty(&tree).map_err(|error| Problem::new(Exit::Machine, error))?;
+        cli::exit::print(&document)?;
+    }
+    match (&args.id, tree.requests.is_empty()) {
+        (Some(id), true) => {
+            // One that is away may know it.
+            let (exit, told) = match tree.away.len() {
+                0 => (Exit::Refused, format!("no service that was asked knows {}", clean(id))),
+                away => {
+                    let all = tree.services + away;
+                    let told =
+                        format!("no service that answered knows {}; {away} of {all} are away", clean(id));
+                    (Exit::Incomplete, told)
+                }
+            };
+            let (kept, slow) = (traces::KEPT_MAX, traces::SLOW.as_millis());
+            return Err(Problem::new(exit, told).hint(format!(
+                "each keeps the last {kept} requests that failed or took over {slow} ms, and the last {kept} others that came \
+                 with a traceparent or a request id, until it is restarted; --url names more services"
+            )));
+        }
+        (None, true) if !args.json => eprintln!("nothing failed or took long"),
+        _ if args.json => {}
+        _ => cli::exit::print(&text(&tree, Paint(args.color.on_stdout()), width()))?,
+    }
+    if tree.more {
+        eprintln!("there are more: each service tells the newest {}", traces::TOLD_MAX);
+    }
+    Ok(exit)
+}
+
+async fn read(services: &Services, path: &str) -> Tree {
+    let (mut all, mut away) = (Vec::new(), Vec::new());
+    for (url, answer) in services.ask(path).await {
+        let read = answer.and_then(|text| {
+            let strange = |error| Away { url: url.clone(), why: format!("its answer is no trace: {error}") };
+            serde_json::from_str::<Told>(&text).map_err(strange)
+        });
+        match read {
+            Ok(told) => all.push((url, told)),
+            Err(gone) => away.push(gone),
+        }
+    }
+    Tree::of(all, away)
+}
+
+/// A line a request, and one a node that was asked for it.
+fn text(tree: &Tree, paint: Paint, width: Option<u16>) -> String {
+    const HEAD: [&str; 10] =
+        ["REQUEST", "AT", "TENANT", "KEY", "TOOK", "QUEUE", "CONNECT", "WIRE", "SIGN", "OUTCOME"];
+    let mut shown = table(&HEAD, paint, width);
+    for request in &tree.requests {
+        shown.add_row(line(request, "", paint));
+        for hop in &request.asked {
+            let place = format!("  {} {} at {}", hop.why, clean(&hop.node), clean(&hop.site));
+            let mut cells = vec![Cell::new(place), figure(&format!("+{}", ms(hop.after_us)))];
+            cells.extend(["", ""].map(Cell::new));
+            cells.push(figure(&hop.took_us.map(ms).unwrap_or_default()));
+            cells.extend(["", "", "", ""].map(Cell::new));
+            cells.push(outcome(&hop.outcome, None, paint));
+            shown.add_row(cells);
+            if let Some(below) = &hop.request {
+                shown.add_row(line(below, "    ", paint));
+            }
+        }
+    }
+    let mut traces: Vec<&str> = tree.requests.iter().map(|request| request.trace_id.as_str()).collect();
+    traces.sort_unstable();
+    traces.dedup();
+    match traces.as_slice() {
+        [one] => format!("trace {}, times in ms\n{}", clean(one), shown.trim_fmt()),
+        _ => {
+            let ids: Vec<String> =
+                tree.requests.iter().map(|one| clean(&one.trace_id).into_owned()).collect();
+            let rows = shown.trim_fmt();
+            format!("{rows}\n\ntraces, in this order (`bulla keys trace ID`):\n{}", ids.join("\n"))
+        }
+    }
+}
+
+fn line(request: &Request, indent: &str, paint: Paint) -> Vec<Cell> {
+    let place = match (&request.node, &request.site) {
+        (Some(node), Some(site)) => format!("{node} at {site}"),
+        _ => request.service.clone(),
+    };
+    let Stages { queue_us, connect_us, wire_us, sign_us } = request.stages;
+    let stage = |us: Option<u64>| figure(&us.map(ms).unwrap_or_default());
+    let key = request.key.as_deref().unwrap_or_default();
+    vec![
+        Cell::new(format!("{indent}{} by {}", clean(&request.opcode), clean(&place))),
+        figure(&at(request.at_us)),
+        Cell::new(clean(&request.tenant)),
+        Cell::new(shorten(&clean(key), KEY_DIGITS)),
+        figure(&ms(request.took_us)),
+        stage(queue_us),
+        stage(connect_us),
+        stage(wire_us),
+        stage(sign_us),
+        outcome(&request.outcome, request.failure.as_deref(), paint),
+    ]
+}
+
+fn outcome(word: &str, failure: Option<&str>, paint: Paint) -> Cell {
+    let text = match failure {
+        Some(failure) => format!("{}: {}", clean(word), clean(failure)),
+        None => clean(word).into_owned(),
+    };
+    match word {
+        "done" => paint.cell("ok", &text),
+        "gone" | "taken-back" => paint.cell("faint", &text),
+        _ => paint.cell("high", &text),
+    }
+}
+
+fn figure(text: &str) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+fn ms(us: u64) -> String {
+    format!("{}.{:03}", us / 1_000, us % 1_000)
+}
+
+/// `17:40:01.123`
+fn at(us: i64) -> String {
+    jiff::Timestamp::from_microsecond(us)
+        .map_or_else(|_| us.to_string(), |at| at.strftime("%H:%M:%S%.3f").to_string())
+}

@@ -1,0 +1,180 @@
+//! What several services kept of one trace, joined into one tree: a request, the nodes it asked, and the request as each had it.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::services::Away;
+
+/// What a service says of a trace.
+#[derive(Deserialize)]
+pub(super) struct Told {
+    #[serde(default)]
+    node: Option<String>,
+    #[serde(default)]
+    site: Option<String>,
+    requests: Vec<Request>,
+    #[serde(default)]
+    more: bool,
+}
+
+/// A request at one service.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Request {
+    /// Where it was told.
+    #[serde(default)]
+    pub(super) service: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) node: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) site: Option<String>,
+    pub(super) trace_id: String,
+    pub(super) span_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) parent_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) request_id: Option<String>,
+    pub(super) at_us: i64,
+    pub(super) tenant: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    pub(super) opcode: String,
+    pub(super) outcome: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<String>,
+    pub(super) took_us: u64,
+    pub(super) stages: Stages,
+    pub(super) asked: Vec<Hop>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Stages {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) queue_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) connect_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) wire_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sign_us: Option<u64>,
+}
+
+/// A node that was asked, and the request as that one had it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Hop {
+    pub(super) node: String,
+    pub(super) site: String,
+    pub(super) why: String,
+    pub(super) after_us: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) took_us: Option<u64>,
+    pub(super) outcome: String,
+    /// Absent where that node was not asked, or did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) request: Option<Box<Request>>,
+}
+
+/// All that is known.
+#[derive(Debug, Serialize)]
+pub(super) struct Tree {
+    /// Services that answered.
+    pub(super) services: usize,
+    pub(super) away: Vec<Away>,
+    /// Some service has more than it told.
+    pub(super) more: bool,
+    /// Those that nobody known asked for, the earliest first.
+    pub(super) requests: Vec<Request>,
+}
+
+impl Tree {
+    /// Of what services told, each with where it was asked.
+    pub(super) fn of(told: Vec<(String, Told)>, away: Vec<Away>) -> Self {
+        let (services, more) = (told.len(), told.iter().any(|(_, told)| told.more));
+        let mut seen = HashSet::new();
+        let mut all = Vec::new();
+        for (service, told) in told {
+            for mut request in told.requests {
+                (request.service, request.node, request.site) =
+                    (service.clone(), told.node.clone(), told.site.clone());
+                // One service by two addresses tells it twice.
+                if seen.insert((request.span_id.clone(), request.at_us)) {
+                    all.push(request);
+                }
+            }
+        }
+        Self { services, away, more, requests: joined(all) }
+    }
+}
+
+/// Puts each request below the one that asked for it. Nothing is passed on twice, so there are two floors and no more.
+fn joined(all: Vec<Request>) -> Vec<Request> {
+    let (mut above, mut below): (Vec<Request>, Vec<Request>) =
+        all.into_iter().partition(|request| !request.asked.is_empty());
+    below.sort_by_key(|request| request.at_us);
+    for request in below {
+        let asker = |one: &&mut Hop| one.request.is_none() && Some(&one.node) == request.node.as_ref();
+        let hop = above
+            .iter_mut()
+            .filter(|asking| request.parent_id.as_ref() == Some(&asking.span_id))
+            .flat_map(|asking| &mut asking.asked)
+            .find(asker);
+        match hop {
+            Some(hop) => hop.request = Some(Box::new(request)),
+            None => above.push(request),
+        }
+    }
+    above.sort_by_key(|request| request.at_us);
+    above
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn told(node: &str, requests: &Value) -> (String, Told) {
+        let told =
+            json!({ "node": node, "site": format!("{node}-site"), "requests": requests, "more": false });
+        (format!("http://{node}"), serde_json::from_value(told).unwrap())
+    }
+
+    fn request(span: &str, parent: Option<&str>, at_us: u64, asked: &[&str]) -> Value {
+        let hop = |node: &&str| json!({ "node": node, "site": "s", "why": "first", "after_us": 1, "outcome": "done" });
+        json!({
+            "trace_id": "t", "span_id": span, "parent_id": parent, "at_us": at_us, "tenant": "shop", "opcode": "ed25519",
+            "outcome": "done", "took_us": 5, "stages": { "queue_us": 1 }, "asked": asked.iter().map(hop).collect::<Vec<_>>(),
+        })
+    }
+
+    #[test]
+    fn a_request_stands_below_the_node_that_asked_for_it() {
+        let asking = json!([request("aa", Some("01"), 10, &["fra-1", "par-1"])]);
+        let answering = json!([request("bb", Some("aa"), 11, &[]), request("cc", Some("dd"), 5, &[])]);
+        let tree = Tree::of(
+            vec![
+                told("nyc-1", &asking),
+                told("fra-1", &answering),
+                told("fra-1", &answering),
+                told("par-1", &json!([])),
+            ],
+            Vec::new(),
+        );
+        let roots: Vec<&str> = tree.requests.iter().map(|root| root.span_id.as_str()).collect();
+        assert_eq!(roots, ["cc", "aa"], "whoever is not known asked for the first");
+        let asked = &tree.requests[1].asked;
+        let below = asked[0].request.as_ref().unwrap();
+        assert_eq!((below.span_id.as_str(), below.node.as_deref()), ("bb", Some("fra-1")));
+        assert_eq!(below.service, "http://fra-1");
+        assert!(asked[1].request.is_none(), "another node's");
+    }
+
+    #[test]
+    fn two_tries_at_one_node_have_each_their_own() {
+        let asking = json!([request("aa", None, 10, &["fra-1", "fra-1"])]);
+        let answering = json!([request("cc", Some("aa"), 12, &[]), request("bb", Some("aa"), 11, &[])]);
+        let tree = Tree::of(vec![told("nyc-1", &asking), told("fra-1", &answering)], Vec::new());
+        let below: Vec<&str> =
+            tree.requests[0].asked.iter().map(|hop| hop.request.as_ref().unwrap().span_id.as_str()).collect();
+        assert_eq!(below, ["bb", "cc"]);
+    }
+}

@@ -1,0 +1,212 @@
+//! `bulla keys serve --join`: the key service as a node of a control plane.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use keyless::KeySet;
+use keyless::routing::{RouterOptions, RoutingMetrics};
+use keyless::server::{NodesOptions, Running};
+use keyless::traces::Traces;
+use keys::Secret;
+use lifecycle::joining::client::JoinOptions;
+use lifecycle::key_node::{KeyNode, NodeError, NodeMetrics, NodeTls};
+use prometheus_client::registry::Registry;
+use store::Clock;
+use tokio_util::sync::CancellationToken;
+use x509::Fingerprint;
+
+use crate::config::NodeSettings;
+use crate::data_folder;
+use crate::joining::{not_joined, read};
+use crate::listening::socket;
+
+/// Holds a node token, for those who do not want it in the list of processes.
+const TOKEN_VARIABLE: &str = "BULLA_NODE_TOKEN";
+/// The node's folder in the data folder.
+const FOLDER: &str = "key-node";
+
+/// How the service becomes a node, and which.
+#[derive(Args, Debug)]
+pub(crate) struct NodeArgs {
+    /// Be a node of this control plane: sign by the keys sealed to policies that this node satisfies, and have other nodes
+    /// sign by the rest
+    #[arg(long, value_name = "URL")]
+    join: Option<String>,
+    /// The node token, for the first start (`bulla node token`)
+    #[arg(long, value_name = "TOKEN", env = TOKEN_VARIABLE, hide_env_values = true)]
+    token: Option<String>,
+    /// File of certificates to trust for the control plane (PEM) [default: this host's roots]
+    #[arg(long, value_name = "FILE", conflicts_with = "ca_sha256")]
+    ca: Option<PathBuf>,
+    /// SHA-256 of the control plane's certificate, or of an authority's above it that it sends
+    #[arg(long, value_name = "FINGERPRINT")]
+    ca_sha256: Option<Fingerprint>,
+    /// The node's name [default: the control plane finds one]
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+    /// Folder of the node's keys and of what it was told last [default: key-node in the data folder]
+    #[arg(long, value_name = "DIR")]
+    node_folder: Option<PathBuf>,
+    /// Where other nodes ask this one [default: 0.0.0.0:2410]
+    #[arg(long, value_name = "ADDRESS")]
+    nodes_listen: Option<String>,
+    /// The host and port by which they find that [default: this host's name, and that port]
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
+}
+
+impl NodeSettings {
+    /// Flags count before the file.
+    pub(crate) fn take(&mut self, args: &NodeArgs) {
+        let text = |into: &mut String, given: Option<String>| {
+            if let Some(given) = given {
+                *into = given;
+            }
+        };
+        text(&mut self.server, args.join.clone());
+        text(&mut self.name, args.node_name.clone());
+        text(&mut self.listen, args.nodes_listen.clone());
+        text(&mut self.advertise, args.advertise.clone());
+        text(&mut self.ca_sha256, args.ca_sha256.map(|fingerprint| fingerprint.to_string()));
+        for (into, given) in [(&mut self.folder, &args.node_folder), (&mut self.ca_file, &args.ca)] {
+            if let Some(given) = given {
+                into.clone_from(given);
+            }
+        }
+    }
+
+    fn folder(&self) -> Outcome<PathBuf> {
+        if self.folder.as_os_str().is_empty() {
+            Ok(data_folder::folder()?.join(FOLDER))
+        } else {
+            Ok(self.folder.clone())
+        }
+    }
+
+    /// What other nodes dial.
+    fn advertised(&self) -> Outcome<String> {
+        if !self.advertise.is_empty() {
+            return Ok(self.advertise.clone());
+        }
+        let listen = socket("keys.node.listen", &self.listen)?;
+        if !listen.ip().is_unspecified() {
+            return Ok(listen.to_string());
+        }
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        match name.trim() {
+            "" | "localhost" => {
+                Err(Problem::usage("this host has no name by which other nodes could find it")
+                    .hint("give --advertise HOST:PORT, or keys.node.advertise"))
+            }
+            name => Ok(format!("{name}:{}", listen.port())),
+        }
+    }
+
+    fn join_options(&self, token: &str) -> Outcome<JoinOptions> {
+        let ca_pem = if self.ca_file.as_os_str().is_empty() { None } else { Some(read(&self.ca_file)?) };
+        let ca_sha256 = match self.ca_sha256.as_str() {
+            "" => None,
+            text => Some(text.parse().map_err(|_| {
+                Problem::usage(format_args!("keys.node.ca_sha256: {text:?} is no SHA-256"))
+                    .hint("64 hexadecimal digits, as `openssl x509 -fingerprint -sha256` shows them")
+            })?),
+        };
+        Ok(JoinOptions {
+            server: self.server.clone(),
+            token: Secret::new(token.trim()),
+            ca_pem,
+            ca_sha256,
+            name: Some(self.name.clone()).filter(|name| !name.is_empty()),
+            state: self.folder()?,
+        })
+    }
+}
+
+/// The node, and what is counted of it.
+pub(crate) struct Node {
+    node: KeyNode,
+    metrics: NodeMetrics,
+    routing: RoutingMetrics,
+}
+
+impl Node {
+    /// The node of the folder; it joins first where there is none.
+    pub(crate) async fn open(settings: &NodeSettings, args: &NodeArgs, set: &KeySet) -> Outcome<Self> {
+        let (folder, advertised) = (settings.folder()?, settings.advertised()?);
+        match KeyNode::status(&folder).map_err(|error| failed(&error))? {
+            None => {
+                let token = args.token.as_deref().ok_or_else(|| {
+                    Problem::usage(format_args!("{} holds no node yet, and there is no token", folder.display()))
+                        .hint("make one on the server: `bulla node token --site NAME`; give it as --token or in BULLA_NODE_TOKEN")
+                })?;
+                let joined = KeyNode::join(&settings.join_options(token)?, &advertised).await;
+                let joined = joined.map_err(|error| failed(&error))?;
+                eprintln!("joined {} as the node {} of the site {}", joined.server, joined.name, joined.site);
+            }
+            Some(known) if known.server != settings.server.trim_end_matches('/') => {
+                let told = format!(
+                    "this is the node {} of {}, not of {}",
+                    known.name, known.server, settings.server
+                );
+                return Err(Problem::usage(told)
+                    .hint(format!("remove {} to join another control plane", folder.display())));
+            }
+            Some(_) => {}
+        }
+        let (metrics, routing) = (NodeMetrics::default(), RoutingMetrics::default());
+        let counted = (metrics.clone(), routing.clone());
+        let options = RouterOptions { shared_from: settings.shared_from, ..RouterOptions::default() };
+        let node = KeyNode::open(&folder, &advertised, set.clone(), counted, options, Clock::system()).await;
+        Ok(Self { node: node.map_err(|error| failed(&error))?, metrics, routing })
+    }
+
+    /// How it listens for others.
+    pub(crate) fn options(&self, settings: &NodeSettings) -> Outcome<NodesOptions> {
+        let tls = self.node.tls().map_err(|error| failed(&error))?.server();
+        let address = socket("keys.node.listen", &settings.listen)?;
+        Ok(NodesOptions { address, tls, router: self.node.router().clone() })
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        self.metrics.register(registry);
+        self.routing.register(registry);
+    }
+
+    /// Has what is kept of requests say where it was.
+    pub(crate) fn name_in(&self, traces: &Traces) {
+        traces.is_node(self.node.name(), self.node.site());
+    }
+
+    /// Its name and its site.
+    pub(crate) fn place(&self) -> (String, String) {
+        (self.node.name().to_owned(), self.node.site().to_owned())
+    }
+
+    pub(crate) fn announce(&self) {
+        eprintln!("it is the node {} of the site {}", self.node.name(), self.node.site());
+    }
+
+    /// Is there until told to stop.
+    pub(crate) async fn run(self, running: &Running, stop: &CancellationToken) {
+        let on_tls = |tls: &NodeTls| {
+            if let Err(error) = running.change_nodes_tls(&tls.server()) {
+                tracing::error!(
+                    error = chain(&error),
+                    "the renewed certificate cannot be presented to other nodes"
+                );
+            }
+        };
+        self.node.run(on_tls, stop).await;
+    }
+}
+
+/// Whose turn it is, and what to do.
+fn failed(error: &NodeError) -> Problem {
+    match error {
+        NodeError::Join(error) => not_joined(error, "bulla node token --site NAME"),
+        NodeError::NotJoined(_) | NodeError::Joined { .. } => {
+            Problem::new(Exit::Usage, chain(error)).hint("see `bulla keys serve --help`, --join and --token")
+        }
+    }
+}

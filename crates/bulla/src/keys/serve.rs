@@ -1,0 +1,419 @@
+//! `bulla keys serve`: the key service, which signs for TLS terminators.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use cli::Global;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::memory;
+use keyless::server::{HANDSHAKES_MAX, NodesOptions, Options, Running, TlsOptions};
+use keyless::tenant::TenantOptions;
+use keyless::{Folder, KeySet, Look, Metrics};
+use lifecycle::signing_keys::{SigningKeys, SigningKeysError};
+use outbound::resolve::Resolver;
+use server::listen::{Documents, serve_figures};
+use store::Clock;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::export::Export;
+use super::node::{Node, NodeArgs};
+use crate::config::{Configuration, KeyServiceSettings, Settings};
+use crate::database;
+use crate::files;
+use crate::listening::{bound_connections, figures_listener, socket};
+use crate::serve_command::master_keys;
+
+/// For requests under way at the stop, and then for the rest.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// `bulla keys serve`
+#[derive(Args, Debug)]
+pub(super) struct ServeArgs {
+    /// A folder of private keys (*.key, PEM or DER), looked at again every few seconds; may be repeated
+    #[arg(long = "dir", value_name = "DIR")]
+    directories: Vec<PathBuf>,
+    /// Sign by the keys of certificates under management too, from the database of [store] and under the master key of
+    /// [authority]
+    #[arg(long)]
+    inventory: bool,
+    /// Where to speak TLS [default: 0.0.0.0:2407, once there is a certificate]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The server's own chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The key of that chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// Roots (PEM) below which clients' certificates stand; may be repeated
+    #[arg(long = "client-ca", value_name = "FILE")]
+    client_ca_files: Vec<PathBuf>,
+    /// Unix socket, or `none` [default: keys.sock in the data folder]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<String>,
+    /// Where to speak the native protocol (gRPC), over the same TLS [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    native_listen: Option<String>,
+    /// Unix socket for the native protocol [default: none]
+    #[arg(long, value_name = "PATH")]
+    native_socket: Option<String>,
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2406]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<String>,
+}
+
+impl KeyServiceSettings {
+    fn take(&mut self, args: &ServeArgs) {
+        let text = |into: &mut String, given: &Option<String>| {
+            if let Some(given) = given {
+                into.clone_from(given);
+            }
+        };
+        text(&mut self.listen, &args.listen);
+        text(&mut self.socket, &args.socket);
+        text(&mut self.native_listen, &args.native_listen);
+        text(&mut self.native_socket, &args.native_socket);
+        text(&mut self.metrics_listen, &args.metrics_listen);
+        self.inventory |= args.inventory;
+        self.node.take(&args.node);
+        if !args.directories.is_empty() {
+            self.directories.clone_from(&args.directories);
+        }
+        if !args.client_ca_files.is_empty() {
+            self.client_ca_files.clone_from(&args.client_ca_files);
+        }
+        if let (Some(certificate), Some(key)) = (&args.certificate, &args.key) {
+            self.certificate_file.clone_from(certificate);
+            self.key_file.clone_from(key);
+        }
+    }
+}
+
+/// Runs `bulla keys serve`.
+pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
+    let configuration = Configuration::load(global.config.as_deref())?;
+    // Read again by its name: that it is gone is an error then.
+    let file = configuration.file().map(Path::to_owned);
+    let mut settings = configuration.settings;
+    settings.keys.take(args);
+    settings.keys.check()?;
+    settings.keys.check_whole(args.listen.is_some())?;
+    memory::keep(settings.server.core_dumps)?;
+    let stop = cli::stop::on_signal_within(GRACE)?;
+    let (set, metrics) = (KeySet::default(), Metrics::default());
+    let held = master_keys::token_keys(&settings, "keys.pkcs11_labels", &settings.keys.pkcs11_labels).await?;
+    set.put_named("pkcs11", settings.keys.pkcs11_labels.iter().cloned().zip(held).collect());
+    super::clouds::put(&settings.keys, &set, &metrics).await?;
+    let export = Export::open(&settings.telemetry)?;
+    let inventory = if settings.keys.inventory { Some(inventory(&settings).await?) } else { None };
+    let mut settings = settings.keys;
+    let node =
+        if settings.node.is_one() { Some(Node::open(&settings.node, &args.node, &set).await?) } else { None };
+    let mut sources = Sources::new(&settings, inventory, set.clone(), metrics.clone());
+    sources.look(true).await?;
+    let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
+    // As many over TLS as over sockets, and of other nodes; beside those whose handshake is under way.
+    let kinds = if node.is_some() { 3 } else { 2 };
+    let most = outbound::limits::descriptor_budget().saturating_sub(HANDSHAKES_MAX) / kinds;
+    bound_connections("keys.connections_max", &mut settings.connections_max, most);
+    // Before the first client is let in: what fails, fails here.
+    let figures = figures_listener("keys", &settings.metrics_listen)?;
+    let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
+    let places = Places { tls: tls.clone(), nodes };
+    let running = start(&settings, places, set.clone(), metrics.clone()).await?;
+    let mut background = JoinSet::new();
+    if let Some(listener) = figures {
+        let all = server::metrics::Metrics::default();
+        all.register(|registry| {
+            metrics.register(registry);
+            node.iter().for_each(|node| node.register(registry));
+            export.iter().for_each(|export| export.spans().register(registry));
+        });
+        node.iter().for_each(|node| node.name_in(metrics.traces()));
+        let traces = metrics.traces().clone();
+        let documents: Documents = Arc::new(move |path| traces.answer(path));
+        background.spawn(serve_figures(listener, all, Some(documents), stop.clone()));
+    }
+    let answered = CancellationToken::new();
+    if let Some(export) = export {
+        metrics.traces().export_to(export.spans());
+        background.spawn(export.run(node.as_ref().map(Node::place), answered.clone()));
+    }
+    announce(&settings, &running, &set)?;
+    node.iter().for_each(Node::announce);
+    let tenants = Given { file: file.as_deref(), tenants: settings.tenants() };
+    let kept = keep(&settings, sources, tls, tenants, &running, &stop);
+    match node {
+        Some(node) => drop(tokio::join!(kept, node.run(&running, &stop))),
+        None => kept.await,
+    }
+    eprintln!("stopping: requests under way are answered");
+    let drained = running.stop().await;
+    answered.cancel();
+    while background.join_next().await.is_some() {}
+    if !drained {
+        eprintln!("some requests had not finished and were cut off");
+    }
+    Ok(Exit::Ok)
+}
+
+/// The keys of certificates under management. Nothing is made where there is no server's.
+async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
+    let url = database::inventory_url(None, &settings.store)?;
+    if let Some(path) = url.sqlite_path()
+        && !path.exists()
+    {
+        return Err(Problem::new(
+            Exit::Inventory,
+            format_args!("there is no inventory at {}", path.display()),
+        )
+        .hint("name the server's: store.url in the configuration, or BULLA_DATA; `bulla up` makes one"));
+    }
+    let store = database::open(&url, &settings.store).await?;
+    let resolver = Resolver::system()
+        .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
+    let clock = Clock::system();
+    let keystore = master_keys::keystore(settings, &store, &clock, &resolver, false).await?;
+    Ok(SigningKeys::new(store, keystore, clock))
+}
+
+/// Where it listens over TLS, and by what.
+struct Places {
+    tls: Option<TlsOptions>,
+    nodes: Option<NodesOptions>,
+}
+
+async fn start(
+    settings: &KeyServiceSettings,
+    places: Places,
+    set: KeySet,
+    metrics: Metrics,
+) -> Outcome<Running> {
+    let Places { tls, nodes } = places;
+    let tls = match tls {
+        Some(tls) => Some((socket("keys.listen", &settings.listen)?, tls)),
+        None => None,
+    };
+    let native = match settings.native_listen.as_str() {
+        "" => None,
+        address => Some(socket("keys.native_listen", address)?),
+    };
+    let options = Options { tls, native, nodes, socket: settings.socket()?, ..settings.options() };
+    keyless::server::start(options, set, metrics).await.map_err(|error| {
+        Problem::new(Exit::Machine, chain(&error)).hint(
+            "choose another place: --listen, --socket, --native-listen and --native-socket, or the same of [keys] in the \
+             configuration",
+        )
+    })
+}
+
+fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
+    let certificate = files::certified_key("keys.", &settings.certificate_file, &settings.key_file)?;
+    let mut client_roots = Vec::new();
+    for path in &settings.client_ca_files {
+        client_roots.extend(files::certificates("keys.client_ca_files", path)?);
+    }
+    let mut client_crls = Vec::new();
+    for path in &settings.client_crl_files {
+        client_crls.extend(files::crls("keys.client_crl_files", path)?);
+    }
+    Ok(TlsOptions { certificate, client_roots, client_crls })
+}
+
+fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> Outcome<()> {
+    let keys = set.list();
+    for (ski, kind) in &keys {
+        tracing::info!(%ski, %kind, "signs");
+    }
+    let mut places = Vec::new();
+    places.extend(running.address.map(|address| format!("tls://{address}")));
+    places.extend(settings.socket()?.map(|path| format!("unix:{}", path.display())));
+    places.extend(running.native.map(|address| format!("grpc://{address}")));
+    places.extend(running.nodes.map(|address| format!("nodes://{address}")));
+    if !settings.native_socket.is_empty() {
+        places.push(format!("grpc+unix:{}", settings.native_socket));
+    }
+    eprintln!("bulla signs with {} keys at {}", keys.len(), places.join(" and "));
+    Ok(())
+}
+
+/// The tenants that count, and where others may be said.
+struct Given<'a> {
+    file: Option<&'a Path>,
+    tenants: Vec<TenantOptions>,
+}
+
+impl Given<'_> {
+    /// Has what the configuration says of tenants now count, if that is something else.
+    fn renew(&mut self, running: &Running) -> Outcome<()> {
+        let now = Configuration::load(self.file)?.settings.keys.tenants();
+        if now == self.tenants {
+            return Ok(());
+        }
+        // A file that is being written is empty for a moment, and without tenants everybody may use every key.
+        if now.is_empty() {
+            return Err(Problem::usage("the configuration names no tenants any more")
+                .hint("restart the service to serve without tenants"));
+        }
+        running.change_tenants(&now).map_err(|error| Problem::usage(chain(&error)))?;
+        tracing::info!(tenants = now.len(), "other tenants count from the next request on");
+        self.tenants = now;
+        Ok(())
+    }
+}
+
+/// Looks at folders, certificate files and tenants until told to stop.
+async fn keep(
+    settings: &KeyServiceSettings,
+    mut sources: Sources,
+    mut tls: Option<TlsOptions>,
+    mut tenants: Given<'_>,
+    running: &Running,
+    stop: &CancellationToken,
+) {
+    let _live = telemetry::tasks::guard("keys-reload");
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
+        }
+        if let Err(problem) = sources.look(false).await {
+            tracing::warn!(problem = problem.message, "keys could not be looked at; those known stay");
+        }
+        if let Some(presented) = &mut tls
+            && let Err(problem) = renew(settings, presented, running)
+        {
+            tracing::warn!(problem = problem.message, "the certificates stay as they are");
+        }
+        if let Err(problem) = tenants.renew(running) {
+            tracing::warn!(problem = problem.message, "the tenants stay as they are");
+        }
+    }
+}
+
+/// Has what the files hold now count, if that is something else.
+fn renew(settings: &KeyServiceSettings, presented: &mut TlsOptions, running: &Running) -> Outcome<()> {
+    let now = tls_options(settings)?;
+    if is_same(presented, &now) {
+        return Ok(());
+    }
+    running.change_tls(&now).map_err(|error| Problem::usage(chain(&error)))?;
+    tracing::info!("other certificates count from the next connection on");
+    *presented = now;
+    Ok(())
+}
+
+fn is_same(before: &TlsOptions, now: &TlsOptions) -> bool {
+    before.certificate.cert == now.certificate.cert
+        && before.client_roots == now.client_roots
+        && before.client_crls == now.client_crls
+}
+
+/// Where keys come from, and where they are put.
+struct Sources {
+    folders: Vec<Folder>,
+    /// Files of each that held no key when they last changed.
+    broken: Vec<usize>,
+    inventory: Option<SigningKeys>,
+    set: KeySet,
+    metrics: Metrics,
+}
+
+impl Sources {
+    fn new(
+        settings: &KeyServiceSettings,
+        inventory: Option<SigningKeys>,
+        set: KeySet,
+        metrics: Metrics,
+    ) -> Self {
+        let folders: Vec<Folder> = settings.directories.iter().map(Folder::new).collect();
+        Self { broken: vec![0; folders.len()], folders, inventory, set, metrics }
+    }
+
+    /// Looks at each; at the first time one that cannot be read is an error at once, later the others are looked at all
+    /// the same.
+    async fn look(&mut self, first: bool) -> Outcome<()> {
+        let folders = self.look_at_folders(first).await;
+        if first && folders.is_err() {
+            return folders;
+        }
+        let inventory = self.look_at_inventory(first).await;
+        let broken = self.inventory.as_ref().map_or(0, SigningKeys::broken);
+        self.metrics.keys(self.set.list().len(), self.broken.iter().sum::<usize>() + broken);
+        folders.and(inventory)
+    }
+
+    async fn look_at_inventory(&mut self, first: bool) -> Outcome<()> {
+        let Some(inventory) = &mut self.inventory else { return Ok(()) };
+        let look = inventory.look().await.map_err(|error| match error {
+            SigningKeysError::Store(error) => database::problem(&error),
+            error => Problem::usage(chain(&error)).hint("leave out --inventory, and name folders of keys"),
+        })?;
+        for (key, error) in &look.broken {
+            tell(first, &format!("no key {key} of a certificate under management: {error}"));
+        }
+        if let Some(keys) = look.keys {
+            let count = keys.len();
+            self.set.put_named("inventory", keys);
+            if !first {
+                tracing::info!(keys = count, "other keys of certificates under management sign from now on");
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_at_folders(&mut self, first: bool) -> Outcome<()> {
+        let mut outcome = Ok(());
+        for at in 0..self.folders.len() {
+            let path = self.folders[at].path().to_owned();
+            let mut folder = std::mem::replace(&mut self.folders[at], Folder::new(&path));
+            let looked = tokio::task::spawn_blocking(move || (folder.look(), folder)).await;
+            let look = match looked {
+                Ok((look, folder)) => {
+                    self.folders[at] = folder;
+                    look.map_err(|error| {
+                        Problem::new(Exit::Machine, chain(&error)).hint("check --dir, or keys.directories")
+                    })
+                }
+                Err(error) => Err(Problem::new(Exit::Machine, chain(&error))),
+            };
+            match look {
+                Ok(look) => self.take(at, &path, look, first),
+                Err(problem) if first => return Err(problem),
+                Err(problem) => outcome = outcome.and(Err(problem)),
+            }
+        }
+        outcome
+    }
+
+    fn take(&mut self, at: usize, path: &Path, look: Look, first: bool) {
+        for (file, error) in &look.broken {
+            let stays = if first { "" } else { "; the one it held before stays" };
+            tell(first, &format!("no key in {}: {}{stays}", file.display(), chain(error)));
+        }
+        for file in &look.open {
+            tell(first, &format!("{} can be read by everybody on this machine: chmod o= it", file.display()));
+        }
+        self.broken[at] = look.broken_in_all;
+        if look.changed || first {
+            let keys = look.held.len();
+            self.set.put_named(&format!("folder:{}", path.display()), look.held);
+            if !first {
+                tracing::info!(folder = %path.display(), keys, "other keys sign from now on");
+            }
+        }
+    }
+}
+
+/// At the start to whoever started it, later to the log.
+fn tell(first: bool, told: &str) {
+    match first {
+        true => eprintln!("warning: {told}"),
+        false => tracing::warn!("{told}"),
+    }
+}

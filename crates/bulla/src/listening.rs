@@ -1,0 +1,42 @@
+//! Addresses that processes listen on.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use cli::exit::{Exit, Outcome, Problem};
+use tokio::net::TcpListener;
+
+/// The address that `key` names.
+pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
+    let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
+    found.ok_or_else(|| {
+        Problem::usage(format_args!("{key} is {text:?}, which is no address to listen on"))
+            .hint("give HOST:PORT, for example 0.0.0.0:8443")
+    })
+}
+
+/// As many connections as there may be files open for: `most`.
+pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, most: usize) {
+    let most = most.max(1);
+    if *connections_max > most {
+        eprintln!(
+            "warning: {most} connections at once, not the {connections_max} of {key}: the limit of open files is too low\n\
+             hint: raise it (ulimit -n, LimitNOFILE)"
+        );
+        *connections_max = most;
+    }
+}
+
+/// Where `SECTION.metrics_listen` has figures served; `None` for nowhere.
+pub(crate) fn figures_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
+    if listen.is_empty() {
+        return Ok(None);
+    }
+    let address = socket(&format!("{section}.metrics_listen"), listen)?;
+    let listener = inbound::listen(address).map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("cannot listen on {address}: {error}")).hint(format!(
+            "choose another address: --metrics-listen, or {section}.metrics_listen in the configuration"
+        ))
+    })?;
+    eprintln!("figures at http://{}/metrics", listener.local_addr().unwrap_or(address));
+    Ok(Some(listener))
+}

@@ -1,0 +1,152 @@
+//! The authority of the proxy's leaves: files of the operator's, or one made in the data folder.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cli::exit::{Exit, Outcome, Problem, chain};
+use intercept::mint::{Authority, BadAuthority, new_root};
+use keyless::client::{Client, ClientMetrics, ClientOptions};
+use keys::{KeyRef, KeyType, PrivateKey};
+use x509::{Certificate, UnixTime};
+
+use crate::config::{ProxyAuthoritySettings, ProxySettings, Settings};
+use crate::data_folder;
+use crate::files;
+use crate::serve_command::master_keys;
+
+/// In the data folder.
+const CERTIFICATE: &str = "proxy-ca.pem";
+const KEY: &str = "proxy-ca.key";
+/// Of whom the two above are made by.
+const LOCK: &str = "proxy-ca.lock";
+
+/// An authority, and where its certificate is.
+pub(crate) struct Made {
+    pub(crate) authority: Authority,
+    pub(crate) certificate: PathBuf,
+    /// Through which its key signs, if that is with a key service.
+    pub(crate) client: Option<Client>,
+}
+
+/// That of the settings, or the one in the data folder, which is made when it is not there.
+pub(crate) async fn of(whole: &Settings, settings: &ProxySettings, metrics: ClientMetrics) -> Outcome<Made> {
+    if settings.authority.is_elsewhere() && settings.ca_certificate_file.as_os_str().is_empty() {
+        return Err(Problem::usage("the authority's key is elsewhere, and its certificate is not given")
+            .hint("give it, with its chain: --ca-certificate, or proxy.ca_certificate_file"));
+    }
+    let is_given = settings.authority.is_elsewhere() || !settings.ca_key_file.as_os_str().is_empty();
+    let (certificate, key) = match is_given {
+        true => (settings.ca_certificate_file.clone(), settings.ca_key_file.clone()),
+        false => in_data_folder()?,
+    };
+    let chain_der = files::certificates("proxy.ca_certificate_file", &certificate)?;
+    let (signer, client) = match settings.authority.is_elsewhere() {
+        true => elsewhere(whole, &settings.authority, &chain_der, metrics).await?,
+        false => (in_file(&key)?, None),
+    };
+    let authority = Authority::new(&chain_der, signer, settings.crl_urls.clone());
+    let authority = authority.map_err(|error: BadAuthority| {
+        Problem::usage(format_args!("the proxy's authority in {}: {error}", certificate.display()))
+            .hint("give an authority's own certificate first, and its key: --ca-certificate, --ca-key")
+    })?;
+    is_in_force(&authority, &certificate)?;
+    Ok(Made { authority, certificate, client })
+}
+
+fn in_file(key: &Path) -> Outcome<KeyRef> {
+    let signer = PrivateKey::from_file(key).map_err(|error| {
+        Problem::usage(format_args!("{}: {}", key.display(), chain(&error))).hint("check proxy.ca_key_file")
+    })?;
+    Ok(Arc::new(signer))
+}
+
+/// In the security module, or with a key service.
+async fn elsewhere(
+    whole: &Settings,
+    settings: &ProxyAuthoritySettings,
+    chain_der: &[Vec<u8>],
+    metrics: ClientMetrics,
+) -> Outcome<(KeyRef, Option<Client>)> {
+    let label = &settings.pkcs11_label;
+    if !label.is_empty() {
+        const KEY: &str = "proxy.authority.pkcs11_label";
+        let found = master_keys::token_keys(whole, KEY, std::slice::from_ref(label)).await?;
+        let missing =
+            || Problem::usage(format_args!("the token has no key {label:?}")).hint(format!("correct {KEY}"));
+        return Ok((found.into_iter().next().ok_or_else(missing)?, None));
+    }
+    let tls = settings.client_tls()?;
+    let options = ClientOptions { servers: settings.servers()?, tls, ..ClientOptions::default() };
+    let client = Client::start(&options, metrics).map_err(|error| {
+        Problem::usage(chain(&error))
+            .hint("see proxy.authority.keys, and its keys_certificate_file, keys_key_file and keys_ca_files")
+    })?;
+    let own = chain_der.first().and_then(|der| Certificate::parse(der).ok());
+    let key = own.as_ref().and_then(|own| client.key(&own.public_key.spki));
+    let key = key.ok_or_else(|| {
+        Problem::usage("key services sign by no key like that of proxy.ca_certificate_file")
+            .hint("give the authority's own certificate first; RSA, ECDSA and Ed25519 keys sign")
+    })?;
+    Ok((Arc::new(key), Some(client)))
+}
+
+fn is_in_force(authority: &Authority, file: &Path) -> Outcome<()> {
+    let (own, now) = (authority.certificate(), UnixTime(store::Clock::system().now_seconds()));
+    if (own.not_before..=own.not_after).contains(&now) {
+        return Ok(());
+    }
+    Err(Problem::usage(format_args!(
+        "the proxy's authority in {} has ended, or has not begun",
+        file.display()
+    ))
+    .hint("give one that is in force, --ca-certificate and --ca-key; or check this machine's clock"))
+}
+
+fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
+    let folder = data_folder::folder()?;
+    // One start at a time: two that find nothing would each make an authority, and mix their files.
+    let _alone = alone(&folder.join(LOCK))?;
+    let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
+    let is_there = |path: &Path| path.try_exists().unwrap_or(true);
+    match (is_there(&certificate), is_there(&key)) {
+        (true, true) => {}
+        // The key alone is what an interrupted start leaves, or whoever moved the certificate away: clients may trust it, so it
+        // stays, and what is made for it has the same name.
+        (false, is_there) => make(&certificate, &key, is_there)?,
+        (true, false) => {
+            return Err(Problem::new(Exit::Machine, format_args!("{} is gone", key.display())).hint(format!(
+                "bring it back, or delete {} to have another authority made, which clients have to trust anew",
+                certificate.display()
+            )));
+        }
+    }
+    Ok((certificate, key))
+}
+
+/// Held until it is dropped, or the process ends.
+fn alone(path: &Path) -> Outcome<File> {
+    let file = File::options().create(true).append(true).mode(0o600).open(path);
+    file.and_then(|file| file.lock().map(|()| file)).map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("{}: {error}", path.display()))
+            .hint("check the data folder's permissions, or name another: BULLA_DATA")
+    })
+}
+
+fn make(certificate: &Path, key: &Path, has_key: bool) -> Outcome<()> {
+    let failed = |error: &dyn std::error::Error| {
+        Problem::new(Exit::Machine, format_args!("no authority for the proxy: {error}"))
+            .hint("give one: --ca-certificate and --ca-key")
+    };
+    let own = match has_key {
+        true => PrivateKey::from_file(key).map_err(|error| failed(&error))?,
+        false => PrivateKey::generate(KeyType::P256).map_err(|error| failed(&error))?,
+    };
+    let now = UnixTime(store::Clock::system().now_seconds());
+    let root = new_root(&own, now).map_err(|error| failed(&error))?;
+    if !has_key {
+        data_folder::put(key, &own.to_pkcs8_pem())?;
+    }
+    data_folder::put(certificate, &x509::pem::encode("CERTIFICATE", &root))
+}

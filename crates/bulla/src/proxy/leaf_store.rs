@@ -1,0 +1,194 @@
+//! What keeps the proxy's leaves behind memory: opened, and its master key proven. A database that is away at the start is
+//! opened once it is there.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use authority::keystore::KeyStore;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use futures_util::FutureExt;
+use intercept::certificate_store::{Opened, SecondLevel};
+use outbound::resolve::Resolver;
+use store::{Clock, Store, StoreError, StoreOptions, StoreUrl};
+use tokio::sync::Mutex;
+
+use crate::config::{LeafBackend, Settings, StoreSettings};
+use crate::data_folder;
+use crate::database;
+use crate::database::fits;
+use crate::serve_command::master_keys;
+
+/// The disk's file, in the data folder or the one that is named.
+const FILE: &str = "proxy-leaves.db";
+
+/// Why it is not opened.
+enum NotOpened {
+    /// The server is not reached, or does not let us in; it may tomorrow.
+    Away(String),
+    /// Waiting does not heal it.
+    Problem(Problem),
+    /// Likewise, of the master key: each try may cost one of a token's few, a second's work or somebody's money.
+    Key(Problem),
+}
+
+/// After what waiting does not heal, so long until the next try at first, and in the end; between, each time twice as long.
+const RETRY_FIRST: Duration = Duration::from_secs(60);
+const RETRY_LAST: Duration = Duration::from_secs(3_600);
+
+/// What waiting does not heal, of one that is opened late.
+#[derive(Default)]
+struct Trouble {
+    why: String,
+    pause: Duration,
+    /// When it is tried again; a token never is, as it locks after some wrong PINs.
+    until: Option<Instant>,
+}
+
+impl Trouble {
+    /// Why it is not tried now, if it is not.
+    fn now(&self) -> Option<String> {
+        let is_over = self.until.is_some_and(|until| until <= Instant::now());
+        (!self.why.is_empty() && !is_over).then(|| self.why.clone())
+    }
+
+    fn next(&self, why: String, is_final: bool) -> Self {
+        let pause = (2 * self.pause).clamp(RETRY_FIRST, RETRY_LAST);
+        match is_final {
+            true => {
+                Self { why: format!("{why}; it is not tried again: restart the proxy"), pause, until: None }
+            }
+            false => Self { why, pause, until: Some(Instant::now() + pause) },
+        }
+    }
+}
+
+impl NotOpened {
+    /// `url`: a file is there or not, and what is wrong with it does not pass.
+    fn of(error: &StoreError, url: &StoreUrl) -> Self {
+        let may_come = error.is_transient() || matches!(error, StoreError::Open { .. });
+        match url.is_postgres() && may_come {
+            true => Self::Away(chain(error)),
+            false => Self::Problem(database::problem(error)),
+        }
+    }
+}
+
+/// The level of the settings; none where leaves are in memory alone.
+pub(crate) async fn of(settings: &Settings) -> Outcome<Option<SecondLevel>> {
+    let own = &settings.proxy.store;
+    let url = match own.backend {
+        LeafBackend::Memory => return Ok(None),
+        LeafBackend::Disk => file(settings)?,
+        LeafBackend::Database => own.database(&settings.store)?,
+    };
+    match opened(settings, &url).await {
+        Ok((store, keystore)) => Ok(Some(SecondLevel::new(store, keystore.ring(), own.options()))),
+        Err(NotOpened::Problem(problem) | NotOpened::Key(problem)) => Err(hinted(problem, own.backend)),
+        Err(NotOpened::Away(why)) => {
+            eprintln!("warning: what keeps leaves is away: {why}");
+            eprintln!(
+                "hint: start the database, or correct proxy.store.url; the proxy joins by itself, and until then goes by \
+                 proxy.store.when_away"
+            );
+            Ok(Some(awaited(settings, url)))
+        }
+    }
+}
+
+/// Opened as soon as it can be: its schema and the master key are looked at then. What is wrong with these is not tried each second.
+fn awaited(settings: &Settings, url: StoreUrl) -> SecondLevel {
+    let (settings, options) = (Arc::new(settings.clone()), settings.proxy.store.options());
+    let trouble: Arc<Mutex<Trouble>> = Arc::default();
+    let opening = move || {
+        let (settings, url, trouble) = (Arc::clone(&settings), url.clone(), Arc::clone(&trouble));
+        async move {
+            if let Some(why) = trouble.lock().await.now() {
+                return Err(why);
+            }
+            let (problem, is_final) = match opened(&settings, &url).await {
+                Ok((store, keystore)) => return Ok(Opened::new(store, keystore.ring())),
+                Err(NotOpened::Away(why)) => return Err(why),
+                Err(NotOpened::Problem(problem)) => (problem, false),
+                Err(NotOpened::Key(problem)) => (problem, !settings.pkcs11.module.as_os_str().is_empty()),
+            };
+            let mut trouble = trouble.lock().await;
+            *trouble = trouble.next(problem.message, is_final);
+            Err(trouble.why.clone())
+        }
+        .boxed()
+    };
+    SecondLevel::awaited(Box::new(opening), options)
+}
+
+async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore), NotOpened> {
+    let connections = settings.proxy.store.connections;
+    let how = StoreSettings { connections, ..StoreSettings::default() };
+    // Leaves are minted again.
+    let how = StoreOptions { lossy: true, ..how.options().map_err(NotOpened::Problem)? };
+    let away = |error: StoreError| NotOpened::of(&error, url);
+    let store = Store::open_with(url, &how).await.map_err(away)?;
+    fits(store.connections().await.map_err(away)?).map_err(NotOpened::Problem)?;
+    // A master key is made where nothing can have been sealed under another one.
+    let create = store.master_keys().await.map_err(away)?.is_empty();
+    let keystore = keystore(settings, &store, create).await.map_err(NotOpened::Key)?;
+    Ok((store, keystore))
+}
+
+fn file(settings: &Settings) -> Outcome<StoreUrl> {
+    let folder = match settings.proxy.store.folder.as_os_str().is_empty() {
+        true => data_folder::folder()?,
+        false => settings.proxy.store.folder.clone(),
+    };
+    Ok(StoreUrl::sqlite(folder.join(FILE)))
+}
+
+async fn keystore(settings: &Settings, store: &Store, create: bool) -> Outcome<KeyStore> {
+    let resolver = Resolver::system()
+        .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
+    let opened = master_keys::keystore(settings, store, &Clock::system(), &resolver, create).await;
+    opened.map_err(|problem| match create || problem.exit == Exit::Usage {
+        true => problem,
+        false => problem.hint(
+            "what is kept is sealed under the master key of whoever kept it first: copy master.key of its data folder to this one's, \
+             or name it in authority.master_key_file",
+        ),
+    })
+}
+
+fn hinted(problem: Problem, backend: LeafBackend) -> Problem {
+    match backend {
+        // What the schema or a driver says.
+        LeafBackend::Disk if problem.exit == Exit::Inventory => {
+            problem.hint("check the folder's owner and mode, or name another: proxy.store.folder")
+        }
+        LeafBackend::Database if problem.exit == Exit::Inventory => {
+            problem.hint("check the database, or correct proxy.store.url")
+        }
+        _ => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waiting_does_not_heal_is_tried_seldom_and_a_token_not_again() {
+        let none = Trouble::default();
+        assert_eq!(none.now(), None);
+        let mut trouble = none.next("no key".to_owned(), false);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            assert_eq!(trouble.now().as_deref(), Some("no key"));
+            pauses.push(trouble.pause.as_secs());
+            trouble.until = Some(Instant::now());
+            assert_eq!(trouble.now(), None, "it is time");
+            trouble = trouble.next("no key".to_owned(), false);
+        }
+        assert_eq!(pauses, [60, 120, 240, 480, 960, 1_920, 3_600, 3_600]);
+        let stopped = trouble.next("the PIN is wrong".to_owned(), true);
+        assert!(
+            stopped.until.is_none() && stopped.now().is_some_and(|why| why.contains("restart the proxy"))
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! `bulla proxy`: the forward proxy that looks into TLS.
+
+mod arguments;
+mod authority;
+mod leaf_store;
+mod rules;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use cli::Global;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::memory;
+use intercept::minting;
+use intercept::permission::BadPermission;
+use intercept::proxy::{self, Options, ProxyMetrics, Running};
+use keyless::client::ClientMetrics;
+use tokio::task::JoinSet;
+
+pub(crate) use self::arguments::ProxyArgs;
+use self::rules::{ConfiguredRules, StoreSecrets};
+use crate::config::{Configuration, ProxySettings};
+use crate::files;
+use crate::listening::{bound_connections, figures_listener, socket};
+
+/// Beyond what connections are given at the stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs `bulla proxy`.
+pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
+    let configuration = Configuration::load(global.config.as_deref())?;
+    let core_dumps = configuration.settings.server.core_dumps;
+    let mut all = configuration.settings.clone();
+    all.proxy.take(args);
+    let mut settings = all.proxy.clone();
+    settings.check()?;
+    memory::keep(core_dumps)?;
+    let third = outbound::limits::descriptor_budget() / 3;
+    bound_connections("proxy.connections_max", &mut settings.connections_max, third);
+    bound_connections("proxy.upstream_connections_max", &mut settings.upstream_connections_max, third);
+    let grace = Duration::from_secs(settings.stop_s);
+    let stop = cli::stop::on_signal_within(grace + GRACE)?;
+    let client_metrics = ClientMetrics::default();
+    let made = authority::of(&all, &settings, client_metrics.clone()).await?;
+    let listen = socket("proxy.listen", &settings.listen)?;
+    warn(&settings, listen);
+    let metrics = ProxyMetrics::default();
+    let second_level = leaf_store::of(&all).await?;
+    let upstream_roots = upstream_roots(&settings)?;
+    let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
+    let secrets = StoreSecrets::default();
+    options.requests.secrets = secrets.needed_by(&options.requests.rules, &configuration)?;
+    let rules = ConfiguredRules::new(&configuration, metrics.requests().clone(), secrets)?;
+    // Before the proxy, which has to know the address: it connects nobody there.
+    let figures = figures_listener("proxy", &settings.metrics_listen)?;
+    options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
+    let running = start(options, made.authority, metrics.clone()).await?;
+    let mut background = JoinSet::new();
+    if let Some(listener) = figures {
+        let all = server::metrics::Metrics::default();
+        all.register(|registry| {
+            metrics.register(registry);
+            client_metrics.register(registry);
+        });
+        background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
+    }
+    if let Some(address) = running.minting {
+        eprintln!("leaves for others are at {address}");
+    }
+    for address in &running.redirected {
+        eprintln!("redirected connections come in at {address}");
+    }
+    say_how(&settings, &running, &made.certificate);
+    rules.keep(&running, args, &stop).await;
+    eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
+    let drained = running.stop(grace).await;
+    if let Some(client) = made.client {
+        client.stop().await;
+    }
+    while background.join_next().await.is_some() {}
+    if !drained {
+        eprintln!("some connections had not ended and were cut off");
+    }
+    Ok(Exit::Ok)
+}
+
+/// Of what others may do where it listens, or stands between.
+fn warn(settings: &ProxySettings, listen: SocketAddr) {
+    if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
+        eprintln!("warning: whoever reaches {listen} may use the proxy");
+        eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients; or who, [proxy.access]");
+    }
+    if settings.clients.is_empty() && settings.transparent.clients.is_empty() {
+        let open = |text: &&String| !text.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
+        for at in settings.transparent.listen.iter().filter(open) {
+            eprintln!("warning: whoever is redirected to {at} may use the proxy");
+            eprintln!("hint: say whose connections are: proxy.transparent.clients");
+        }
+    }
+    for upstream in settings.upstreams.iter().filter(|upstream| !upstream.verify) {
+        eprintln!("warning: whoever stands between may be {}", upstream.names.join(", "));
+        eprintln!("hint: name their roots, ca_files in [[proxy.upstreams]], instead of verify = false");
+    }
+    if !listen.ip().is_loopback() && settings.access.is_heard() {
+        eprintln!("warning: passwords and tokens pass in the clear on their way to {listen}");
+        eprintln!("hint: give certificate_file and key_file of [proxy.access], and tls_only = true");
+    }
+}
+
+/// What clients have to do.
+fn say_how(settings: &ProxySettings, running: &Running, certificate: &Path) {
+    let access = &settings.access;
+    let scheme = if access.tls_only { "https" } else { "http" };
+    eprintln!("the proxy is at {scheme}://{}", running.address);
+    if access.speaks_tls() && !access.tls_only {
+        eprintln!("and at https://{}", running.address);
+    }
+    let certificate = certificate.display();
+    eprintln!("clients have to trust its authority: {certificate}");
+    let user = if access.has_users() { " --proxy-user NAME" } else { "" };
+    eprintln!(
+        "try: curl --proxy {scheme}://{}{user} --cacert {certificate} https://example.com",
+        running.address
+    );
+}
+
+fn upstream_roots(settings: &ProxySettings) -> Outcome<Vec<Vec<u8>>> {
+    let mut roots = outbound::tls::system_roots();
+    for path in &settings.upstream_ca_files {
+        roots.extend(files::certificates("proxy.upstream_ca_files", path)?);
+    }
+    Ok(roots)
+}
+
+async fn start(
+    options: Options,
+    authority: intercept::mint::Authority,
+    metrics: ProxyMetrics,
+) -> Outcome<Running> {
+    proxy::start(options, authority, metrics).await.map_err(|error| {
+        let hint = match &error {
+            proxy::StartError::Bind { .. } => "choose another place: --listen or proxy.listen, proxy.transparent.listen",
+            proxy::StartError::NoRoots => {
+                "install the system's (ca-certificates), or name some: --upstream-ca"
+            }
+            proxy::StartError::Minting(minting::StartError::InTheClear(_)) => {
+                "listen on 127.0.0.1 or unix:PATH, or give certificate_file, key_file and client_ca_files of [proxy.minting]"
+            }
+            proxy::StartError::Minting(_) => "check [proxy.minting]",
+            proxy::StartError::Intermediate(_) => {
+                "check the authority and where its key is: proxy.ca_certificate_file, [proxy.authority]"
+            }
+            proxy::StartError::Permission(BadPermission::Token) => {
+                "proxy.ask.token_file holds one line of visible ASCII"
+            }
+            proxy::StartError::Permission(_) => {
+                "proxy.ask.url is https://HOST/PATH, or http://127.0.0.1:PORT/PATH; check proxy.ask.ca_files"
+            }
+            proxy::StartError::AccessLog(_) => {
+                "check proxy.requests.access_log_file, its folder and permissions"
+            }
+            _ => "check [proxy]",
+        };
+        Problem::new(exit_of(&error), chain(&error)).hint(hint)
+    })
+}
+
+/// Settings that only show at the start to be none, and what this machine does not let us do.
+fn exit_of(error: &proxy::StartError) -> Exit {
+    match error {
+        proxy::StartError::Permission(BadPermission::Setup(_)) => Exit::Machine,
+        proxy::StartError::Permission(_) | proxy::StartError::Minting(minting::StartError::InTheClear(_)) => {
+            Exit::Usage
+        }
+        _ => Exit::Machine,
+    }
+}

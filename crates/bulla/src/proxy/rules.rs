@@ -1,0 +1,166 @@
+//! The proxy's rules kept as the configuration has them, and the credential store that they name.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use cli::api::{Client, ServerArgs};
+use cli::exit::{Exit, Outcome, Problem, chain};
+use client::{Error, Limits};
+use intercept::proxy::requests::{Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
+use intercept::proxy::{Rules, Running};
+use keys::Secret;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::arguments::ProxyArgs;
+use crate::config::Configuration;
+use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
+
+/// For a credential, all tries together: a request waits for it.
+const CREDENTIAL_WITHIN: Duration = Duration::from_secs(10);
+
+/// The credential store, by the house's client: one pool, one cache, one request for all who wait. Made when a rule first needs it.
+/// Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoreSecrets(Arc<OnceLock<Arc<OfStore>>>);
+
+#[derive(Debug)]
+struct OfStore(client::Client);
+
+impl StoreSecrets {
+    /// The store, if these rules name credentials of it.
+    pub(crate) fn needed_by(
+        &self,
+        rules: &RequestRules,
+        configuration: &Configuration,
+    ) -> Outcome<Option<Arc<dyn Secrets>>> {
+        if !rules.need_store() {
+            return Ok(None);
+        }
+        if let Some(store) = self.0.get() {
+            return Ok(Some(Arc::<OfStore>::clone(store)));
+        }
+        let place = Client::open_credentials(&ServerArgs::default(), None, &configuration.settings.client)?;
+        let limits = Limits { deadline: CREDENTIAL_WITHIN, ..Limits::default() };
+        let client = place.remembering()?.limits(limits).build().map_err(|error| {
+            Problem::usage(chain(&error))
+                .hint("see client.credential_url, client.token_file and client.ca_file")
+        })?;
+        let store = self.0.get_or_init(|| Arc::new(OfStore(client)));
+        Ok(Some(Arc::<OfStore>::clone(store)))
+    }
+}
+
+impl Secrets for OfStore {
+    fn fetch<'a>(&'a self, path: &'a str, fields: &'a [Vec<String>]) -> Fetching<'a> {
+        Box::pin(async move {
+            let credential = self.0.get(path).await.map_err(|error| match error {
+                Error::Unavailable(why) => NoSecret::Away(why),
+                other => NoSecret::Unusable(other.to_string()),
+            })?;
+            let text = |field: &Vec<String>| {
+                let names: Vec<&str> = field.iter().map(String::as_str).collect();
+                if names.is_empty() && !credential.value().is_string() {
+                    let kind = credential.kind();
+                    return Err(NoSecret::Unusable(format!(
+                        "{path} is a {kind}: the rule has to name a field"
+                    )));
+                }
+                let missing = || NoSecret::Unusable(format!("{path} has no {}", names.join(".")));
+                credential.text(&names).ok_or_else(missing)
+            };
+            fields.iter().map(text).collect::<Result<Vec<Secret>, _>>()
+        })
+    }
+
+    fn doubt(&self, path: &str) {
+        if let Err(error) = self.0.doubt(path) {
+            tracing::debug!(%error, "a credential cannot be doubted");
+        }
+    }
+}
+
+/// The rules as the configuration's file has them.
+pub(crate) struct ConfiguredRules {
+    file: Option<PathBuf>,
+    watch: FileWatch,
+    metrics: RequestMetrics,
+    secrets: StoreSecrets,
+    hangup: Signal,
+}
+
+impl ConfiguredRules {
+    pub(crate) fn new(
+        configuration: &Configuration,
+        metrics: RequestMetrics,
+        secrets: StoreSecrets,
+    ) -> Outcome<Self> {
+        let failed = |error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}"));
+        let hangup = signal(SignalKind::hangup()).map_err(failed)?;
+        let file = configuration.file().map(PathBuf::from);
+        let watch = FileWatch::new(stamp(file.as_deref()));
+        Ok(Self { file, watch, metrics, secrets, hangup })
+    }
+
+    /// Has rules count that are changed in the file, at once when told to look (SIGHUP), until told to stop. What cannot be used
+    /// changes nothing.
+    pub(crate) async fn keep(mut self, running: &Running, args: &ProxyArgs, stop: &CancellationToken) {
+        let _live = telemetry::tasks::guard("proxy-rules");
+        loop {
+            let is_forced = tokio::select! {
+                () = stop.cancelled() => return,
+                _ = self.hangup.recv() => true,
+                () = tokio::time::sleep(POLL_INTERVAL) => false,
+            };
+            if is_forced {
+                running.reopen();
+            }
+            let before = stamp(self.file.as_deref());
+            if !self.watch.is_ripe(before) && !is_forced {
+                continue;
+            }
+            let read = self.read(args).await;
+            if !self.watch.was_read(before, stamp(self.file.as_deref())) {
+                tracing::info!("the configuration's file changed while it was read: it is read again");
+                continue;
+            }
+            match read {
+                Ok((names, rules, secrets)) => {
+                    let count = rules.len();
+                    running.change_rules(names, rules, secrets);
+                    self.metrics.reloaded(true);
+                    tracing::warn!(rules = count, "the proxy's rules were read again and count from now on");
+                }
+                Err(problem) => {
+                    self.metrics.reloaded(false);
+                    tracing::warn!(
+                        problem = problem.message,
+                        hint = problem.hint,
+                        "the proxy's rules stay as they were"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Beside the tasks of the proxy, as files and thousands of rules take their time.
+    async fn read(&self, args: &ProxyArgs) -> Outcome<Read> {
+        let (file, secrets, args) = (self.file.clone(), self.secrets.clone(), args.clone());
+        let read = tokio::task::spawn_blocking(move || read(file.as_deref(), &secrets, &args));
+        read.await.map_err(|error| Problem::new(Exit::Machine, error))?
+    }
+}
+
+/// Names, rules, and the credential store if they need it.
+type Read = (Rules, RequestRules, Option<Arc<dyn Secrets>>);
+
+fn read(file: Option<&Path>, secrets: &StoreSecrets, args: &ProxyArgs) -> Outcome<Read> {
+    let configuration = Configuration::load(file)?;
+    let mut settings = configuration.settings.proxy.clone();
+    settings.take(args);
+    settings.check()?;
+    let rules = settings.request_rules()?;
+    let secrets = secrets.needed_by(&rules, &configuration)?;
+    Ok((settings.names()?, rules, secrets))
+}

@@ -1,0 +1,24 @@
+//! What a server leaves in the data folder for the commands on the same machine.
+
+use cli::api::local;
+use cli::exit::Outcome;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::data_folder::{folder, put};
+
+/// The server's address and its root, readable by their owner only.
+pub(super) fn write(url: &str, root_pem: &str) -> Outcome<()> {
+    let folder = folder()?;
+    put(&folder.join(local::URL), url)?;
+    put(&folder.join(local::ROOT), root_pem)
+}
+
+/// The credential store's address, readable by its owner only; empty where none is served.
+pub(super) fn write_credential_url(url: &str) -> Outcome<()> {
+    put(&folder()?.join(local::CREDENTIAL_URL), url)
+}
+
+/// The first token, readable by its owner only.
+pub(super) fn write_token(token: &SecretString) -> Outcome<()> {
+    put(&folder()?.join(local::TOKEN), token.expose_secret())
+}

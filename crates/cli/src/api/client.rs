@@ -1,0 +1,339 @@
+//! The client of a server's API. Built once a command; its connection is reused.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use reqwest::header::{ETAG, HeaderValue, IF_MATCH};
+use reqwest::{Certificate, Method, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+use crate::configuration::ClientSettings;
+use crate::exit::{Exit, Outcome, Problem};
+use crate::url::goes_in_clear;
+
+/// Longest wait for an answer. Bulk actions over a million certificates take seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// Longest wait for a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Where the server is, and how to show who we are.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Server")]
+pub struct ServerArgs {
+    /// The server: https://HOST:PORT [default: client.url of the configuration, else the local `bulla up`]
+    #[arg(long, global = true, value_name = "URL")]
+    server: Option<String>,
+    /// File that holds the API token [default: client.token_file, else the local server's admin token]
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// File of certificates to trust for the server [default: client.ca_file, else the local server's root]
+    #[arg(long, global = true, value_name = "FILE")]
+    server_ca: Option<PathBuf>,
+}
+
+/// Files that a local server leaves in its data folder for the commands on the same machine.
+pub mod local {
+    /// The server's address.
+    pub const URL: &str = "server.url";
+    /// The credential store's address; empty where none is served.
+    pub const CREDENTIAL_URL: &str = "credentials.url";
+    /// The admin token.
+    pub const TOKEN: &str = "admin.token";
+    /// The root that the server's certificate chains up to.
+    pub const ROOT: &str = "root.pem";
+}
+
+/// A connection to a server.
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+    token: Option<SecretString>,
+    roots: Option<PathBuf>,
+}
+
+/// What an address begins with that is a socket on this machine: `unix:/run/bulla/agent.sock`.
+const SOCKET: &str = "unix:";
+
+impl Client {
+    /// Reads where the server is from the flags, the configuration (`BULLA_CLIENT_TOKEN` holds a token itself), and the
+    /// data folder of a local one.
+    pub fn open(args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
+        let base = match url(args, settings) {
+            Some(given) => given,
+            None => read(&beside(local::URL).ok_or_else(no_server)?)?.trim().to_owned(),
+        };
+        Self::known(&base, args, settings)
+    }
+
+    /// A client of the credential store: at `given`, else as the configuration says, else that of this machine. No other
+    /// server needs to be known; an agent (`unix:PATH`) is shown no token, and its socket is not TLS.
+    pub fn open_credentials(
+        args: &ServerArgs,
+        given: Option<&str>,
+        settings: &ClientSettings,
+    ) -> Outcome<Self> {
+        let configured = Some(settings.credential_url.as_str());
+        let base = match given.or(configured.filter(|url| !url.is_empty())) {
+            Some(url) => url.to_owned(),
+            None => {
+                let text = beside(local::CREDENTIAL_URL).map(|path| read(&path)).transpose()?;
+                text.map(|text| text.trim().to_owned()).unwrap_or_default()
+            }
+        };
+        if base.is_empty() {
+            return Err(Problem::usage("no credential store is known").hint(
+                "start one with `bulla up`, or give --credential-server https://HOST:8844 (client.credential_url in \
+                 the configuration)",
+            ));
+        }
+        if let Some(path) = base.strip_prefix(SOCKET) {
+            // An agent logs in by itself: our token is not for it.
+            let http = http(None, Some(Path::new(path)))?;
+            return Ok(Self { http, base, token: None, roots: None });
+        }
+        Self::known(&base, args, settings)
+    }
+
+    /// At an address that is known, with the token and the roots that are given, configured, or this machine's.
+    fn known(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
+        if goes_in_clear(base) {
+            return Err(
+                Problem::usage(format_args!("the token would go to {base} unencrypted")).hint("use https")
+            );
+        }
+        let token = match std::env::var("BULLA_CLIENT_TOKEN") {
+            Ok(token) if !token.is_empty() => Some(token),
+            _ => token_file(args, settings)
+                .or_else(|| beside(local::TOKEN))
+                .map(|path| read(&path))
+                .transpose()?,
+        };
+        let roots =
+            args.server_ca.clone().or_else(|| given_path(&settings.ca_file)).or_else(|| beside(local::ROOT));
+        Ok(Self {
+            http: http(roots.as_deref(), None)?,
+            roots,
+            base: base.trim_end_matches('/').to_owned(),
+            token: token.map(|token| token.trim().to_owned().into()),
+        })
+    }
+
+    /// A server elsewhere, with this token, trusting these roots or the system's.
+    pub fn at(base: &str, token: Option<SecretString>, roots: Option<&Path>) -> Outcome<Self> {
+        Ok(Self {
+            http: http(roots, None)?,
+            roots: roots.map(Path::to_owned),
+            base: base.trim_end_matches('/').to_owned(),
+            token,
+        })
+    }
+
+    /// Where the server is.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Sends a form to whatever is there, without the token.
+    pub async fn form(&self, url: &str, fields: &[(&str, &str)]) -> Outcome<Value> {
+        let answer = self.http.post(url).form(fields).send().await.map_err(|error| lost(url, &error))?;
+        if answer.status().is_success() { json(answer).await } else { Err(refused(answer).await) }
+    }
+
+    /// A client of the credential store at the same place that remembers: see [`client::Client`].
+    pub fn remembering(&self) -> Outcome<client::Builder> {
+        let mut builder = client::Client::builder(self.base.as_str());
+        if let Some(path) = &self.roots {
+            builder = builder.roots(read(path)?);
+        }
+        if let Some(token) = &self.token {
+            builder = builder.bearer(token.expose_secret());
+        }
+        Ok(builder)
+    }
+
+    /// Asks for a document.
+    pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Outcome<Value> {
+        let answer = self.ask(Method::GET, path, query, None).await?;
+        json(answer).await
+    }
+
+    /// Asks for something that is no JSON: PEM, PKCS#12, JSON lines.
+    pub async fn get_octets(&self, path: &str, query: &[(&str, String)]) -> Outcome<Vec<u8>> {
+        let answer = self.ask(Method::GET, path, query, None).await?;
+        answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
+    }
+
+    /// As [`Self::send`], for answers that may be no JSON. What is secret goes by POST: it must not stand in logs of
+    /// addresses.
+    pub async fn send_octets(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Vec<u8>> {
+        let answer = self.ask(method, path, &[], body).await?;
+        answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
+    }
+
+    /// Changes something.
+    pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Value> {
+        let answer = self.ask(method, path, &[], body).await?;
+        if answer.status() == StatusCode::NO_CONTENT {
+            return Ok(Value::Null);
+        }
+        json(answer).await
+    }
+
+    /// Changes what is there into what `to_be` makes of it, unless somebody else has changed it meanwhile.
+    pub async fn change(
+        &self,
+        path: &str,
+        to_be: impl AsyncFnOnce(&Value) -> Outcome<Value>,
+    ) -> Outcome<Value> {
+        let before = self.ask(Method::GET, path, &[], None).await?;
+        let revision = before.headers().get(ETAG).cloned();
+        let body = to_be(&json(before).await?).await?;
+        json(self.ask_if(Method::PUT, path, &[], (Some(&body), revision)).await?).await
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Outcome<reqwest::Response> {
+        self.ask_if(method, path, query, (body, None)).await
+    }
+
+    /// With a body, and with what the thing has to be at for it to count.
+    async fn ask_if(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        (body, revision): (Option<&Value>, Option<HeaderValue>),
+    ) -> Outcome<reqwest::Response> {
+        let base = if self.base.starts_with(SOCKET) { "http://localhost" } else { &self.base };
+        let mut url = reqwest::Url::parse(&format!("{base}{path}")).map_err(|error| {
+            Problem::usage(format_args!("{:?} is no address of a server: {error}", self.base))
+                .hint("give it as https://HOST:PORT")
+        })?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request = self.http.request(method.clone(), url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token.expose_secret());
+        }
+        if method == Method::POST {
+            // A repeat after a lost answer does nothing twice.
+            request = request.header("idempotency-key", uuid::Uuid::new_v4().to_string());
+        }
+        if let Some(revision) = revision {
+            request = request.header(IF_MATCH, revision);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.map_err(|error| lost(&self.base, &error))?;
+        if answer.status().is_success() { Ok(answer) } else { Err(refused(answer).await) }
+    }
+}
+
+/// A file that a local server left in its data folder, if it is there.
+fn beside(name: &str) -> Option<PathBuf> {
+    crate::data::folder().ok().map(|folder| folder.join(name)).filter(|path| path.exists())
+}
+
+fn url(args: &ServerArgs, settings: &ClientSettings) -> Option<String> {
+    args.server.clone().or_else(|| Some(settings.url.clone()).filter(|url| !url.is_empty()))
+}
+
+fn token_file(args: &ServerArgs, settings: &ClientSettings) -> Option<PathBuf> {
+    args.token_file.clone().or_else(|| given_path(&settings.token_file))
+}
+
+fn given_path(path: &Path) -> Option<PathBuf> {
+    (!path.as_os_str().is_empty()).then(|| path.to_owned())
+}
+
+fn no_server() -> Problem {
+    Problem::usage("no server is known").hint(
+        "start one with `bulla up`, or give --server https://HOST:PORT with --token-file and --server-ca \
+         (or client.url and so on in the configuration)",
+    )
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Problem::usage(format_args!("cannot read {}: {error}", path.display()))
+            .hint("check the file and its permissions")
+    })
+}
+
+fn http(roots: Option<&Path>, socket: Option<&Path>) -> Outcome<reqwest::Client> {
+    let mut builder = reqwest::Client::builder()
+        .timeout(ANSWER_MAX)
+        .connect_timeout(CONNECT_MAX)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")));
+    if let Some(path) = socket {
+        client::check_socket(path)
+            .map_err(|error| Problem::usage(error).hint("name the socket of an agent that you trust"))?;
+        builder = builder.unix_socket(path).no_proxy();
+    }
+    if let Some(path) = roots {
+        let certificates = Certificate::from_pem_bundle(read(path)?.as_bytes()).map_err(|error| {
+            Problem::usage(format_args!("{} holds no certificates: {error}", path.display()))
+                .hint("give a PEM file of certificates")
+        })?;
+        builder = builder.tls_certs_only(certificates);
+    }
+    builder
+        .build()
+        .map_err(|error| Problem::new(Exit::Machine, format_args!("no client can be made: {error}")))
+}
+
+async fn json(answer: reqwest::Response) -> Outcome<Value> {
+    let status = answer.status();
+    answer.json().await.map_err(|error| {
+        Problem::new(Exit::Server, format_args!("the server's answer ({status}) is no JSON: {error}"))
+            .hint("is this a Bulla server of the same version?")
+    })
+}
+
+fn lost(base: &str, error: &reqwest::Error) -> Problem {
+    let hint = if error.is_timeout() {
+        "the server is slow or gone: see its log"
+    } else {
+        "check that the server runs (`bulla up`), the address, and --server-ca"
+    };
+    Problem::new(Exit::Server, format_args!("{base} does not answer: {}", crate::exit::chain(error)))
+        .hint(hint)
+}
+
+/// A problem document (RFC 9457) as this program's own error.
+async fn refused(answer: reqwest::Response) -> Problem {
+    let status = answer.status();
+    let document: Value = answer.json().await.unwrap_or_default();
+    let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
+    // The credential store says it in one sentence.
+    let title = text("title").or_else(|| text("error")).unwrap_or_else(|| status.to_string());
+    let message = match text("detail") {
+        Some(detail) => format!("{title}: {detail}"),
+        None => title,
+    };
+    // Too many ask, or it took too long: that says nothing of the question.
+    let passing = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+    let exit = if status.is_server_error() || passing { Exit::Server } else { Exit::Refused };
+    let problem = Problem::new(exit, message);
+    match text("hint") {
+        Some(hint) => problem.hint(hint),
+        None if status == StatusCode::PRECONDITION_FAILED => {
+            problem.hint("somebody else has changed it meanwhile: run it again")
+        }
+        None if status == StatusCode::UNAUTHORIZED => {
+            problem.hint("give --token-file, or BULLA_CLIENT_TOKEN")
+        }
+        None => problem,
+    }
+}

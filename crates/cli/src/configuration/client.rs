@@ -1,0 +1,87 @@
+//! `[client]`: which server the commands speak to.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::layers::{Key, Kind, Layers};
+use crate::exit::Outcome;
+
+/// The profile that the first start makes for servers.
+pub const FIRST_PROFILE: &str = "default";
+
+/// The keys that [`ClientConfiguration::load`] reads. `bulla config show` explains them.
+const KEYS: &[Key] = &[
+    ("client.url", Kind::Text, ""),
+    ("client.credential_url", Kind::Text, ""),
+    ("client.token_file", Kind::Text, ""),
+    ("client.ca_file", Kind::Text, ""),
+    ("server.core_dumps", Kind::Truth, ""),
+];
+
+/// `[client]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientSettings {
+    /// The credential store; empty: that of this machine.
+    pub credential_url: String,
+    /// The server; empty: that of this machine.
+    pub url: String,
+    /// The file with the API token.
+    pub token_file: PathBuf,
+    /// The trust anchors for the server (PEM).
+    pub ca_file: PathBuf,
+}
+
+/// What client commands read of the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct ClientConfiguration {
+    /// `[client]`
+    pub client: ClientSettings,
+    /// `server.core_dumps`: whether a crash may leave an image of memory.
+    pub core_dumps: bool,
+}
+
+/// The same as it stands in the file, among sections that other programs read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Sections {
+    client: ClientSettings,
+    server: Server,
+}
+
+/// `[server]`, as far as client commands read it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Server {
+    core_dumps: bool,
+}
+
+impl ClientConfiguration {
+    /// Reads the file (`given`, else the default one if it exists) and the environment. Other sections are not checked.
+    pub fn load(given: Option<&Path>) -> Outcome<Self> {
+        let (sections, _) = Layers::load::<Sections>(given, KEYS, false)?;
+        Ok(Self { client: sections.client, core_dumps: sections.server.core_dumps })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_sections_and_their_variables_are_let_be() {
+        let file =
+            "[server]\nlisten = \"x\"\ncore_dumps = true\n[client]\nurl = \"https://a\"\n[scan]\nport = 1\n";
+        let read = |file: &str, variables: &[(&str, &str)]| {
+            let variables = variables.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+            Layers::from_parts::<Sections>(Some(("f".into(), file.to_owned())), variables, KEYS, false)
+        };
+        let (sections, layers) =
+            read(file, &[("BULLA_CLIENT_URL", "https://b"), ("BULLA_SERVER_LISTEN", "y")]).unwrap();
+        assert!(sections.server.core_dumps);
+        assert_eq!(sections.client.url, "https://b");
+        assert_eq!(layers.origin("client.url").to_string(), "BULLA_CLIENT_URL");
+        assert!(read("[client]\nurls = 1\n", &[]).is_err(), "a slip in its own section");
+    }
+}

@@ -1,0 +1,214 @@
+//! The layers of a configuration: built-in defaults, then one TOML file, then the environment.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use crate::data;
+use crate::exit::{Outcome, Problem};
+
+/// How the text of an environment variable is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Text, as it is.
+    Text,
+    /// A number, whole or not.
+    Number,
+    /// `true` or `false`.
+    Truth,
+    /// Separated by commas.
+    List,
+    /// TOML, as after the equals sign in the file.
+    Toml,
+}
+
+/// A key of the configuration, how its variable is read, and its meaning.
+pub type Key = (&'static str, Kind, &'static str);
+
+/// Where a value comes from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// Built in.
+    Default,
+    /// The configuration file.
+    File(PathBuf),
+    /// A variable of the environment.
+    Variable(String),
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Which layer each value comes from.
+#[derive(Clone, Debug)]
+pub struct Layers {
+    origins: BTreeMap<&'static str, Origin>,
+    file: Option<PathBuf>,
+}
+
+impl Layers {
+    /// Reads the file (`given`, else the default one if it exists) and the environment as settings.
+    ///
+    /// With `all_keys` the keys are all of their sections: a variable of one of these sections that is no key is an error.
+    pub fn load<S: DeserializeOwned>(
+        given: Option<&Path>,
+        keys: &'static [Key],
+        all_keys: bool,
+    ) -> Outcome<(S, Self)> {
+        let file = match given {
+            Some(path) => Some(path.to_owned()),
+            None => default_path().filter(|path| path.exists()),
+        };
+        let text = match &file {
+            Some(path) => Some((path.clone(), read(path)?)),
+            None => None,
+        };
+        Self::from_parts(text, std::env::vars(), keys, all_keys)
+    }
+
+    /// [`Self::load`] from the text of a file and from variables that the caller gives.
+    pub fn from_parts<S: DeserializeOwned>(
+        file: Option<(PathBuf, String)>,
+        variables: impl Iterator<Item = (String, String)>,
+        keys: &'static [Key],
+        all_keys: bool,
+    ) -> Outcome<(S, Self)> {
+        let mut table = toml::Table::new();
+        let mut origins = BTreeMap::new();
+        if let Some((path, text)) = &file {
+            // Read as settings first: that error names the line and the key.
+            let wrong = |error: toml::de::Error| {
+                Problem::usage(format_args!("{}: {}", path.display(), error.to_string().trim_end()))
+                    .hint("`bulla config show` lists every key with its meaning")
+            };
+            toml::from_str::<S>(text).map_err(wrong)?;
+            table = toml::from_str(text).map_err(wrong)?;
+            for (key, _, _) in keys {
+                if lookup(&table, key).is_some() {
+                    origins.insert(*key, Origin::File(path.clone()));
+                }
+            }
+        }
+        for (variable, text) in variables {
+            let Some((key, kind)) = key_of(&variable, keys, all_keys)? else { continue };
+            insert(&mut table, key, value(kind, &text).ok_or_else(|| unreadable(&variable, &text, kind))?);
+            origins.insert(key, Origin::Variable(variable));
+        }
+        let settings: S = table.try_into().map_err(|error: toml::de::Error| {
+            Problem::usage(format_args!("in the environment: {}", error.message()))
+                .hint("`bulla config show` lists every key with its meaning")
+        })?;
+        Ok((settings, Self { origins, file: file.map(|(path, _)| path) }))
+    }
+
+    /// The file that was read.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// The layer that the value of `key` comes from.
+    pub fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+}
+
+/// `~/.config/bulla/bulla.toml`, by the XDG base directory specification.
+pub fn default_path() -> Option<PathBuf> {
+    let base = data::base("XDG_CONFIG_HOME", ".config")?;
+    Some(base.join("bulla").join("bulla.toml"))
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    /// A configuration of a megabyte is not one.
+    const FILE_OCTETS_MAX: u64 = 1024 * 1024;
+    let refuse = |why: String| {
+        Problem::usage(format_args!("cannot read the configuration {}: {why}", path.display()))
+            .hint("check --config and BULLA_CONFIG")
+    };
+    let size = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
+    if size > FILE_OCTETS_MAX {
+        return Err(refuse(format!("{size} octets are too many")));
+    }
+    std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))
+}
+
+/// The variable of a key: `BULLA_SCAN_PORTS` for `scan.ports`.
+pub fn variable_of(key: &str) -> String {
+    format!("BULLA_{}", key.replace('.', "_").to_uppercase())
+}
+
+/// The key a variable means; a variable that looks like one of ours and is none is a slip.
+fn key_of(variable: &str, keys: &'static [Key], all_keys: bool) -> Outcome<Option<(&'static str, Kind)>> {
+    /// Holds a secret, so it is no key of the file.
+    const TOKEN: &str = "BULLA_CLIENT_TOKEN";
+    /// Where `libbulla_pkcs11.so` finds its settings, in the environment of the terminator that loads it.
+    const MODULE_CONFIG: &str = "BULLA_PKCS11_CONFIG";
+    let ours = |section: &str| {
+        keys.iter()
+            .any(|(key, ..)| key.split('.').next().is_some_and(|own| own.eq_ignore_ascii_case(section)))
+    };
+    let section = variable.strip_prefix("BULLA_").and_then(|rest| rest.split_once('_'));
+    if [TOKEN, MODULE_CONFIG].contains(&variable) || !section.is_some_and(|(section, _)| ours(section)) {
+        return Ok(None);
+    }
+    match keys.iter().find(|(key, _, _)| variable_of(key) == variable) {
+        Some((key, kind, _)) => Ok(Some((key, *kind))),
+        None if !all_keys => Ok(None),
+        None => Err(Problem::usage(format_args!("the environment has {variable}, which means nothing"))
+            .hint("`bulla config show` lists every variable")),
+    }
+}
+
+fn value(kind: Kind, text: &str) -> Option<toml::Value> {
+    match kind {
+        Kind::Text => Some(toml::Value::String(text.to_owned())),
+        Kind::Truth => text.parse().ok().map(toml::Value::Boolean),
+        Kind::Number => match text.parse() {
+            Ok(whole) => Some(toml::Value::Integer(whole)),
+            Err(_) => text.parse().ok().map(toml::Value::Float),
+        },
+        Kind::Toml => format!("value = {text}").parse::<toml::Table>().ok()?.remove("value"),
+        Kind::List => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Some(toml::Value::Array(items.map(|item| item.to_owned().into()).collect()))
+        }
+    }
+}
+
+fn unreadable(variable: &str, text: &str, kind: Kind) -> Problem {
+    let wanted = match kind {
+        Kind::Truth => "true or false",
+        Kind::Number => "a number",
+        Kind::Text | Kind::List => "text",
+        Kind::Toml => "TOML, as after the equals sign in the file",
+    };
+    Problem::usage(format_args!("{variable} is {text:?} and should be {wanted}"))
+        .hint(format!("unset {variable} or correct it"))
+}
+
+/// The value of a key in a table of settings.
+pub fn lookup<'t>(table: &'t toml::Table, key: &str) -> Option<&'t toml::Value> {
+    match key.split_once('.') {
+        Some((section, rest)) => lookup(table.get(section)?.as_table()?, rest),
+        None => table.get(key),
+    }
+}
+
+fn insert(table: &mut toml::Table, key: &str, value: toml::Value) {
+    let Some((section, rest)) = key.split_once('.') else {
+        table.insert(key.to_owned(), value);
+        return;
+    };
+    let section = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    if let Some(section) = section.as_table_mut() {
+        insert(section, rest, value);
+    }
+}

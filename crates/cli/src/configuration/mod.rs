@@ -1,0 +1,7 @@
+//! The configuration: its layers, and the part of it that client commands read.
+
+mod client;
+mod layers;
+
+pub use client::{ClientConfiguration, ClientSettings, FIRST_PROFILE};
+pub use layers::{Key, Kind, Layers, Origin, default_path, lookup, variable_of};

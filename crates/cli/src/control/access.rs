@@ -1,0 +1,145 @@
+//! Who may do what: tokens and people.
+
+use clap::Subcommand;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{Run, input};
+use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::exit::Outcome;
+use crate::units;
+
+const COLUMNS: Columns = &[
+    ("Name", "/name"),
+    ("Label", "/label"),
+    ("Grants", "/grants"),
+    ("Enabled", "/enabled"),
+    ("Ends", "/expires_at"),
+    ("Last used", "/last_used_at"),
+    ("Id", "/id"),
+];
+
+/// API tokens.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// List them
+    List(Listing),
+    /// Show one
+    Show {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Make one; its secret is shown this once
+    Create {
+        /// Its name
+        name: String,
+        /// What it may do: ROLE or ROLE=SCOPE (any, profile:NAME, issuer:NAME, team:NAME); may be repeated
+        #[arg(long = "role", value_name = "ROLE[=SCOPE]", required = true)]
+        roles: Vec<String>,
+        /// How long it holds: 90d
+        #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+        lifetime: Option<std::time::Duration>,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Give one a new secret; the old one ends at once
+    Rotate {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Remove one; it ends at once
+    Delete {
+        /// Its id
+        id: String,
+    },
+}
+
+impl Run for TokenCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const PATH: &str = "/api/v1/tokens";
+        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
+        match self {
+            Self::List(listing) => listing.print(client, PATH, &[], COLUMNS).await,
+            Self::Show { id, show } => show_one(&client.get(&place(id), &[]).await?, show),
+            Self::Create { name, roles, lifetime, show } => {
+                let ends = lifetime.map(|span| {
+                    let span = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+                    units::rfc3339_us(units::now_us().saturating_add(span))
+                });
+                let body = json!({ "name": name, "grants": grants(roles), "expires_at": ends });
+                show_one(&client.send(Method::POST, PATH, Some(&body)).await?, show)
+            }
+            Self::Rotate { id, show } => {
+                show_one(&client.send(Method::POST, &format!("{}/rotate", place(id)), None).await?, show)
+            }
+            Self::Delete { id } => client.send(Method::DELETE, &place(id), None).await.map(drop),
+        }
+    }
+}
+
+fn grants(roles: &[String]) -> Vec<Value> {
+    let grant = |text: &String| {
+        let (role, scope) = text.split_once('=').unwrap_or((text, "any"));
+        json!({ "role": role, "scope": scope })
+    };
+    roles.iter().map(grant).collect()
+}
+
+/// People who log in.
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// List them
+    List(Listing),
+    /// Show one
+    Show {
+        /// The id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// End every session of one
+    Logout {
+        /// The id
+        id: String,
+    },
+    /// Remove one
+    Delete {
+        /// The id
+        id: String,
+    },
+    /// The roles there are, and what each may do
+    Roles(Listing),
+}
+
+impl Run for UserCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const PATH: &str = "/api/v1/users";
+        const ROLES: Columns = &[("Role", "/name"), ("May", "/permissions"), ("Built in", "/built_in")];
+        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
+        match self {
+            Self::List(listing) => listing.print(client, PATH, &[], COLUMNS).await,
+            Self::Show { id, show } => show_one(&client.get(&place(id), &[]).await?, show),
+            Self::Logout { id } => {
+                client.send(Method::DELETE, &format!("{}/sessions", place(id)), None).await.map(drop)
+            }
+            Self::Delete { id } => client.send(Method::DELETE, &place(id), None).await.map(drop),
+            Self::Roles(listing) => listing.print(client, "/api/v1/roles", &[], ROLES).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_reaches_everything_unless_a_scope_is_given() {
+        let all = grants(&["admin".to_owned(), "issuer=profile:web".to_owned()]);
+        assert_eq!(all[0], json!({ "role": "admin", "scope": "any" }));
+        assert_eq!(all[1], json!({ "role": "issuer", "scope": "profile:web" }));
+    }
+}

@@ -1,0 +1,249 @@
+//! The agents of a server.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::document::{Document, DocumentCommand};
+use super::noun::{self, Noun};
+use crate::api::{Client, Columns, Listing, Output, ServerArgs, show_one};
+use crate::configuration::ClientSettings;
+use crate::exit::{Exit, Outcome, Problem};
+use crate::units;
+
+/// How long a new token holds when nothing is said.
+const TOKEN_LIFETIME: &str = "1h";
+
+const AGENTS: Columns = &[
+    ("Name", "/name"),
+    ("Online", "/online"),
+    ("Last seen", "/last_seen_at"),
+    ("Labels", "/labels"),
+    ("Host", "/hostname"),
+    ("Version", "/version"),
+    ("Id", "/id"),
+];
+
+const TOKENS: Columns = &[
+    ("Made", "/created_at"),
+    ("By", "/created_by"),
+    ("Ends", "/expires_at"),
+    ("Used", "/used_at"),
+    ("Agent", "/agent"),
+    ("Labels", "/labels"),
+    ("Id", "/id"),
+];
+
+/// What to do with the agents of a server.
+#[derive(Debug, Subcommand)]
+pub enum AgentServerCommand {
+    /// List the agents of a server
+    List(ListArgs),
+    /// Show an agent of a server
+    Show(ShowArgs),
+    /// Change an agent's name or labels
+    Update(UpdateArgs),
+    /// Retire an agent: it gets no more work and is not let in any more
+    Retire(RetireArgs),
+    /// Make an enrolment token; it is shown this once, and makes one host an agent
+    Token(TokenArgs),
+    /// List the enrolment tokens
+    Tokens(TokensArgs),
+    /// Take an enrolment token back
+    RevokeToken(RetireArgs),
+    /// Groups of agents, by their labels
+    Group(Noun<DocumentCommand<GroupDocument>>),
+}
+
+/// Groups of agents.
+#[derive(Debug)]
+pub struct GroupDocument;
+
+impl Document for GroupDocument {
+    const PATH: &'static str = "/api/v1/agent-groups";
+    const COLUMNS: Columns = &[("Name", "/name"), ("Selector", "/selector"), ("Description", "/description")];
+    const REPLACE: Method = Method::PUT;
+}
+
+/// `bulla agent list`
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Labels they must have: name=value, separated by commas
+    #[arg(long, value_name = "LABELS")]
+    labels: Option<String>,
+    /// Those of a group
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// Only those online
+    #[arg(long, conflicts_with = "offline")]
+    online: bool,
+    /// Only those offline
+    #[arg(long)]
+    offline: bool,
+    /// Retired ones too
+    #[arg(long)]
+    retired: bool,
+    #[command(flatten)]
+    listing: Listing,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// `bulla agent show`
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// Its id
+    id: Uuid,
+    #[command(flatten)]
+    show: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// `bulla agent update`
+#[derive(Args, Debug)]
+pub struct UpdateArgs {
+    /// Its id
+    id: Uuid,
+    /// Another name
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Labels in place of all: name=value, may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    show: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// `bulla agent retire`, `bulla agent revoke-token`
+#[derive(Args, Debug)]
+pub struct RetireArgs {
+    /// Its id
+    id: Uuid,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// `bulla agent token`
+#[derive(Args, Debug)]
+pub struct TokenArgs {
+    /// A label for the agent: name=value, may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// How long it holds
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = TOKEN_LIFETIME)]
+    lifetime: Duration,
+    #[command(flatten)]
+    show: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// `bulla agent tokens`
+#[derive(Args, Debug)]
+pub struct TokensArgs {
+    #[command(flatten)]
+    listing: Listing,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("give name=value".to_owned()),
+    }
+}
+
+impl AgentServerCommand {
+    /// Runs the command against the server that its flags and the configuration name.
+    pub async fn run(&self, settings: &ClientSettings) -> Outcome<Exit> {
+        let client = |server: &ServerArgs| Client::open(server, settings);
+        match self {
+            Self::Group(noun) => return noun::run(noun, settings).await,
+            Self::List(args) => list(&client(&args.server)?, args).await?,
+            Self::Show(args) => {
+                show_one(&client(&args.server)?.get(&agent(args.id), &[]).await?, &args.show)?;
+            }
+            Self::Update(args) => update(&client(&args.server)?, args).await?,
+            Self::Retire(args) => {
+                let path = format!("{}/retire", agent(args.id));
+                client(&args.server)?.send(Method::POST, &path, None).await?;
+            }
+            Self::Token(args) => token(&client(&args.server)?, args).await?,
+            Self::Tokens(args) => {
+                args.listing.print(&client(&args.server)?, "/api/v1/agent-tokens", &[], TOKENS).await?;
+            }
+            Self::RevokeToken(args) => {
+                let path = format!("/api/v1/agent-tokens/{}", args.id);
+                client(&args.server)?.send(Method::DELETE, &path, None).await?;
+            }
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+fn agent(id: Uuid) -> String {
+    format!("/api/v1/agents/{id}")
+}
+
+async fn list(client: &Client, args: &ListArgs) -> Outcome<()> {
+    let mut query: Vec<(&str, String)> = Vec::new();
+    query.extend(args.labels.clone().map(|labels| ("labels", labels)));
+    query.extend(args.group.clone().map(|group| ("group", group)));
+    if args.online || args.offline {
+        query.push(("online", args.online.to_string()));
+    }
+    if args.retired {
+        query.push(("retired", "true".to_owned()));
+    }
+    args.listing.print(client, "/api/v1/agents", &query, AGENTS).await
+}
+
+async fn update(client: &Client, args: &UpdateArgs) -> Outcome<()> {
+    if args.name.is_none() && args.labels.is_empty() {
+        return Err(Problem::usage("there is nothing to change").hint("give --name or --label"));
+    }
+    let mut body = Map::new();
+    if let Some(name) = &args.name {
+        body.insert("name".to_owned(), name.as_str().into());
+    }
+    if !args.labels.is_empty() {
+        body.insert("labels".to_owned(), labels(&args.labels));
+    }
+    let changed = client.send(Method::PATCH, &agent(args.id), Some(&Value::Object(body))).await?;
+    show_one(&changed, &args.show)
+}
+
+async fn token(client: &Client, args: &TokenArgs) -> Outcome<()> {
+    let body = json!({ "labels": labels(&args.labels), "seconds": args.lifetime.as_secs() });
+    let made = client.send(Method::POST, "/api/v1/agent-tokens", Some(&body)).await?;
+    show_one(&made, &args.show)
+}
+
+fn labels(pairs: &[(String, String)]) -> Value {
+    pairs
+        .iter()
+        .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_pairs() {
+        assert_eq!(label("env=prod"), Ok(("env".to_owned(), "prod".to_owned())));
+        assert_eq!(label("env="), Ok(("env".to_owned(), String::new())));
+        assert!(label("env").is_err() && label("=x").is_err());
+        let pairs = [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())];
+        assert_eq!(labels(&pairs), json!({"a": "1", "b": "2"}));
+    }
+}

@@ -1,0 +1,175 @@
+//! Alerts, their channels, rules and silences.
+
+use std::marker::PhantomData;
+
+use clap::Subcommand;
+use reqwest::Method;
+
+use super::document::{Document, DocumentCommand};
+use super::{Run, input};
+use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::exit::Outcome;
+
+/// Alerts.
+#[derive(Debug, Subcommand)]
+pub enum AlertCommand {
+    /// List them, the latest first
+    List {
+        /// open, acknowledged or resolved
+        #[arg(long, value_name = "STATE", default_value = "open")]
+        state: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show one with the messages about it
+    Show {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Take care of one: it is not escalated
+    Acknowledge {
+        /// Its id
+        id: String,
+    },
+    /// End one by hand
+    Resolve {
+        /// Its id
+        id: String,
+    },
+    /// Messages by state; `dead` are those given up
+    Messages {
+        /// waiting, sent, dead or held (for the digest)
+        #[arg(long, value_name = "STATE", default_value = "dead")]
+        state: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Try a message again that was given up
+    Requeue {
+        /// The message's id
+        id: String,
+    },
+    /// Where messages go
+    #[command(subcommand)]
+    Channel(DocumentCommand<ChannelDocument>),
+    /// Send a test message to a channel
+    Test {
+        /// The channel's id
+        id: String,
+    },
+    /// Who is told of what
+    #[command(subcommand)]
+    Rule(DocumentCommand<RuleDocument>),
+    /// What is kept quiet for a while
+    #[command(subcommand)]
+    Silence(SilenceCommand),
+}
+
+/// Channels.
+#[derive(Debug)]
+pub struct ChannelDocument(PhantomData<()>);
+
+impl Document for ChannelDocument {
+    const PATH: &'static str = "/api/v1/alert-channels";
+    const COLUMNS: Columns = &[
+        ("Name", "/name"),
+        ("Kind", "/kind"),
+        ("Enabled", "/enabled"),
+        ("Last message", "/last_success_at"),
+        ("Last error", "/last_error"),
+        ("Id", "/id"),
+    ];
+    const REPLACE: Method = Method::PUT;
+}
+
+/// Rules.
+#[derive(Debug)]
+pub struct RuleDocument(PhantomData<()>);
+
+impl Document for RuleDocument {
+    const PATH: &'static str = "/api/v1/alert-rules";
+    const COLUMNS: Columns =
+        &[("Name", "/name"), ("Channels", "/rule/channels"), ("When", "/rule/when"), ("Id", "/id")];
+    const REPLACE: Method = Method::PUT;
+}
+
+/// Silences: they are made and ended, not changed.
+#[derive(Debug, Subcommand)]
+pub enum SilenceCommand {
+    /// List them
+    List(Listing),
+    /// Make one from a file: `when`, `until`, `reason`
+    Create {
+        /// The file: JSON, or TOML when it ends in .toml; - for JSON on standard input
+        #[arg(long, short, value_name = "FILE")]
+        file: std::path::PathBuf,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// End one
+    Delete {
+        /// Its id
+        id: String,
+    },
+}
+
+impl Run for SilenceCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const PATH: &str = "/api/v1/alert-silences";
+        const COLUMNS: Columns =
+            &[("Reason", "/rule/reason"), ("When", "/rule/when"), ("By", "/updated_by"), ("Id", "/id")];
+        match self {
+            Self::List(listing) => listing.print(client, PATH, &[], COLUMNS).await,
+            Self::Create { file, show } => {
+                show_one(&client.send(Method::POST, PATH, Some(&input::document(file)?)).await?, show)
+            }
+            Self::Delete { id } => {
+                client.send(Method::DELETE, &format!("{PATH}/{}", input::segment(id)), None).await.map(drop)
+            }
+        }
+    }
+}
+
+impl Run for AlertCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const ALERTS: Columns = &[
+            ("Severity", "/severity"),
+            ("Alert", "/title"),
+            ("Since", "/first_at"),
+            ("Last", "/last_at"),
+            ("Times", "/count"),
+            ("Taken by", "/acknowledged_by"),
+            ("Id", "/id"),
+        ];
+        const MESSAGES: Columns = &[
+            ("State", "/state"),
+            ("Reason", "/reason"),
+            ("Tries", "/attempts"),
+            ("Last error", "/last_error"),
+            ("Made", "/created_at"),
+            ("Id", "/id"),
+        ];
+        let alert = |id: &str| format!("/api/v1/alerts/{}", input::segment(id));
+        let post = async |path: String| client.send(Method::POST, &path, None).await.map(drop);
+        match self {
+            Self::List { state, listing } => {
+                listing.print(client, "/api/v1/alerts", &[("state", state.clone())], ALERTS).await
+            }
+            Self::Show { id, show } => show_one(&client.get(&alert(id), &[]).await?, show),
+            Self::Acknowledge { id } => post(format!("{}/acknowledge", alert(id))).await,
+            Self::Resolve { id } => post(format!("{}/resolve", alert(id))).await,
+            Self::Messages { state, listing } => {
+                listing.print(client, "/api/v1/alert-deliveries", &[("state", state.clone())], MESSAGES).await
+            }
+            Self::Requeue { id } => {
+                post(format!("/api/v1/alert-deliveries/{}/requeue", input::segment(id))).await
+            }
+            Self::Channel(command) => command.run(client).await,
+            Self::Test { id } => post(format!("/api/v1/alert-channels/{}/test", input::segment(id))).await,
+            Self::Rule(command) => command.run(client).await,
+            Self::Silence(command) => command.run(client).await,
+        }
+    }
+}

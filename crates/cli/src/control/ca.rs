@@ -1,0 +1,220 @@
+//! Certification authorities of a server.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{Run, input};
+use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::exit::{Outcome, Problem};
+use crate::units;
+
+/// Authorities of a server.
+#[derive(Debug, Subcommand)]
+pub enum AuthorityCommand {
+    /// List them
+    List(Listing),
+    /// Show one, with its certificate and chain
+    Show {
+        /// Its name or id
+        ca: String,
+        /// How to print the answer
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Make one: a root, or an intermediate with --parent
+    Create(NewAuthority),
+    /// Take over one that exists: its certificate and its key
+    Import {
+        /// Its name here
+        name: String,
+        /// PEM: its certificate, then those above it
+        #[arg(long, value_name = "FILE")]
+        certificates: PathBuf,
+        /// PEM: its private key
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// How to print the answer
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Make a key and a request for an intermediate below a root elsewhere
+    Request(NewAuthority),
+    /// Install the certificate that a root elsewhere made for such a request
+    Install {
+        /// The id of the authority that waits
+        id: String,
+        /// PEM: its certificate, then those above it
+        #[arg(long, value_name = "FILE")]
+        certificates: PathBuf,
+        /// How to print the answer
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Let one sign another's certificate, so that clients of either trust it
+    CrossSign {
+        /// Whose certificate: name or id
+        ca: String,
+        /// Who signs: name or id
+        #[arg(long, value_name = "CA")]
+        by: String,
+        /// How to print the answer
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Give one another certificate under the same key; what it issued holds under both
+    Renew {
+        /// Its name or id
+        ca: String,
+        /// How long the new one is valid, from now: 3650d; as long as the old one was made for unless given
+        #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+        lifetime: Option<std::time::Duration>,
+        /// How to print the answer
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Retire one in two steps: first it issues no more, then it signs nothing any more
+    Retire {
+        /// Its name or id
+        ca: String,
+        /// The second step though certificates live that need its CRL
+        #[arg(long)]
+        force: bool,
+        /// How to print the answer
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Revoke a certificate that one issued, managed or not
+    Revoke {
+        /// A PEM file with the certificate, or its SHA-256 fingerprint, or its id
+        certificate: String,
+        /// keyCompromise, superseded, cessationOfOperation, certificateHold, removeFromCRL, …
+        #[arg(long, value_name = "REASON", default_value = "unspecified")]
+        reason: String,
+        /// How to print the answer
+        #[command(flatten)]
+        show: Output,
+    },
+}
+
+/// An authority to make.
+#[derive(Args, Debug)]
+pub struct NewAuthority {
+    /// Its name here, unique
+    name: String,
+    /// Its distinguished name: CN=Example Web CA, O=Example
+    #[arg(long, value_name = "NAME")]
+    subject: String,
+    /// The authority above it; none for a root
+    #[arg(long, value_name = "CA")]
+    parent: Option<String>,
+    /// The kind of its key: p256, p384, rsa4096, ed25519, ml-dsa-65, …
+    #[arg(long, value_name = "KIND")]
+    key_type: Option<String>,
+    /// Where its key is made and kept: `pkcs11` for the security module of the configuration [default: the database, sealed]
+    #[arg(long, value_name = "PROVIDER")]
+    key_provider: Option<String>,
+    /// How long it is valid: 3650d
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    lifetime: Option<std::time::Duration>,
+    /// Authorities that may stand below it
+    #[arg(long, value_name = "NUMBER")]
+    path_length: Option<u32>,
+    /// Names certificates below it may have: dns:example.com, ip:10.0.0.0/8; may be repeated
+    #[arg(long, value_name = "NAME")]
+    permit: Vec<String>,
+    /// Names they may not have; may be repeated
+    #[arg(long, value_name = "NAME")]
+    exclude: Vec<String>,
+    #[command(flatten)]
+    show: Output,
+}
+
+impl NewAuthority {
+    fn body(&self, external: bool) -> Value {
+        let limits = (!self.permit.is_empty() || !self.exclude.is_empty())
+            .then(|| json!({ "permitted": self.permit, "excluded": self.exclude }));
+        json!({
+            "name": self.name,
+            "subject": self.subject,
+            "parent": self.parent,
+            "external": external,
+            "key_type": self.key_type,
+            "key_provider": self.key_provider,
+            "lifetime_seconds": self.lifetime.map(|span| span.as_secs()),
+            "path_length": self.path_length,
+            "name_limits": limits,
+        })
+    }
+}
+
+const PATH: &str = "/api/v1/authorities";
+const COLUMNS: Columns = &[
+    ("Name", "/name"),
+    ("State", "/state"),
+    ("Subject", "/subject"),
+    ("Key", "/key_type"),
+    ("Ends", "/not_after"),
+    ("Root", "/root"),
+    ("Credential", "/credential"),
+    ("Id", "/id"),
+];
+
+impl Run for AuthorityCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        let place = |ca: &str| format!("{PATH}/{}", input::segment(ca));
+        let post = async |path: String, body: Value, show: &Output| {
+            show_one(&client.send(Method::POST, &path, Some(&body)).await?, show)
+        };
+        match self {
+            Self::List(listing) => listing.print(client, PATH, &[], COLUMNS).await,
+            Self::Show { ca, show } => show_one(&client.get(&place(ca), &[]).await?, show),
+            Self::Create(new) => post(PATH.to_owned(), new.body(false), &new.show).await,
+            Self::Request(new) => post(PATH.to_owned(), new.body(true), &new.show).await,
+            Self::Import { name, certificates, key, show } => {
+                let body = json!({ "name": name, "certificates": read(certificates)?, "key": read(key)? });
+                post(format!("{PATH}/import"), body, show).await
+            }
+            Self::Install { id, certificates, show } => {
+                let body = json!({ "certificates": read(certificates)? });
+                let path = format!("{}/certificate", place(id));
+                show_one(&client.send(Method::PUT, &path, Some(&body)).await?, show)
+            }
+            Self::CrossSign { ca, by, show } => {
+                post(format!("{}/cross-signatures", place(ca)), json!({ "by": by }), show).await
+            }
+            Self::Renew { ca, lifetime, show } => {
+                let body = json!({ "lifetime_seconds": lifetime.map(|span| span.as_secs()) });
+                post(format!("{}/renew", place(ca)), body, show).await
+            }
+            Self::Retire { ca, force, show } => {
+                post(format!("{}/retire", place(ca)), json!({ "force": force }), show).await
+            }
+            Self::Revoke { certificate, reason, show } => {
+                let body = json!({ "certificate": named(certificate)?, "reason": reason });
+                post("/api/v1/revocations".to_owned(), body, show).await
+            }
+        }
+    }
+}
+
+/// The fingerprint of the first certificate in a file; what names no file is one, or an id, itself.
+fn named(certificate: &str) -> Outcome<String> {
+    let path = Path::new(certificate);
+    if !path.exists() {
+        return Ok(certificate.to_owned());
+    }
+    let text = read(path)?;
+    let (_, der) = x509::pem::certificates(text.as_bytes()).next().ok_or_else(|| {
+        Problem::usage(format_args!("there is no certificate in {certificate}")).hint("give a PEM file")
+    })?;
+    Ok(x509::Fingerprint::of(&der).to_string())
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Problem::usage(format_args!("cannot read {}: {error}", path.display())).hint("give a PEM file")
+    })
+}

@@ -1,0 +1,596 @@
+//! Certificates: those under management, and those issued directly.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use super::{Run, input};
+use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::exit::{Outcome, Problem};
+use crate::units;
+
+/// Certificates.
+#[derive(Debug, Subcommand)]
+pub enum CertificateCommand {
+    /// List those under management, those that end soonest first
+    List {
+        #[command(flatten)]
+        filter: Filter,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show one
+    Show {
+        /// Its name or id
+        certificate: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// How many there are, by state and by end
+    Summary {
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Bring one under management, and issue it
+    Create(Box<NewCertificate>),
+    /// Change what is decided about one, by a JSON or TOML file with the members to change
+    Update {
+        /// Its name or id
+        certificate: String,
+        /// The file; - for JSON on standard input
+        #[arg(long, short, value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Renew now: one, or all that match
+    Renew {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Revoke: one, or all that match
+    Revoke {
+        #[command(flatten)]
+        which: Which,
+        /// keyCompromise, superseded, cessationOfOperation, affiliationChanged, privilegeWithdrawn
+        #[arg(long, value_name = "REASON", default_value = "unspecified")]
+        reason: String,
+        /// Ask for a new version, with a new key, at once
+        #[arg(long)]
+        replace: bool,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Bring the current version to its targets once more
+    Deploy {
+        /// Its name or id
+        certificate: String,
+    },
+    /// Its versions, the newest first
+    Versions {
+        /// Its name or id
+        certificate: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Where scans last saw its versions, the oldest first: what still serves an old one
+    Served {
+        /// Its name or id
+        certificate: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Write its chain, and with --key its private key if this server holds it
+    Export {
+        /// Its name or id
+        certificate: String,
+        /// With the private key; noted in the audit log
+        #[arg(long)]
+        key: bool,
+        /// As a PKCS#12 file with the key; the password is read from this file
+        #[arg(long, value_name = "PASSWORD_FILE")]
+        pkcs12: Option<PathBuf>,
+        /// Where to; standard output unless given. A file is readable by its owner only
+        #[arg(long, short = 'f', value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Take one out of management; nothing is renewed any more
+    Archive {
+        /// Its name or id
+        certificate: String,
+    },
+    /// Take an archived one back into management
+    Restore {
+        /// Its name or id
+        certificate: String,
+    },
+    /// What scans found, and whether it is managed
+    Found {
+        /// Only hosts that contain this
+        #[arg(long, value_name = "TEXT")]
+        host: Option<String>,
+        /// Only what this team answers for, by the rules of ownership; a page looks at 5,000 endpoints at most, so it may be
+        /// short, or empty, and still have a next one: see --all
+        #[arg(long, value_name = "TEAM")]
+        team: Option<String>,
+        /// Only what this owner answers for, by the rules of ownership
+        #[arg(long, value_name = "OWNER")]
+        owner: Option<String>,
+        /// Only what no rule names a team or an owner for
+        #[arg(long, conflicts_with_all = ["team", "owner"])]
+        nobody: bool,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Bring what a scan found under management
+    Claim(Claim),
+    /// Say nothing more of what a scan found: for a time, or for good
+    Dismiss {
+        /// Its SHA-256 fingerprint, as `cert found` shows it
+        fingerprint: String,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        note: String,
+        /// For how long: 30d; for good unless given
+        #[arg(long = "for", value_name = "DURATION", value_parser = units::duration)]
+        length: Option<std::time::Duration>,
+    },
+    /// Take a dismissal back
+    Undismiss {
+        /// Its SHA-256 fingerprint
+        fingerprint: String,
+    },
+    /// Issue one for a request at once, without managing it
+    Issue {
+        /// The request: PKCS #10 in PEM
+        #[arg(long, value_name = "FILE")]
+        csr: PathBuf,
+        /// By which profile
+        #[arg(long, value_name = "PROFILE", default_value = crate::configuration::FIRST_PROFILE)]
+        profile: String,
+        /// How long it is valid: 30d
+        #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+        lifetime: Option<std::time::Duration>,
+        /// Write the chain here; standard output unless given
+        #[arg(long, short = 'f', value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Everything the authority has issued, over every protocol
+    Issued {
+        /// Only by this profile
+        #[arg(long, value_name = "PROFILE")]
+        profile: Option<String>,
+        /// Only over this protocol: api, acme, est, scep, lifecycle, system
+        #[arg(long, value_name = "PROTOCOL")]
+        source: Option<String>,
+        /// Only with this name, or one below it
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Block a compromised key: every certificate that has it is revoked, and none is issued for it again
+    BlockKey {
+        /// SHA-256 of the SubjectPublicKeyInfo, or the id or fingerprint of a certificate with the key
+        key: String,
+        /// The first argument is a certificate's id or fingerprint
+        #[arg(long)]
+        of_certificate: bool,
+        #[command(flatten)]
+        show: Output,
+    },
+}
+
+/// Which certificates under management.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Filter")]
+pub struct Filter {
+    /// pending, issuing, deploying, active, failed, revoked, archived, …; several with commas
+    #[arg(long, value_name = "STATUS")]
+    status: Option<String>,
+    /// By this profile
+    #[arg(long = "by-profile", value_name = "PROFILE")]
+    profile: Option<String>,
+    /// From this issuer
+    #[arg(long = "from-issuer", value_name = "ISSUER")]
+    issuer: Option<String>,
+    /// Of this owner
+    #[arg(long = "of-owner", value_name = "OWNER")]
+    owner: Option<String>,
+    /// Of this team
+    #[arg(long = "of-team", value_name = "TEAM")]
+    team: Option<String>,
+    /// In this environment
+    #[arg(long = "in-environment", value_name = "ENVIRONMENT")]
+    environment: Option<String>,
+    /// With this tag: NAME=VALUE
+    #[arg(long = "with-tag", value_name = "TAG")]
+    tag: Option<String>,
+    /// Whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    contains: Option<String>,
+    /// With a name that ends so: .example.org
+    #[arg(long, value_name = "SUFFIX")]
+    suffix: Option<String>,
+    /// That end within this time: 30d
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    expiring_within: Option<std::time::Duration>,
+}
+
+impl Filter {
+    fn pairs(&self) -> Vec<(&'static str, String)> {
+        let ends = self.expiring_within.map(|span| {
+            let span = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+            units::rfc3339_us(units::now_us().saturating_add(span))
+        });
+        [
+            ("status", self.status.clone()),
+            ("profile", self.profile.clone()),
+            ("issuer", self.issuer.clone()),
+            ("owner", self.owner.clone()),
+            ("team", self.team.clone()),
+            ("environment", self.environment.clone()),
+            ("tag", self.tag.clone()),
+            ("contains", self.contains.clone()),
+            ("suffix", self.suffix.clone()),
+            ("expires_before", ends),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+    }
+}
+
+/// One certificate or more, or all that match.
+#[derive(Args, Debug)]
+pub struct Which {
+    /// Names or ids
+    certificates: Vec<String>,
+    /// Every one that matches the filter; without a filter, every one
+    #[arg(long, conflicts_with = "certificates")]
+    all: bool,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+impl Which {
+    async fn selection(&self, client: &Client) -> Outcome<Value> {
+        let filter = self.filter.pairs();
+        if self.certificates.is_empty() && !self.all && filter.is_empty() {
+            return Err(Problem::usage("which certificates?").hint("name some, give a filter, or say --all"));
+        }
+        if self.certificates.is_empty() {
+            let filter: Map<String, Value> =
+                filter.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            return Ok(json!({ "filter": filter }));
+        }
+        if !filter.is_empty() {
+            return Err(Problem::usage("names and a filter do not go together").hint("give either"));
+        }
+        let mut ids = Vec::with_capacity(self.certificates.len());
+        for certificate in &self.certificates {
+            ids.push(id_of(client, certificate).await?);
+        }
+        Ok(json!({ "ids": ids }))
+    }
+}
+
+/// A certificate to bring under management.
+#[derive(Args, Debug)]
+pub struct NewCertificate {
+    /// What it is to speak for: DNS names, addresses, URIs
+    #[arg(required = true)]
+    names: Vec<String>,
+    /// Its name here; the first of the names unless given
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// By which profile
+    #[arg(long, value_name = "PROFILE", default_value = crate::configuration::FIRST_PROFILE)]
+    profile: String,
+    /// From which issuer; the own authority unless given
+    #[arg(long, value_name = "ISSUER")]
+    issuer: Option<String>,
+    /// Who answers for it
+    #[arg(long, value_name = "OWNER")]
+    owner: Option<String>,
+    /// The team that does
+    #[arg(long, value_name = "TEAM")]
+    team: Option<String>,
+    /// Where it is used
+    #[arg(long, value_name = "ENVIRONMENT")]
+    environment: Option<String>,
+    /// The policy that says when it is renewed
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    /// Labels; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = input::pair)]
+    tag: Vec<(String, String)>,
+    /// The kind of its key: p256, p384, rsa2048, ed25519, …
+    #[arg(long, value_name = "KIND")]
+    key_type: Option<String>,
+    /// Make the key on the host of the first target's agent, where it stays
+    #[arg(long, requires = "target")]
+    key_on_agent: bool,
+    /// Where it goes: the id of a deployment target; may be repeated
+    #[arg(long, value_name = "TARGET")]
+    target: Vec<String>,
+    /// How long a version is valid: 6d
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    lifetime: Option<std::time::Duration>,
+    /// Leave renewing to people
+    #[arg(long)]
+    no_auto_renew: bool,
+    /// Only enter it; issue it when somebody asks
+    #[arg(long)]
+    no_issue: bool,
+    #[command(flatten)]
+    show: Output,
+}
+
+impl NewCertificate {
+    async fn body(&self, client: &Client) -> Outcome<Value> {
+        let mut targets = Vec::new();
+        let mut first_agent = None;
+        for target in &self.target {
+            let found = client.get(&format!("/api/v1/targets/{}", input::segment(target)), &[]).await?;
+            let agent = found.get("agent").cloned().unwrap_or_default();
+            first_agent.get_or_insert(agent.clone());
+            targets.push(json!({ "kind": "deploy", "target": found.get("id"), "agent": agent }));
+        }
+        let location = match first_agent {
+            Some(agent) if self.key_on_agent => json!({ "at": "agent", "agent": agent }),
+            _ => json!({ "at": "server" }),
+        };
+        let tags: Map<String, Value> =
+            self.tag.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+        Ok(json!({
+            "name": self.name,
+            "names": self.names,
+            "profile": self.profile,
+            "issuer": self.issuer,
+            "owner": self.owner,
+            "team": self.team,
+            "environment": self.environment,
+            "policy": self.policy,
+            "tags": tags,
+            "key_type": self.key_type,
+            "key_location": location,
+            "targets": targets,
+            "lifetime_seconds": self.lifetime.map(|span| span.as_secs()),
+            "auto_renew": !self.no_auto_renew,
+            "issue": !self.no_issue,
+        }))
+    }
+}
+
+/// What a scan found, to be managed.
+#[derive(Args, Debug)]
+pub struct Claim {
+    /// The certificate's SHA-256 fingerprint, as `cert found` shows it
+    fingerprint: String,
+    /// Its name here; its first name unless given
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The profile its next version is issued by
+    #[arg(long, value_name = "PROFILE", default_value = crate::configuration::FIRST_PROFILE)]
+    profile: String,
+    /// The issuer of its next version
+    #[arg(long, value_name = "ISSUER")]
+    issuer: Option<String>,
+    /// Who answers for it [default: with no --team, as the rules of ownership say]
+    #[arg(long, value_name = "OWNER")]
+    owner: Option<String>,
+    /// The team that does [default: with no --owner, as the rules of ownership say]
+    #[arg(long, value_name = "TEAM")]
+    team: Option<String>,
+    #[command(flatten)]
+    show: Output,
+}
+
+const PATH: &str = "/api/v1/certificates";
+const COLUMNS: Columns = &[
+    ("Name", "/name"),
+    ("Status", "/status"),
+    ("Ends", "/current/not_after"),
+    ("Renews", "/renew_at"),
+    ("Issuer", "/issuer"),
+    ("Owner", "/owner"),
+    ("Last error", "/last_error"),
+    ("Id", "/id"),
+];
+const VERSIONS: Columns = &[
+    ("Issued", "/issued_at"),
+    ("From", "/not_before"),
+    ("Ends", "/not_after"),
+    ("Serial", "/serial"),
+    ("Revoked", "/revoked_at"),
+    ("Fingerprint", "/fingerprint"),
+];
+const SERVED: Columns = &[
+    ("Host", "/endpoint/host"),
+    ("Port", "/endpoint/port"),
+    ("Current", "/current"),
+    ("Ends", "/not_after"),
+    ("Seen", "/last_seen_at"),
+    ("Fingerprint", "/fingerprint"),
+];
+const FOUND: Columns = &[
+    ("Host", "/endpoint/host"),
+    ("Port", "/endpoint/port"),
+    ("State", "/state"),
+    ("Subject", "/leaf/subject"),
+    ("Ends", "/leaf/not_after"),
+    ("Fingerprint", "/leaf/fingerprint"),
+    ("Team", "/team"),
+    ("Owner", "/owner"),
+];
+const ISSUED: Columns = &[
+    ("Issued", "/issued_at"),
+    ("Names", "/names"),
+    ("Ends", "/not_after"),
+    ("Status", "/status"),
+    ("Profile", "/profile"),
+    ("Over", "/source"),
+    ("For", "/requester"),
+    ("Id", "/id"),
+];
+
+impl Run for CertificateCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        match self {
+            Self::List { filter, listing } => listing.print(client, PATH, &filter.pairs(), COLUMNS).await,
+            Self::Show { certificate, show } => {
+                show_one(&client.get(&place(client, certificate).await?, &[]).await?, show)
+            }
+            Self::Summary { show } => show_one(&client.get(&format!("{PATH}/summary"), &[]).await?, show),
+            Self::Create(new) => {
+                let body = new.body(client).await?;
+                show_one(&client.send(Method::POST, PATH, Some(&body)).await?, &new.show)
+            }
+            Self::Update { certificate, file, show } => {
+                let (path, body) = (place(client, certificate).await?, input::document(file)?);
+                show_one(&client.send(Method::PATCH, &path, Some(&body)).await?, show)
+            }
+            Self::Renew { which, show } => {
+                let body = json!({ "select": which.selection(client).await? });
+                show_one(&client.send(Method::POST, &format!("{PATH}/renew"), Some(&body)).await?, show)
+            }
+            Self::Revoke { which, reason, replace, show } => {
+                let body =
+                    json!({ "select": which.selection(client).await?, "reason": reason, "replace": replace });
+                show_one(&client.send(Method::POST, &format!("{PATH}/revoke"), Some(&body)).await?, show)
+            }
+            Self::Deploy { certificate } => act(client, certificate, "deploy").await,
+            Self::Restore { certificate } => act(client, certificate, "restore").await,
+            Self::Archive { certificate } => {
+                client.send(Method::DELETE, &place(client, certificate).await?, None).await.map(drop)
+            }
+            Self::Versions { certificate, listing } => {
+                listing
+                    .print(client, &format!("{}/versions", place(client, certificate).await?), &[], VERSIONS)
+                    .await
+            }
+            Self::Served { certificate, listing } => {
+                let path = format!("{}/endpoints", place(client, certificate).await?);
+                listing.print(client, &path, &[], SERVED).await
+            }
+            Self::Export { certificate, key, pkcs12, file } => {
+                export(client, certificate, *key, pkcs12.as_deref(), file.as_deref()).await
+            }
+            Self::Found { host, team, owner, nobody, listing } => {
+                let given = [("host", host), ("team", team), ("owner", owner)];
+                let mut query: Vec<_> =
+                    given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+                query.extend(nobody.then(|| ("nobody", "true".to_owned())));
+                listing.print(client, "/api/v1/inventory", &query, FOUND).await
+            }
+            Self::Claim(claim) => {
+                let body = json!({
+                    "fingerprint": claim.fingerprint, "name": claim.name, "profile": claim.profile,
+                    "issuer": claim.issuer, "owner": claim.owner, "team": claim.team,
+                });
+                show_one(
+                    &client.send(Method::POST, "/api/v1/inventory/claim", Some(&body)).await?,
+                    &claim.show,
+                )
+            }
+            Self::Dismiss { fingerprint, note, length } => {
+                let until = length.map(|length| (jiff::Timestamp::now() + length).to_string());
+                let body = json!({ "fingerprint": fingerprint, "note": note, "until": until });
+                client.send(Method::POST, "/api/v1/inventory/dismiss", Some(&body)).await.map(drop)
+            }
+            Self::Undismiss { fingerprint } => {
+                let body = json!({ "fingerprint": fingerprint });
+                client.send(Method::POST, "/api/v1/inventory/undismiss", Some(&body)).await.map(drop)
+            }
+            Self::Issue { csr, profile, lifetime, file } => {
+                let body =
+                    json!({ "csr": read(csr)?, "lifetime_seconds": lifetime.map(|span| span.as_secs()) });
+                let path = format!("/api/v1/profiles/{}/certificates", input::segment(profile));
+                let issued = client.send(Method::POST, &path, Some(&body)).await?;
+                let chain = issued.get("chain").and_then(Value::as_str).unwrap_or_default();
+                write(file.as_deref(), chain.as_bytes())
+            }
+            Self::Issued { profile, source, name, listing } => {
+                let given = [("profile", profile), ("source", source), ("name", name)];
+                let query: Vec<_> =
+                    given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+                listing.print(client, "/api/v1/issued", &query, ISSUED).await
+            }
+            Self::BlockKey { key, of_certificate, show } => {
+                let member = if *of_certificate { "certificate" } else { "key" };
+                let body = json!({ (member): key });
+                show_one(&client.send(Method::POST, "/api/v1/blocked-keys", Some(&body)).await?, show)
+            }
+        }
+    }
+}
+
+/// The id of a certificate given by its name or id.
+async fn id_of(client: &Client, given: &str) -> Outcome<String> {
+    if given.parse::<uuid::Uuid>().is_ok() {
+        return Ok(given.to_owned());
+    }
+    let found = client.get(PATH, &[("name", given.to_owned()), ("limit", "1".to_owned())]).await?;
+    let id = found.pointer("/items/0/id").and_then(Value::as_str).map(str::to_owned);
+    id.ok_or_else(|| {
+        Problem::new(crate::exit::Exit::Refused, format_args!("there is no certificate named {given:?}"))
+            .hint("`bulla cert list` shows names and ids")
+    })
+}
+
+async fn place(client: &Client, given: &str) -> Outcome<String> {
+    Ok(format!("{PATH}/{}", id_of(client, given).await?))
+}
+
+async fn act(client: &Client, certificate: &str, verb: &str) -> Outcome<()> {
+    let path = format!("{}/{verb}", place(client, certificate).await?);
+    client.send(Method::POST, &path, None).await.map(drop)
+}
+
+async fn export(
+    client: &Client,
+    certificate: &str,
+    key: bool,
+    pkcs12: Option<&Path>,
+    file: Option<&Path>,
+) -> Outcome<()> {
+    let path = place(client, certificate).await?;
+    let octets = match pkcs12 {
+        Some(password) => {
+            let password = read(password)?;
+            let body = json!({ "format": "pkcs12", "password": password.trim_end_matches(['\r', '\n']) });
+            client.send_octets(Method::POST, &format!("{path}/export"), Some(&body)).await?
+        }
+        None if key => {
+            client
+                .send_octets(Method::POST, &format!("{path}/export"), Some(&json!({ "format": "pem" })))
+                .await?
+        }
+        None => client.get_octets(&format!("{path}/chain"), &[]).await?,
+    };
+    write(file, &octets)
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Problem::usage(format_args!("cannot read {}: {error}", path.display())))
+}
+
+/// Into a new file that its owner alone may read, or to standard output.
+fn write(file: Option<&Path>, octets: &[u8]) -> Outcome<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let Some(path) = file else {
+        return std::io::stdout().write_all(octets).map_err(|error| Problem::output(&error));
+    };
+    let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    opened.and_then(|mut file| file.write_all(octets)).map_err(|error| {
+        Problem::usage(format_args!("cannot write {}: {error}", path.display()))
+            .hint("choose a file that does not exist yet")
+    })
+}

@@ -1,0 +1,183 @@
+//! `bulla credential exec`: a program with credentials in its environment.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use keys::Secret;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use super::super::input;
+use super::store::problem;
+use crate::api::Client;
+use crate::exit::{Exit, Outcome, Problem};
+use crate::stop;
+
+/// A program that is told to end has so long for it.
+const END_WITHIN: Duration = Duration::from_secs(10);
+/// More than that, for a stop of this process.
+const GRACE: Duration = Duration::from_secs(12);
+
+/// `bulla credential exec`
+#[derive(Args, Debug)]
+pub(super) struct ExecArgs {
+    /// A variable and the credential it takes its value from; may be repeated: PASSWORD=/team/database,
+    /// KEY=/team/web#private_key
+    #[arg(long = "env", short, value_name = "VARIABLE=NAME[#FIELD]", value_parser = input::pair, required = true)]
+    variables: Vec<(String, String)>,
+    /// Stay, and start the program again when one of the credentials changes
+    #[arg(long)]
+    watch: bool,
+    /// With --watch: send this signal in place of starting it again
+    #[arg(long, value_enum, value_name = "SIGNAL", requires = "watch")]
+    signal: Option<Notice>,
+    /// The program with its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+/// A signal that tells a program that something has changed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Notice {
+    Hup,
+    Usr1,
+    Usr2,
+    Term,
+}
+
+impl Notice {
+    fn signal(self) -> Signal {
+        match self {
+            Self::Hup => Signal::HUP,
+            Self::Usr1 => Signal::USR1,
+            Self::Usr2 => Signal::USR2,
+            Self::Term => Signal::TERM,
+        }
+    }
+}
+
+impl ExecArgs {
+    /// One request for all, then the program in this one's stead; or beside it, as long as it runs.
+    pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
+        use std::os::unix::process::CommandExt;
+        let limits = client::Limits { follow: self.watch, ..client::Limits::default() };
+        let client = client.remembering()?.limits(limits).build().map_err(|error| problem(&error))?;
+        if self.watch {
+            return self.supervise(&client).await;
+        }
+        let values = self.values(&client).await?;
+        Err(self.cannot_run(&self.command(&values).as_std_mut().exec()))
+    }
+
+    fn command(&self, values: &[Secret]) -> Command {
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).kill_on_drop(true);
+        for ((variable, _), value) in self.variables.iter().zip(values) {
+            command.env(variable, value.expose());
+        }
+        command
+    }
+
+    fn cannot_run(&self, error: &std::io::Error) -> Problem {
+        Problem::new(Exit::Machine, format_args!("cannot run {}: {error}", self.command[0]))
+            .hint("give the program after --, as in: bulla credential exec --env A=/b -- env")
+    }
+
+    async fn values(&self, client: &client::Client) -> Outcome<Vec<Secret>> {
+        let wanted: Vec<(&str, Vec<&str>)> = self
+            .variables
+            .iter()
+            .map(|(_, name)| match name.rsplit_once('#') {
+                Some((name, field)) => (name, vec![field]),
+                None => (name.as_str(), Vec::new()),
+            })
+            .collect();
+        let names: Vec<Vec<&str>> = wanted.iter().map(|(name, _)| vec![*name]).collect();
+        let found = client.lookup_many(&names).await;
+        let mut values = Vec::with_capacity(wanted.len());
+        for ((name, fields), found) in wanted.into_iter().zip(found) {
+            let found = found.map_err(|error| problem(&error))?;
+            let found = found.ok_or_else(|| problem(&client::Error::NotFound(name.to_owned())))?;
+            values.push(found.text(&fields).ok_or_else(|| {
+                Problem::new(Exit::Refused, format_args!("{name} has no {}", fields.join(".")))
+                    .hint(format!("`bulla credential get {name}` shows what it has"))
+            })?);
+        }
+        Ok(values)
+    }
+
+    /// Until the program ends by itself, or this process is told to.
+    async fn supervise(&self, client: &client::Client) -> Outcome<Exit> {
+        let stop = stop::on_signal_within(GRACE)?;
+        // Before the first values are read: what changes after that is told.
+        let mut changes = client.changes();
+        let mut values = self.values(client).await?;
+        let mut child = self.spawn(&values)?;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => {
+                    end(&mut child).await;
+                    return Ok(Exit::Interrupted);
+                }
+                ended = child.wait() => {
+                    let status = ended.map_err(|error| self.cannot_run(&error))?;
+                    // As it ended, this ends.
+                    std::process::exit(code(status));
+                }
+                // Where changes are not told, what is remembered ends by its age.
+                () = tokio::time::sleep(client.limits().ttl) => {}
+                _ = changes.next() => {}
+            }
+            let now = match self.values(client).await {
+                Ok(now) => now,
+                Err(problem) => {
+                    tracing::warn!(error = problem.message, "the program goes on with what it has");
+                    continue;
+                }
+            };
+            if now == values {
+                continue;
+            }
+            values = now;
+            match (self.signal, pid(&child)) {
+                (Some(notice), Some(pid)) => {
+                    // It may have ended a moment ago.
+                    let _ = kill_process(pid, notice.signal());
+                }
+                _ => {
+                    tracing::info!("a credential has changed: the program is started again");
+                    end(&mut child).await;
+                    child = self.spawn(&values)?;
+                }
+            }
+        }
+    }
+
+    fn spawn(&self, values: &[Secret]) -> Outcome<Child> {
+        self.command(values).spawn().map_err(|error| self.cannot_run(&error))
+    }
+}
+
+fn pid(child: &Child) -> Option<Pid> {
+    child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+}
+
+/// Asks it to end, and ends it if it does not.
+async fn end(child: &mut Child) {
+    if let Some(pid) = pid(child) {
+        // It may have ended a moment ago.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    if tokio::time::timeout(END_WITHIN, child.wait()).await.is_err()
+        && let Err(error) = child.kill().await
+    {
+        tracing::warn!(%error, "the program could not be ended");
+    }
+}
+
+/// As shells tell it.
+fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}

@@ -1,0 +1,484 @@
+//! `bulla credential import`: from an export, from a file of CredHub's client, or from a live CredHub through its API.
+//!
+//! What is there with the same value stays, so an import that was cut off is simply made again. Authorities go first, one
+//! after the other; all else side by side.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Args};
+use futures_util::stream::{self, StreamExt};
+use jiff::Timestamp;
+use keys::age::{self, AGE_LINE, Identity, Opening};
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
+
+use super::export::secret_of;
+use super::record::{End, FORMAT, Grant, Line, Record, RecordVersion, of_plain};
+use super::remote::{Failure, IN_FLIGHT, Login, PAGE, Remote, named, paths_of};
+use super::store::DATA;
+use super::transfer::{Progress, failures};
+use super::value::VALUE_OCTETS_MAX;
+use crate::api::{Client, Output, show_one};
+use crate::exit::{Exit, Outcome, Problem};
+
+/// Octets of a line of an export: a value in JSON, with every version.
+const LINE_MAX: u64 = 64 * VALUE_OCTETS_MAX;
+/// Octets of a file of CredHub's client, which is read whole.
+const PLAIN_MAX: u64 = 256 * VALUE_OCTETS_MAX;
+
+/// `bulla credential import`
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("source").required(true).args(["file", "from"]))]
+pub(super) struct ImportArgs {
+    /// What `bulla credential export` wrote, or a file of CredHub's client (YAML or JSON)
+    file: Option<PathBuf>,
+    /// The passphrase that the file was encrypted to
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+    /// Keys of age's that the file was encrypted to (AGE-SECRET-KEY-1…, one a line)
+    #[arg(long, value_name = "FILE", conflicts_with = "passphrase_file")]
+    identity_file: Option<PathBuf>,
+    /// A live CredHub, or another Bulla: https://HOST:8844
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "client_name",
+        requires = "client_secret_file",
+        help_heading = "From a live store"
+    )]
+    from: Option<String>,
+    /// The client to log in as there: it has to read all that is wanted
+    #[arg(long, value_name = "NAME", requires = "from", help_heading = "From a live store")]
+    client_name: Option<String>,
+    /// The file with its secret
+    #[arg(long, value_name = "FILE", requires = "from", help_heading = "From a live store")]
+    client_secret_file: Option<PathBuf>,
+    /// Certificates to trust for it and for its authorization server [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "from", help_heading = "From a live store")]
+    ca_cert: Option<PathBuf>,
+    /// Below this path
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/",
+        requires = "from",
+        help_heading = "From a live store"
+    )]
+    path: String,
+    /// Every version, not only what is current
+    #[arg(long, requires = "from", help_heading = "From a live store")]
+    all_versions: bool,
+    /// Permissions too, as far as the client may see them
+    #[arg(long, requires = "from", help_heading = "From a live store")]
+    permissions: bool,
+    /// Say what would be done, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    show: Output,
+}
+
+impl ImportArgs {
+    pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
+        let mut import = Import { client, dry_run: self.dry_run, report: Report::default() };
+        match (&self.file, &self.from) {
+            (Some(file), _) => self.of_file(file, &mut import).await?,
+            (None, Some(url)) => self.of_store(url, &mut import).await?,
+            (None, None) => return Err(Problem::usage("nothing to import").hint("give a file, or --from")),
+        }
+        let report = import.report;
+        show_one(&report.shown(self.dry_run), &self.show)?;
+        match report.failed.len() {
+            0 => Ok(Exit::Ok),
+            many => Err(Problem::new(Exit::Incomplete, format_args!("{many} of them could not be imported"))
+                .hint("`failed` says why; the rest is there, and the same import again does only what is missing")),
+        }
+    }
+
+    async fn of_store(&self, url: &str, import: &mut Import<'_>) -> Outcome<()> {
+        let (Some(name), Some(file)) = (&self.client_name, &self.client_secret_file) else {
+            return Err(
+                Problem::usage("nobody to log in as").hint("give --client-name and --client-secret-file")
+            );
+        };
+        let login = Login {
+            url: url.trim_end_matches('/').to_owned(),
+            name: name.clone(),
+            secret: secret_of(file)?,
+            ca_cert: self.ca_cert.clone(),
+        };
+        let remote = Remote::log_in(login).await?;
+        let entries = remote.entries(&self.path).await?;
+        let mut progress = Progress::new("read", entries.len());
+        for page in entries.chunks(PAGE) {
+            let mut records = Vec::with_capacity(page.len());
+            for answer in remote.records(page, self.all_versions).await? {
+                match answer {
+                    Ok(record) => records.push(record),
+                    Err(failure) => import.report.failed.push(failure),
+                }
+            }
+            import.put(records).await?;
+            progress.at(import.report.read);
+        }
+        if self.permissions {
+            let (grants, unknown) = remote.grants(&paths_of(&entries)).await;
+            import.report.failed.extend(unknown);
+            import.grant(grants).await;
+        }
+        Ok(())
+    }
+
+    async fn of_file(&self, path: &Path, import: &mut Import<'_>) -> Outcome<()> {
+        let wrong = |what: String| {
+            Problem::usage(format_args!("{}: {what}; nothing was written", path.display()))
+                .hint("give the file as it was exported, with --passphrase-file or --identity-file as it was encrypted")
+        };
+        // Of any version: another one than ours is said to be that.
+        let age = AGE_LINE.trim_end_matches(|letter| letter != '/').as_bytes();
+        let mut start = Vec::new();
+        open(path)?
+            .take(age.len() as u64)
+            .read_to_end(&mut start)
+            .map_err(|error| wrong(error.to_string()))?;
+        if start != age {
+            let mut text = Zeroizing::new(String::new());
+            let read = open(path)?.take(PLAIN_MAX + 1).read_to_string(&mut text);
+            if read.map_err(|error| wrong(error.to_string()))? as u64 > PLAIN_MAX {
+                return Err(wrong(format!("over {PLAIN_MAX} octets")));
+            }
+            let records = of_plain(&text).map_err(wrong)?;
+            for page in records.chunks(PAGE) {
+                import.put(page.to_vec()).await?;
+            }
+            return Ok(());
+        }
+        let opening = self.opening()?;
+        // Twice: nothing is written before the whole file is proven.
+        let end = Lines::open(path, &opening)?.proven().map_err(wrong)?;
+        let mut progress = Progress::new("imported", usize::try_from(end.credentials).unwrap_or(usize::MAX));
+        let mut lines = Lines::open(path, &opening)?;
+        let (mut page, mut grants) = (Vec::with_capacity(PAGE), Vec::new());
+        while let Some(line) = lines.next().map_err(wrong)? {
+            match line {
+                Line::Credential(record) => page.push(record),
+                Line::Permission(grant) => grants.push(grant),
+                Line::Export(_) | Line::End(_) => {}
+            }
+            if page.len() == PAGE {
+                import.put(std::mem::take(&mut page)).await?;
+                progress.at(import.report.read);
+            }
+        }
+        import.put(page).await?;
+        import.grant(grants).await;
+        Ok(())
+    }
+
+    fn opening(&self) -> Outcome<Opening> {
+        match (&self.passphrase_file, &self.identity_file) {
+            (Some(path), _) => Ok(Opening::Passphrase(secret_of(path)?)),
+            (None, Some(path)) => {
+                Identity::parse_file(&secret_of(path)?).map(Opening::Identities).map_err(|error| {
+                    Problem::usage(format_args!("{}: {error}", path.display())).hint("age-keygen makes one")
+                })
+            }
+            (None, None) => {
+                Err(Problem::usage("the file is encrypted").hint("give --passphrase-file or --identity-file"))
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> Outcome<File> {
+    File::open(path).map_err(|error| {
+        Problem::usage(format_args!("cannot read {}: {error}", path.display()))
+            .hint("check the name and its permissions")
+    })
+}
+
+/// The lines of an export.
+struct Lines {
+    from: BufReader<Box<dyn Read>>,
+    number: u64,
+}
+
+impl Lines {
+    fn open(path: &Path, opening: &Opening) -> Outcome<Self> {
+        let file = BufReader::new(open(path)?);
+        let opened = age::decrypt(opening, file).map_err(|error| {
+            Problem::usage(format_args!("{}: {error}; nothing was written", path.display()))
+                .hint("check --passphrase-file or --identity-file, and that the file is as it was exported")
+        })?;
+        Ok(Self { from: BufReader::new(Box::new(opened)), number: 0 })
+    }
+
+    fn next(&mut self) -> Result<Option<Line>, String> {
+        let mut text = Zeroizing::new(Vec::new());
+        let length = (&mut self.from).take(LINE_MAX + 1).read_until(b'\n', &mut text);
+        let length = length.map_err(|error| error.to_string())?;
+        if length == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        // Not what the reader says of it: that may show the line.
+        let line = serde_json::from_slice(&text);
+        line.map(Some).map_err(|_| format!("line {} is not one of an export of this version", self.number))
+    }
+
+    /// Reads all of it: a head, lines, and an end that counts them.
+    fn proven(mut self) -> Result<End, String> {
+        match self.next()? {
+            Some(Line::Export(head)) if head.format == FORMAT => {}
+            Some(Line::Export(head)) => {
+                return Err(format!("an export of format {}; this reads {FORMAT}", head.format));
+            }
+            _ => return Err("what is encrypted is no export".to_owned()),
+        }
+        let mut counted = End::default();
+        let mut ended = None;
+        while let Some(line) = self.next()? {
+            match (line, &ended) {
+                (Line::Credential(record), None) if !record.versions.is_empty() => counted.credentials += 1,
+                (Line::Permission(_), None) => counted.permissions += 1,
+                (Line::End(end), None) => ended = Some(end),
+                _ => return Err(format!("line {} stands where it cannot", self.number)),
+            }
+        }
+        match ended {
+            Some(end) if end == counted => Ok(end),
+            Some(_) => Err("it has not as many lines as its end says".to_owned()),
+            None => Err("its end is missing".to_owned()),
+        }
+    }
+}
+
+/// What was done.
+#[derive(Default)]
+struct Report {
+    read: u64,
+    created: u64,
+    updated: u64,
+    unchanged: u64,
+    versions: u64,
+    /// Versions whose time was over.
+    ended: u64,
+    permissions: u64,
+    /// Certificates whose authority is not known by name any more.
+    unrelated: Vec<String>,
+    failed: Vec<Failure>,
+}
+
+impl Report {
+    fn shown(&self, dry_run: bool) -> Value {
+        json!({
+            "dry_run": dry_run, "read": self.read, "created": self.created, "updated": self.updated,
+            "unchanged": self.unchanged, "versions": self.versions, "ended": self.ended, "permissions": self.permissions,
+            "without_authority": self.unrelated, "failed": failures(&self.failed),
+        })
+    }
+}
+
+/// What became of one credential.
+enum Fate {
+    Unchanged,
+    /// Whether it was new, its versions, and whether its authority's name was lost.
+    Written {
+        new: bool,
+        versions: u64,
+        unrelated: bool,
+    },
+}
+
+/// Writes into the store that the commands talk to.
+struct Import<'a> {
+    client: &'a Client,
+    dry_run: bool,
+    report: Report,
+}
+
+impl Import<'_> {
+    /// Brings some credentials in.
+    async fn put(&mut self, mut records: Vec<Record>) -> Outcome<()> {
+        self.report.read += records.len() as u64;
+        let now = Timestamp::now();
+        for record in &mut records {
+            let versions = record.versions.len();
+            record.versions.retain(|version| version.seconds_left(now) != Some(0));
+            self.report.ended += (versions - record.versions.len()) as u64;
+        }
+        records.retain(|record| !record.versions.is_empty());
+        if records.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<[&str; 1]> = records.iter().map(|record| [record.name.as_str()]).collect();
+        let body = json!({ "lookups": names });
+        let answer = self.client.send(Method::POST, "/api/v1/lookup", Some(&body)).await?;
+        let there = answer.get("results").and_then(Value::as_array).cloned().unwrap_or_default();
+        let (first, rest): (Vec<_>, Vec<_>) =
+            records.into_iter().zip(there).partition(|(record, _)| record.authority);
+        let (client, dry_run) = (self.client, self.dry_run);
+        for (record, there) in first {
+            let fate = put_one(client, dry_run, &record, &there).await;
+            self.count(record, fate);
+        }
+        let writing = rest.into_iter().map(|(record, there)| async move {
+            let fate = put_one(client, dry_run, &record, &there).await;
+            (record, fate)
+        });
+        let mut done = stream::iter(writing).buffer_unordered(IN_FLIGHT);
+        while let Some((record, fate)) = done.next().await {
+            self.count(record, fate);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, record: Record, fate: Outcome<Fate>) {
+        match fate {
+            Ok(Fate::Unchanged) => self.report.unchanged += 1,
+            Ok(Fate::Written { new, versions, unrelated }) => {
+                self.report.created += u64::from(new);
+                self.report.updated += u64::from(!new);
+                self.report.versions += versions;
+                self.report.unrelated.extend(unrelated.then_some(record.name));
+            }
+            Err(problem) => self.report.failed.push(Failure { name: record.name, why: problem.message }),
+        }
+    }
+
+    /// Adds to the permissions that are there.
+    async fn grant(&mut self, grants: Vec<Grant>) {
+        let (client, dry_run) = (self.client, self.dry_run);
+        let granting = grants.into_iter().map(|grant| async move {
+            let body = json!({
+                "credential_name": grant.path,
+                "permissions": [{ "actor": grant.actor, "operations": grant.operations }],
+            });
+            let done = match dry_run {
+                true => Ok(()),
+                false => client.send_octets(Method::POST, "/api/v1/permissions", Some(&body)).await.map(drop),
+            };
+            (grant, done)
+        });
+        let mut done = stream::iter(granting).buffer_unordered(IN_FLIGHT);
+        while let Some((grant, done)) = done.next().await {
+            match done {
+                Ok(()) => self.report.permissions += 1,
+                Err(problem) => {
+                    let name = format!("{} for {}", grant.path, grant.actor);
+                    self.report.failed.push(Failure { name, why: problem.message });
+                }
+            }
+        }
+    }
+}
+
+/// Writes what is not there yet of a credential; `there` is what is current.
+async fn put_one(client: &Client, dry_run: bool, record: &Record, there: &Value) -> Outcome<Fate> {
+    if let Some(error) = there.get("error").and_then(Value::as_str) {
+        return Err(Problem::new(Exit::Refused, error));
+    }
+    let kept = match (there.is_null(), record.versions.len()) {
+        (true, _) => Vec::new(),
+        (false, 1) => vec![Kept::of(record, there)],
+        (false, _) => versions(client, record).await?,
+    };
+    let known = known(&record.versions, &kept);
+    let (old, new) = record.versions.split_at(known);
+    // The mark is a request of its own: what an earlier import wrote without it is marked now.
+    let mut unmarked = None;
+    for (version, kept) in old.iter().zip(&kept[kept.len() - known..]) {
+        if version.transitional {
+            unmarked = Some(&kept.id).filter(|_| !kept.version.transitional).cloned();
+        }
+    }
+    if new.is_empty() && unmarked.is_none() {
+        return Ok(Fate::Unchanged);
+    }
+    let mut fate = Fate::Written { new: there.is_null(), versions: new.len() as u64, unrelated: false };
+    if dry_run {
+        return Ok(fate);
+    }
+    for version in new {
+        let (id, related) = set(client, record, version).await?;
+        if let Fate::Written { unrelated, .. } = &mut fate {
+            *unrelated = !related;
+        }
+        if version.transitional {
+            unmarked = Some(id);
+        }
+    }
+    if let Some(id) = unmarked {
+        mark(client, record, &id).await?;
+    }
+    Ok(fate)
+}
+
+/// A version that is there, and its id.
+struct Kept {
+    id: Value,
+    version: RecordVersion,
+}
+
+impl Kept {
+    fn of(record: &Record, answer: &Value) -> Self {
+        let id = answer.get("id").cloned().unwrap_or_default();
+        Self { id, version: RecordVersion::of(&record.kind, answer) }
+    }
+}
+
+/// How many of the versions to come, from the oldest on, are the newest of those that are kept.
+fn known(new: &[RecordVersion], kept: &[Kept]) -> usize {
+    let fits = |count: &usize| {
+        let tail = &kept[kept.len() - count..];
+        tail.iter().zip(&new[..*count]).all(|(kept, new)| kept.version.same(new))
+    };
+    (0..=new.len().min(kept.len())).rev().find(fits).unwrap_or(0)
+}
+
+async fn versions(client: &Client, record: &Record) -> Outcome<Vec<Kept>> {
+    let answer = client.get(&named(&record.name), &[]).await?;
+    let all = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+    Ok(all.iter().rev().map(|one| Kept::of(record, one)).collect())
+}
+
+/// Sets a version: its id, and whether it is known by the name of its authority where it had one.
+async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outcome<(Value, bool)> {
+    let body = |value: &Value| {
+        let mut body = json!({ "name": record.name, "type": record.kind, "value": value });
+        if let Some(metadata) = &version.metadata {
+            body["metadata"] = metadata.clone();
+        }
+        if let Some(left) = version.seconds_left(Timestamp::now()) {
+            // The least that there is: its time may end while it is on the way.
+            body["ttl_seconds"] = left.max(1).into();
+        }
+        body
+    };
+    let id = |answer: Value| answer.get("id").cloned().unwrap_or_default();
+    let by = record.signed_by.as_ref().filter(|_| record.kind == "certificate");
+    if let (Some(by), Some(fields)) = (by, version.value.as_object()) {
+        // By name, so that it is made anew by its authority; unless that has changed since, or is not here.
+        let mut fields: Map<String, Value> = fields.clone();
+        fields.remove("ca");
+        fields.insert("ca_name".to_owned(), by.as_str().into());
+        match client.send(Method::PUT, DATA, Some(&body(&Value::Object(fields)))).await {
+            Ok(answer) => return Ok((id(answer), true)),
+            Err(problem) if problem.exit == Exit::Refused => {}
+            Err(problem) => return Err(problem),
+        }
+    }
+    let answer = client.send(Method::PUT, DATA, Some(&body(&version.value))).await?;
+    Ok((id(answer), by.is_none()))
+}
+
+/// Makes a version the one in transition.
+async fn mark(client: &Client, record: &Record, version: &Value) -> Outcome<()> {
+    let found = client.get("/api/v1/certificates", &[("name", record.name.clone())]).await?;
+    let id = found.pointer("/certificates/0/id").and_then(Value::as_str).unwrap_or_default();
+    let path = format!("/api/v1/certificates/{id}/update_transitional_version");
+    client.send(Method::PUT, &path, Some(&json!({ "version": version }))).await.map(drop)
+}

@@ -1,0 +1,225 @@
+//! Credentials made anew by themselves: policies, what is planned, hooks.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use super::value::read_value;
+use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::control::input;
+use crate::exit::{Exit, Outcome, Problem};
+use crate::units;
+
+const POLICIES: &str = "/api/v1/rotation-policies";
+const HOOKS: &str = "/api/v1/rotation-hooks";
+
+/// Rotation.
+#[derive(Debug, Subcommand)]
+pub(super) enum RotationCommand {
+    /// Have what lies at a path made anew; without --every and --before-expiry certificates when a third of their life is left
+    Set(SetArgs),
+    /// The policies
+    List(Listing),
+    /// Take a policy away: the one for a path above counts then
+    Remove {
+        /// Its path
+        path: String,
+    },
+    /// What is planned, the next first
+    Due {
+        /// A name, or all below a path
+        #[arg(default_value = "/*")]
+        path: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Make it now: a name, or all that is planned below a path
+    Now {
+        /// A name, or all below a path: /team/*
+        path: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Services that are asked before a value becomes current, or told after
+    #[command(subcommand)]
+    Hook(HookCommand),
+}
+
+/// `bulla credential rotation set`
+#[derive(Args, Debug)]
+pub(super) struct SetArgs {
+    /// A name, or all below a path: /team/*; the most specific policy counts
+    path: String,
+    /// This long after it was made
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    every: Option<Duration>,
+    /// A certificate when this is left of its life: 20d, or a part as 33%
+    #[arg(long, value_name = "DURATION|PERCENT", value_parser = before)]
+    before_expiry: Option<Before>,
+    /// How long both certificates of an authority are trusted before each further step [default: 7d]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    overlap: Option<Duration>,
+    /// The hook that is asked or told
+    #[arg(long, value_name = "NAME")]
+    hook: Option<String>,
+    #[command(flatten)]
+    show: Output,
+}
+
+/// How much of a certificate's life is left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Before {
+    Time(Duration),
+    Percent(u32),
+}
+
+fn before(text: &str) -> Result<Before, String> {
+    match text.strip_suffix('%') {
+        Some(part) => {
+            part.parse().map(Before::Percent).map_err(|_| format!("{text:?} is no part: write 33%"))
+        }
+        None => units::duration(text).map(Before::Time),
+    }
+}
+
+impl SetArgs {
+    fn body(&self) -> Value {
+        let seconds = |duration: Duration| duration.as_secs();
+        let (time, percent) = match self.before_expiry {
+            Some(Before::Time(time)) => (Some(seconds(time)), None),
+            Some(Before::Percent(part)) => (None, Some(part)),
+            None => (None, None),
+        };
+        json!({
+            "path": self.path, "every_s": self.every.map(seconds), "before_expiry_s": time,
+            "before_expiry_percent": percent, "overlap_s": self.overlap.map(seconds), "hook": self.hook,
+        })
+    }
+}
+
+/// Hooks.
+#[derive(Debug, Subcommand)]
+pub(super) enum HookCommand {
+    /// Set a hook; every post to it is signed with its secret
+    Set {
+        /// Its name
+        name: String,
+        /// Where it is posted to
+        #[arg(long, value_name = "URL")]
+        url: String,
+        /// The file with the secret, at least 16 octets; - for standard input
+        #[arg(long, value_name = "FILE", default_value = "-")]
+        secret_file: PathBuf,
+        /// Ask it before: anything but 2xx keeps the old value
+        #[arg(long)]
+        before: bool,
+        /// Do not tell it after
+        #[arg(long)]
+        not_after: bool,
+        /// Certificates to trust there in place of the system's, PEM
+        #[arg(long, value_name = "FILE")]
+        roots: Option<PathBuf>,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// The hooks
+    List(Listing),
+    /// Remove a hook that no policy names
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+impl RotationCommand {
+    pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
+        const POLICY: Columns = &[
+            ("Path", "/path"),
+            ("Every (s)", "/every_s"),
+            ("Before end (s)", "/before_expiry_s"),
+            ("Before end (%)", "/before_expiry_percent"),
+            ("Overlap (s)", "/overlap_s"),
+            ("Hook", "/hook"),
+            ("Set by", "/set_by"),
+        ];
+        const DUE: Columns = &[
+            ("Name", "/name"),
+            ("Type", "/type"),
+            ("Due", "/due_at"),
+            ("Policy", "/policy"),
+            ("Step", "/step"),
+            ("By hand", "/set_by_hand"),
+            ("Failures", "/failures"),
+            ("Error", "/error"),
+        ];
+        match self {
+            Self::Set(args) => {
+                show_one(&client.send(Method::PUT, POLICIES, Some(&args.body())).await?, &args.show)?;
+            }
+            Self::List(listing) => listing.print(client, POLICIES, &[], POLICY).await?,
+            Self::Remove { path } => {
+                client
+                    .send(Method::DELETE, &format!("{POLICIES}?path={}", input::segment(path)), None)
+                    .await?;
+            }
+            Self::Due { path, listing } => {
+                listing.print(client, "/api/v1/rotations", &[("path", path.clone())], DUE).await?;
+            }
+            Self::Now { path, show } => {
+                let body = json!({ "path": path });
+                show_one(&client.send(Method::POST, "/api/v1/rotations/now", Some(&body)).await?, show)?;
+            }
+            Self::Hook(command) => command.run(client).await?,
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+impl HookCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const HOOK: Columns = &[
+            ("Name", "/name"),
+            ("URL", "/url"),
+            ("Asked before", "/before"),
+            ("Told after", "/after"),
+            ("Set by", "/set_by"),
+        ];
+        match self {
+            Self::Set { name, url, secret_file, before, not_after, roots, show } => {
+                let secret = read_value(secret_file)?;
+                let roots = roots.as_ref().map(|path| read_value(path)).transpose()?;
+                let body = json!({
+                    "name": name, "url": url, "secret": secret.trim_end(), "before": before, "after": !not_after,
+                    "roots": roots.as_ref().map(|text: &Zeroizing<String>| text.as_str()),
+                });
+                show_one(&client.send(Method::PUT, HOOKS, Some(&body)).await?, show)
+            }
+            Self::List(listing) => listing.print(client, HOOKS, &[], HOOK).await,
+            Self::Remove { name } => {
+                if name.is_empty() {
+                    return Err(
+                        Problem::usage("a hook has a name").hint("`bulla credential rotation hook list`")
+                    );
+                }
+                let path = format!("{HOOKS}?name={}", input::segment(name));
+                client.send(Method::DELETE, &path, None).await.map(drop)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_a_time_or_a_part() {
+        assert_eq!(before("33%"), Ok(Before::Percent(33)));
+        assert_eq!(before("20d"), Ok(Before::Time(Duration::from_secs(20 * 86_400))));
+        assert!(before("33").is_err() && before("x%").is_err());
+    }
+}

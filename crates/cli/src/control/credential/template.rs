@@ -1,0 +1,233 @@
+//! `bulla credential template`: files with credentials in them, kept true.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use tokio::process::Command;
+use tokio::time::{Instant, MissedTickBehavior};
+use zeroize::Zeroizing;
+
+use super::store::problem;
+use crate::api::Client;
+use crate::exit::{Exit, Outcome, Problem};
+use crate::stop;
+
+/// Octets of a template.
+const TEMPLATE_MAX: u64 = 4 << 20;
+/// For the command after a change.
+const RUN_WITHIN: Duration = Duration::from_secs(60);
+/// Who may read a new file: its owner.
+const MODE: u32 = 0o600;
+
+/// `bulla credential template`
+#[derive(Args, Debug)]
+pub(super) struct TemplateArgs {
+    /// The file with references
+    file: PathBuf,
+    /// Where the text with their values goes, in one step; - for standard output
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    /// Who may do what with it [default: as the file there is, else 0600]
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    mode: Option<u32>,
+    /// What stands before names without a slash: ((password)) is PATH/password then
+    #[arg(long, value_name = "PATH")]
+    prefix: Option<String>,
+    /// Stay, and write it again when a credential in it changes
+    #[arg(long)]
+    watch: bool,
+    /// What to run when the file has changed, by the shell
+    #[arg(long, value_name = "COMMAND")]
+    run: Option<String>,
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text:?} is no mode: write it as 0600 or 0640"))
+}
+
+impl TemplateArgs {
+    pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
+        if self.is_output() && (self.watch || self.run.is_some()) {
+            return Err(Problem::usage("--watch and --run are for a file, and --to - is none")
+                .hint("give --to FILE, or write it once to standard output"));
+        }
+        let template = client::Template::parse(&self.read()?, self.prefix.as_deref());
+        let template = template.map_err(|error| problem(&error))?;
+        let limits = client::Limits { follow: self.watch, ..client::Limits::default() };
+        let client = client.remembering()?.limits(limits).build().map_err(|error| problem(&error))?;
+        let mut changes = self.watch.then(|| client.changes());
+        let changed = self.write(&template, &client).await?;
+        let Some(changes) = &mut changes else {
+            if changed {
+                self.told().await?;
+            }
+            return Ok(Exit::Ok);
+        };
+        let stop = stop::on_signal()?;
+        let ttl = client.limits().ttl;
+        // Where changes are not told, what is remembered ends by its age; and what failed is tried again. One clock for the
+        // whole time: changes of other names do not set it back.
+        let mut tick = tokio::time::interval_at(Instant::now() + ttl, ttl);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut owed = changed;
+        loop {
+            if owed {
+                match self.told().await {
+                    Ok(()) => owed = false,
+                    Err(problem) => {
+                        tracing::warn!(error = problem.message, again_within = ?ttl, "the file is written, and --run failed");
+                    }
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(Exit::Ok),
+                _ = tick.tick() => {}
+                change = changes.next() => if let client::Change::Name(name) = &change && !template.concerns(name) {
+                    continue;
+                },
+            }
+            match self.write(&template, &client).await {
+                Ok(changed) => owed |= changed,
+                // What is there stays while there is nothing better.
+                Err(problem) => {
+                    tracing::warn!(error = problem.message, file = %self.to.display(), "the file stays as it is");
+                }
+            }
+        }
+    }
+
+    fn is_output(&self) -> bool {
+        self.to.as_os_str() == "-"
+    }
+
+    fn read(&self) -> Outcome<String> {
+        let mut text = String::new();
+        let file = std::fs::File::open(&self.file);
+        let read = file.and_then(|file| file.take(TEMPLATE_MAX + 1).read_to_string(&mut text));
+        let octets = read.map_err(|error| {
+            Problem::usage(format_args!("cannot read {}: {error}", self.file.display()))
+                .hint("check the file and its permissions")
+        })?;
+        if octets as u64 > TEMPLATE_MAX {
+            return Err(Problem::usage(format_args!("{} is too large", self.file.display()))
+                .hint(format!("a template has at most {TEMPLATE_MAX} octets")));
+        }
+        Ok(text)
+    }
+
+    /// Writes the file if it is to be another than it is: whether it was.
+    async fn write(&self, template: &client::Template, client: &client::Client) -> Outcome<bool> {
+        let text = template.render(client).await.map_err(|error| problem(&error))?;
+        if self.is_output() {
+            let mut out = std::io::stdout().lock();
+            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            return written.map(|()| false).map_err(|error| Problem::output(&error));
+        }
+        put(&self.to, &text, self.mode).map_err(|error| {
+            Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", self.to.display()))
+                .hint("check the folder and its permissions")
+        })
+    }
+
+    /// Runs the command that is told of a change.
+    async fn told(&self) -> Outcome<()> {
+        match &self.run {
+            Some(command) => run(command).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Puts a text in a file's place in one step, with its mode and its owner; false when it has just this.
+fn put(path: &Path, text: &str, mode: Option<u32>) -> std::io::Result<bool> {
+    // Of a link the file that it stands for.
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let there = std::fs::symlink_metadata(&path).ok();
+    let kept = there.as_ref().map(|there| there.permissions().mode() & 0o777);
+    let mode = mode.or(kept).unwrap_or(MODE);
+    if kept == Some(mode) && same(&path, text)? {
+        return Ok(false);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = folder.join(format!(".{name}.new-{}", std::process::id()));
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let write = || {
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        if let Some(there) = &there {
+            let made = file.metadata()?;
+            if (made.uid(), made.gid()) != (there.uid(), there.gid()) {
+                fchown(&file, Some(there.uid()), Some(there.gid()))?;
+            }
+        }
+        // The umask has no say in it.
+        file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        std::fs::File::open(folder)?.sync_all()
+    };
+    let written = write();
+    if written.is_err() {
+        // It holds values, and is of no use to anybody.
+        let _ = std::fs::remove_file(&new);
+    }
+    written.map(|()| true)
+}
+
+fn same(path: &Path, text: &str) -> std::io::Result<bool> {
+    let file = std::fs::File::open(path)?;
+    if file.metadata()?.len() != text.len() as u64 {
+        return Ok(false);
+    }
+    let mut there = Zeroizing::new(Vec::with_capacity(text.len() + 1));
+    file.take(text.len() as u64 + 1).read_to_end(&mut there)?;
+    Ok(there.as_slice() == text.as_bytes())
+}
+
+async fn run(command: &str) -> Outcome<()> {
+    let failed = |why: String| {
+        Problem::new(Exit::Machine, format_args!("{command:?} {why}"))
+            .hint("the file is written; --run is what failed")
+    };
+    let mut shell = Command::new("sh");
+    let running = shell.arg("-c").arg(command).kill_on_drop(true).status();
+    match tokio::time::timeout(RUN_WITHIN, running).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(failed(format!("ended with {status}"))),
+        Ok(Err(error)) => Err(failed(format!("cannot be run: {error}"))),
+        Err(_) => Err(failed(format!("did not end within {RUN_WITHIN:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_in_one_step_and_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let mode_of = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert!(put(&path, "one", None).unwrap());
+        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode_of(&path)), ("one", 0o600));
+        assert!(!put(&path, "one", None).unwrap(), "nothing to do");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(put(&link, "two", None).unwrap());
+        assert!(link.is_symlink(), "a link stays one");
+        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode_of(&path)), ("two", 0o640));
+        assert!(put(&path, "two", Some(0o666)).unwrap(), "the mode is part of it, whatever the umask");
+        assert_eq!(mode_of(&path), 0o666);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left behind");
+        assert!(put(&folder.path().join("none/out"), "x", None).is_err());
+    }
+}

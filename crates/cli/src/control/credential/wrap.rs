@@ -1,0 +1,66 @@
+//! Values read once.
+
+use std::time::Duration;
+
+use clap::Args;
+use reqwest::Method;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use super::value::{print_value, read_value};
+use crate::api::{Client, Output, show_one};
+use crate::exit::{Exit, Outcome};
+use crate::units;
+
+/// `bulla credential wrap`
+#[derive(Args, Debug)]
+pub(super) struct WrapArgs {
+    /// The credential's name
+    name: String,
+    /// How long the token is good, at most a day
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = units::duration)]
+    ttl: Duration,
+    #[command(flatten)]
+    show: Output,
+}
+
+/// `bulla credential unwrap`
+#[derive(Args, Debug)]
+pub(super) struct UnwrapArgs {
+    /// The token, or - for standard input: others on this machine see what stands here
+    #[arg(default_value = "-")]
+    token: String,
+    /// Only this field of the value: password, private_key
+    #[arg(long, short, value_name = "FIELD")]
+    key: Option<String>,
+    /// Only the value, without a frame
+    #[arg(long)]
+    value: bool,
+    #[command(flatten)]
+    show: Output,
+}
+
+impl WrapArgs {
+    pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
+        let body = json!({ "name": self.name, "ttl_seconds": self.ttl.as_secs() });
+        show_one(&client.send(Method::POST, "/api/v1/wrap", Some(&body)).await?, &self.show)?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl UnwrapArgs {
+    pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
+        let token = match self.token.as_str() {
+            "-" => read_value(std::path::Path::new("-"))?,
+            given => Zeroizing::new(given.to_owned()),
+        };
+        let read =
+            client.send(Method::POST, "/api/v1/unwrap", Some(&json!({ "token": token.trim() }))).await?;
+        if !self.value && self.key.is_none() {
+            show_one(&read, &self.show)?;
+            return Ok(Exit::Ok);
+        }
+        let name = read.get("name").and_then(Value::as_str).unwrap_or_default();
+        print_value(read.get("value"), self.key.as_deref(), name)
+    }
+}

@@ -1,0 +1,64 @@
+//! What people give to commands: documents in files, `key=value` pairs.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::exit::{Outcome, Problem};
+
+/// A document of a megabyte is not one.
+const DOCUMENT_OCTETS_MAX: u64 = 1024 * 1024;
+
+/// Reads a document, TOML by its name's end or JSON; `-` is JSON on standard input.
+pub(super) fn document(path: &Path) -> Outcome<Value> {
+    let refuse = |why: String| {
+        Problem::usage(format_args!("cannot read {}: {why}", path.display()))
+            .hint("give a JSON or TOML file, or - for JSON on standard input; `show --output json` prints one to begin with")
+    };
+    let mut text = String::new();
+    if path.as_os_str() == "-" {
+        std::io::stdin()
+            .take(DOCUMENT_OCTETS_MAX)
+            .read_to_string(&mut text)
+            .map_err(|error| refuse(error.to_string()))?;
+    } else {
+        let file = std::fs::File::open(path).map_err(|error| refuse(error.to_string()))?;
+        file.take(DOCUMENT_OCTETS_MAX)
+            .read_to_string(&mut text)
+            .map_err(|error| refuse(error.to_string()))?;
+    }
+    if path.extension().is_some_and(|end| end == "toml") {
+        let table: toml::Table = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+        return serde_json::to_value(table).map_err(|error| refuse(error.to_string()));
+    }
+    serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))
+}
+
+/// `key=value`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("give key=value".to_owned()),
+    }
+}
+
+/// A text as it may stand in a path (RFC 3986 section 3.3).
+pub fn segment(text: &str) -> String {
+    let plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
+    text.bytes()
+        .map(|octet| if plain(octet) { char::from(octet).to_string() } else { format!("%{octet:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_a_path_cannot_leave_its_segment() {
+        assert_eq!(segment("a b/../c?x"), "a%20b%2F..%2Fc%3Fx");
+        assert_eq!(pair("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(pair("=b").is_err() && pair("a").is_err());
+    }
+}

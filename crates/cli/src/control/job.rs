@@ -1,0 +1,196 @@
+//! Runs, consent, policies, owners and teams.
+
+use clap::Subcommand;
+use reqwest::Method;
+use serde_json::json;
+
+use super::document::{Document, DocumentCommand};
+use super::{Run, input};
+use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::exit::Outcome;
+
+/// Runs of issuance, renewal, deployment and revocation.
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    /// List them, the newest first
+    List {
+        /// queued, running, awaiting_approval, awaiting_csr, done, failed, cancelled
+        #[arg(long, value_name = "STATE")]
+        state: Option<String>,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show one
+    Show {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Take one back that no issuer is at yet
+    Cancel {
+        /// Its id
+        id: String,
+    },
+    /// Let one that waits begin now
+    Retry {
+        /// Its id
+        id: String,
+    },
+}
+
+impl Run for JobCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const PATH: &str = "/api/v1/jobs";
+        const COLUMNS: Columns = &[
+            ("Certificate", "/name"),
+            ("Kind", "/kind"),
+            ("State", "/state"),
+            ("Issuer", "/issuer"),
+            ("Tries", "/attempts"),
+            ("Next", "/next_attempt_at"),
+            ("Last error", "/last_error"),
+            ("Id", "/id"),
+        ];
+        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
+        let post = async |path: String| client.send(Method::POST, &path, None).await.map(drop);
+        match self {
+            Self::List { state, listing } => {
+                let query: Vec<_> = state.iter().map(|state| ("state", state.clone())).collect();
+                listing.print(client, PATH, &query, COLUMNS).await
+            }
+            Self::Show { id, show } => show_one(&client.get(&place(id), &[]).await?, show),
+            Self::Cancel { id } => post(format!("{}/cancel", place(id))).await,
+            Self::Retry { id } => post(format!("{}/retry", place(id))).await,
+        }
+    }
+}
+
+/// What waits for a second person.
+#[derive(Debug, Subcommand)]
+pub enum ApprovalCommand {
+    /// List them
+    List {
+        /// open, approved, rejected or expired
+        #[arg(long, value_name = "STATE", default_value = "open")]
+        state: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show one
+    Show {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Consent: the run begins
+    Approve {
+        /// Its id
+        id: String,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+    /// Refuse: the run is over
+    Reject {
+        /// Its id
+        id: String,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+}
+
+impl Run for ApprovalCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const PATH: &str = "/api/v1/approvals";
+        const COLUMNS: Columns = &[
+            ("Certificate", "/name"),
+            ("Asked by", "/requested_by"),
+            ("Asked", "/requested_at"),
+            ("Ends", "/expires_at"),
+            ("Reason", "/reason"),
+            ("State", "/state"),
+            ("Id", "/id"),
+        ];
+        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
+        match self {
+            Self::List { state, listing } => {
+                listing.print(client, PATH, &[("state", state.clone())], COLUMNS).await
+            }
+            Self::Show { id, show } => show_one(&client.get(&place(id), &[]).await?, show),
+            Self::Approve { id, note } => decide(client, &place(id), "approve", note.as_deref()).await,
+            Self::Reject { id, note } => decide(client, &place(id), "reject", note.as_deref()).await,
+        }
+    }
+}
+
+async fn decide(client: &Client, place: &str, verb: &str, note: Option<&str>) -> Outcome<()> {
+    let body = json!({ "note": note });
+    client.send(Method::POST, &format!("{place}/{verb}"), Some(&body)).await.map(drop)
+}
+
+/// Policies.
+#[derive(Debug)]
+pub struct PolicyDocument;
+
+impl Document for PolicyDocument {
+    const PATH: &'static str = "/api/v1/policies";
+    const COLUMNS: Columns = &[
+        ("Name", "/name"),
+        ("Description", "/policy/description"),
+        ("Enforcement", "/policy/enforcement"),
+        ("Approval", "/policy/requires_approval"),
+    ];
+    const REPLACE: Method = Method::PUT;
+}
+
+/// What to do with policies.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    #[command(flatten)]
+    Document(DocumentCommand<PolicyDocument>),
+    /// What certificates do against them
+    Violations(Listing),
+}
+
+impl Run for PolicyCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const VIOLATIONS: Columns = &[
+            ("Severity", "/severity"),
+            ("Certificate", "/name"),
+            ("Policy", "/policy"),
+            ("Rule", "/rule"),
+            ("What", "/message"),
+            ("Since", "/found_at"),
+        ];
+        match self {
+            Self::Document(command) => command.run(client).await,
+            Self::Violations(listing) => listing.print(client, "/api/v1/violations", &[], VIOLATIONS).await,
+        }
+    }
+}
+
+/// Owners.
+#[derive(Debug)]
+pub struct OwnerDocument;
+
+impl Document for OwnerDocument {
+    const PATH: &'static str = "/api/v1/owners";
+    const COLUMNS: Columns = PEOPLE;
+    const REPLACE: Method = Method::PUT;
+}
+
+/// Teams.
+#[derive(Debug)]
+pub struct TeamDocument;
+
+impl Document for TeamDocument {
+    const PATH: &'static str = "/api/v1/teams";
+    const COLUMNS: Columns = PEOPLE;
+    const REPLACE: Method = Method::PUT;
+}
+
+const PEOPLE: Columns =
+    &[("Name", "/name"), ("Description", "/description"), ("Team", "/team"), ("Contacts", "/contacts")];

@@ -1,0 +1,42 @@
+//! The commands that run a control plane over its API, by noun.
+
+mod access;
+mod agent;
+mod alert;
+mod audit;
+mod ca;
+mod certificate;
+mod consent;
+mod credential;
+mod document;
+mod input;
+mod job;
+mod key;
+mod key_policy;
+mod noun;
+mod ownership;
+mod profile;
+mod route;
+mod sealed_key;
+mod transparency;
+mod watch;
+
+pub(crate) use access::{TokenCommand, UserCommand};
+pub use agent::AgentServerCommand;
+pub(crate) use alert::AlertCommand;
+pub(crate) use audit::AuditCommand;
+pub use ca::AuthorityCommand;
+pub(crate) use certificate::CertificateCommand;
+pub use consent::confirm;
+pub(crate) use credential::{CredentialArgs, run as run_credential};
+pub(crate) use document::DocumentCommand;
+pub use input::{pair, segment};
+pub(crate) use job::{ApprovalCommand, JobCommand, PolicyCommand, TeamDocument};
+pub(crate) use key::KeyCommand;
+pub use key_policy::{KeyPolicyCommand, POLICIES};
+pub use noun::{Noun, Run, run};
+pub(crate) use ownership::OwnerCommand;
+pub(crate) use profile::{IssuerCommand, ProfileDocument, TargetDocument};
+pub(crate) use route::{RouteArgs, run as run_route};
+pub(crate) use transparency::TransparencyCommand;
+pub(crate) use watch::WatchCommand;

@@ -1,0 +1,80 @@
+//! Profiles, issuers and targets: documents that certificates are issued and deployed by.
+
+use clap::Subcommand;
+use reqwest::Method;
+
+use super::document::{Document, DocumentCommand};
+use super::{Run, input};
+use crate::api::{Client, Columns, Output, show_one};
+use crate::exit::Outcome;
+
+/// Profiles.
+#[derive(Debug)]
+pub struct ProfileDocument;
+
+impl Document for ProfileDocument {
+    const PATH: &'static str = "/api/v1/profiles";
+    const COLUMNS: Columns = &[
+        ("Name", "/name"),
+        ("Description", "/description"),
+        ("CA", "/ca"),
+        ("Key types", "/key_types"),
+        ("Lifetime s", "/validity/default_seconds"),
+        ("Approval", "/requires_approval"),
+    ];
+    const REPLACE: Method = Method::PUT;
+}
+
+/// Issuers.
+#[derive(Debug)]
+pub struct IssuerDocument;
+
+impl Document for IssuerDocument {
+    const PATH: &'static str = "/api/v1/issuers";
+    const COLUMNS: Columns = &[
+        ("Name", "/name"),
+        ("Type", "/type"),
+        ("Enabled", "/enabled"),
+        ("State", "/health/state"),
+        ("Last error", "/health/last_error"),
+        ("Id", "/id"),
+    ];
+    const REPLACE: Method = Method::PATCH;
+}
+
+/// What to do with issuers.
+#[derive(Debug, Subcommand)]
+pub enum IssuerCommand {
+    #[command(flatten)]
+    Document(DocumentCommand<IssuerDocument>),
+    /// Ask one whether it could issue; issues nothing
+    Test {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+}
+
+impl Run for IssuerCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        match self {
+            Self::Document(command) => command.run(client).await,
+            Self::Test { id, show } => {
+                let path = format!("{}/{}/test", IssuerDocument::PATH, input::segment(id));
+                show_one(&client.send(Method::POST, &path, None).await?, show)
+            }
+        }
+    }
+}
+
+/// Deployment targets.
+#[derive(Debug)]
+pub struct TargetDocument;
+
+impl Document for TargetDocument {
+    const PATH: &'static str = "/api/v1/targets";
+    const COLUMNS: Columns =
+        &[("Name", "/name"), ("Type", "/target/type"), ("Agent", "/agent"), ("Id", "/id")];
+    const REPLACE: Method = Method::PUT;
+}

@@ -1,0 +1,94 @@
+//! Comma-separated values (RFC 4180), safe to open in a spreadsheet.
+
+use std::io::{self, Write};
+
+/// Writes records field by field.
+pub struct Csv<W: Write> {
+    out: W,
+    first: bool,
+}
+
+impl<W: Write> Csv<W> {
+    /// A writer to `out`.
+    pub fn new(out: W) -> Self {
+        Self { out, first: true }
+    }
+
+    fn separate(&mut self) -> io::Result<()> {
+        if self.first {
+            self.first = false;
+            return Ok(());
+        }
+        self.out.write_all(b",")
+    }
+
+    /// Text, which strangers may have chosen: one that a spreadsheet would run as a formula is
+    /// given a leading apostrophe.
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        self.separate()?;
+        let guard = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        if !guard && !text.contains([',', '"', '\r', '\n']) {
+            return self.out.write_all(text.as_bytes());
+        }
+        let apostrophe = if guard { "'" } else { "" };
+        write!(self.out, "\"{apostrophe}{}\"", text.replace('"', "\"\""))
+    }
+
+    /// A number, or nothing.
+    pub fn number(&mut self, number: Option<impl Into<i64>>) -> io::Result<()> {
+        self.separate()?;
+        match number {
+            Some(number) => write!(self.out, "{}", number.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the record.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.first = true;
+        self.out.write_all(b"\r\n")
+    }
+
+    /// A record of texts.
+    pub fn record<'t>(&mut self, fields: impl IntoIterator<Item = &'t str>) -> io::Result<()> {
+        for field in fields {
+            self.text(field)?;
+        }
+        self.end()
+    }
+
+    /// Flushes what it writes to.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(fields: &[&str]) -> String {
+        let mut out = Vec::new();
+        Csv::new(&mut out).record(fields.iter().copied()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn fields_are_quoted_as_rfc_4180_wants() {
+        assert_eq!(line(&["a", "b c", ""]), "a,b c,\r\n");
+        assert_eq!(
+            line(&["a,b", "say \"hi\"", "two\nlines"]),
+            "\"a,b\",\"say \"\"hi\"\"\",\"two\nlines\"\r\n"
+        );
+    }
+
+    #[test]
+    fn a_spreadsheet_runs_no_name_as_a_formula() {
+        for evil in ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\tx", "\rx"] {
+            assert!(line(&[evil]).starts_with("\"'"), "{evil:?}");
+        }
+        let mut out = Vec::new();
+        Csv::new(&mut out).number(Some(-12)).unwrap();
+        assert_eq!(out, b"-12", "our own negative numbers stay numbers");
+    }
+}

@@ -1,0 +1,20 @@
+//! Formats of output.
+
+/// How results are written.
+#[derive(
+    Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum, serde::Deserialize, serde::Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Aligned columns for people, worst first
+    #[default]
+    Table,
+    /// One JSON document
+    Json,
+    /// One JSON document a line, as results come
+    Jsonl,
+    /// RFC 4180, one endpoint a record
+    Csv,
+    /// One self-contained page with charts
+    Html,
+}

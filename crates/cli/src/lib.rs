@@ -1,0 +1,27 @@
+//! The commands that only speak to a server, and what every command needs: the configuration's layers, exit codes and
+//! problems, formats of output, the terminal.
+//!
+//! This crate knows the API over the wire and nothing behind it: no database, no authority, no scanner.
+
+pub mod api;
+mod commands;
+pub mod configuration;
+pub mod control;
+pub mod csv;
+pub mod data;
+mod execution;
+pub mod exit;
+pub mod format;
+mod global;
+pub mod memory;
+pub mod printer;
+
+pub mod shell;
+pub mod stop;
+pub mod terminal;
+pub mod units;
+pub mod url;
+
+pub use commands::{AccessCommand, IssuanceCommand, OperationCommand};
+pub use execution::{CommandFuture, block_on, conclude, start_logging};
+pub use global::Global;

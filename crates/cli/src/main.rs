@@ -1,0 +1,76 @@
+//! `bulla-client`: the commands of `bulla` that only need a server.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use cli::configuration::ClientConfiguration;
+use cli::control::{self, AgentServerCommand, AuthorityCommand, KeyPolicyCommand, Noun};
+use cli::exit::{EXIT_CODES, Exit, Outcome};
+use cli::{AccessCommand, Global, IssuanceCommand, OperationCommand, shell};
+
+/// Manages certificates, credentials and keys on a Bulla server.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bulla-client",
+    version,
+    after_help = EXIT_CODES,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Issuance(IssuanceCommand),
+    /// Certification authorities of a server: make, import, cross-sign, retire
+    Ca(Box<Noun<AuthorityCommand>>),
+    /// Agents of a server: hosts that deploy certificates
+    #[command(subcommand)]
+    Agent(Box<AgentServerCommand>),
+    #[command(flatten)]
+    Operation(OperationCommand),
+    /// Policies of keys: which nodes of the key service may open which keys
+    KeyPolicy(Noun<KeyPolicyCommand>),
+    #[command(flatten)]
+    Access(AccessCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder
+    Man {
+        /// The folder; it is made if it does not exist
+        folder: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    cli::conclude(run(&Cli::parse()))
+}
+
+fn run(cli: &Cli) -> Outcome<Exit> {
+    cli::start_logging(&cli.global)?;
+    let configuration = || ClientConfiguration::load(cli.global.config.as_deref());
+    match &cli.command {
+        Command::Issuance(command) => cli::block_on(command.run(&configuration()?)),
+        Command::Ca(noun) => cli::block_on(Box::pin(control::run(noun, &configuration()?.client))),
+        Command::Agent(command) => cli::block_on(Box::pin(command.run(&configuration()?.client))),
+        Command::Operation(command) => cli::block_on(command.run(&configuration()?)),
+        Command::KeyPolicy(noun) => cli::block_on(Box::pin(control::run(noun, &configuration()?.client))),
+        Command::Access(command) => cli::block_on(command.run(&configuration()?)),
+        Command::Completions { shell } => shell::completions(*shell, Cli::command()),
+        Command::Man { folder } => shell::man(folder, Cli::command()),
+    }
+}

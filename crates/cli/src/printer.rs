@@ -1,0 +1,141 @@
+//! Prints rows page by page, in each format.
+
+use std::io::{self, BufWriter, Write};
+
+use crate::api::{Columns, Row};
+use crate::csv::Csv;
+use crate::exit::{Outcome, Problem};
+use crate::format::Format;
+use crate::terminal::{Colour, Paint, table, width};
+
+/// A row that can be written in every format.
+pub trait Listed {
+    /// Heads of the table's columns.
+    const TABLE: &'static [&'static str];
+    /// Names of the CSV's columns; they never change, new ones come last.
+    const CSV: &'static [&'static str];
+    /// The table's cells.
+    fn cells(&self, paint: Paint) -> Vec<comfy_table::Cell>;
+    /// The CSV's fields.
+    fn fields(&self) -> Vec<String>;
+    /// The row for programs.
+    fn json(&self) -> serde_json::Value;
+}
+
+/// Prints pages of rows as they come.
+pub struct Printer {
+    out: BufWriter<io::Stdout>,
+    format: Format,
+    paint: Paint,
+    rows: u64,
+}
+
+impl Printer {
+    /// Rows in `format`.
+    pub fn new(format: Format, colour: Colour) -> Outcome<Self> {
+        if format == Format::Html {
+            return Err(Problem::usage("these rows are not written as HTML")
+                .hint("use table, json, jsonl or csv; `bulla scan … --output html` makes a report"));
+        }
+        let paint = Paint(colour.on_stdout());
+        Ok(Self { out: BufWriter::new(io::stdout()), format, paint, rows: 0 })
+    }
+
+    /// Prints some more.
+    pub fn page<T: Listed>(&mut self, rows: &[T]) -> io::Result<()> {
+        let first = self.rows == 0;
+        match self.format {
+            Format::Table | Format::Html => self.table(rows, first)?,
+            Format::Json => self.json(rows.iter().map(Listed::json), first)?,
+            Format::Jsonl => {
+                for row in rows {
+                    serde_json::to_writer(&mut self.out, &row.json())?;
+                    self.out.write_all(b"\n")?;
+                }
+            }
+            Format::Csv => {
+                let mut csv = Csv::new(&mut self.out);
+                if first {
+                    csv.record(T::CSV.iter().copied())?;
+                }
+                for row in rows {
+                    csv.record(row.fields().iter().map(String::as_str))?;
+                }
+            }
+        }
+        self.rows += rows.len() as u64;
+        self.out.flush()
+    }
+
+    fn table<T: Listed>(&mut self, rows: &[T], first: bool) -> io::Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let head = if first { T::TABLE } else { &[] };
+        let mut shown = table(head, self.paint, width());
+        for row in rows {
+            shown.add_row(row.cells(self.paint));
+        }
+        writeln!(self.out, "{}", shown.trim_fmt())
+    }
+
+    fn json(&mut self, rows: impl Iterator<Item = serde_json::Value>, first: bool) -> io::Result<()> {
+        for (at, row) in rows.enumerate() {
+            // With the first row: without any it is printed at the end.
+            self.out.write_all(if first && at == 0 { &b"{\"rows\":[\n"[..] } else { b",\n" })?;
+            serde_json::to_writer(&mut self.out, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Prints more documents of a server.
+    pub fn documents(&mut self, rows: &[Row], columns: Columns) -> io::Result<()> {
+        let first = self.rows == 0;
+        match self.format {
+            Format::Table | Format::Html if !rows.is_empty() => {
+                let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+                let mut shown = table(if first { &heads } else { &[] }, self.paint, width());
+                for row in rows {
+                    shown.add_row(row.fields(columns));
+                }
+                writeln!(self.out, "{}", shown.trim_fmt())?;
+            }
+            Format::Table | Format::Html => {}
+            Format::Json => self.json(rows.iter().map(|row| row.json().clone()), first)?,
+            Format::Jsonl => {
+                for row in rows {
+                    serde_json::to_writer(&mut self.out, row.json())?;
+                    self.out.write_all(b"\n")?;
+                }
+            }
+            Format::Csv => {
+                let mut csv = Csv::new(&mut self.out);
+                if first {
+                    csv.record(columns.iter().map(|(_, pointer)| pointer.trim_start_matches('/')))?;
+                }
+                for row in rows {
+                    csv.record(row.fields(columns).iter().map(String::as_str))?;
+                }
+            }
+        }
+        self.rows += rows.len() as u64;
+        self.out.flush()
+    }
+
+    /// Prints the end of the output. `next` is the cursor of the next page.
+    pub fn end(mut self, next: Option<&str>) -> io::Result<()> {
+        match (self.format, next) {
+            (Format::Json, _) => {
+                if self.rows == 0 {
+                    self.out.write_all(b"{\"rows\":[")?;
+                }
+                let next = serde_json::json!(next);
+                writeln!(self.out, "\n],\"next\":{next}}}")?;
+            }
+            (_, Some(next)) => eprintln!("there is more: --after {next}, or --all"),
+            (Format::Table, None) if self.rows == 0 => eprintln!("nothing to show"),
+            _ => {}
+        }
+        self.out.flush()
+    }
+}

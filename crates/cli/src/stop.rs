@@ -1,0 +1,49 @@
+//! Ctrl-C and SIGTERM: once to stop in good order, twice to stop at once.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::{Exit, Outcome, Problem};
+
+/// The timeout of a graceful shutdown. Past it the process exits, whatever still hangs (a reader that reads no more, a
+/// database that is gone).
+const GRACE: Duration = Duration::from_millis(1_900);
+
+/// A token that is cancelled by the first signal. The second one, or the end of the grace, ends
+/// the process with [`Exit::Interrupted`].
+pub fn on_signal() -> Outcome<CancellationToken> {
+    on_signal_within(GRACE)
+}
+
+/// [`on_signal`] with another grace: a server lets requests under way finish.
+pub fn on_signal_within(grace: Duration) -> Outcome<CancellationToken> {
+    let failed = |error: std::io::Error| {
+        Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}"))
+    };
+    let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let token = CancellationToken::new();
+    tokio::spawn(watch(interrupt, terminate, token.clone(), grace));
+    Ok(token)
+}
+
+async fn watch(mut interrupt: Signal, mut terminate: Signal, token: CancellationToken, grace: Duration) {
+    next(&mut interrupt, &mut terminate).await;
+    token.cancel();
+    // A thread, not a task: every worker of the runtime may be stuck in a write that nobody reads.
+    std::thread::spawn(move || {
+        std::thread::sleep(grace);
+        std::process::exit(Exit::Interrupted as i32);
+    });
+    next(&mut interrupt, &mut terminate).await;
+    std::process::exit(Exit::Interrupted as i32);
+}
+
+async fn next(interrupt: &mut Signal, terminate: &mut Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

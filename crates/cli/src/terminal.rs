@@ -1,0 +1,160 @@
+//! The terminal: whether to colour, how wide it is, and text that cannot harm it.
+
+use std::borrow::Cow;
+use std::io::IsTerminal;
+
+use comfy_table::{Attribute, Cell, Color};
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+pub enum Colour {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Also into files and pipes
+    Always,
+    /// Nowhere
+    Never,
+}
+
+impl Colour {
+    /// Whether standard output gets colours (<https://no-color.org>).
+    pub fn on_stdout(self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                let no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+                let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+                !no && !dumb && std::io::stdout().is_terminal()
+            }
+        }
+    }
+}
+
+/// Columns of the terminal on standard output; `None` when it is a file or a pipe.
+pub fn width() -> Option<u16> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    comfy_table::Table::new().width()
+}
+
+/// Paints words, or leaves them alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Paint(
+    /// Whether it paints.
+    pub bool,
+);
+
+impl Paint {
+    /// `text` in the escape sequence `code` (SGR parameters).
+    fn sgr(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// `text` in bold.
+    pub fn bold(self, text: &str) -> String {
+        self.sgr("1", text)
+    }
+
+    /// `text` in faint letters.
+    pub fn faint(self, text: &str) -> String {
+        self.sgr("2", text)
+    }
+
+    /// `text` in the colour of a row's state.
+    pub fn state(self, state: &str, text: &str) -> String {
+        let code = match state {
+            "critical" => "1;31",
+            "high" => "31",
+            "medium" => "33",
+            "low" => "34",
+            "no answer" => "35",
+            "ok" => "32",
+            _ => "2",
+        };
+        self.sgr(code, text)
+    }
+
+    /// A table's cell in the colour of its row's state.
+    pub fn cell(self, state: &str, text: &str) -> Cell {
+        let cell = Cell::new(text);
+        if !self.0 {
+            return cell;
+        }
+        match state {
+            "critical" => cell.fg(Color::DarkRed).add_attribute(Attribute::Bold),
+            "high" => cell.fg(Color::DarkRed),
+            "medium" => cell.fg(Color::DarkYellow),
+            "low" => cell.fg(Color::DarkBlue),
+            "no answer" => cell.fg(Color::DarkMagenta),
+            "ok" => cell.fg(Color::DarkGreen),
+            "faint" => cell.add_attribute(Attribute::Dim),
+            _ => cell,
+        }
+    }
+}
+
+/// Text from the network or a file, made harmless: control characters and marks that turn the
+/// direction of writing are replaced, for names in certificates are chosen by strangers.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.contains(harmful) { Cow::Owned(text.replace(harmful, "\u{fffd}")) } else { Cow::Borrowed(text) }
+}
+
+/// `text` in at most `limit` characters, the cut shown by an ellipsis.
+pub fn shorten(text: &str, limit: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(limit) {
+        None => Cow::Borrowed(text),
+        Some(_) => {
+            let kept: String = text.chars().take(limit.saturating_sub(1)).collect();
+            Cow::Owned(format!("{kept}…"))
+        }
+    }
+}
+
+/// A table as all of ours look: no lines, a bold head, as wide as the terminal allows.
+pub fn table(head: &[&str], paint: Paint, width: Option<u16>) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    match width {
+        Some(width) => {
+            table.set_width(width);
+            table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+        }
+        None => {
+            table.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
+        }
+    }
+    if paint.0 {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table.set_header(head.iter().map(|title| {
+        let cell = Cell::new(title);
+        if paint.0 { cell.add_attribute(Attribute::Bold) } else { cell }
+    }));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_cannot_drive_the_terminal() {
+        assert_eq!(clean("plain"), "plain");
+        assert_eq!(clean("a\x1b[2Jb\u{202e}c\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
+    }
+
+    #[test]
+    fn cuts_are_shown() {
+        assert_eq!(shorten("abc", 3), "abc");
+        assert_eq!(shorten("abcd", 3), "ab…");
+    }
+}

@@ -1,0 +1,168 @@
+//! Quantities as people write them: durations with their unit, moments, sizes of sets.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use jiff::civil::{DateTime, date};
+
+/// The units of a duration and their milliseconds.
+const UNITS_MS: &[(&str, u64)] =
+    &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
+
+/// `500ms`, `2s`, `90m`, `12h`, `30d` or `2w`. A bare number is refused: no unit, no duration.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = unit.trim();
+    let Some((_, ms)) = UNITS_MS.iter().find(|(name, _)| *name == unit) else {
+        return Err(match unit {
+            "" => format!("{text:?} has no unit: write {text}ms, {text}s, {text}m, {text}h or {text}d"),
+            _ => format!("{unit:?} is no unit: use ms, s, m, h, d or w"),
+        });
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
+    let total_ms = number * *ms as f64;
+    // Ten thousand days: beyond it the text is surely a slip, and arithmetic stays far from its ends.
+    const MAX_MS: f64 = 10_000.0 * 86_400_000.0;
+    if !(0.0..=MAX_MS).contains(&total_ms) {
+        return Err(format!("{text:?} is out of range: at most 10000d"));
+    }
+    Ok(Duration::from_micros((total_ms * 1_000.0) as u64))
+}
+
+/// A moment in microseconds UTC: a date (`2026-11-01`), a date with time (`2026-11-01T12:00Z`), or a
+/// duration before `now_us` (`2d`).
+pub fn moment(text: &str, now_us: i64) -> Result<i64, String> {
+    if let Ok(ago) = duration(text) {
+        return Ok(now_us.saturating_sub(i64::try_from(ago.as_micros()).unwrap_or(i64::MAX)));
+    }
+    if let Ok(timestamp) = text.parse::<jiff::Timestamp>() {
+        return Ok(timestamp.as_microsecond());
+    }
+    let civil: DateTime = text
+        .parse()
+        .map_err(|_| format!("{text:?} is neither a date (2026-11-01), a time nor an age (2d)"))?;
+    let since = civil.duration_since(date(1970, 1, 1).at(0, 0, 0, 0));
+    Ok(since.as_secs().saturating_mul(1_000_000))
+}
+
+/// Microseconds since 1970, now.
+pub fn now_us() -> i64 {
+    jiff::Timestamp::now().as_microsecond()
+}
+
+fn civil(seconds: i64) -> DateTime {
+    date(1970, 1, 1).at(0, 0, 0, 0).saturating_add(SignedDuration::from_secs(seconds))
+}
+
+/// `2026-11-21T05:00:00Z`; times beyond the year 9999 show its end.
+pub fn rfc3339(seconds: i64) -> String {
+    format!("{}Z", civil(seconds).strftime("%Y-%m-%dT%H:%M:%S"))
+}
+
+/// `2026-11-21T05:00:00.123456Z`
+pub fn rfc3339_us(at_us: i64) -> String {
+    let micros = at_us.rem_euclid(1_000_000);
+    format!("{}.{micros:06}Z", civil(at_us.div_euclid(1_000_000)).strftime("%Y-%m-%dT%H:%M:%S"))
+}
+
+/// `2026-11-21`
+pub fn day(seconds: i64) -> String {
+    civil(seconds).strftime("%Y-%m-%d").to_string()
+}
+
+/// `2026-11-21 05:00`, UTC.
+pub fn minute(seconds: i64) -> String {
+    civil(seconds).strftime("%Y-%m-%d %H:%M").to_string()
+}
+
+/// How far a moment is away, for people: `in 12 d`, `3 h ago`, `in 5 y`.
+pub fn distance(seconds: i64) -> String {
+    let size = seconds.unsigned_abs();
+    let text = match size {
+        0..60 => format!("{size} s"),
+        60..7_200 => format!("{} min", size / 60),
+        7_200..172_800 => format!("{} h", size / 3_600),
+        172_800..63_072_000 => format!("{} d", size / 86_400),
+        _ => format!("{} y", size / 31_557_600),
+    };
+    if seconds < 0 { format!("{text} ago") } else { format!("in {text}") }
+}
+
+/// A span of time in at most three digits: `850 ms`, `3.1 s`, `2 min 5 s`.
+pub fn elapsed(span: Duration) -> String {
+    let seconds = span.as_secs_f64();
+    match seconds {
+        s if s < 1.0 => format!("{} ms", span.as_millis()),
+        s if s < 100.0 => format!("{s:.1} s"),
+        s if s < 7_200.0 => format!("{} min {} s", span.as_secs() / 60, span.as_secs() % 60),
+        _ => format!("{} h {} min", span.as_secs() / 3_600, span.as_secs() / 60 % 60),
+    }
+}
+
+/// `18,000`
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 endpoint`, `2 endpoints`
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_carry_their_unit() {
+        let ms = |text: &str| duration(text).map(|d| d.as_millis());
+        for (text, wanted) in
+            [("500ms", 500), ("2s", 2_000), ("1.5s", 1_500), ("30d", 2_592_000_000), ("2w", 1_209_600_000)]
+        {
+            assert_eq!(ms(text), Ok(wanted), "{text}");
+        }
+        for wrong in ["", "5", "s", "5 parsecs", "-1s", "99999999d", "1.2.3s"] {
+            assert!(ms(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn moments_are_dates_or_ages() {
+        let now = 1_795_000_000_000_000;
+        assert_eq!(moment("2d", now), Ok(now - 172_800_000_000));
+        assert_eq!(moment("2026-11-01", now), Ok(1_793_491_200_000_000));
+        assert_eq!(moment("2026-11-01T12:00:00Z", now), Ok(1_793_534_400_000_000));
+        assert!(moment("soon", now).is_err());
+    }
+
+    #[test]
+    fn times_reach_from_1950_to_9999() {
+        for (seconds, wanted) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-631_152_000, "1950-01-01T00:00:00Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+            (i64::MAX, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(rfc3339(seconds), wanted);
+        }
+    }
+
+    #[test]
+    fn numbers_read_easily() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_000), "1,000");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(distance(-7_300), "2 h ago");
+        assert_eq!(distance(12 * 86_400), "in 12 d");
+    }
+}

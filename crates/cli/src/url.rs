@@ -1,0 +1,11 @@
+//! What an address says of the connection to it.
+
+use std::net::IpAddr;
+
+/// Whether what is sent to `url` crosses a network unencrypted.
+pub fn goes_in_clear(url: &str) -> bool {
+    let Ok(url) = reqwest::Url::parse(url) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    url.scheme() == "http" && !here
+}
