@@ -43,8 +43,8 @@ fn crls_of(key: &str, path: &Path, octets: Vec<u8>) -> Outcome<Vec<Vec<u8>>> {
     if all.iter().all(is_one) { Ok(all) } else { Err(none()) }
 }
 
-/// The CRLs of files that the configuration names by `key`, read each time they are asked for; none where none is named. They are
-/// read once here, so that who names them hears what is wrong.
+/// The CRLs of files that the configuration names by `key`, read again at each use; `None` without files. They are read once here,
+/// so that a broken file is an error at startup.
 pub(crate) fn revocation_lists(key: &'static str, paths: &[PathBuf]) -> Outcome<Option<RevocationLists>> {
     if paths.is_empty() {
         return Ok(None);

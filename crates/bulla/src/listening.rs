@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use cli::exit::{Exit, Outcome, Problem};
 use tokio::net::TcpListener;
 
-/// The address that `key` names.
+/// Resolves the address that the setting `key` names.
 pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
     let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
     found.ok_or_else(|| {
@@ -14,7 +14,7 @@ pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
     })
 }
 
-/// As many connections as there may be files open for: `most`.
+/// Lowers a limit of connections to `most`, the file descriptors that there may be for them, with a warning.
 pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, most: usize) {
     let most = most.max(1);
     if *connections_max > most {

@@ -1,4 +1,4 @@
-//! What is in memory stays there.
+//! Protects the memory of the process: no core dumps, no attached debuggers.
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 

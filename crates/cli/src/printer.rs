@@ -2,15 +2,15 @@
 
 use std::io::{self, BufWriter, Write};
 
-use crate::api::{Columns, Row};
+use crate::api::{Columns, DocumentRow};
 use crate::csv::Csv;
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::terminal::{Colour, Paint, table, width};
 
-/// A row that can be written in every format.
+/// A row that every format can print.
 pub trait Listed {
-    /// Heads of the table's columns.
+    /// The heads of the table's columns.
     const TABLE: &'static [&'static str];
     /// Names of the CSV's columns; they never change, new ones come last.
     const CSV: &'static [&'static str];
@@ -22,7 +22,7 @@ pub trait Listed {
     fn json(&self) -> serde_json::Value;
 }
 
-/// Prints pages of rows as they come.
+/// Prints pages of rows to standard output as they come.
 pub struct Printer {
     out: BufWriter<io::Stdout>,
     format: Format,
@@ -31,7 +31,7 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// Rows in `format`.
+    /// A printer of rows in `format`.
     pub fn new(format: Format, colour: Colour) -> Outcome<Self> {
         if format == Format::Html {
             return Err(Problem::usage("these rows are not written as HTML")
@@ -41,7 +41,7 @@ impl Printer {
         Ok(Self { out: BufWriter::new(io::stdout()), format, paint, rows: 0 })
     }
 
-    /// Prints some more.
+    /// Prints a page of rows.
     pub fn page<T: Listed>(&mut self, rows: &[T]) -> io::Result<()> {
         let first = self.rows == 0;
         match self.format {
@@ -88,8 +88,8 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints more documents of a server.
-    pub fn documents(&mut self, rows: &[Row], columns: Columns) -> io::Result<()> {
+    /// Prints a page of a server's documents.
+    pub fn documents(&mut self, rows: &[DocumentRow], columns: Columns) -> io::Result<()> {
         let first = self.rows == 0;
         match self.format {
             Format::Table | Format::Html if !rows.is_empty() => {

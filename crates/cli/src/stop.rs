@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: once to stop in good order, twice to stop at once.
+//! Ctrl-C and SIGTERM: the first starts a graceful shutdown, the second ends the process.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::exit::{Exit, Outcome, Problem};
 /// database that is gone).
 const GRACE: Duration = Duration::from_millis(1_900);
 
-/// A token that is cancelled by the first signal. The second one, or the end of the grace, ends
-/// the process with [`Exit::Interrupted`].
+/// A token that the first signal cancels. The second signal, or the end of the timeout, ends the process with
+/// [`Exit::Interrupted`].
 pub fn on_signal() -> Outcome<CancellationToken> {
     on_signal_within(GRACE)
 }
 
-/// [`on_signal`] with another grace: a server lets requests under way finish.
+/// [`on_signal`] with another timeout: a server lets requests under way finish.
 pub fn on_signal_within(grace: Duration) -> Outcome<CancellationToken> {
     let failed = |error: std::io::Error| {
         Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}"))

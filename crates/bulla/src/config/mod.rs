@@ -30,7 +30,7 @@ pub(crate) use key_clouds::GcpKeySettings;
 pub(crate) use key_service::{KeyServiceSettings, NodeSettings};
 pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
 pub(crate) use pkcs11::Pkcs11Settings;
-pub(crate) use proxy::{LeafBackend, Others, ProxyAuthoritySettings, ProxySettings};
+pub(crate) use proxy::{DefaultAction, LeafBackend, ProxyAuthoritySettings, ProxySettings};
 pub(crate) use store_settings::StoreSettings;
 pub(crate) use telemetry::TelemetrySettings;
 

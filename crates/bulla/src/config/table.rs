@@ -7,10 +7,10 @@ use cli::configuration::{Key, Kind};
 pub(super) const KEYS: &[Key] = &[
     ("scan.ports", Kind::Text, "ports for targets that name none; empty: 443"),
     ("scan.families", Kind::Text, "any, ipv4 or ipv6"),
-    ("scan.all_addresses", Kind::Truth, "every address of a name is an endpoint of its own"),
+    ("scan.all_addresses", Kind::Boolean, "every address of a name is an endpoint of its own"),
     ("scan.max_addresses", Kind::Number, "addresses one network may have"),
     ("scan.ca_files", Kind::List, "files of certificates to trust too"),
-    ("scan.system_roots", Kind::Truth, "trust this system's roots"),
+    ("scan.system_roots", Kind::Boolean, "trust this system's roots"),
     ("scan.expiring_within_days", Kind::Number, "days before its end a certificate is about to expire"),
     ("scan.expiring_fraction", Kind::Number, "the same as a fraction of its life"),
     ("scan.fail_on", Kind::Text, "never, info, low, medium, high or critical"),
@@ -19,12 +19,12 @@ pub(super) const KEYS: &[Key] = &[
     ("scan.per_address", Kind::Number, "the same behind one address"),
     ("scan.timeout_ms", Kind::Number, "limit of each phase at the first try"),
     ("scan.retry_timeout_ms", Kind::Number, "limit of each phase at the second try"),
-    ("scan.retry", Kind::Truth, "the silent get a second try"),
-    ("scan.finish_handshakes", Kind::Truth, "complete handshakes"),
+    ("scan.retry", Kind::Boolean, "the silent get a second try"),
+    ("scan.finish_handshakes", Kind::Boolean, "complete handshakes"),
     ("scan.revocation", Kind::Text, "off, crl or ocsp"),
     ("scan.output", Kind::Text, "table, json, jsonl, csv or html"),
     ("scan.table_rows", Kind::Number, "rows of the table; 0: all"),
-    ("store.enabled", Kind::Truth, "keep results in the inventory"),
+    ("store.enabled", Kind::Boolean, "keep results in the inventory"),
     ("store.url", Kind::Text, "the database; empty: a file in the data folder"),
     (
         "store.connections",
@@ -62,7 +62,7 @@ pub(super) const KEYS: &[Key] = &[
     ("server.stop_s", Kind::Number, "how long requests under way may take at the stop"),
     (
         "server.core_dumps",
-        Kind::Truth,
+        Kind::Boolean,
         "whether a crash may leave an image of memory, secrets and all; for debugging",
     ),
     (
@@ -78,10 +78,10 @@ pub(super) const KEYS: &[Key] = &[
     ),
     (
         "credentials.concatenate_cas",
-        Kind::Truth,
+        Kind::Boolean,
         "a certificate's ca holds both versions of one that changes",
     ),
-    ("credentials.any_key", Kind::Truth, "certificates with other keys than RSA may be set"),
+    ("credentials.any_key", Kind::Boolean, "certificates with other keys than RSA may be set"),
     ("credentials.ca_minimum_days", Kind::Number, "days for which authorities are generated at least"),
     (
         "credentials.leaf_minimum_days",
@@ -118,7 +118,7 @@ pub(super) const KEYS: &[Key] = &[
     ("authority.ocsp_hours", Kind::Number, "how long an OCSP response is valid"),
     ("acme.default_profile", Kind::Text, "the profile of /acme/directory"),
     ("acme.caa_identities", Kind::List, "this authority's names in CAA records; none: CAA is not checked"),
-    ("acme.dns_persist_plain_account", Kind::Truth, "dns-persist-01 also takes the account's plain URL"),
+    ("acme.dns_persist_plain_account", Kind::Boolean, "dns-persist-01 also takes the account's plain URL"),
     ("acme.names_max", Kind::Number, "names in one order at most"),
     ("acme.keep_ended_seconds", Kind::Number, "how long ended orders stay readable"),
     (
@@ -128,7 +128,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("acme.validation.http_port", Kind::Number, "where http-01 asks; anything but 80 is for trials"),
     ("acme.validation.https_port", Kind::Number, "where tls-alpn-01 asks; anything but 443 is for trials"),
-    ("acme.validation.allow_private", Kind::Truth, "whether hosts in private networks may be validated"),
+    ("acme.validation.allow_private", Kind::Boolean, "whether hosts in private networks may be validated"),
     ("acme.validation.allow_networks", Kind::List, "networks validation may reach whatever else is said"),
     ("acme.validation.deny_networks", Kind::List, "networks validation never reaches"),
     ("acme.validation.concurrency", Kind::Number, "validations at once"),
@@ -136,11 +136,11 @@ pub(super) const KEYS: &[Key] = &[
     ("acme.validation.pause_milliseconds", Kind::Number, "pause before the second try"),
     ("est.profiles", Kind::List, "profiles offered over EST, as labels"),
     ("est.default_profile", Kind::Text, "the one of them for paths without a label"),
-    ("est.require_channel_binding", Kind::Truth, "EST requests carry the TLS connection's exporter value"),
+    ("est.require_channel_binding", Kind::Boolean, "EST requests carry the TLS connection's exporter value"),
     ("est.registrars", Kind::List, "SHA-256 of public keys (SPKI) whose holders enrol others"),
     ("scep.profiles", Kind::List, "profiles offered over SCEP"),
     ("scep.default_profile", Kind::Text, "the one of them for paths without a name"),
-    ("scep.allow_sha1", Kind::Truth, "SCEP messages hashed with SHA-1 are taken, for old devices"),
+    ("scep.allow_sha1", Kind::Boolean, "SCEP messages hashed with SHA-1 are taken, for old devices"),
     ("oidc.issuer", Kind::Text, "who people log in with: the issuer's URL; empty: nobody logs in"),
     ("oidc.client_id", Kind::Text, "what the issuer knows this server as"),
     ("oidc.client_secret_file", Kind::Text, "the file with the secret it gave; empty: a public client"),
@@ -196,7 +196,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     (
         "keys.inventory",
-        Kind::Truth,
+        Kind::Boolean,
         "signs by the keys of certificates under management too, from the database of [store]",
     ),
     ("keys.listen", Kind::Text, "where it speaks TLS, once it has a certificate; empty: nowhere"),
@@ -240,7 +240,7 @@ pub(super) const KEYS: &[Key] = &[
     ("keys.connections_max", Kind::Number, "its connections at once; more are closed at once"),
     (
         "keys.rsa_decrypt",
-        Kind::Truth,
+        Kind::Boolean,
         "keys of the token of [pkcs11] decrypt too, for tenants with rsa_decrypt, or for all where there are no tenants",
     ),
     (
@@ -285,13 +285,13 @@ pub(super) const KEYS: &[Key] = &[
     ),
     (
         "edge.inventory",
-        Kind::Truth,
+        Kind::Boolean,
         "that folder is kept as the server of [client] has it: chains of certificates under management",
     ),
     ("edge.inventory_tag", Kind::Text, "only of those with this tag, NAME=VALUE; empty: of all"),
     (
         "edge.fetch_staples",
-        Kind::Truth,
+        Kind::Boolean,
         "OCSP responses to be stapled are asked of the responders that certificates name",
     ),
     (
@@ -321,7 +321,7 @@ pub(super) const KEYS: &[Key] = &[
     ("edge.alpn", Kind::List, "protocols upstreams speak, the one liked best first"),
     (
         "edge.proxy_protocol",
-        Kind::Truth,
+        Kind::Boolean,
         "upstreams are told the client's address (PROXY protocol, version 2)",
     ),
     (
@@ -390,7 +390,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Text,
         "where a JSON line for each request goes; -: standard output; empty: nowhere",
     ),
-    ("edge.access_log_query", Kind::Truth, "whether these lines have queries"),
+    ("edge.access_log_query", Kind::Boolean, "whether these lines have queries"),
     ("edge.stop_s", Kind::Number, "how long connections may go on at the stop"),
     ("proxy.listen", Kind::Text, "where clients find `bulla proxy`"),
     (
@@ -463,7 +463,7 @@ pub(super) const KEYS: &[Key] = &[
     ("proxy.stop_s", Kind::Number, "how long connections may go on at the stop"),
     (
         "proxy.auto_tunnel",
-        Kind::Truth,
+        Kind::Boolean,
         "names whose leaf a client refuses are passed on to it the next time: it may so pass unseen",
     ),
     ("proxy.auto_tunnel_s", Kind::Number, "how long that is remembered"),
@@ -516,7 +516,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::List,
         "lists (CRLs, PEM or DER) of those that were revoked, read again when they change",
     ),
-    ("proxy.access.tls_only", Kind::Truth, "who speaks to the proxy in the clear is closed out"),
+    ("proxy.access.tls_only", Kind::Boolean, "who speaks to the proxy in the clear is closed out"),
     (
         "proxy.transparent.listen",
         Kind::List,
@@ -538,7 +538,7 @@ pub(super) const KEYS: &[Key] = &[
     ("proxy.authority.keys_ca_files", Kind::List, "roots (PEM) below which key services' certificates stand"),
     (
         "proxy.authority.intermediate",
-        Kind::Truth,
+        Kind::Boolean,
         "have leaves stand below an authority whose key is made at the start and only in memory",
     ),
     ("proxy.authority.intermediate_s", Kind::Number, "how long such a one holds; it is replaced before"),
@@ -587,7 +587,7 @@ pub(super) const KEYS: &[Key] = &[
     ("proxy.ask.questions_max", Kind::Number, "questions at once; a quarter of them of one client"),
     (
         "proxy.ask.names_clients",
-        Kind::Truth,
+        Kind::Boolean,
         "whether it is told which client asks, and its answer counts for that one alone",
     ),
     (
@@ -595,7 +595,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Text,
         "where a JSON line for each request goes; -: standard output; empty: nowhere",
     ),
-    ("proxy.requests.access_log_query", Kind::Truth, "whether these lines have queries"),
+    ("proxy.requests.access_log_query", Kind::Boolean, "whether these lines have queries"),
     (
         "proxy.requests.record_folder",
         Kind::Text,

@@ -36,17 +36,17 @@ pub(crate) struct Mirror {
     postponed: BTreeMap<String, String>,
 }
 
-/// What a look found.
+/// What a sync with the server changed.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct SyncReport {
     /// Whether any file was written or removed.
     pub(crate) changed: bool,
-    /// Files that wait for the next look, and why; each told once.
+    /// Files that wait for the next sync, and why. Each file is reported once.
     pub(crate) postponed: Vec<(String, String)>,
 }
 
 /// A chain that is to be presented.
-struct Wanted {
+struct ManagedChain {
     id: String,
     file: String,
     fingerprint: String,
@@ -76,21 +76,21 @@ impl Mirror {
         Ok(Self { client, keys, folder: folder.to_owned(), query, written, postponed: BTreeMap::new() })
     }
 
-    /// Whether there is anything of an earlier look.
-    pub(crate) fn has_something(&self) -> bool {
+    /// Whether the folder has chains of an earlier sync.
+    pub(crate) fn has_chains(&self) -> bool {
         self.written.values().any(|fingerprint| !fingerprint.is_empty())
     }
 
-    /// Has the folder be as the server says.
-    pub(crate) async fn look(&mut self) -> Outcome<Looked> {
+    /// Makes the folder the same as the server's list of certificates.
+    pub(crate) async fn sync(&mut self) -> Outcome<SyncReport> {
         let wanted = self.wanted().await?;
-        let is_other = |wanted: &&Wanted| self.written.get(&wanted.file) != Some(&wanted.fingerprint);
-        let missing: Vec<&Wanted> = wanted.values().filter(is_other).collect();
+        let is_other = |wanted: &&ManagedChain| self.written.get(&wanted.file) != Some(&wanted.fingerprint);
+        let missing: Vec<&ManagedChain> = wanted.values().filter(is_other).collect();
         let gone: Vec<String> =
             self.written.keys().filter(|file| !wanted.contains_key(*file)).cloned().collect();
         if missing.is_empty() && gone.is_empty() {
             self.postponed.clear();
-            return Ok(Looked::default());
+            return Ok(SyncReport::default());
         }
         // Before they are there: what a crash leaves behind is known to be ours.
         for wanted in &missing {
@@ -125,7 +125,7 @@ impl Mirror {
         let is_new = |(file, _): &(&String, &String)| !self.postponed.contains_key(*file);
         let told = postponed.iter().filter(is_new).map(|(file, why)| (file.clone(), why.clone())).collect();
         self.postponed = postponed;
-        Ok(Looked { changed, postponed: told })
+        Ok(SyncReport { changed, postponed: told })
     }
 
     fn save(&self) -> Outcome<()> {
@@ -134,7 +134,7 @@ impl Mirror {
     }
 
     /// By file: certificates whose key is no agent's, with a version that is not revoked.
-    async fn wanted(&self) -> Outcome<BTreeMap<String, Wanted>> {
+    async fn wanted(&self) -> Outcome<BTreeMap<String, ManagedChain>> {
         let (mut wanted, mut cursor) = (BTreeMap::new(), None::<String>);
         loop {
             let mut query = self.query.clone();
@@ -160,7 +160,7 @@ impl Mirror {
 /// The current chain of a certificate, if the key service signs for it.
 async fn proven_chain(client: &Client, keys: &keyless::client::Client, id: &str) -> Result<Vec<u8>, String> {
     let path = format!("/api/v1/certificates/{id}/chain");
-    let chain = client.get_octets(&path, &[]).await.map_err(|problem| problem.message)?;
+    let chain = client.get_bytes(&path, &[]).await.map_err(|problem| problem.message)?;
     is_signed_for(keys, &chain).await?;
     Ok(chain)
 }
@@ -176,7 +176,7 @@ async fn is_signed_for(keys: &keyless::client::Client, chain: &[u8]) -> Result<(
     signed.map(drop).map_err(|error| error.to_string())
 }
 
-fn wanted_of(row: &Value) -> Option<Wanted> {
+fn wanted_of(row: &Value) -> Option<ManagedChain> {
     let text = |pointer: &str| row.pointer(pointer).and_then(Value::as_str);
     let is_over = row.pointer("/current/revoked").and_then(Value::as_bool) != Some(false)
         || text("/status") == Some("archived")
@@ -184,7 +184,7 @@ fn wanted_of(row: &Value) -> Option<Wanted> {
     if is_over {
         return None;
     }
-    Some(Wanted {
+    Some(ManagedChain {
         id: text("/id")?.to_owned(),
         file: format!("{}.pem", file_stem(text("/name")?)),
         fingerprint: text("/current/fingerprint")?.to_owned(),

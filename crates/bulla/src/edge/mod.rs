@@ -172,7 +172,7 @@ async fn keep(
             () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
         }
         if let Some(inventory) = &mut inventory
-            && inventory.look().await
+            && inventory.sync().await
         {
             running.reload();
         }
@@ -196,7 +196,7 @@ fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) ->
     Ok(())
 }
 
-/// The server that says which certificates there are, and whether it could be asked.
+/// The folder of chains kept as the server has them, and whether the server is away.
 struct Inventory {
     mirror: Mirror,
     metrics: EdgeMetrics,
@@ -204,7 +204,7 @@ struct Inventory {
 }
 
 impl Inventory {
-    /// Looks for the first time. Where the server, or the key service, is away what is in the folder has to do, if there is anything.
+    /// Syncs for the first time. While the server or the key service is away, the chains in the folder are presented, if there are any.
     async fn start(
         settings: &EdgeSettings,
         server: &ServerArgs,
@@ -215,13 +215,13 @@ impl Inventory {
         let server = cli::api::Client::open(server, &configuration.settings.client)?;
         let mirror = Mirror::new(server, keys, &settings.certificates, &settings.inventory_tag)?;
         let mut inventory = Self { mirror, metrics, is_away: false };
-        match inventory.mirror.look().await {
-            Ok(looked) => {
-                for (file, why) in looked.postponed {
+        match inventory.mirror.sync().await {
+            Ok(report) => {
+                for (file, why) in report.postponed {
                     eprintln!("warning: {file} is not presented yet: {why}");
                 }
             }
-            Err(problem) if inventory.mirror.has_something() => {
+            Err(problem) if inventory.mirror.has_chains() => {
                 let folder = settings.certificates.display();
                 eprintln!("warning: {}; what is in {folder} is presented", problem.message);
                 inventory.set_away(true);
@@ -231,18 +231,18 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// Whether the folder is another than it was.
-    async fn look(&mut self) -> bool {
-        match self.mirror.look().await {
-            Ok(looked) => {
-                for (file, why) in looked.postponed {
+    /// Syncs again. Returns whether the folder may have changed.
+    async fn sync(&mut self) -> bool {
+        match self.mirror.sync().await {
+            Ok(report) => {
+                for (file, why) in report.postponed {
                     tracing::warn!(file, why, "a certificate is not presented yet");
                 }
                 if self.is_away {
                     tracing::warn!("the server says again which certificates there are");
                 }
                 self.set_away(false);
-                looked.changed
+                report.changed
             }
             Err(problem) => {
                 if !self.is_away {

@@ -179,7 +179,7 @@ impl Node {
     }
 
     /// Its name and its site.
-    pub(crate) fn place(&self) -> (String, String) {
+    pub(crate) fn name_and_site(&self) -> (String, String) {
         (self.node.name().to_owned(), self.node.site().to_owned())
     }
 

@@ -115,7 +115,7 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let node =
         if settings.node.is_one() { Some(Node::open(&settings.node, &args.node, &set).await?) } else { None };
     let mut sources = Sources::new(&settings, inventory, set.clone(), metrics.clone());
-    sources.look(true).await?;
+    sources.poll(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
     // As many over TLS as over sockets, and of other nodes; beside those whose handshake is under way.
     let kinds = if node.is_some() { 3 } else { 2 };
@@ -124,8 +124,8 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     // Before the first client is let in: what fails, fails here.
     let figures = figures_listener("keys", &settings.metrics_listen)?;
     let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
-    let places = Places { tls: tls.clone(), nodes };
-    let running = start(&settings, places, set.clone(), metrics.clone()).await?;
+    let listeners = Listeners { tls: tls.clone(), nodes };
+    let running = start(&settings, listeners, set.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(listener) = figures {
         let all = server::metrics::Metrics::default();
@@ -142,11 +142,11 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let answered = CancellationToken::new();
     if let Some(export) = export {
         metrics.traces().export_to(export.spans());
-        background.spawn(export.run(node.as_ref().map(Node::place), answered.clone()));
+        background.spawn(export.run(node.as_ref().map(Node::name_and_site), answered.clone()));
     }
     announce(&settings, &running, &set)?;
     node.iter().for_each(Node::announce);
-    let tenants = Given { file: file.as_deref(), tenants: settings.tenants() };
+    let tenants = TenantWatch { file: file.as_deref(), tenants: settings.tenants() };
     let kept = keep(&settings, sources, tls, tenants, &running, &stop);
     match node {
         Some(node) => drop(tokio::join!(kept, node.run(&running, &stop))),
@@ -182,19 +182,19 @@ async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     Ok(SigningKeys::new(store, keystore, clock))
 }
 
-/// Where it listens over TLS, and by what.
-struct Places {
+/// The TLS listeners for clients and for other nodes.
+struct Listeners {
     tls: Option<TlsOptions>,
     nodes: Option<NodesOptions>,
 }
 
 async fn start(
     settings: &KeyServiceSettings,
-    places: Places,
+    listeners: Listeners,
     set: KeySet,
     metrics: Metrics,
 ) -> Outcome<Running> {
-    let Places { tls, nodes } = places;
+    let Listeners { tls, nodes } = listeners;
     let tls = match tls {
         Some(tls) => Some((socket("keys.listen", &settings.listen)?, tls)),
         None => None,
@@ -230,25 +230,25 @@ fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> O
     for (ski, kind) in &keys {
         tracing::info!(%ski, %kind, "signs");
     }
-    let mut places = Vec::new();
-    places.extend(running.address.map(|address| format!("tls://{address}")));
-    places.extend(settings.socket()?.map(|path| format!("unix:{}", path.display())));
-    places.extend(running.native.map(|address| format!("grpc://{address}")));
-    places.extend(running.nodes.map(|address| format!("nodes://{address}")));
+    let mut listeners = Vec::new();
+    listeners.extend(running.address.map(|address| format!("tls://{address}")));
+    listeners.extend(settings.socket()?.map(|path| format!("unix:{}", path.display())));
+    listeners.extend(running.native.map(|address| format!("grpc://{address}")));
+    listeners.extend(running.nodes.map(|address| format!("nodes://{address}")));
     if !settings.native_socket.is_empty() {
-        places.push(format!("grpc+unix:{}", settings.native_socket));
+        listeners.push(format!("grpc+unix:{}", settings.native_socket));
     }
-    eprintln!("bulla signs with {} keys at {}", keys.len(), places.join(" and "));
+    eprintln!("bulla signs with {} keys at {}", keys.len(), listeners.join(" and "));
     Ok(())
 }
 
-/// The tenants that count, and where others may be said.
-struct Given<'a> {
+/// The tenants in force, and the file that may name others.
+struct TenantWatch<'a> {
     file: Option<&'a Path>,
     tenants: Vec<TenantOptions>,
 }
 
-impl Given<'_> {
+impl TenantWatch<'_> {
     /// Has what the configuration says of tenants now count, if that is something else.
     fn renew(&mut self, running: &Running) -> Outcome<()> {
         let now = Configuration::load(self.file)?.settings.keys.tenants();
@@ -272,7 +272,7 @@ async fn keep(
     settings: &KeyServiceSettings,
     mut sources: Sources,
     mut tls: Option<TlsOptions>,
-    mut tenants: Given<'_>,
+    mut tenants: TenantWatch<'_>,
     running: &Running,
     stop: &CancellationToken,
 ) {
@@ -282,7 +282,7 @@ async fn keep(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
         }
-        if let Err(problem) = sources.look(false).await {
+        if let Err(problem) = sources.poll(false).await {
             tracing::warn!(problem = problem.message, "keys could not be looked at; those known stay");
         }
         if let Some(presented) = &mut tls
@@ -335,27 +335,26 @@ impl Sources {
         Self { broken: vec![0; folders.len()], folders, inventory, set, metrics }
     }
 
-    /// Looks at each; at the first time one that cannot be read is an error at once, later the others are looked at all
-    /// the same.
-    async fn look(&mut self, first: bool) -> Outcome<()> {
-        let folders = self.look_at_folders(first).await;
+    /// Polls each source. At startup a source that cannot be read is an error; later the others are polled all the same.
+    async fn poll(&mut self, first: bool) -> Outcome<()> {
+        let folders = self.poll_folders(first).await;
         if first && folders.is_err() {
             return folders;
         }
-        let inventory = self.look_at_inventory(first).await;
+        let inventory = self.poll_inventory(first).await;
         let broken = self.inventory.as_ref().map_or(0, SigningKeys::broken);
         self.metrics.keys(self.set.list().len(), self.broken.iter().sum::<usize>() + broken);
         folders.and(inventory)
     }
 
-    async fn look_at_inventory(&mut self, first: bool) -> Outcome<()> {
+    async fn poll_inventory(&mut self, first: bool) -> Outcome<()> {
         let Some(inventory) = &mut self.inventory else { return Ok(()) };
         let look = inventory.look().await.map_err(|error| match error {
             SigningKeysError::Store(error) => database::problem(&error),
             error => Problem::usage(chain(&error)).hint("leave out --inventory, and name folders of keys"),
         })?;
         for (key, error) in &look.broken {
-            tell(first, &format!("no key {key} of a certificate under management: {error}"));
+            warn(first, &format!("no key {key} of a certificate under management: {error}"));
         }
         if let Some(keys) = look.keys {
             let count = keys.len();
@@ -367,7 +366,7 @@ impl Sources {
         Ok(())
     }
 
-    async fn look_at_folders(&mut self, first: bool) -> Outcome<()> {
+    async fn poll_folders(&mut self, first: bool) -> Outcome<()> {
         let mut outcome = Ok(());
         for at in 0..self.folders.len() {
             let path = self.folders[at].path().to_owned();
@@ -394,10 +393,10 @@ impl Sources {
     fn take(&mut self, at: usize, path: &Path, look: Look, first: bool) {
         for (file, error) in &look.broken {
             let stays = if first { "" } else { "; the one it held before stays" };
-            tell(first, &format!("no key in {}: {}{stays}", file.display(), chain(error)));
+            warn(first, &format!("no key in {}: {}{stays}", file.display(), chain(error)));
         }
         for file in &look.open {
-            tell(first, &format!("{} can be read by everybody on this machine: chmod o= it", file.display()));
+            warn(first, &format!("{} can be read by everybody on this machine: chmod o= it", file.display()));
         }
         self.broken[at] = look.broken_in_all;
         if look.changed || first {
@@ -410,10 +409,10 @@ impl Sources {
     }
 }
 
-/// At the start to whoever started it, later to the log.
-fn tell(first: bool, told: &str) {
+/// Prints a warning on standard error at startup, and logs it later.
+fn warn(first: bool, message: &str) {
     match first {
-        true => eprintln!("warning: {told}"),
-        false => tracing::warn!("{told}"),
+        true => eprintln!("warning: {message}"),
+        false => tracing::warn!("{message}"),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use ipnet::IpNet;
 
-use crate::config::{Others, ProxySettings};
+use crate::config::{DefaultAction, ProxySettings};
 
 /// `bulla proxy`
 #[derive(Args, Clone, Debug)]
@@ -61,7 +61,7 @@ impl ProxySettings {
         self.upstream_ca_files.extend_from_slice(&args.upstream_ca_files);
         if !args.only.is_empty() {
             self.intercept.extend_from_slice(&args.only);
-            self.others = Others::Tunnel;
+            self.others = DefaultAction::Tunnel;
         }
     }
 }

@@ -22,8 +22,8 @@ const KEY: &str = "proxy-ca.key";
 /// Of whom the two above are made by.
 const LOCK: &str = "proxy-ca.lock";
 
-/// An authority, and where its certificate is.
-pub(crate) struct Made {
+/// The CA of the proxy, and where its certificate is.
+pub(crate) struct LoadedAuthority {
     pub(crate) authority: Authority,
     pub(crate) certificate: PathBuf,
     /// Through which its key signs, if that is with a key service.
@@ -31,7 +31,11 @@ pub(crate) struct Made {
 }
 
 /// That of the settings, or the one in the data folder, which is made when it is not there.
-pub(crate) async fn of(whole: &Settings, settings: &ProxySettings, metrics: ClientMetrics) -> Outcome<Made> {
+pub(crate) async fn load(
+    whole: &Settings,
+    settings: &ProxySettings,
+    metrics: ClientMetrics,
+) -> Outcome<LoadedAuthority> {
     if settings.authority.is_elsewhere() && settings.ca_certificate_file.as_os_str().is_empty() {
         return Err(Problem::usage("the authority's key is elsewhere, and its certificate is not given")
             .hint("give it, with its chain: --ca-certificate, or proxy.ca_certificate_file"));
@@ -52,7 +56,7 @@ pub(crate) async fn of(whole: &Settings, settings: &ProxySettings, metrics: Clie
             .hint("give an authority's own certificate first, and its key: --ca-certificate, --ca-key")
     })?;
     is_in_force(&authority, &certificate)?;
-    Ok(Made { authority, certificate, client })
+    Ok(LoadedAuthority { authority, certificate, client })
 }
 
 fn in_file(key: &Path) -> Outcome<KeyRef> {

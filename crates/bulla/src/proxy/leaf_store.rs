@@ -21,8 +21,8 @@ use crate::serve_command::master_keys;
 /// The disk's file, in the data folder or the one that is named.
 const FILE: &str = "proxy-leaves.db";
 
-/// Why it is not opened.
-enum NotOpened {
+/// Why the leaf store is not open.
+enum OpenError {
     /// The server is not reached, or does not let us in; it may tomorrow.
     Away(String),
     /// Waiting does not heal it.
@@ -35,16 +35,16 @@ enum NotOpened {
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
 
-/// What waiting does not heal, of one that is opened late.
+/// The last permanent failure of a leaf store that is opened late, and when it is tried again.
 #[derive(Default)]
-struct Trouble {
+struct RetryState {
     why: String,
     pause: Duration,
     /// When it is tried again; a token never is, as it locks after some wrong PINs.
     until: Option<Instant>,
 }
 
-impl Trouble {
+impl RetryState {
     /// Why it is not tried now, if it is not.
     fn now(&self) -> Option<String> {
         let is_over = self.until.is_some_and(|until| until <= Instant::now());
@@ -62,7 +62,7 @@ impl Trouble {
     }
 }
 
-impl NotOpened {
+impl OpenError {
     /// `url`: a file is there or not, and what is wrong with it does not pass.
     fn of(error: &StoreError, url: &StoreUrl) -> Self {
         let may_come = error.is_transient() || matches!(error, StoreError::Open { .. });
@@ -74,7 +74,7 @@ impl NotOpened {
 }
 
 /// The level of the settings; none where leaves are in memory alone.
-pub(crate) async fn of(settings: &Settings) -> Outcome<Option<SecondLevel>> {
+pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     let own = &settings.proxy.store;
     let url = match own.backend {
         LeafBackend::Memory => return Ok(None),
@@ -83,8 +83,8 @@ pub(crate) async fn of(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     };
     match opened(settings, &url).await {
         Ok((store, keystore)) => Ok(Some(SecondLevel::new(store, keystore.ring(), own.options()))),
-        Err(NotOpened::Problem(problem) | NotOpened::Key(problem)) => Err(hinted(problem, own.backend)),
-        Err(NotOpened::Away(why)) => {
+        Err(OpenError::Problem(problem) | OpenError::Key(problem)) => Err(hinted(problem, own.backend)),
+        Err(OpenError::Away(why)) => {
             eprintln!("warning: what keeps leaves is away: {why}");
             eprintln!(
                 "hint: start the database, or correct proxy.store.url; the proxy joins by itself, and until then goes by \
@@ -98,39 +98,39 @@ pub(crate) async fn of(settings: &Settings) -> Outcome<Option<SecondLevel>> {
 /// Opened as soon as it can be: its schema and the master key are looked at then. What is wrong with these is not tried each second.
 fn awaited(settings: &Settings, url: StoreUrl) -> SecondLevel {
     let (settings, options) = (Arc::new(settings.clone()), settings.proxy.store.options());
-    let trouble: Arc<Mutex<Trouble>> = Arc::default();
+    let retry: Arc<Mutex<RetryState>> = Arc::default();
     let opening = move || {
-        let (settings, url, trouble) = (Arc::clone(&settings), url.clone(), Arc::clone(&trouble));
+        let (settings, url, retry) = (Arc::clone(&settings), url.clone(), Arc::clone(&retry));
         async move {
-            if let Some(why) = trouble.lock().await.now() {
+            if let Some(why) = retry.lock().await.now() {
                 return Err(why);
             }
             let (problem, is_final) = match opened(&settings, &url).await {
                 Ok((store, keystore)) => return Ok(Opened::new(store, keystore.ring())),
-                Err(NotOpened::Away(why)) => return Err(why),
-                Err(NotOpened::Problem(problem)) => (problem, false),
-                Err(NotOpened::Key(problem)) => (problem, !settings.pkcs11.module.as_os_str().is_empty()),
+                Err(OpenError::Away(why)) => return Err(why),
+                Err(OpenError::Problem(problem)) => (problem, false),
+                Err(OpenError::Key(problem)) => (problem, !settings.pkcs11.module.as_os_str().is_empty()),
             };
-            let mut trouble = trouble.lock().await;
-            *trouble = trouble.next(problem.message, is_final);
-            Err(trouble.why.clone())
+            let mut retry = retry.lock().await;
+            *retry = retry.next(problem.message, is_final);
+            Err(retry.why.clone())
         }
         .boxed()
     };
     SecondLevel::awaited(Box::new(opening), options)
 }
 
-async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore), NotOpened> {
+async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore), OpenError> {
     let connections = settings.proxy.store.connections;
     let how = StoreSettings { connections, ..StoreSettings::default() };
     // Leaves are minted again.
-    let how = StoreOptions { lossy: true, ..how.options().map_err(NotOpened::Problem)? };
-    let away = |error: StoreError| NotOpened::of(&error, url);
+    let how = StoreOptions { lossy: true, ..how.options().map_err(OpenError::Problem)? };
+    let away = |error: StoreError| OpenError::of(&error, url);
     let store = Store::open_with(url, &how).await.map_err(away)?;
-    fits(store.connections().await.map_err(away)?).map_err(NotOpened::Problem)?;
+    fits(store.connections().await.map_err(away)?).map_err(OpenError::Problem)?;
     // A master key is made where nothing can have been sealed under another one.
     let create = store.master_keys().await.map_err(away)?.is_empty();
-    let keystore = keystore(settings, &store, create).await.map_err(NotOpened::Key)?;
+    let keystore = keystore(settings, &store, create).await.map_err(OpenError::Key)?;
     Ok((store, keystore))
 }
 
@@ -174,19 +174,19 @@ mod tests {
 
     #[test]
     fn what_waiting_does_not_heal_is_tried_seldom_and_a_token_not_again() {
-        let none = Trouble::default();
+        let none = RetryState::default();
         assert_eq!(none.now(), None);
-        let mut trouble = none.next("no key".to_owned(), false);
+        let mut retry = none.next("no key".to_owned(), false);
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            assert_eq!(trouble.now().as_deref(), Some("no key"));
-            pauses.push(trouble.pause.as_secs());
-            trouble.until = Some(Instant::now());
-            assert_eq!(trouble.now(), None, "it is time");
-            trouble = trouble.next("no key".to_owned(), false);
+            assert_eq!(retry.now().as_deref(), Some("no key"));
+            pauses.push(retry.pause.as_secs());
+            retry.until = Some(Instant::now());
+            assert_eq!(retry.now(), None, "it is time");
+            retry = retry.next("no key".to_owned(), false);
         }
         assert_eq!(pauses, [60, 120, 240, 480, 960, 1_920, 3_600, 3_600]);
-        let stopped = trouble.next("the PIN is wrong".to_owned(), true);
+        let stopped = retry.next("the PIN is wrong".to_owned(), true);
         assert!(
             stopped.until.is_none() && stopped.now().is_some_and(|why| why.contains("restart the proxy"))
         );

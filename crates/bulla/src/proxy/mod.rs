@@ -42,11 +42,11 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let grace = Duration::from_secs(settings.stop_s);
     let stop = cli::stop::on_signal_within(grace + GRACE)?;
     let client_metrics = ClientMetrics::default();
-    let made = authority::of(&all, &settings, client_metrics.clone()).await?;
+    let made = authority::load(&all, &settings, client_metrics.clone()).await?;
     let listen = socket("proxy.listen", &settings.listen)?;
     warn(&settings, listen);
     let metrics = ProxyMetrics::default();
-    let second_level = leaf_store::of(&all).await?;
+    let second_level = leaf_store::open(&all).await?;
     let upstream_roots = upstream_roots(&settings)?;
     let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
     let secrets = StoreSecrets::default();

@@ -23,10 +23,10 @@ const CREDENTIAL_WITHIN: Duration = Duration::from_secs(10);
 /// The credential store, by the house's client: one pool, one cache, one request for all who wait. Made when a rule first needs it.
 /// Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StoreSecrets(Arc<OnceLock<Arc<OfStore>>>);
+pub(crate) struct StoreSecrets(Arc<OnceLock<Arc<StoreClient>>>);
 
 #[derive(Debug)]
-struct OfStore(client::Client);
+struct StoreClient(client::Client);
 
 impl StoreSecrets {
     /// The store, if these rules name credentials of it.
@@ -39,20 +39,20 @@ impl StoreSecrets {
             return Ok(None);
         }
         if let Some(store) = self.0.get() {
-            return Ok(Some(Arc::<OfStore>::clone(store)));
+            return Ok(Some(Arc::<StoreClient>::clone(store)));
         }
         let place = Client::open_credentials(&ServerArgs::default(), None, &configuration.settings.client)?;
         let limits = Limits { deadline: CREDENTIAL_WITHIN, ..Limits::default() };
-        let client = place.remembering()?.limits(limits).build().map_err(|error| {
+        let client = place.caching_client()?.limits(limits).build().map_err(|error| {
             Problem::usage(chain(&error))
                 .hint("see client.credential_url, client.token_file and client.ca_file")
         })?;
-        let store = self.0.get_or_init(|| Arc::new(OfStore(client)));
-        Ok(Some(Arc::<OfStore>::clone(store)))
+        let store = self.0.get_or_init(|| Arc::new(StoreClient(client)));
+        Ok(Some(Arc::<StoreClient>::clone(store)))
     }
 }
 
-impl Secrets for OfStore {
+impl Secrets for StoreClient {
     fn fetch<'a>(&'a self, path: &'a str, fields: &'a [Vec<String>]) -> Fetching<'a> {
         Box::pin(async move {
             let credential = self.0.get(path).await.map_err(|error| match error {
@@ -145,7 +145,7 @@ impl ConfiguredRules {
     }
 
     /// Beside the tasks of the proxy, as files and thousands of rules take their time.
-    async fn read(&self, args: &ProxyArgs) -> Outcome<Read> {
+    async fn read(&self, args: &ProxyArgs) -> Outcome<LoadedRules> {
         let (file, secrets, args) = (self.file.clone(), self.secrets.clone(), args.clone());
         let read = tokio::task::spawn_blocking(move || read(file.as_deref(), &secrets, &args));
         read.await.map_err(|error| Problem::new(Exit::Machine, error))?
@@ -153,9 +153,9 @@ impl ConfiguredRules {
 }
 
 /// Names, rules, and the credential store if they need it.
-type Read = (Rules, RequestRules, Option<Arc<dyn Secrets>>);
+type LoadedRules = (Rules, RequestRules, Option<Arc<dyn Secrets>>);
 
-fn read(file: Option<&Path>, secrets: &StoreSecrets, args: &ProxyArgs) -> Outcome<Read> {
+fn read(file: Option<&Path>, secrets: &StoreSecrets, args: &ProxyArgs) -> Outcome<LoadedRules> {
     let configuration = Configuration::load(file)?;
     let mut settings = configuration.settings.proxy.clone();
     settings.take(args);

@@ -32,22 +32,22 @@ const ROWS_TOGETHER: usize = 64;
 /// Addresses of a name asked in turn.
 const ADDRESSES_MAX: usize = 4;
 
-/// An answer.
-struct Answer {
+/// The result of one probe.
+struct LivenessResult {
     endpoint: String,
     address: Option<IpAddr>,
     result: Result<(&'static str, Duration), String>,
 }
 
-/// What a question needs.
-struct Asker {
+/// What a probe needs.
+struct LivenessProbe {
     resolver: Resolver,
     connector: Connector,
     families: Families,
     limit: Duration,
 }
 
-/// Asks every target.
+/// Probes every target.
 pub(super) async fn run(
     args: &ScanArgs,
     spec: &Spec,
@@ -63,8 +63,12 @@ pub(super) async fn run(
         Problem::new(Exit::Machine, chain(&error)).hint("apt-get install -y ca-certificates")
     })?;
     let allowed = options.in_flight.unwrap_or(IN_FLIGHT_MAX).min(outbound::limits::descriptor_budget());
-    let asker =
-        Arc::new(Asker { resolver, connector, families: options.families, limit: options.first.handshake });
+    let probe = Arc::new(LivenessProbe {
+        resolver,
+        connector,
+        families: options.families,
+        limit: options.first.handshake,
+    });
     let words = demo.map_or_else(|| spec.targets.clone(), Demo::targets);
     let targets = Targets::new(words, spec.target_options()?);
     let mut printer = Printer::new(spec.settings.output, args.color)?;
@@ -77,7 +81,7 @@ pub(super) async fn run(
         tokio::select! {
             target = take.recv(), if more && asking.len() < allowed.max(1) => match target {
                 Some(Ok(target)) => {
-                    asking.spawn(ask(Arc::clone(&asker), target));
+                    asking.spawn(probe_target(Arc::clone(&probe), target));
                 }
                 Some(Err(error)) => {
                     invalid += 1;
@@ -85,9 +89,9 @@ pub(super) async fn run(
                 }
                 None => more = false,
             },
-            Some(Ok(answer)) = asking.join_next() => {
-                alive += u64::from(answer.result.is_ok());
-                rows.push(answer);
+            Some(Ok(probed)) = asking.join_next() => {
+                alive += u64::from(probed.result.is_ok());
+                rows.push(probed);
             }
             () = stop.cancelled() => break,
         }
@@ -105,42 +109,43 @@ pub(super) async fn run(
     })
 }
 
-async fn ask(asker: Arc<Asker>, target: Target) -> Answer {
-    let mut answer = Answer { endpoint: target.identity(), address: None, result: Err(String::new()) };
+async fn probe_target(probe: Arc<LivenessProbe>, target: Target) -> LivenessResult {
+    let mut probed =
+        LivenessResult { endpoint: target.identity(), address: None, result: Err(String::new()) };
     if target.protocol != Protocol::Tls {
-        answer.result = Err(format!("not asked: {} is not TLS from the first byte", target.protocol.name()));
-        return answer;
+        probed.result = Err(format!("not asked: {} is not TLS from the first byte", target.protocol.name()));
+        return probed;
     }
-    let found = asker.resolver.resolve(target.host_text(), asker.families, asker.limit).await;
+    let found = probe.resolver.resolve(target.host_text(), probe.families, probe.limit).await;
     let addresses = match found {
         Ok(resolution) => resolution.addresses,
         Err(error) => {
-            answer.result = Err(chain(&error));
-            return answer;
+            probed.result = Err(chain(&error));
+            return probed;
         }
     };
-    answer.result = Err("no address".into());
+    probed.result = Err("no address".into());
     // One address that answers is enough: the question is about the name.
     for address in addresses.into_iter().take(ADDRESSES_MAX) {
-        answer.address = Some(address);
+        probed.address = Some(address);
         let place = SocketAddr::new(address, target.port);
-        let deadline = Deadline::within(asker.limit);
-        let asked = asker.connector.liveness(place, target.asked_name(), deadline).await;
-        answer.result = asked.map_err(|error| chain(&error)).map(|alive| {
+        let deadline = Deadline::within(probe.limit);
+        let asked = probe.connector.liveness(place, target.asked_name(), deadline).await;
+        probed.result = asked.map_err(|error| chain(&error)).map(|alive| {
             let handshake = match alive.handshake {
                 Handshake::Full => "full",
                 Handshake::Resumed => "resumed",
             };
             (handshake, alive.elapsed)
         });
-        if answer.result.is_ok() {
+        if probed.result.is_ok() {
             break;
         }
     }
-    answer
+    probed
 }
 
-impl Answer {
+impl LivenessResult {
     fn word(&self) -> &'static str {
         if self.result.is_ok() { "alive" } else { "no answer" }
     }
@@ -153,7 +158,7 @@ impl Answer {
     }
 }
 
-impl Listed for Answer {
+impl Listed for LivenessResult {
     const TABLE: &'static [&'static str] =
         &["LIVENESS", "ENDPOINT", "ADDRESS", "HANDSHAKE", "TIME MS", "WHY (no certificate was judged)"];
     const CSV: &'static [&'static str] =

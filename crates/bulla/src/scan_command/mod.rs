@@ -7,8 +7,8 @@ mod liveness;
 mod metrics;
 mod plan;
 mod progress;
+mod scan_kit;
 mod storing;
-mod watched;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use uuid::Uuid;
 pub(crate) use args::ScanArgs;
 use plan::Spec;
 use progress::Bar;
+pub(crate) use scan_kit::{ScanKit, SharedRevocationChecker};
 use storing::Storing;
-pub(crate) use watched::{Asked, ScanKit};
 
 use crate::config::{Configuration, Settings};
 use crate::database;
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
 }
 
 /// What a scan needs before its first look.
-struct Prepared {
+struct PreparedScan {
     spec: Spec,
     targets: TargetSource,
     expected: Option<u64>,
@@ -84,7 +84,7 @@ async fn scan(
 ) -> Outcome<Exit> {
     let fail_on = settings.fail_on()?;
     let sink = output::sink(args.output_file.as_deref())?;
-    let Prepared { spec, targets, expected, known, mut storing } =
+    let PreparedScan { spec, targets, expected, known, mut storing } =
         prepare(args, settings, spec, demo).await?;
     let clouds = match &args.clouds {
         Some(file) => {
@@ -108,11 +108,11 @@ async fn scan(
     };
     let progress = Arc::clone(&run.progress);
     let bar = Bar::new(Arc::clone(&progress), expected, bar_wanted(args, settings));
-    let mut gathering = Gathering::new(report, started_at_us);
-    gathering.gather(run, &mut storing, &bar, &stop).await;
+    let mut collector = ResultCollector::new(report, started_at_us);
+    collector.collect(run, &mut storing, &bar, &stop).await;
     bar.clear();
 
-    let Gathering { mut tally, estate, report, invalid_targets, unwritable } = gathering;
+    let ResultCollector { mut tally, estate, report, invalid_targets, unwritable } = collector;
     let estate_overflowed = estate.overflowed();
     let estate = estate.finish();
     tally.observe_estate(&estate);
@@ -232,7 +232,7 @@ async fn prepare(
     settings: &Settings,
     mut spec: Spec,
     demo: Option<&demo::Demo>,
-) -> Outcome<Prepared> {
+) -> Outcome<PreparedScan> {
     // A demo is not the user's estate: it is stored only where the user says.
     let stores = settings.store.enabled && (demo.is_none() || args.db.is_some());
     if !stores {
@@ -241,7 +241,7 @@ async fn prepare(
                 .hint("set store.enabled, or name the targets"));
         }
         let (targets, expected) = given(&spec, demo)?;
-        return Ok(Prepared { spec, targets, expected, known: Known::default(), storing: None });
+        return Ok(PreparedScan { spec, targets, expected, known: Known::default(), storing: None });
     }
     let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     let store = database::open(&url, &settings.store).await?;
@@ -252,7 +252,8 @@ async fn prepare(
     if let Some(scan) = &resumed {
         spec = resumed_spec(args, scan)?;
     }
-    let storing::Before { mut known, endpoints, by_address } = storing::before(&store, spec.again).await?;
+    let storing::EarlierResults { mut known, endpoints, by_address } =
+        storing::earlier_results(&store, spec.again).await?;
     if let Some(scan) = &resumed {
         let observed = scan::record::observed(&store, scan.id).await;
         known.observed = observed.map_err(|error| database::problem(&error))?;
@@ -262,7 +263,7 @@ async fn prepare(
     let id = resumed.as_ref().map_or_else(Uuid::now_v7, |scan| scan.id);
     let storing =
         Storing::begin(store, &url, id, resumed.is_some(), &spec.to_json(), &settings.store).await?;
-    Ok(Prepared { spec, targets, expected, known, storing: Some(storing) })
+    Ok(PreparedScan { spec, targets, expected, known, storing: Some(storing) })
 }
 
 /// The targets named, and how many they are if that is known.
@@ -297,8 +298,8 @@ fn resumed_spec(args: &ScanArgs, scan: &store::ScanRow) -> Outcome<Spec> {
     Ok(spec)
 }
 
-/// What is made of observations as they come.
-struct Gathering {
+/// Counts, reports and judges observations as they come.
+struct ResultCollector {
     tally: Tally,
     estate: Estate,
     report: Box<dyn Report>,
@@ -306,7 +307,7 @@ struct Gathering {
     unwritable: Option<std::io::Error>,
 }
 
-impl Gathering {
+impl ResultCollector {
     fn new(report: Box<dyn Report>, started_at_us: i64) -> Self {
         Self {
             tally: Tally::new(started_at_us),
@@ -317,7 +318,13 @@ impl Gathering {
         }
     }
 
-    async fn gather(&mut self, run: Run, storing: &mut Option<Storing>, bar: &Bar, stop: &CancellationToken) {
+    async fn collect(
+        &mut self,
+        run: Run,
+        storing: &mut Option<Storing>,
+        bar: &Bar,
+        stop: &CancellationToken,
+    ) {
         let Run { mut observations, mut refused, .. } = run;
         let status = storing.as_ref().map(Storing::status);
         let mut tick = tokio::time::interval(Bar::interval());

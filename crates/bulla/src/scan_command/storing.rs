@@ -41,7 +41,7 @@ pub(crate) struct Storing {
 }
 
 /// How storing ended.
-pub(crate) struct Stowed {
+pub(crate) struct StoreOutcome {
     pub(crate) stored: Option<Stored>,
     pub(crate) error: Option<String>,
 }
@@ -117,9 +117,9 @@ impl Storing {
         self,
         interrupted: bool,
         summary: impl Fn(Option<&Stored>) -> String,
-    ) -> Stowed {
+    ) -> StoreOutcome {
         let Self { store, scan, shown_url, writer, samples, .. } = self;
-        let gave_up = Stowed {
+        let gave_up = StoreOutcome {
             stored: None,
             error: Some("the database did not take the last results in time; go on with --resume".into()),
         };
@@ -133,7 +133,7 @@ impl Storing {
         };
         let totals = match finished {
             Ok(totals) => totals,
-            Err(error) => return Stowed { stored: None, error: Some(chain(&error)) },
+            Err(error) => return StoreOutcome { stored: None, error: Some(chain(&error)) },
         };
         let stored = Stored {
             inventory: shown_url,
@@ -152,7 +152,7 @@ impl Storing {
             Ok(Err(error)) => tracing::debug!(error = chain(&error), "the scan's history is not kept"),
             Err(_) => tracing::debug!("the scan's history was not kept in time"),
         }
-        Stowed { stored: Some(stored), error }
+        StoreOutcome { stored: Some(stored), error }
     }
 }
 
@@ -197,8 +197,8 @@ pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> 
     Ok(scan)
 }
 
-/// What is known of endpoints before a scan.
-pub(crate) struct Before {
+/// What earlier scans found out about endpoints.
+pub(crate) struct EarlierResults {
     pub(crate) known: Known,
     /// Endpoints in the inventory, as far as they were counted.
     pub(crate) endpoints: u64,
@@ -207,9 +207,9 @@ pub(crate) struct Before {
 }
 
 /// Endpoints that did not answer last time, so that they are asked last. `all`: whatever it costs.
-pub(crate) async fn before(store: &Store, all: bool) -> Outcome<Before> {
+pub(crate) async fn earlier_results(store: &Store, all: bool) -> Outcome<EarlierResults> {
     let inventory = |error: StoreError| database::problem(&error);
-    let mut before = Before { known: Known::default(), endpoints: 0, by_address: 0 };
+    let mut before = EarlierResults { known: Known::default(), endpoints: 0, by_address: 0 };
     if !all && store.summary(now_us(), 0).await.map_err(inventory)?.endpoints > SILENT_LOOKUP_MAX {
         return Ok(before);
     }

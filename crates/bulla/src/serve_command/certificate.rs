@@ -23,17 +23,17 @@ const LIFE: Duration = Duration::from_secs(7 * 86_400);
 const RETRY: Duration = Duration::from_secs(60);
 
 /// The certificate in use and where the next one comes from.
-pub(super) struct Own {
+pub(super) struct ServerCertificate {
     current: Arc<CertifiedKey>,
-    source: From,
+    source: CertificateSource,
 }
 
-enum From {
+enum CertificateSource {
     Files { certificate: std::path::PathBuf, key: std::path::PathBuf },
     Authority { authority: Authority, names: Vec<GeneralName> },
 }
 
-impl Own {
+impl ServerCertificate {
     /// By the configuration: files if it names them, else one of the authority's.
     pub(super) async fn of(
         settings: &ServerSettings,
@@ -42,11 +42,11 @@ impl Own {
     ) -> Outcome<Self> {
         let (certificate, key) = (&settings.certificate_file, &settings.key_file);
         let source = match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
-            (true, true) => From::Authority {
+            (true, true) => CertificateSource::Authority {
                 authority: authority.clone(),
                 names: names.iter().filter_map(|name| GeneralName::parse(name).ok()).collect(),
             },
-            (false, false) => From::Files { certificate: certificate.clone(), key: key.clone() },
+            (false, false) => CertificateSource::Files { certificate: certificate.clone(), key: key.clone() },
             _ => {
                 return Err(Problem::usage("server.certificate_file and server.key_file go together")
                     .hint("give both, or neither to have one issued by the server's own authority"));
@@ -64,8 +64,8 @@ impl Own {
     pub(super) async fn keep(self, stop: CancellationToken, present: impl Fn(Arc<CertifiedKey>)) {
         let _live = telemetry::tasks::guard("own-certificate");
         let mut pause = match self.source {
-            From::Authority { .. } => LIFE * 2 / 3,
-            From::Files { .. } => RETRY,
+            CertificateSource::Authority { .. } => LIFE * 2 / 3,
+            CertificateSource::Files { .. } => RETRY,
         };
         let mut current = self.current;
         loop {
@@ -78,7 +78,11 @@ impl Own {
                     tracing::info!("the server presents a new certificate");
                     present(Arc::clone(&next));
                     current = next;
-                    pause = if matches!(self.source, From::Files { .. }) { RETRY } else { LIFE * 2 / 3 };
+                    pause = if matches!(self.source, CertificateSource::Files { .. }) {
+                        RETRY
+                    } else {
+                        LIFE * 2 / 3
+                    };
                 }
                 Ok(_) => pause = RETRY,
                 Err(problem) => {
@@ -93,7 +97,7 @@ impl Own {
     }
 }
 
-impl From {
+impl CertificateSource {
     async fn obtain(&self) -> Outcome<Arc<CertifiedKey>> {
         match self {
             Self::Files { certificate, key } => files::certified_key("server.", certificate, key),

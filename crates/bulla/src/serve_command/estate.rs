@@ -49,34 +49,34 @@ struct SeriesLabel {
     series: &'static str,
 }
 
-/// What the last look saw.
+/// The estate as it was last read.
 #[derive(Default)]
-struct Seen {
+struct EstateSnapshot {
     not_after: Vec<(CertificateLabels, f64)>,
     watches: Vec<WatchRow>,
     now_us: i64,
 }
 
-/// Looks at the estate, and answers scrapes from what it saw.
+/// Reads the estate at an interval, and answers scrapes from the last snapshot.
 #[derive(Clone)]
 pub(super) struct Estate {
     store: Store,
     clock: Clock,
     history: History,
-    seen: Arc<Mutex<Seen>>,
+    snapshot: Arc<Mutex<EstateSnapshot>>,
 }
 
 impl Estate {
     pub(super) fn new(store: Store, clock: Clock, history: History) -> Self {
-        Self { store, clock, history, seen: Arc::default() }
+        Self { store, clock, history, snapshot: Arc::default() }
     }
 
-    /// Looks until told to stop.
+    /// Reads the estate until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("estate");
         loop {
-            match self.look().await {
-                Ok(seen) => *self.seen() = seen,
+            match self.read().await {
+                Ok(snapshot) => *self.snapshot() = snapshot,
                 Err(error) => tracing::warn!(%error, "the estate's figures are those of the last look"),
             }
             tokio::select! {
@@ -86,14 +86,14 @@ impl Estate {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn snapshot(&self) -> MutexGuard<'_, EstateSnapshot> {
         // Nothing panics while it is held, and what is in it is whole.
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn look(&self) -> Result<Seen, StoreError> {
+    async fn read(&self) -> Result<EstateSnapshot, StoreError> {
         let watches = self.store.watches(None, WATCHES_MAX).await?.rows;
-        Ok(Seen { not_after: self.not_after().await?, watches, now_us: self.clock.now_us() })
+        Ok(EstateSnapshot { not_after: self.not_after().await?, watches, now_us: self.clock.now_us() })
     }
 
     /// Of each series with something measured, what its rule looks at; its own last week beside it.
@@ -161,7 +161,7 @@ impl Debug for Estate {
 impl Collector for Estate {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         self.drifts(&mut encoder)?;
-        let seen = self.seen();
+        let seen = self.snapshot();
         gauge(
             &mut encoder,
             "bulla_certificate_not_after_seconds",

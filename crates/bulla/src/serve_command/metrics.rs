@@ -1,4 +1,4 @@
-//! Figures of the rooms, read at each scrape.
+//! Metrics of the components, read at each scrape.
 
 use std::fmt::{Debug, Error, Formatter};
 
@@ -18,9 +18,9 @@ use scan::ct::Monitor;
 use scan::ct::monitor::{LogFigures, MonitorFigures};
 use scan::revocation::{Fetched, LIST_AGES_S};
 
-use crate::scan_command::Asked;
+use crate::scan_command::SharedRevocationChecker;
 
-/// Asks the rooms what they have done.
+/// Collects the counters of the components.
 pub(super) struct Figures {
     pub(super) store: store::Store,
     pub(super) authority: Authority,
@@ -31,7 +31,7 @@ pub(super) struct Figures {
     pub(super) alerts: Alerts,
     pub(super) monitor: Monitor,
     pub(super) credentials: Credentials,
-    pub(super) revocation: Asked,
+    pub(super) revocation: SharedRevocationChecker,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]

@@ -2,13 +2,13 @@
 
 mod addresses;
 mod certificate;
+mod components;
 mod estate;
 mod first_start;
 mod local_files;
 mod login;
 pub(crate) mod master_keys;
 mod metrics;
-mod rooms;
 mod transparency;
 mod watch;
 
@@ -28,7 +28,7 @@ use crate::config::{Configuration, ServerSettings, Settings};
 use crate::database;
 use crate::listening::socket;
 use addresses::{Addresses, networks};
-use rooms::Rooms;
+use components::Components;
 
 /// `bulla serve`
 #[derive(Args, Debug, Default)]
@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
 
 /// Whether the first token is kept for the commands on this machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Manner {
+enum StartMode {
     /// `serve`: printed once, kept nowhere.
     Serve,
     /// `up`: kept in the data folder, so that the commands work at once.
@@ -58,15 +58,15 @@ enum Manner {
 
 /// `bulla serve`
 pub(crate) async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
-    Box::pin(run(args, global, Manner::Serve)).await
+    Box::pin(run(args, global, StartMode::Serve)).await
 }
 
 /// `bulla up`
 pub(crate) async fn up(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
-    Box::pin(run(args, global, Manner::Up)).await
+    Box::pin(run(args, global, StartMode::Up)).await
 }
 
-async fn run(args: &ServeArgs, global: &Global, manner: Manner) -> Outcome<Exit> {
+async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit> {
     let began = Instant::now();
     let mut settings = Configuration::load(global.config.as_deref())?.settings;
     memory::keep(settings.server.core_dumps)?;
@@ -77,7 +77,7 @@ async fn run(args: &ServeArgs, global: &Global, manner: Manner) -> Outcome<Exit>
     let stop = cli::stop::on_signal_within(Duration::from_secs(settings.server.stop_s) + STOP_MARGIN)?;
     let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     let store = database::open(&url, &settings.store).await?;
-    let running = start(&settings, store, manner, stop.clone()).await?;
+    let running = start(&settings, store, mode, stop.clone()).await?;
     announce(&running, began.elapsed());
     stop.cancelled().await;
     eprintln!("stopping: requests under way have {} s to finish", settings.server.stop_s);
@@ -92,13 +92,13 @@ async fn run(args: &ServeArgs, global: &Global, manner: Manner) -> Outcome<Exit>
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
 /// A control plane that runs.
-struct Up {
+struct RunningControlPlane {
     running: Arc<Running>,
     background: tokio::task::JoinSet<()>,
     url: String,
 }
 
-impl Up {
+impl RunningControlPlane {
     /// False when requests were cut off.
     async fn stop(mut self) -> bool {
         // First the tasks that hold the server: they have been told to stop.
@@ -110,13 +110,19 @@ impl Up {
     }
 }
 
-async fn start(settings: &Settings, store: Store, manner: Manner, stop: CancellationToken) -> Outcome<Up> {
+async fn start(
+    settings: &Settings,
+    store: Store,
+    mode: StartMode,
+    stop: CancellationToken,
+) -> Outcome<RunningControlPlane> {
     let clock = Clock::system();
     let addresses = Addresses::of(&settings.server)?;
-    let rooms = Rooms::open(settings, &addresses, &store, &clock).await?;
-    let root = first_start::root_pem(&rooms.authority).await?;
-    first_token(&store, &clock, manner).await?;
-    let own = certificate::Own::of(&settings.server, &rooms.authority, &addresses.names).await?;
+    let components = Components::open(settings, &addresses, &store, &clock).await?;
+    let root = first_start::root_pem(&components.authority).await?;
+    first_token(&store, &clock, mode).await?;
+    let own =
+        certificate::ServerCertificate::of(&settings.server, &components.authority, &addresses.names).await?;
     let mut options = ServerOptions::new(addresses.listen, own.current());
     options.public = addresses.public;
     options.credentials = match settings.credentials.listen.as_str() {
@@ -126,8 +132,8 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
     options.connections_max = settings.server.connections_max;
     options.drain_timeout = Duration::from_secs(settings.server.stop_s);
     options.trusted_proxies = networks("server.trusted_proxies", &settings.server.trusted_proxies)?;
-    options.client_roots = rooms.client_roots(&settings.server).await?;
-    let running = Arc::new(Server::start(options, rooms.state.clone()).await.map_err(|error| {
+    options.client_roots = components.client_roots(&settings.server).await?;
+    let running = Arc::new(Server::start(options, components.state.clone()).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
             "choose another address: --listen, --public-listen and --credential-listen, or server.listen and \
              credentials.listen in the configuration",
@@ -141,20 +147,20 @@ async fn start(settings: &Settings, store: Store, manner: Manner, stop: Cancella
         None => String::new(),
     };
     local_files::write_credential_url(&credential_url)?;
-    let background = rooms.run(own, &running, &stop);
-    Ok(Up { running, background, url })
+    let background = components.run(own, &running, &stop);
+    Ok(RunningControlPlane { running, background, url })
 }
 
 /// Makes the first token where nobody can enter yet. It is handed over before it counts: whatever fails, a token that
 /// counts is never lost.
-async fn first_token(store: &Store, clock: &Clock, manner: Manner) -> Outcome<()> {
-    let hand_over = move |token: &SecretString| match manner {
-        Manner::Up => {
+async fn first_token(store: &Store, clock: &Clock, mode: StartMode) -> Outcome<()> {
+    let hand_over = move |token: &SecretString| match mode {
+        StartMode::Up => {
             local_files::write_token(token).map_err(|problem| problem.message)?;
             eprintln!("the admin token is kept for the commands on this machine: try `bulla cert list`");
             Ok(())
         }
-        Manner::Serve => {
+        StartMode::Serve => {
             eprintln!("the first admin token, shown this once: {}", token.expose_secret());
             Ok(())
         }
@@ -166,7 +172,7 @@ async fn first_token(store: &Store, clock: &Clock, manner: Manner) -> Outcome<()
     })
 }
 
-fn announce(up: &Up, took: Duration) {
+fn announce(up: &RunningControlPlane, took: Duration) {
     eprintln!("bulla is up at {} after {} ms", up.url, took.as_millis());
     if let Some(address) = up.running.public_address {
         eprintln!("CRLs and OCSP at http://{address}");

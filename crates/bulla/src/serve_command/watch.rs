@@ -1,4 +1,4 @@
-//! What nobody else looks at: agents that fall silent, issuers that do not issue, the audit log, what is old.
+//! What nobody else rounds at: agents that fall silent, issuers that do not issue, the audit log, what is old.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use store::{Clock, Event, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Between two looks at agents and issuers.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Between two checks of agents and issuers.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Looks between two walks over the audit log: six hours.
 const VERIFY_EVERY: u64 = 720;
 /// Looks between two clean-ups: an hour.
 const TRIM_EVERY: u64 = 120;
-/// How long the one who looks holds that duty, µs: three looks.
+/// The lease of the process that checks, µs: three rounds.
 const LEASE_US: i64 = 90_000_000;
 /// How long events stay for consumers that are behind, µs.
 const EVENTS_KEPT_US: i64 = 7 * DAY_US;
@@ -37,47 +37,47 @@ pub(super) struct Watch {
 /// What was wrong at the last look, by subject. A new process tells once more; alerts of one key are counted, not sent
 /// again.
 #[derive(Default)]
-struct Seen {
+struct SubjectStates {
     wrong: HashMap<String, bool>,
 }
 
 impl Watch {
-    /// Looks until told to stop; one process of a cluster at a time.
+    /// Checks until `stop`. One process of a cluster does so at a time.
     pub(super) async fn run(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("watch");
-        let (node, mut seen, mut looks) = (Uuid::new_v4(), Seen::default(), 0_u64);
+        let (node, mut states, mut rounds) = (Uuid::new_v4(), SubjectStates::default(), 0_u64);
         loop {
             let now_us = self.clock.now_us();
             match self.store.lease("watch", node, now_us, LEASE_US).await {
                 Ok(true) => {
-                    if let Err(error) = self.look(&mut seen, looks).await {
+                    if let Err(error) = self.check(&mut states, rounds).await {
                         tracing::warn!(%error, "a look at agents and issuers failed");
                     }
-                    looks += 1;
+                    rounds += 1;
                 }
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "no lease: the database is away"),
             }
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
         }
         // Another takes over at once.
         let _ = self.store.release("watch", node).await;
     }
 
-    async fn look(
+    async fn check(
         &self,
-        seen: &mut Seen,
-        looks: u64,
+        states: &mut SubjectStates,
+        rounds: u64,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let mut events = self.agents(seen).await?;
-        events.extend(self.issuers(seen).await?);
-        if looks % VERIFY_EVERY == 1 {
+        let mut events = self.agents(states).await?;
+        events.extend(self.issuers(states).await?);
+        if rounds % VERIFY_EVERY == 1 {
             events.extend(self.audit().await?);
         }
-        if looks % TRIM_EVERY == 2 {
+        if rounds % TRIM_EVERY == 2 {
             self.trim().await?;
         }
         if !events.is_empty() {
@@ -88,7 +88,10 @@ impl Watch {
         Ok(())
     }
 
-    async fn agents(&self, seen: &mut Seen) -> Result<Vec<Event>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn agents(
+        &self,
+        states: &mut SubjectStates,
+    ) -> Result<Vec<Event>, Box<dyn std::error::Error + Send + Sync>> {
         let (mut events, mut after) = (Vec::new(), None);
         loop {
             let page = self.agents.list(&AgentQuery::default(), after.as_ref(), PAGE).await?;
@@ -96,7 +99,7 @@ impl Watch {
                 let subject = format!("agent/{}", agent.id);
                 let body = json!({ "name": agent.name });
                 let silent = !self.agents.is_online(agent);
-                events.extend(self.changed(seen, subject, silent, ["agent.offline", "agent.online"], body));
+                events.extend(self.changed(states, subject, silent, ["agent.offline", "agent.online"], body));
             }
             after = page.next;
             if after.is_none() {
@@ -105,7 +108,7 @@ impl Watch {
         }
     }
 
-    async fn issuers(&self, seen: &mut Seen) -> Result<Vec<Event>, StoreError> {
+    async fn issuers(&self, states: &mut SubjectStates) -> Result<Vec<Event>, StoreError> {
         let (mut events, mut after) = (Vec::new(), None);
         loop {
             let page = self.issuers.page(after.as_ref(), PAGE).await?;
@@ -117,7 +120,7 @@ impl Watch {
                 let subject = format!("issuer/{}", issuer.row.id);
                 let body = json!({ "name": issuer.row.name, "detail": health.last_error });
                 events.extend(self.changed(
-                    seen,
+                    states,
                     subject,
                     ill && resting,
                     ["issuer.unhealthy", "issuer.healthy"],
@@ -134,13 +137,13 @@ impl Watch {
     /// An event when something went wrong or came right since the last look.
     fn changed(
         &self,
-        seen: &mut Seen,
+        states: &mut SubjectStates,
         subject: String,
         wrong: bool,
         [went, came]: [&'static str; 2],
         body: Value,
     ) -> Option<Event> {
-        let before = seen.wrong.insert(subject.clone(), wrong);
+        let before = states.wrong.insert(subject.clone(), wrong);
         // At the first look only what is wrong is news; what came right while nobody looked is told too.
         let news = before != Some(wrong);
         news.then(|| Event {

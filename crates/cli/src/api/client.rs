@@ -1,4 +1,4 @@
-//! The client of a server's API. Built once a command; its connection is reused.
+//! The client of a server's API. A command makes one and reuses its connection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::configuration::ClientSettings;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::url::goes_in_clear;
 
-/// Longest wait for an answer. Bulk actions over a million certificates take seconds.
+/// Timeout of a request. Bulk actions over a million certificates take seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
-/// Longest wait for a connection.
+/// Timeout of a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// Where the server is, and how to show who we are.
+/// The address of the server, the token to authenticate with, and the trust anchors.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
@@ -54,12 +54,12 @@ pub struct Client {
     roots: Option<PathBuf>,
 }
 
-/// What an address begins with that is a socket on this machine: `unix:/run/bulla/agent.sock`.
+/// The prefix of an address that is a Unix socket: `unix:/run/bulla/agent.sock`.
 const SOCKET: &str = "unix:";
 
 impl Client {
-    /// Reads where the server is from the flags, the configuration (`BULLA_CLIENT_TOKEN` holds a token itself), and the
-    /// data folder of a local one.
+    /// A client of the server that the flags name, else the configuration, else the data folder of a local server.
+    /// `BULLA_CLIENT_TOKEN` may hold the token.
     pub fn open(args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
         let base = match url(args, settings) {
             Some(given) => given,
@@ -68,8 +68,8 @@ impl Client {
         Self::known(&base, args, settings)
     }
 
-    /// A client of the credential store: at `given`, else as the configuration says, else that of this machine. No other
-    /// server needs to be known; an agent (`unix:PATH`) is shown no token, and its socket is not TLS.
+    /// A client of the credential store at `given`, else of the one that the configuration names, else of the local one.
+    /// An agent (`unix:PATH`) gets no token, and its socket is not TLS.
     pub fn open_credentials(
         args: &ServerArgs,
         given: Option<&str>,
@@ -97,7 +97,8 @@ impl Client {
         Self::known(&base, args, settings)
     }
 
-    /// At an address that is known, with the token and the roots that are given, configured, or this machine's.
+    /// A client at an address, with the token and the trust anchors that the flags name, else the configuration, else the data
+    /// folder.
     fn known(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
         if goes_in_clear(base) {
             return Err(
@@ -121,7 +122,7 @@ impl Client {
         })
     }
 
-    /// A server elsewhere, with this token, trusting these roots or the system's.
+    /// A client of another server, with this token. Without `roots` it trusts the system's.
     pub fn at(base: &str, token: Option<SecretString>, roots: Option<&Path>) -> Outcome<Self> {
         Ok(Self {
             http: http(roots, None)?,
@@ -131,19 +132,19 @@ impl Client {
         })
     }
 
-    /// Where the server is.
+    /// The address of the server.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// Sends a form to whatever is there, without the token.
+    /// Posts a form to any address, without the token.
     pub async fn form(&self, url: &str, fields: &[(&str, &str)]) -> Outcome<Value> {
         let answer = self.http.post(url).form(fields).send().await.map_err(|error| lost(url, &error))?;
         if answer.status().is_success() { json(answer).await } else { Err(refused(answer).await) }
     }
 
-    /// A client of the credential store at the same place that remembers: see [`client::Client`].
-    pub fn remembering(&self) -> Outcome<client::Builder> {
+    /// A caching client of the same credential store: see [`client::Client`].
+    pub fn caching_client(&self) -> Outcome<client::Builder> {
         let mut builder = client::Client::builder(self.base.as_str());
         if let Some(path) = &self.roots {
             builder = builder.roots(read(path)?);
@@ -154,26 +155,25 @@ impl Client {
         Ok(builder)
     }
 
-    /// Asks for a document.
+    /// Gets a JSON document.
     pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Outcome<Value> {
         let answer = self.ask(Method::GET, path, query, None).await?;
         json(answer).await
     }
 
-    /// Asks for something that is no JSON: PEM, PKCS#12, JSON lines.
-    pub async fn get_octets(&self, path: &str, query: &[(&str, String)]) -> Outcome<Vec<u8>> {
+    /// Gets a body that is not JSON: PEM, PKCS#12, JSON lines.
+    pub async fn get_bytes(&self, path: &str, query: &[(&str, String)]) -> Outcome<Vec<u8>> {
         let answer = self.ask(Method::GET, path, query, None).await?;
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
     }
 
-    /// As [`Self::send`], for answers that may be no JSON. What is secret goes by POST: it must not stand in logs of
-    /// addresses.
-    pub async fn send_octets(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Vec<u8>> {
+    /// [`Self::send`] for responses that may not be JSON. Secrets are sent by POST: addresses are logged.
+    pub async fn send_bytes(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Vec<u8>> {
         let answer = self.ask(method, path, &[], body).await?;
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
     }
 
-    /// Changes something.
+    /// Sends a request with a JSON body, and returns the JSON of the response.
     pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Value> {
         let answer = self.ask(method, path, &[], body).await?;
         if answer.status() == StatusCode::NO_CONTENT {
@@ -182,7 +182,7 @@ impl Client {
         json(answer).await
     }
 
-    /// Changes what is there into what `to_be` makes of it, unless somebody else has changed it meanwhile.
+    /// Replaces a document by what `to_be` makes of it. Returns an error where somebody else has changed it meanwhile (If-Match).
     pub async fn change(
         &self,
         path: &str,
@@ -204,7 +204,7 @@ impl Client {
         self.ask_if(method, path, query, (body, None)).await
     }
 
-    /// With a body, and with what the thing has to be at for it to count.
+    /// With a body, and with the entity tag that the document must have.
     async fn ask_if(
         &self,
         method: Method,

@@ -7,13 +7,13 @@ use comfy_table::Cell;
 use serde_json::Value;
 
 use super::Client;
-use super::row::{Columns, Row, text};
+use super::row::{Columns, DocumentRow, text};
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::printer::Printer;
 use crate::terminal::{Colour, Paint, table, width};
 
-/// How to show what the server says.
+/// The format of the output, and whether it has colours.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct Output {
@@ -25,7 +25,7 @@ pub struct Output {
     pub color: Colour,
 }
 
-/// Which part of a listing.
+/// Which pages of a listing to print.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Pages")]
 pub struct Listing {
@@ -62,7 +62,7 @@ impl Listing {
             query.push(("limit", limit.to_string()));
             query.extend(after.take().map(|cursor| ("cursor", cursor)));
             let page = client.get(path, &query).await?;
-            let rows: Vec<Row> = items(&page).iter().cloned().map(Row::of).collect();
+            let rows: Vec<DocumentRow> = items(&page).iter().cloned().map(DocumentRow::of).collect();
             printer.documents(&rows, columns).map_err(|error| Problem::output(&error))?;
             after = page.get("next").and_then(Value::as_str).map(str::to_owned);
             if after.is_none() || !self.all {

@@ -6,4 +6,4 @@ mod row;
 
 pub use client::{Client, ServerArgs, local};
 pub use listing::{Listing, Output, show_one};
-pub use row::{Columns, Row};
+pub use row::{Columns, DocumentRow};

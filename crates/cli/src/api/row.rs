@@ -6,11 +6,11 @@ use serde_json::Value;
 pub type Columns = &'static [(&'static str, &'static str)];
 
 /// A document of a listing, or of another answer.
-pub struct Row {
+pub struct DocumentRow {
     item: Value,
 }
 
-impl Row {
+impl DocumentRow {
     /// The row of a document.
     pub fn of(item: Value) -> Self {
         Self { item }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn values_are_written_for_people() {
-        let document = Row {
+        let document = DocumentRow {
             item: json!({ "a": { "b": ["x", "y"] }, "at": "2026-11-21T05:06:07Z", "yes": true, "tags": { "k": "v" } }),
         };
         let columns: Columns =

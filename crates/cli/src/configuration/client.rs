@@ -16,7 +16,7 @@ const KEYS: &[Key] = &[
     ("client.credential_url", Kind::Text, ""),
     ("client.token_file", Kind::Text, ""),
     ("client.ca_file", Kind::Text, ""),
-    ("server.core_dumps", Kind::Truth, ""),
+    ("server.core_dumps", Kind::Boolean, ""),
 ];
 
 /// `[client]`

@@ -16,7 +16,7 @@ pub enum Kind {
     /// A number, whole or not.
     Number,
     /// `true` or `false`.
-    Truth,
+    Boolean,
     /// Separated by commas.
     List,
     /// TOML, as after the equals sign in the file.
@@ -170,7 +170,7 @@ fn key_of(variable: &str, keys: &'static [Key], all_keys: bool) -> Outcome<Optio
 fn value(kind: Kind, text: &str) -> Option<toml::Value> {
     match kind {
         Kind::Text => Some(toml::Value::String(text.to_owned())),
-        Kind::Truth => text.parse().ok().map(toml::Value::Boolean),
+        Kind::Boolean => text.parse().ok().map(toml::Value::Boolean),
         Kind::Number => match text.parse() {
             Ok(whole) => Some(toml::Value::Integer(whole)),
             Err(_) => text.parse().ok().map(toml::Value::Float),
@@ -185,7 +185,7 @@ fn value(kind: Kind, text: &str) -> Option<toml::Value> {
 
 fn unreadable(variable: &str, text: &str, kind: Kind) -> Problem {
     let wanted = match kind {
-        Kind::Truth => "true or false",
+        Kind::Boolean => "true or false",
         Kind::Number => "a number",
         Kind::Text | Kind::List => "text",
         Kind::Toml => "TOML, as after the equals sign in the file",

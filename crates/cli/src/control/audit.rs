@@ -53,7 +53,7 @@ impl Run for AuditCommand {
                 listing.print(client, "/api/v1/audit", &query, COLUMNS).await
             }
             Self::Export => {
-                let lines = client.get_octets("/api/v1/audit/export", &[]).await?;
+                let lines = client.get_bytes("/api/v1/audit/export", &[]).await?;
                 std::io::stdout().write_all(&lines).map_err(|error| Problem::output(&error))
             }
             Self::Verify { show } => {

@@ -565,14 +565,14 @@ async fn export(
         Some(password) => {
             let password = read(password)?;
             let body = json!({ "format": "pkcs12", "password": password.trim_end_matches(['\r', '\n']) });
-            client.send_octets(Method::POST, &format!("{path}/export"), Some(&body)).await?
+            client.send_bytes(Method::POST, &format!("{path}/export"), Some(&body)).await?
         }
         None if key => {
             client
-                .send_octets(Method::POST, &format!("{path}/export"), Some(&json!({ "format": "pem" })))
+                .send_bytes(Method::POST, &format!("{path}/export"), Some(&json!({ "format": "pem" })))
                 .await?
         }
-        None => client.get_octets(&format!("{path}/chain"), &[]).await?,
+        None => client.get_bytes(&format!("{path}/chain"), &[]).await?,
     };
     write(file, &octets)
 }

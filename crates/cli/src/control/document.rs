@@ -26,11 +26,11 @@ pub enum DocumentCommand<D: Document> {
     /// List them
     List(Listing),
     /// Show one
-    Show(One),
+    Show(ShowArgs),
     /// Make one from a file
-    Create(File),
+    Create(FileArgs),
     /// Change one to what a file says
-    Update(Changed),
+    Update(UpdateArgs),
     /// Remove one
     Delete {
         /// Its id or name
@@ -42,7 +42,7 @@ pub enum DocumentCommand<D: Document> {
 
 /// Which one, and how to show it.
 #[derive(Args, Debug)]
-pub struct One {
+pub struct ShowArgs {
     /// Its id or name
     id: String,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub struct One {
 
 /// A document in a file.
 #[derive(Args, Debug)]
-pub struct File {
+pub struct FileArgs {
     /// The file: JSON, or TOML when it ends in .toml; - for JSON on standard input
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
@@ -61,11 +61,11 @@ pub struct File {
 
 /// A changed document in a file.
 #[derive(Args, Debug)]
-pub struct Changed {
+pub struct UpdateArgs {
     /// Its id or name
     id: String,
     #[command(flatten)]
-    file: File,
+    file: FileArgs,
 }
 
 impl<D: Document> Run for DocumentCommand<D> {

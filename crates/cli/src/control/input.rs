@@ -1,4 +1,4 @@
-//! What people give to commands: documents in files, `key=value` pairs.
+//! Input of commands: documents in files, `key=value` pairs, names in paths.
 
 use std::io::Read;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub(super) fn document(path: &Path) -> Outcome<Value> {
     serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))
 }
 
-/// `key=value`.
+/// Parses `key=value`.
 pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -43,7 +43,7 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A text as it may stand in a path (RFC 3986 section 3.3).
+/// Percent-encodes a text as a segment of a path (RFC 3986 section 3.3).
 pub fn segment(text: &str) -> String {
     let plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
     text.bytes()

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Run;
 use super::sealed_key::{self, SealArgs};
-use crate::api::{Client, Columns, Listing, Output, Row, show_one};
+use crate::api::{Client, Columns, DocumentRow, Listing, Output, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::format::Format;
 use crate::printer::Printer;
@@ -73,7 +73,7 @@ async fn status(client: &Client, show: &Output) -> Outcome<()> {
         return show_one(&found, show);
     }
     let keys = found.get("keys").and_then(Value::as_array).cloned().unwrap_or_default();
-    let rows: Vec<Row> = keys.into_iter().map(by_column).map(Row::of).collect();
+    let rows: Vec<DocumentRow> = keys.into_iter().map(by_column).map(DocumentRow::of).collect();
     let mut printer = Printer::new(show.output, show.color)?;
     printer.documents(&rows, STATUS).map_err(|error| Problem::output(&error))?;
     printer.end(None).map_err(|error| Problem::output(&error))

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::consent::confirm;
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, Row, show_one};
+use crate::api::{Client, Columns, DocumentRow, Listing, Output, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::printer::Printer;
@@ -133,7 +133,7 @@ fn show_resolved(resolved: &Value, show: &Output) -> Outcome<()> {
     }
     let nodes = resolved["nodes"].as_array().cloned().unwrap_or_default();
     let is_empty = nodes.is_empty();
-    let rows: Vec<Row> = nodes.into_iter().map(Row::of).collect();
+    let rows: Vec<DocumentRow> = nodes.into_iter().map(DocumentRow::of).collect();
     let mut printer = Printer::new(show.output, show.color)?;
     printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
     printer.end(None).map_err(|error| Problem::output(&error))?;

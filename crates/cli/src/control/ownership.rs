@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::document::DocumentCommand;
 use super::job::OwnerDocument;
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, Row, show_one};
+use crate::api::{Client, Columns, DocumentRow, Listing, Output, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::printer::Printer;
@@ -171,7 +171,7 @@ impl Question {
         const STEPS: Columns =
             &[("Position", "/position"), ("Rule", "/rule"), ("Matches", "/matches"), ("Why not", "/why_not")];
         let steps = answer.get("steps").and_then(Value::as_array).into_iter().flatten();
-        let steps: Vec<Row> = steps.cloned().map(Row::of).collect();
+        let steps: Vec<DocumentRow> = steps.cloned().map(DocumentRow::of).collect();
         let mut printer = Printer::new(self.show.output, self.show.color)?;
         printer.documents(&steps, STEPS).map_err(|error| Problem::output(&error))?;
         printer.end(None).map_err(|error| Problem::output(&error))?;

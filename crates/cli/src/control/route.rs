@@ -36,7 +36,7 @@ fn path(text: &str) -> Result<String, String> {
 pub(crate) async fn run(args: &RouteArgs, settings: &ClientSettings) -> Outcome<Exit> {
     let client = Client::open(&args.server, settings)?;
     let body = args.file.as_deref().map(input::document).transpose()?;
-    let answer = client.send_octets(args.method.clone(), &args.path, body.as_ref()).await?;
+    let answer = client.send_bytes(args.method.clone(), &args.path, body.as_ref()).await?;
     print(&answer).map_err(|error| Problem::output(&error))?;
     Ok(Exit::Ok)
 }

@@ -45,7 +45,7 @@ pub(crate) struct ProxySettings {
     pub(crate) mirror: Vec<String>,
     pub(crate) tunnel: Vec<String>,
     pub(crate) reject: Vec<String>,
-    pub(crate) others: Others,
+    pub(crate) others: DefaultAction,
     pub(crate) upstream_ca_files: Vec<PathBuf>,
     pub(crate) leaf_validity_s: u64,
     pub(crate) leaf_keys: LeafKeysOf,
@@ -85,7 +85,7 @@ pub(crate) struct ProxySettings {
 /// What becomes of connections to names in no list.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Others {
+pub(crate) enum DefaultAction {
     /// Their requests are seen.
     #[default]
     Intercept,
@@ -134,7 +134,7 @@ impl Default for ProxySettings {
             mirror: Vec::new(),
             tunnel: Vec::new(),
             reject: Vec::new(),
-            others: Others::Intercept,
+            others: DefaultAction::Intercept,
             upstream_ca_files: Vec::new(),
             leaf_validity_s: usual.leaf_validity.as_secs(),
             leaf_keys: LeafKeysOf::Shared,
@@ -243,10 +243,10 @@ impl ProxySettings {
                 .hint("see proxy.intercept, proxy.mirror, proxy.tunnel and proxy.reject")
         };
         let mut rules = Rules::new(match self.others {
-            Others::Intercept => Action::Intercept,
-            Others::Mirror => Action::Mirror,
-            Others::Tunnel => Action::Tunnel,
-            Others::Reject => Action::Reject,
+            DefaultAction::Intercept => Action::Intercept,
+            DefaultAction::Mirror => Action::Mirror,
+            DefaultAction::Tunnel => Action::Tunnel,
+            DefaultAction::Reject => Action::Reject,
         });
         rules.add(&self.intercept, Action::Intercept).map_err(wrong)?;
         rules.add(&self.mirror, Action::Mirror).map_err(wrong)?;

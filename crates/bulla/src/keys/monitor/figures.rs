@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::exposition::Rates;
-use super::services::Away;
+use super::services::Unreachable;
 
 /// All of it, between two looks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -11,7 +11,7 @@ pub(super) struct View {
     /// Services that answered both times.
     pub(super) services: usize,
     /// And those that did not.
-    pub(super) away: Vec<Away>,
+    pub(super) away: Vec<Unreachable>,
     /// Between the looks.
     pub(super) seconds: f64,
     pub(super) requests_per_s: f64,
@@ -125,7 +125,7 @@ pub(super) struct Destination {
 }
 
 impl View {
-    pub(super) fn of(rates: &Rates, services: usize, away: Vec<Away>, seconds: f64) -> Self {
+    pub(super) fn of(rates: &Rates, services: usize, away: Vec<Unreachable>, seconds: f64) -> Self {
         let all = |name: &str| short(rates.sum(name, &[]));
         let second = |kind: &str| short(rates.sum("bulla_keyless_second_tries_total", &[("kind", kind)]));
         Self {

@@ -35,13 +35,13 @@ pub(super) struct Services {
 
 /// A service that did not answer, and why.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub(super) struct Away {
+pub(super) struct Unreachable {
     pub(super) url: String,
     pub(super) why: String,
 }
 
-/// What a service said.
-pub(super) type Answered = Result<String, Away>;
+/// The answer of a service.
+pub(super) type Reply = Result<String, Unreachable>;
 
 /// What to do about a service that does not answer.
 pub(super) const HINT: &str = "check that it runs (`bulla keys serve`), and that --url is its keys.metrics_listen; that listens \
@@ -77,12 +77,12 @@ impl Services {
     }
 
     /// What each says at a path, in the order in which they were given.
-    pub(super) async fn ask(&self, path: &str) -> Vec<(String, Answered)> {
+    pub(super) async fn ask(&self, path: &str) -> Vec<(String, Reply)> {
         join_all(self.urls.iter().map(|url| async { (url.clone(), self.ask_one(url, path).await) })).await
     }
 
-    async fn ask_one(&self, url: &str, path: &str) -> Answered {
-        let away = |why: String| Away { url: url.to_owned(), why };
+    async fn ask_one(&self, url: &str, path: &str) -> Reply {
+        let away = |why: String| Unreachable { url: url.to_owned(), why };
         let sent = self.http.get(format!("{url}{path}")).send().await;
         let mut answer = sent.map_err(|error| away(cause(&error)))?;
         match answer.status() {
@@ -153,8 +153,8 @@ fn given(text: &str) -> Outcome<String> {
     Ok(plain.strip_suffix("/metrics").unwrap_or(plain).trim_end_matches('/').to_owned())
 }
 
-/// Ends where nobody answered; says of the others that they did not.
-pub(super) fn told(away: &[Away], answered: usize) -> Outcome<Exit> {
+/// The exit code, with warnings for services that did not answer. Returns an error where none answered.
+pub(super) fn exit_code(away: &[Unreachable], answered: usize) -> Outcome<Exit> {
     if away.is_empty() {
         return Ok(Exit::Ok);
     }
@@ -202,10 +202,10 @@ mod tests {
 
     #[test]
     fn who_is_away_is_a_warning_while_others_answer() {
-        let away = [Away { url: "http://a".to_owned(), why: "gone".to_owned() }];
-        assert_eq!(told(&[], 0).unwrap(), Exit::Ok);
-        assert_eq!(told(&away, 1).unwrap(), Exit::Incomplete);
-        let problem = told(&away, 0).unwrap_err();
+        let away = [Unreachable { url: "http://a".to_owned(), why: "gone".to_owned() }];
+        assert_eq!(exit_code(&[], 0).unwrap(), Exit::Ok);
+        assert_eq!(exit_code(&away, 1).unwrap(), Exit::Incomplete);
+        let problem = exit_code(&away, 0).unwrap_err();
         assert_eq!((problem.exit, problem.hint.as_deref()), (Exit::Server, Some(HINT)));
     }
 }

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::exposition::{Exposition, Rates};
 use super::figures::View;
 use super::screen::{Screen, text};
-use super::services::{Away, Services, ServicesArgs, told};
+use super::services::{Services, ServicesArgs, Unreachable, exit_code};
 
-/// Between two looks: shorter ones count little, longer ones are for `rate()` of Prometheus.
+/// Between two samples: shorter ones count little, longer ones are for `rate()` of Prometheus.
 const INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
 /// `bulla keys top`
@@ -37,14 +37,14 @@ pub(crate) struct TopArgs {
     color: Colour,
 }
 
-/// What a service showed, and when.
-struct Look {
+/// The metrics of a service at one time.
+struct Sample {
     at: Instant,
     shown: Exposition,
 }
 
 /// All services at one time, in their order.
-type Looks = Vec<Result<Look, Away>>;
+type Samples = Vec<Result<Sample, Unreachable>>;
 
 /// Runs it.
 pub(crate) async fn run(args: &TopArgs, global: &Global) -> Outcome<Exit> {
@@ -61,14 +61,14 @@ pub(crate) async fn run(args: &TopArgs, global: &Global) -> Outcome<Exit> {
 }
 
 async fn once(services: &Services, args: &TopArgs) -> Outcome<Exit> {
-    let before = look(services).await;
+    let before = sample(services).await;
     // Where all are away there is nothing to wait for.
     if before.iter().all(Result::is_err) {
-        return told(&away(&before), 0);
+        return exit_code(&away(&before), 0);
     }
     tokio::time::sleep(args.interval).await;
-    let view = view(&before, &look(services).await);
-    let exit = told(&view.away, view.services)?;
+    let view = view(&before, &sample(services).await);
+    let exit = exit_code(&view.away, view.services)?;
     if args.json {
         let document =
             serde_json::to_string_pretty(&view).map_err(|error| Problem::new(Exit::Machine, error))?;
@@ -86,11 +86,11 @@ async fn live(services: &Services, args: &TopArgs) -> Outcome<Exit> {
     let screen = Screen::take().map_err(|error| Problem::output(&error))?;
     let show = |text: &str| screen.show(text).map_err(|error| Problem::output(&error));
     show(&paint.faint("looking …"))?;
-    let Some(mut before) = until(&stop, look(services)).await else { return Ok(Exit::Ok) };
+    let Some(mut before) = until(&stop, sample(services)).await else { return Ok(Exit::Ok) };
     loop {
         let next = async {
             tokio::time::sleep(args.interval).await;
-            look(services).await
+            sample(services).await
         };
         let Some(after) = until(&stop, next).await else { return Ok(Exit::Ok) };
         let foot = paint.faint(&format!("every {} ms; Ctrl-C ends", args.interval.as_millis()));
@@ -108,23 +108,23 @@ async fn until<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Op
     }
 }
 
-async fn look(services: &Services) -> Looks {
+async fn sample(services: &Services) -> Samples {
     let answers = services.ask("/metrics").await;
     let at = Instant::now();
-    let read = |(url, answer): (String, Result<String, Away>)| {
+    let read = |(url, answer): (String, Result<String, Unreachable>)| {
         let shown = Exposition::parse(&answer?);
         let why = "it shows no figures of a key service".to_owned();
-        shown.map(|shown| Look { at, shown }).ok_or(Away { url, why })
+        shown.map(|shown| Sample { at, shown }).ok_or(Unreachable { url, why })
     };
     answers.into_iter().map(read).collect()
 }
 
-fn away(looks: &Looks) -> Vec<Away> {
-    looks.iter().filter_map(|look| look.as_ref().err().cloned()).collect()
+fn away(samples: &Samples) -> Vec<Unreachable> {
+    samples.iter().filter_map(|sample| sample.as_ref().err().cloned()).collect()
 }
 
-/// What happened between two looks at the same services; of one that has just come back nothing is known yet.
-fn view(before: &Looks, after: &Looks) -> View {
+/// What happened between two samples at the same services; of one that has just come back nothing is known yet.
+fn view(before: &Samples, after: &Samples) -> View {
     let (mut all, mut services, mut longest) = (Rates::default(), 0, Duration::ZERO);
     for (before, after) in before.iter().zip(after) {
         if let (Ok(before), Ok(after)) = (before, after) {

@@ -8,8 +8,8 @@ use cli::terminal::{Colour, Paint, clean, shorten, table, width};
 use comfy_table::{Cell, CellAlignment};
 use keyless::traces;
 
-use super::services::{Away, Services, ServicesArgs, told};
-use super::tree::{Request, Stages, Told, Tree};
+use super::services::{Services, ServicesArgs, Unreachable, exit_code};
+use super::tree::{Request, ServiceTraces, Stages, Tree};
 
 /// Characters of an id.
 const ID_MAX: usize = 128;
@@ -43,7 +43,7 @@ pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
         Some(id) => format!("/traces/{}", segment(id)),
     };
     let tree = read(&Services::open(&args.services, global)?, &path).await;
-    let exit = told(&tree.away, tree.services)?;
+    let exit = exit_code(&tree.away, tree.services)?;
     if args.json {
         let document =
             serde_json::to_string_pretty(&tree).map_err(|error| Problem::new(Exit::Machine, error))?;
@@ -81,8 +81,9 @@ async fn read(services: &Services, path: &str) -> Tree {
     let (mut all, mut away) = (Vec::new(), Vec::new());
     for (url, answer) in services.ask(path).await {
         let read = answer.and_then(|text| {
-            let strange = |error| Away { url: url.clone(), why: format!("its answer is no trace: {error}") };
-            serde_json::from_str::<Told>(&text).map_err(strange)
+            let strange =
+                |error| Unreachable { url: url.clone(), why: format!("its answer is no trace: {error}") };
+            serde_json::from_str::<ServiceTraces>(&text).map_err(strange)
         });
         match read {
             Ok(told) => all.push((url, told)),

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::services::Away;
+use super::services::Unreachable;
 
-/// What a service says of a trace.
+/// The requests of a trace that one service keeps.
 #[derive(Deserialize)]
-pub(super) struct Told {
+pub(super) struct ServiceTraces {
     #[serde(default)]
     node: Option<String>,
     #[serde(default)]
@@ -79,7 +79,7 @@ pub(super) struct Hop {
 pub(super) struct Tree {
     /// Services that answered.
     pub(super) services: usize,
-    pub(super) away: Vec<Away>,
+    pub(super) away: Vec<Unreachable>,
     /// Some service has more than it told.
     pub(super) more: bool,
     /// Those that nobody known asked for, the earliest first.
@@ -88,7 +88,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Of what services told, each with where it was asked.
-    pub(super) fn of(told: Vec<(String, Told)>, away: Vec<Away>) -> Self {
+    pub(super) fn of(told: Vec<(String, ServiceTraces)>, away: Vec<Unreachable>) -> Self {
         let (services, more) = (told.len(), told.iter().any(|(_, told)| told.more));
         let mut seen = HashSet::new();
         let mut all = Vec::new();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn told(node: &str, requests: &Value) -> (String, Told) {
+    fn told(node: &str, requests: &Value) -> (String, ServiceTraces) {
         let told =
             json!({ "node": node, "site": format!("{node}-site"), "requests": requests, "more": false });
         (format!("http://{node}"), serde_json::from_value(told).unwrap())

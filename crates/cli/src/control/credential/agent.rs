@@ -45,7 +45,7 @@ impl SocketArgs {
     /// Serves until it is told to stop.
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
         let limits = Limits { ttl: self.ttl, lifetime: self.lifetime, ..Limits::default() };
-        let client = client.remembering()?.limits(limits).build().map_err(|error| problem(&error))?;
+        let client = client.caching_client()?.limits(limits).build().map_err(|error| problem(&error))?;
         let stop = stop::on_signal_within(GRACE)?;
         let mode = match self.access {
             Access::Owner => 0o600,

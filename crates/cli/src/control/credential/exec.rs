@@ -63,7 +63,7 @@ impl ExecArgs {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
         use std::os::unix::process::CommandExt;
         let limits = client::Limits { follow: self.watch, ..client::Limits::default() };
-        let client = client.remembering()?.limits(limits).build().map_err(|error| problem(&error))?;
+        let client = client.caching_client()?.limits(limits).build().map_err(|error| problem(&error))?;
         if self.watch {
             return self.supervise(&client).await;
         }

@@ -359,7 +359,7 @@ impl Import<'_> {
             });
             let done = match dry_run {
                 true => Ok(()),
-                false => client.send_octets(Method::POST, "/api/v1/permissions", Some(&body)).await.map(drop),
+                false => client.send_bytes(Method::POST, "/api/v1/permissions", Some(&body)).await.map(drop),
             };
             (grant, done)
         });
@@ -383,7 +383,7 @@ async fn put_one(client: &Client, dry_run: bool, record: &Record, there: &Value)
     }
     let kept = match (there.is_null(), record.versions.len()) {
         (true, _) => Vec::new(),
-        (false, 1) => vec![Kept::of(record, there)],
+        (false, 1) => vec![StoredVersion::of(record, there)],
         (false, _) => versions(client, record).await?,
     };
     let known = known(&record.versions, &kept);
@@ -418,12 +418,12 @@ async fn put_one(client: &Client, dry_run: bool, record: &Record, there: &Value)
 }
 
 /// A version that is there, and its id.
-struct Kept {
+struct StoredVersion {
     id: Value,
     version: RecordVersion,
 }
 
-impl Kept {
+impl StoredVersion {
     fn of(record: &Record, answer: &Value) -> Self {
         let id = answer.get("id").cloned().unwrap_or_default();
         Self { id, version: RecordVersion::of(&record.kind, answer) }
@@ -431,7 +431,7 @@ impl Kept {
 }
 
 /// How many of the versions to come, from the oldest on, are the newest of those that are kept.
-fn known(new: &[RecordVersion], kept: &[Kept]) -> usize {
+fn known(new: &[RecordVersion], kept: &[StoredVersion]) -> usize {
     let fits = |count: &usize| {
         let tail = &kept[kept.len() - count..];
         tail.iter().zip(&new[..*count]).all(|(kept, new)| kept.version.same(new))
@@ -439,10 +439,10 @@ fn known(new: &[RecordVersion], kept: &[Kept]) -> usize {
     (0..=new.len().min(kept.len())).rev().find(fits).unwrap_or(0)
 }
 
-async fn versions(client: &Client, record: &Record) -> Outcome<Vec<Kept>> {
+async fn versions(client: &Client, record: &Record) -> Outcome<Vec<StoredVersion>> {
     let answer = client.get(&named(&record.name), &[]).await?;
     let all = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
-    Ok(all.iter().rev().map(|one| Kept::of(record, one)).collect())
+    Ok(all.iter().rev().map(|one| StoredVersion::of(record, one)).collect())
 }
 
 /// Sets a version: its id, and whether it is known by the name of its authority where it had one.

@@ -2,7 +2,7 @@
 
 mod access;
 mod agent;
-mod away;
+mod deleted;
 mod exec;
 mod export;
 mod import;
@@ -96,7 +96,7 @@ enum CredentialCommand {
         name: String,
     },
     #[command(flatten)]
-    Away(away::AwayCommand),
+    Deleted(deleted::DeletedCommand),
     /// Write credentials into a file, encrypted to a passphrase or to keys of age's
     Export(export::ExportArgs),
     /// Bring credentials in, from an export, a file of CredHub's client, or a live CredHub
@@ -278,7 +278,7 @@ impl CredentialCommand {
                 client.send(Method::DELETE, &path, None).await?;
                 Ok(Exit::Ok)
             }
-            Self::Away(command) => command.run(client).await,
+            Self::Deleted(command) => command.run(client).await,
             Self::Exec(args) => args.run(client).await,
             Self::Template(args) => args.run(client).await,
             Self::Agent(args) => args.run(client).await,

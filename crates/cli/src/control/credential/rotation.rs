@@ -58,8 +58,8 @@ pub(super) struct SetArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     every: Option<Duration>,
     /// A certificate when this is left of its life: 20d, or a part as 33%
-    #[arg(long, value_name = "DURATION|PERCENT", value_parser = before)]
-    before_expiry: Option<Before>,
+    #[arg(long, value_name = "DURATION|PERCENT", value_parser = remaining_life)]
+    before_expiry: Option<RemainingLife>,
     /// How long both certificates of an authority are trusted before each further step [default: 7d]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     overlap: Option<Duration>,
@@ -72,17 +72,17 @@ pub(super) struct SetArgs {
 
 /// How much of a certificate's life is left.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Before {
+enum RemainingLife {
     Time(Duration),
     Percent(u32),
 }
 
-fn before(text: &str) -> Result<Before, String> {
+fn remaining_life(text: &str) -> Result<RemainingLife, String> {
     match text.strip_suffix('%') {
         Some(part) => {
-            part.parse().map(Before::Percent).map_err(|_| format!("{text:?} is no part: write 33%"))
+            part.parse().map(RemainingLife::Percent).map_err(|_| format!("{text:?} is no part: write 33%"))
         }
-        None => units::duration(text).map(Before::Time),
+        None => units::duration(text).map(RemainingLife::Time),
     }
 }
 
@@ -90,8 +90,8 @@ impl SetArgs {
     fn body(&self) -> Value {
         let seconds = |duration: Duration| duration.as_secs();
         let (time, percent) = match self.before_expiry {
-            Some(Before::Time(time)) => (Some(seconds(time)), None),
-            Some(Before::Percent(part)) => (None, Some(part)),
+            Some(RemainingLife::Time(time)) => (Some(seconds(time)), None),
+            Some(RemainingLife::Percent(part)) => (None, Some(part)),
             None => (None, None),
         };
         json!({
@@ -218,8 +218,8 @@ mod tests {
 
     #[test]
     fn what_is_left_is_a_time_or_a_part() {
-        assert_eq!(before("33%"), Ok(Before::Percent(33)));
-        assert_eq!(before("20d"), Ok(Before::Time(Duration::from_secs(20 * 86_400))));
-        assert!(before("33").is_err() && before("x%").is_err());
+        assert_eq!(remaining_life("33%"), Ok(RemainingLife::Percent(33)));
+        assert_eq!(remaining_life("20d"), Ok(RemainingLife::Time(Duration::from_secs(20 * 86_400))));
+        assert!(remaining_life("33").is_err() && remaining_life("x%").is_err());
     }
 }

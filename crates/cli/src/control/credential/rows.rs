@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use crate::api::{Columns, Output, Row};
+use crate::api::{Columns, DocumentRow, Output};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::printer::Printer;
 
 /// Prints the rows of an answer.
 pub(super) fn print(rows: Vec<Value>, columns: Columns, show: &Output) -> Outcome<Exit> {
-    let rows: Vec<Row> = rows.into_iter().map(Row::of).collect();
+    let rows: Vec<DocumentRow> = rows.into_iter().map(DocumentRow::of).collect();
     let mut printer = Printer::new(show.output, show.color)?;
     printer.documents(&rows, columns).map_err(|error| Problem::output(&error))?;
     printer.end(None).map_err(|error| Problem::output(&error))?;

@@ -58,12 +58,12 @@ impl TemplateArgs {
         let template = client::Template::parse(&self.read()?, self.prefix.as_deref());
         let template = template.map_err(|error| problem(&error))?;
         let limits = client::Limits { follow: self.watch, ..client::Limits::default() };
-        let client = client.remembering()?.limits(limits).build().map_err(|error| problem(&error))?;
+        let client = client.caching_client()?.limits(limits).build().map_err(|error| problem(&error))?;
         let mut changes = self.watch.then(|| client.changes());
         let changed = self.write(&template, &client).await?;
         let Some(changes) = &mut changes else {
             if changed {
-                self.told().await?;
+                self.run_command().await?;
             }
             return Ok(Exit::Ok);
         };
@@ -76,7 +76,7 @@ impl TemplateArgs {
         let mut owed = changed;
         loop {
             if owed {
-                match self.told().await {
+                match self.run_command().await {
                     Ok(()) => owed = false,
                     Err(problem) => {
                         tracing::warn!(error = problem.message, again_within = ?ttl, "the file is written, and --run failed");
@@ -133,8 +133,8 @@ impl TemplateArgs {
         })
     }
 
-    /// Runs the command that is told of a change.
-    async fn told(&self) -> Outcome<()> {
+    /// Runs the command of --run.
+    async fn run_command(&self) -> Outcome<()> {
         match &self.run {
             Some(command) => run(command).await,
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! The rooms of the house, opened over one store and wired together.
+//! The components of a control plane, opened over one database and wired together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::addresses::Addresses;
-use super::certificate::Own;
+use super::certificate::ServerCertificate;
 use super::estate::Estate;
 use super::first_start;
 use super::login;
@@ -50,8 +50,8 @@ use crate::scan_command::ScanKit;
 /// How often issuers are looked after.
 const ISSUERS_EVERY: Duration = Duration::from_secs(300);
 
-/// Handles of every room.
-pub(super) struct Rooms {
+/// Handles of every component.
+pub(super) struct Components {
     pub(super) authority: Authority,
     pub(super) state: State,
     acme: Acme,
@@ -69,7 +69,7 @@ pub(super) struct Rooms {
     keystore: KeyStore,
 }
 
-impl Rooms {
+impl Components {
     pub(super) async fn open(
         settings: &Settings,
         addresses: &Addresses,
@@ -146,7 +146,7 @@ impl Rooms {
         let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
         let posts = lifecycle::posts::Posts::new(resolver.clone());
         let kit = ScanKit::open(&settings.scan, &settings.watch, resolver, store).await?;
-        let revocation = kit.asked();
+        let revocation = kit.revocation_checker();
         let history = History::new(store.clone(), clock.clone(), kit.pools());
         let watches = Watches::new(
             store.clone(),
@@ -237,7 +237,12 @@ impl Rooms {
     }
 
     /// Starts the work that comes by itself; it ends with `stop`.
-    pub(super) fn run(self, own: Own, running: &Arc<Running>, stop: &CancellationToken) -> JoinSet<()> {
+    pub(super) fn run(
+        self,
+        own: ServerCertificate,
+        running: &Arc<Running>,
+        stop: &CancellationToken,
+    ) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let ended = |stop: &CancellationToken| stop.clone().cancelled_owned();
         let (authority, until) = (self.authority, ended(stop));

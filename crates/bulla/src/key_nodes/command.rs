@@ -1,4 +1,4 @@
-//! Places where private keys may be: sites, and the key service's nodes at them.
+//! The commands for sites, and for the nodes of the key service at them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::effect::{Policies, nodes_of};
+use super::policy_effect::{Policies, nodes_of};
 
 const SITES: &str = "/api/v1/key-sites";
 const NODES: &str = "/api/v1/key-nodes";

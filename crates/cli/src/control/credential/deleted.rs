@@ -1,4 +1,4 @@
-//! Credentials that were deleted, and the versions of a name.
+//! Deleted credentials, and the versions of a credential.
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
@@ -12,7 +12,7 @@ const VERSIONS: &str = "/api/v1/versions";
 
 /// What to do with what is deleted, and with versions.
 #[derive(Debug, Subcommand)]
-pub(super) enum AwayCommand {
+pub(super) enum DeletedCommand {
     /// What was deleted and can be taken back, the last deleted first
     Deleted {
         #[command(flatten)]
@@ -47,7 +47,7 @@ pub(super) struct VersionsArgs {
     show: Output,
 }
 
-impl AwayCommand {
+impl DeletedCommand {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
         const DELETED: Columns = &[
             ("Name", "/name"),

@@ -28,7 +28,7 @@ pub(crate) struct ScanKit {
     settings: ScanSettings,
     resolver: Option<Resolver>,
     /// One for all watches and all their runs, so that a CRL is kept from one to the next.
-    revocation: Asked,
+    revocation: SharedRevocationChecker,
     sources: Option<Sources>,
 }
 
@@ -59,12 +59,12 @@ impl Sources {
     }
 }
 
-/// Whoever asks about revocation, once something has to be asked.
+/// The revocation checker of all scans, made when the first of them needs it.
 #[derive(Clone, Default)]
-pub(crate) struct Asked(Arc<OnceLock<Option<RevocationChecker>>>);
+pub(crate) struct SharedRevocationChecker(Arc<OnceLock<Option<RevocationChecker>>>);
 
-impl Asked {
-    /// What was asked; nothing before anybody did.
+impl SharedRevocationChecker {
+    /// How often sources of revocation were asked; zero before the checker is made.
     pub(crate) fn counts(&self) -> RevocationCounts {
         let asked = self.0.get().and_then(Option::as_ref);
         asked.map(RevocationChecker::counts).unwrap_or_default()
@@ -99,7 +99,7 @@ impl ScanKit {
             sources = Some(Sources { settings: clouds, pools, made: Mutex::default() });
         }
         let resolver = settings.dns.is_empty().then_some(resolver);
-        Ok(Self { resolver, revocation: Asked::default(), sources, settings })
+        Ok(Self { resolver, revocation: SharedRevocationChecker::default(), sources, settings })
     }
 
     /// Of its clouds and clusters, where the configuration has some.
@@ -107,15 +107,15 @@ impl ScanKit {
         self.sources.as_ref().map(|sources| sources.pools.clone())
     }
 
-    /// Whoever asks about revocation, for their figures.
-    pub(crate) fn asked(&self) -> Asked {
+    /// The revocation checker, for its metrics.
+    pub(crate) fn revocation_checker(&self) -> SharedRevocationChecker {
         self.revocation.clone()
     }
 
     fn resolver(&self, spec: &Spec) -> Result<Resolver, String> {
         match &self.resolver {
             Some(resolver) => Ok(resolver.clone()),
-            None => spec.resolver().map_err(said),
+            None => spec.resolver().map_err(message_of),
         }
     }
 
@@ -123,7 +123,7 @@ impl ScanKit {
         if let Some(made) = self.revocation.0.get() {
             return Ok(made.clone());
         }
-        let made = spec.revocation(resolver).map_err(said)?;
+        let made = spec.revocation(resolver).map_err(message_of)?;
         Ok(self.revocation.0.get_or_init(|| made).clone())
     }
 
@@ -145,22 +145,22 @@ impl ScanKit {
     }
 }
 
-fn said(problem: Problem) -> String {
+fn message_of(problem: Problem) -> String {
     problem.message
 }
 
 impl Kit for ScanKit {
     fn targets(&self, watch: &WatchSpec) -> Result<Targets, String> {
-        let options = self.spec(watch).target_options().map_err(said)?;
+        let options = self.spec(watch).target_options().map_err(message_of)?;
         Targets::of_network(&watch.targets, options).map_err(|error| chain(&error))
     }
 
     fn scanner(&self, watch: &WatchSpec) -> Result<Scanner, String> {
         let spec = self.spec(watch);
         let resolver = self.resolver(&spec)?;
-        let trust = spec.trust().map_err(said)?;
+        let trust = spec.trust().map_err(message_of)?;
         let revocation = self.revocation(&spec, &resolver)?;
-        let options = ScanOptions { revocation, ..spec.scan_options().map_err(said)? };
+        let options = ScanOptions { revocation, ..spec.scan_options().map_err(message_of)? };
         Scanner::new(options, resolver, trust).map_err(|error| chain(&error))
     }
 
@@ -186,8 +186,8 @@ impl Kit for ScanKit {
             };
             let spec = self.spec(watch);
             let revocation = self.revocation(&spec, &self.resolver(&spec)?)?;
-            let options = ScanOptions { revocation, ..spec.scan_options().map_err(said)? };
-            let observer = Observer::new(&options, spec.trust().map_err(said)?, Some(store.clone()));
+            let options = ScanOptions { revocation, ..spec.scan_options().map_err(message_of)? };
+            let observer = Observer::new(&options, spec.trust().map_err(message_of)?, Some(store.clone()));
             Ok(Some(Clouds { sources: sources.named(&watch.sources).await?, observer }))
         }
         .boxed()

@@ -1,4 +1,4 @@
-//! What a change of sites and nodes means for policies: said before it is made.
+//! The effect of a change of sites and nodes on key policies, shown before the change is made.
 
 use cli::api::Client;
 use cli::control::POLICIES;

@@ -1,0 +1,6 @@
+//! Sites and nodes of the key service: `bulla site` and `bulla node`.
+
+mod command;
+mod policy_effect;
+
+pub(crate) use command::{NodeCommand, SiteCommand};
