@@ -140,7 +140,7 @@ impl Agents {
                 _ = looks.tick() => self.look_for_work().await,
                 _ = writes.tick() => self.write_seen().await,
                 _ = purges.tick() => {
-                    self.store().purge_agent_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)
+                    self.store().agents().purge_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)
                 }
             };
             if let Err(error) = result {
@@ -157,7 +157,7 @@ impl Agents {
         if self.0.waiting.is_empty() {
             return Ok(());
         }
-        let agents = self.store().agents_with_work(self.now_us()).await?;
+        let agents = self.store().agents().with_work(self.now_us()).await?;
         agents.into_iter().for_each(|agent| self.wake(agent));
         Ok(())
     }
@@ -248,7 +248,7 @@ impl Agents {
     /// # Errors
     /// [`AgentError::NotFound`]; those of the database.
     pub async fn agent(&self, id: Uuid) -> Result<AgentRow, AgentError> {
-        self.store().agent(id).await?.ok_or(AgentError::NotFound("agent"))
+        self.store().agents().get(id).await?.ok_or(AgentError::NotFound("agent"))
     }
 
     /// Agents by name.
@@ -271,7 +271,7 @@ impl Agents {
             seen_from_us: (query.online == Some(true)).then_some(from),
             seen_before_us: (query.online == Some(false)).then_some(from),
         };
-        Ok(self.store().agents(&filter, after, limit).await?)
+        Ok(self.store().agents().page(&filter, after, limit).await?)
     }
 
     /// Online and offline agents, for metrics.
@@ -279,7 +279,7 @@ impl Agents {
     /// # Errors
     /// Those of the database.
     pub async fn counts(&self) -> Result<store::agents::AgentCounts, AgentError> {
-        Ok(self.store().agent_counts(self.online_from_us()).await?)
+        Ok(self.store().agents().counts(self.online_from_us()).await?)
     }
 
     /// Gives an agent another name or other labels.
@@ -316,7 +316,7 @@ impl Agents {
         if done {
             return self.agent(id).await;
         }
-        let other = self.store().agent_named(&name).await?;
+        let other = self.store().agents().named(&name).await?;
         Err(if other.is_some_and(|other| other.id != id) {
             AgentError::NameTaken(name)
         } else {
@@ -357,7 +357,7 @@ impl Agents {
     /// # Errors
     /// [`AgentError::NotFound`]; those of the database.
     pub async fn group(&self, name: &str) -> Result<AgentGroupRow, AgentError> {
-        self.store().agent_group(name).await?.ok_or(AgentError::NotFound("agent group"))
+        self.store().agents().group(name).await?.ok_or(AgentError::NotFound("agent group"))
     }
 
     /// Groups by name.
@@ -369,7 +369,7 @@ impl Agents {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AgentGroupRow>, AgentError> {
-        Ok(self.store().agent_groups(after, limit).await?)
+        Ok(self.store().agents().groups(after, limit).await?)
     }
 
     /// Makes a group (`revision` absent) or changes one.

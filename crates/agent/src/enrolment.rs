@@ -102,7 +102,7 @@ impl Agents {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AgentTokenRow>, AgentError> {
-        Ok(self.store().agent_tokens(after, limit).await?)
+        Ok(self.store().agents().tokens(after, limit).await?)
     }
 
     /// Takes a token back.
@@ -182,8 +182,8 @@ impl Agents {
 
     /// The agent that this token has made with this key before.
     async fn again(&self, hash: &[u8; 32], spki_sha256: &[u8; 32]) -> Result<Option<AgentRow>, StoreError> {
-        let Some(agent) = self.store().agent_of_key(spki_sha256).await? else { return Ok(None) };
-        let made = self.store().agent_of_token(hash, self.now_us()).await?;
+        let Some(agent) = self.store().agents().of_key(spki_sha256).await? else { return Ok(None) };
+        let made = self.store().agents().of_token(hash, self.now_us()).await?;
         Ok((made == Some(agent.id) && agent.retired_at_us.is_none()).then_some(agent))
     }
 

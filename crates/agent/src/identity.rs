@@ -19,7 +19,7 @@ impl Agents {
     /// [`AgentError::OtherKey`], [`AgentError::Retired`]; those of the database.
     pub async fn check_key(&self, agent: Uuid, certificate_der: &[u8]) -> Result<(), AgentError> {
         let shown = enrollment::shown_key(certificate_der).ok_or(AgentError::OtherKey)?;
-        let row = self.store().agent(agent).await?.ok_or(AgentError::OtherKey)?;
+        let row = self.store().agents().get(agent).await?.ok_or(AgentError::OtherKey)?;
         if row.retired_at_us.is_some() {
             return Err(AgentError::Retired);
         }

@@ -41,7 +41,7 @@ impl Agents {
     }
 
     async fn target_row(&self, id: Uuid) -> Result<TargetRow, AgentError> {
-        self.store().target(id).await?.ok_or(AgentError::NotFound("target"))
+        self.store().agents().target(id).await?.ok_or(AgentError::NotFound("target"))
     }
 
     /// Targets by name, of one agent or of all.
@@ -54,7 +54,7 @@ impl Agents {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<TargetView>, AgentError> {
-        let page = self.store().targets(agent, after, limit).await?;
+        let page = self.store().agents().targets(agent, after, limit).await?;
         let rows: Result<Vec<_>, _> = page.rows.into_iter().map(view).collect();
         Ok(Page { rows: rows?, next: page.next })
     }
@@ -133,7 +133,7 @@ impl Agents {
         if done {
             return self.target(id).await;
         }
-        let other = self.store().target_named(&new.name).await?;
+        let other = self.store().agents().target_named(&new.name).await?;
         let taken = other.is_some_and(|other| other.id != id);
         Err(if taken { AgentError::NameTaken(new.name) } else { AgentError::Changed })
     }
@@ -167,7 +167,7 @@ impl Agents {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<DeploymentRow>, AgentError> {
-        Ok(self.store().deployments_of_target(target, after, limit).await?)
+        Ok(self.store().agents().deployments_of_target(target, after, limit).await?)
     }
 
     async fn settings(&self, id: Uuid, new: &NewTarget) -> Result<TargetSettings, AgentError> {

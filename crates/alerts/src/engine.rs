@@ -223,7 +223,7 @@ impl Alerts {
 
     async fn plan(&self) -> Result<Plan, AlertError> {
         let store = &self.0.store;
-        let channels = store.alert_channels().await?;
+        let channels = store.alerts().channels().await?;
         Ok(Plan {
             rules: documents(store, SORT_RULE).await?,
             silences: documents(store, SORT_SILENCE).await?,
@@ -260,7 +260,7 @@ impl Alerts {
         now_us: i64,
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
-        let reached = self.0.store.alert_schedule_due(now_us, BATCH).await?;
+        let reached = self.0.store.alerts().schedule_due(now_us, BATCH).await?;
         if reached.is_empty() {
             return Ok(());
         }
@@ -282,7 +282,7 @@ impl Alerts {
         now_us: i64,
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
-        let late = self.0.store.alerts_escalating(now_us, BATCH).await?;
+        let late = self.0.store.alerts().escalating(now_us, BATCH).await?;
         if late.is_empty() {
             return Ok(());
         }
@@ -315,7 +315,7 @@ impl Alerts {
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
         let before = last_digest_at(now_us, plan.settings.digest_hour);
-        let held = self.0.store.held_alert_deliveries(before, BATCH).await?;
+        let held = self.0.store.alerts().held_deliveries(before, BATCH).await?;
         if held.is_empty() {
             return Ok(());
         }
@@ -336,13 +336,13 @@ impl Alerts {
             report.sent += u64::from(outcome.is_ok());
             report.failed += u64::from(outcome.is_err());
             let outcomes = deliveries.into_iter().map(|id| (settled(id), channel)).collect();
-            self.0.store.settle_alert_deliveries(outcomes, now_us).await?;
+            self.0.store.alerts().settle_deliveries(outcomes, now_us).await?;
         }
         Ok(())
     }
 
     async fn send_due(&self, now_us: i64, report: &mut AlertReport) -> Result<(), AlertError> {
-        let claimed = self.0.store.claim_alert_deliveries(now_us, now_us + CLAIM_US, CLAIM).await?;
+        let claimed = self.0.store.alerts().claim_deliveries(now_us, now_us + CLAIM_US, CLAIM).await?;
         if claimed.is_empty() {
             return Ok(());
         }
@@ -362,7 +362,7 @@ impl Alerts {
                 _ => report.failed += 1,
             }
         }
-        self.0.store.settle_alert_deliveries(outcomes, now_us).await?;
+        self.0.store.alerts().settle_deliveries(outcomes, now_us).await?;
         Ok(())
     }
 
@@ -423,13 +423,13 @@ impl Alerts {
         let mut wanted: Vec<i64> = deliveries.iter().map(|delivery| delivery.alert).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        Ok(self.0.store.alerts_by_row(wanted).await?)
+        Ok(self.0.store.alerts().by_row(wanted).await?)
     }
 
     async fn channel_configs(
         &self,
     ) -> Result<HashMap<Uuid, (AlertChannelRow, Option<ChannelConfig>)>, AlertError> {
-        let rows = self.0.store.alert_channels().await?;
+        let rows = self.0.store.alerts().channels().await?;
         Ok(rows.into_iter().map(|row| (row.id, (row.clone(), self.open(&row).ok()))).collect())
     }
 
@@ -446,7 +446,7 @@ impl Alerts {
     /// # Errors
     /// Those of the database.
     pub async fn channels(&self) -> Result<Vec<ChannelView>, AlertError> {
-        let rows = self.0.store.alert_channels().await?;
+        let rows = self.0.store.alerts().channels().await?;
         Ok(rows.into_iter().map(|row| self.view(row)).collect())
     }
 
@@ -455,7 +455,7 @@ impl Alerts {
     /// # Errors
     /// [`AlertError::Unknown`]; those of the database.
     pub async fn channel(&self, id: Uuid) -> Result<ChannelView, AlertError> {
-        let row = self.0.store.alert_channel(id).await?;
+        let row = self.0.store.alerts().channel(id).await?;
         row.map(|row| self.view(row)).ok_or_else(|| AlertError::Unknown(format!("channel {id}")))
     }
 
@@ -536,7 +536,7 @@ impl Alerts {
     /// # Errors
     /// [`AlertError::Channel`] when it did not take it.
     pub async fn test_channel(&self, id: Uuid) -> Result<(), AlertError> {
-        let row = self.0.store.alert_channel(id).await?;
+        let row = self.0.store.alerts().channel(id).await?;
         let row = row.ok_or_else(|| AlertError::Unknown(format!("channel {id}")))?;
         let config = self.open(&row)?;
         let now_us = self.0.clock.now_us();
@@ -567,7 +567,7 @@ impl Alerts {
     /// # Errors
     /// Those of the database.
     pub async fn rules(&self) -> Result<Vec<AlertDocument>, AlertError> {
-        Ok(self.0.store.alert_documents(SORT_RULE).await?)
+        Ok(self.0.store.alerts().documents(SORT_RULE).await?)
     }
 
     /// Adds or changes a rule.
@@ -581,7 +581,7 @@ impl Alerts {
         rule: &Rule,
         actor: &str,
     ) -> Result<Uuid, AlertError> {
-        let channels = self.0.store.alert_channels().await?;
+        let channels = self.0.store.alerts().channels().await?;
         let escalation = rule.escalate.iter().flat_map(|escalation| &escalation.channels);
         if rule.channels.is_empty() {
             return Err(AlertError::Invalid(
@@ -603,7 +603,7 @@ impl Alerts {
     /// # Errors
     /// Those of the database.
     pub async fn silences(&self) -> Result<Vec<AlertDocument>, AlertError> {
-        Ok(self.0.store.alert_documents(SORT_SILENCE).await?)
+        Ok(self.0.store.alerts().documents(SORT_SILENCE).await?)
     }
 
     /// Adds a silence.
@@ -758,7 +758,7 @@ async fn documents<T: serde::de::DeserializeOwned>(
     sort: &'static str,
 ) -> Result<Vec<(Uuid, T)>, AlertError> {
     let mut all = Vec::new();
-    for document in store.alert_documents(sort).await? {
+    for document in store.alerts().documents(sort).await? {
         match serde_json::from_str(&document.body) {
             Ok(read) => all.push((document.id, read)),
             Err(error) => {

@@ -233,7 +233,7 @@ impl Authority {
     /// # Errors
     /// Those of the database.
     pub async fn is_blocked(&self, spki: &SpkiHash) -> Result<bool, StoreError> {
-        self.store().key_is_blocked(spki.as_bytes()).await
+        self.store().revocations().key_is_blocked(spki.as_bytes()).await
     }
 
     /// Whether an issued certificate is good; `None` when it was not issued here.

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent::client::{Agent, AgentRunError, AgentStatus, STATE_FOLDER};
 use clap::{Args, Subcommand};
 use cli::Global;
 use cli::api::{Output, show_one};
 use cli::control::AgentServerCommand;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::units;
+use enrollment::client::JoinOptions;
 use keys::Secret;
-use lifecycle::agents::client::{Agent, AgentRunError, AgentStatus, JoinOptions, STATE_FOLDER};
 use serde_json::{Value, json};
 use store::Clock;
 use x509::Fingerprint;
@@ -172,7 +173,7 @@ fn failed(error: &AgentRunError) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lifecycle::agents::client::ApiError;
+    use enrollment::client::ApiError;
 
     #[test]
     fn whose_turn_it_is_shows_in_the_exit_code() {

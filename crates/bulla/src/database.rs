@@ -3,7 +3,7 @@
 use std::os::unix::fs::DirBuilderExt;
 
 use cli::exit::{Exit, Outcome, Problem, chain};
-use scan::clouds::Database;
+use clouds::Database;
 use store::{Connections, Store, StoreError, StoreUrl};
 
 use crate::config::StoreSettings;

@@ -1,6 +1,6 @@
 //! Endpoints of the inventory as people write them.
 
-use scan::record::identity;
+use inventory::record::identity;
 use scan::target::HostName;
 use store::EndpointKey;
 

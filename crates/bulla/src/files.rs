@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cli::exit::{Outcome, Problem, chain};
-use intercept::revocation::RevocationLists;
 use keys::PrivateKey;
+use proxy::revocation::RevocationLists;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::sign::CertifiedKey;

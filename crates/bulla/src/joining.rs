@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cli::exit::{Exit, Outcome, Problem, chain};
-use lifecycle::agents::client::{ApiError, JoinError};
+use enrollment::client::{ApiError, JoinError};
 
 /// Reads the trust anchors that --ca names.
 pub(crate) fn read(path: &Path) -> Outcome<String> {

@@ -39,7 +39,7 @@ impl Credentials {
     ) -> Result<Page<AccessRow>, CredentialError> {
         self.require_read_acl(asker, path).await?;
         let what = (path.key(), operation);
-        self.store().credential_access(what, roles, self.now_us(), after, limit).await.map_err(unpaged)
+        self.store().credentials().access(what, roles, self.now_us(), after, limit).await.map_err(unpaged)
     }
 
     /// Who may do something with one of two names or paths and not with the other.
@@ -57,7 +57,7 @@ impl Credentials {
         self.require_read_acl(asker, here).await?;
         self.require_read_acl(asker, there).await?;
         let both = (here.key(), there.key());
-        let page = self.store().credential_access_difference(both, operation, after, limit).await;
+        let page = self.store().credentials().access_difference(both, operation, after, limit).await;
         page.map_err(unpaged)
     }
 
@@ -75,7 +75,7 @@ impl Credentials {
         limit: usize,
     ) -> Result<Page<AccessChange>, CredentialError> {
         self.require_read_acl(asker, path).await?;
-        let page = self.store().credential_access_since(path.key(), since_us, after, limit).await;
+        let page = self.store().credentials().access_since(path.key(), since_us, after, limit).await;
         let page = page.map_err(unpaged)?;
         let wanted = Operations::of(operation).names();
         let rows = page.rows.iter().filter_map(|row| change(row, wanted[0])).collect();
@@ -87,7 +87,7 @@ impl Credentials {
         asker: &CredentialAsker,
         path: &PermissionPath,
     ) -> Result<(), CredentialError> {
-        let may = self.store().credential_may(asker, path.key(), Operation::ReadAcl).await?;
+        let may = self.store().credentials().may(asker, path.key(), Operation::ReadAcl).await?;
         if may { Ok(()) } else { Err(CredentialError::NotFound) }
     }
 }

@@ -45,7 +45,7 @@ impl Credentials {
     /// Those of the database.
     pub async fn deleted(&self, asker: &CredentialAsker) -> Result<Vec<Deleted>, CredentialError> {
         let since_us = self.since_us(self.options().undelete_days);
-        Ok(self.store().credentials_deleted(asker, since_us, DELETED_MAX).await?)
+        Ok(self.store().credentials().deleted(asker, since_us, DELETED_MAX).await?)
     }
 
     /// So many days ago, µs.
@@ -133,7 +133,7 @@ impl Credentials {
         asker: &CredentialAsker,
         name: &Name,
     ) -> Result<History, CredentialError> {
-        let listed = self.store().credential_versions_listed(asker, name.key(), LISTED_MAX).await?;
+        let listed = self.store().credentials().versions_listed(asker, name.key(), LISTED_MAX).await?;
         let first = listed.versions.first().ok_or(CredentialError::NotFound)?;
         Ok(History {
             name: first.name.clone(),
@@ -157,7 +157,7 @@ impl Credentials {
     ) -> Result<Vec<String>, CredentialError> {
         let path = path.map_or_else(|| "/".to_owned(), |path| format!("{}/", path.key()));
         let children =
-            self.store().credential_children(asker, &path, CHILDREN_MAX + 1, self.now_us()).await?;
+            self.store().credentials().children(asker, &path, CHILDREN_MAX + 1, self.now_us()).await?;
         if children.len() > CHILDREN_MAX {
             return Err(CredentialError::bad(format!("{path} has more than {CHILDREN_MAX} children.")));
         }
@@ -172,7 +172,7 @@ impl Credentials {
         let now_us = self.now_us();
         let kept_since_us = self.since_us(self.options().undelete_days);
         let goes_on = || !stop.is_cancelled() && !self.is_read_only();
-        while goes_on() && self.store().destroy_deleted_credentials(kept_since_us).await? > 0 {}
+        while goes_on() && self.store().credentials().destroy_deleted(kept_since_us).await? > 0 {}
         while goes_on() && self.destroy_ended(kept_since_us, now_us).await? {}
         if self.options().retention.iter().all(|retention| retention.days.is_none()) {
             return Ok(());
@@ -180,7 +180,7 @@ impl Credentials {
         let since_of = |name: &str| self.options().retention_of(name)?.days.map(|days| self.since_us(days));
         let (mut after, mut ended) = (0, false);
         while !ended && goes_on() {
-            let (walk, _) = self.store().destroy_old_versions(after, since_of).await?;
+            let (walk, _) = self.store().credentials().destroy_old_versions(after, since_of).await?;
             (after, ended) = (walk.after, walk.ended);
         }
         Ok(())
@@ -188,7 +188,7 @@ impl Credentials {
 
     /// Destroys some hundred versions that ended by a time; false when there are none.
     async fn destroy_ended(&self, ended_by_us: i64, now_us: i64) -> Result<bool, StoreError> {
-        let ended = self.store().ended_versions(ended_by_us).await?;
+        let ended = self.store().credentials().ended_versions(ended_by_us).await?;
         if ended.is_empty() {
             return Ok(false);
         }

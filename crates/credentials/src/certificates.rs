@@ -114,7 +114,7 @@ impl Credentials {
         let (mut all, mut after): (Vec<CertificateView>, _) = (Vec::new(), None);
         loop {
             let now = self.now_us();
-            let page = self.store().credential_certificates(asker, after.as_ref(), PAGE, now).await?;
+            let page = self.store().credentials().certificates(asker, after.as_ref(), PAGE, now).await?;
             for row in page.rows {
                 match all.last_mut().filter(|last| last.id == row.credential) {
                     Some(last) => last.versions.push(row.into()),
@@ -312,7 +312,7 @@ impl Credentials {
         name: &Name,
         mut version: Version,
     ) -> Result<Version, CredentialError> {
-        if self.store().credential_may(asker, name.key(), Operation::Read).await? {
+        if self.store().credentials().may(asker, name.key(), Operation::Read).await? {
             self.log_reading(asker, std::slice::from_ref(&version)).await;
         } else if let Value::Certificate(value) = &mut version.value {
             value.private_key = None;
@@ -361,7 +361,8 @@ impl Credentials {
         name: &Name,
     ) -> Result<Vec<CredentialVersionRow>, CredentialError> {
         let now_us = self.now_us();
-        let mut rows = self.store().credential_versions_listed(asker, name.key(), LISTED_MAX).await?.versions;
+        let mut rows =
+            self.store().credentials().versions_listed(asker, name.key(), LISTED_MAX).await?.versions;
         rows.retain(|row| {
             row.kind == Kind::Certificate.name() && row.ends_at_us.is_none_or(|at| at > now_us)
         });
@@ -382,9 +383,9 @@ impl Credentials {
         id: Uuid,
         operation: Operation,
     ) -> Result<Name, CredentialError> {
-        let name = self.store().credential_name(id).await?.ok_or(CredentialError::NotFound)?;
+        let name = self.store().credentials().name(id).await?.ok_or(CredentialError::NotFound)?;
         let name = Name::stored(name);
-        if self.store().credential_may(asker, name.key(), operation).await? {
+        if self.store().credentials().may(asker, name.key(), operation).await? {
             return Ok(name);
         }
         Err(if operation == Operation::Write {

@@ -169,7 +169,7 @@ impl Credentials {
             if self.is_read_only() {
                 continue;
             }
-            if let Err(error) = self.store().tidy_credential_tokens(self.now_us()).await {
+            if let Err(error) = self.store().credentials().tidy_tokens(self.now_us()).await {
                 tracing::warn!(%error, "ended tokens could not be tidied");
             }
             if let Err(error) = self.destroy_past(&stop).await {
@@ -237,7 +237,7 @@ impl Credentials {
     /// its round trip costs several times what it does.
     pub(crate) async fn rows_of(&self, asked: LookupKey) -> Result<Vec<CredentialRow>, CredentialError> {
         let Some(lookups) = &self.0.lookups else {
-            let rows = self.store().credentials_current(&[asked], self.now_us()).await?;
+            let rows = self.store().credentials().current(&[asked], self.now_us()).await?;
             return Ok(rows.into_iter().map(|(_, row)| row).collect());
         };
         let answer = lookups.submit(asked).await;
@@ -281,7 +281,7 @@ async fn look_up(
     now_us: i64,
     all: Vec<LookupKey>,
 ) -> Vec<Result<Vec<CredentialRow>, Arc<StoreError>>> {
-    match store.credentials_current(&all, now_us).await {
+    match store.credentials().current(&all, now_us).await {
         Ok(rows) => {
             let mut answers = vec![Vec::new(); all.len()];
             for (place, row) in rows {

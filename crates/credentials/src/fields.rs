@@ -121,7 +121,7 @@ impl Credentials {
         name: &Name,
         number: Option<u64>,
     ) -> Result<(Numbered, u64), CredentialError> {
-        let found = self.store().credential_numbered(asker, name.key(), number).await?;
+        let found = self.store().credentials().numbered(asker, name.key(), number).await?;
         let found = found.ok_or(CredentialError::NotFound)?;
         let last = found.last_number;
         let found = match found.version {
@@ -147,7 +147,7 @@ impl Credentials {
         fields: Map<String, Json>,
         expected_number: Option<u64>,
     ) -> Result<Version, CredentialError> {
-        let there = self.store().credential_numbered(&asker.with_everything(), name.key(), None).await?;
+        let there = self.store().credentials().numbered(&asker.with_everything(), name.key(), None).await?;
         let kind = there.as_ref().and_then(|there| there.kind.parse().ok()).unwrap_or(Kind::Json);
         let value = match value_of(kind, fields) {
             Ok(value) => value,

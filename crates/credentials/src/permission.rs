@@ -203,7 +203,7 @@ impl Credentials {
         path: &PermissionPath,
     ) -> Result<Permission, CredentialError> {
         self.require_acl(asker, path.key(), Operation::ReadAcl).await?;
-        let row = self.store().credential_permission_of(actor, path.key()).await?;
+        let row = self.store().credentials().permission_of(actor, path.key()).await?;
         row.map(Into::into).ok_or(CredentialError::NoPermission)
     }
 
@@ -216,10 +216,10 @@ impl Credentials {
         asker: &CredentialAsker,
         path: &PermissionPath,
     ) -> Result<Vec<Permission>, CredentialError> {
-        if !self.store().credential_may(asker, path.key(), Operation::ReadAcl).await? {
+        if !self.store().credentials().may(asker, path.key(), Operation::ReadAcl).await? {
             return Err(CredentialError::NotFound);
         }
-        let rows = self.store().credential_permissions_at(path.key(), AT_ONE_PATH_MAX).await?;
+        let rows = self.store().credentials().permissions_at(path.key(), AT_ONE_PATH_MAX).await?;
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
@@ -236,7 +236,7 @@ impl Credentials {
         if !asker.everything {
             return Err(CredentialError::NoPermission);
         }
-        let page = self.store().credential_permissions(after, limit).await?;
+        let page = self.store().credentials().permissions(after, limit).await?;
         Ok(Page { rows: page.rows.into_iter().map(Into::into).collect(), next: page.next })
     }
 
@@ -250,7 +250,7 @@ impl Credentials {
         name: &Name,
         operation: Operation,
     ) -> Result<bool, CredentialError> {
-        Ok(self.store().credential_may(asker, name.key(), operation).await?)
+        Ok(self.store().credentials().may(asker, name.key(), operation).await?)
     }
 
     async fn permission_row(
@@ -259,7 +259,7 @@ impl Credentials {
         id: Uuid,
         operation: Operation,
     ) -> Result<PermissionRow, CredentialError> {
-        let row = self.store().credential_permission(id).await?.ok_or(CredentialError::NoPermission)?;
+        let row = self.store().credentials().permission(id).await?.ok_or(CredentialError::NoPermission)?;
         self.require_acl(asker, &row.settings.path_key, operation).await?;
         Ok(row)
     }
@@ -270,7 +270,7 @@ impl Credentials {
         path_key: &str,
         operation: Operation,
     ) -> Result<(), CredentialError> {
-        let may = self.store().credential_may(asker, path_key, operation).await?;
+        let may = self.store().credentials().may(asker, path_key, operation).await?;
         if may { Ok(()) } else { Err(CredentialError::NoPermission) }
     }
 

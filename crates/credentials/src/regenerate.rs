@@ -61,7 +61,7 @@ impl Credentials {
         asker: &CredentialAsker,
         signer: &Name,
     ) -> Result<Vec<String>, CredentialError> {
-        if !self.store().credential_may(asker, signer.key(), Operation::Read).await? {
+        if !self.store().credentials().may(asker, signer.key(), Operation::Read).await? {
             return Err(CredentialError::NotFound);
         }
         let levels = self.signed_below(asker, signer).await?;
@@ -91,7 +91,7 @@ impl Credentials {
         let mut all = Vec::new();
         for _ in 0..DEPTH_MAX {
             let mut next = Vec::new();
-            for (name, may_write) in self.store().credentials_signed_by(asker, &level).await? {
+            for (name, may_write) in self.store().credentials().signed_by(asker, &level).await? {
                 let name = Name::stored(name);
                 if !seen.insert(name.key().to_owned()) {
                     continue;
@@ -113,13 +113,13 @@ impl Credentials {
     /// What a credential signed that is current, itself left out.
     pub(crate) async fn signed_by(&self, signer: &Name) -> Result<Vec<Name>, CredentialError> {
         let names = [signer.key().to_owned()];
-        let signed = self.store().credentials_signed_by(&CredentialAsker::system(), &names).await?;
+        let signed = self.store().credentials().signed_by(&CredentialAsker::system(), &names).await?;
         let names = signed.into_iter().map(|(name, _)| Name::stored(name));
         Ok(names.filter(|name| name.key() != signer.key()).collect())
     }
 
     async fn to_regenerate(&self, asker: &CredentialAsker, name: &Name) -> Result<Version, CredentialError> {
-        if !self.store().credential_may(asker, name.key(), Operation::Write).await? {
+        if !self.store().credentials().may(asker, name.key(), Operation::Write).await? {
             return Err(CredentialError::Forbidden);
         }
         self.newest(name).await?.ok_or(CredentialError::NotFound)

@@ -159,7 +159,7 @@ impl Credentials {
     /// Those of the database.
     pub async fn end_token(&self, id: Uuid) -> Result<(), CredentialError> {
         let until_us = self.now_us().saturating_add(REFRESH_FOR * 1_000_000);
-        self.store().end_credential_token(id, until_us).await?;
+        self.store().credentials().end_token(id, until_us).await?;
         self.live_tokens().invalidate(&id);
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Credentials {
     async fn was_ended(&self, id: Uuid) -> Result<bool, TokenError> {
         let store = self.store().clone();
         let ask = move || async move {
-            let ended = store.credential_token_ended(id).await;
+            let ended = store.credentials().token_ended(id).await;
             ended
                 .map(|value| Fresh { value, lifetime: BELIEVED })
                 .map_err(|_| Failed { error: TokenError::Unavailable, lifetime: Duration::ZERO })

@@ -130,7 +130,7 @@ impl Credentials {
 
     /// Forgets a value that nobody is to read any more.
     pub(crate) async fn forget_wrapped(&self, wrapped: &Wrapped) -> Result<(), CredentialError> {
-        Ok(self.store().forget_wrap(hash(wrapped.token.expose())).await?)
+        Ok(self.store().credentials().forget_wrap(hash(wrapped.token.expose())).await?)
     }
 
     /// Reads the value of a token, once; `by` is for the log, for the token itself is what counts.
@@ -205,7 +205,7 @@ impl Credentials {
     /// Forgets what nobody read in time, and readings of a month ago.
     pub(crate) async fn tidy_wraps(&self) -> Result<u64, CredentialError> {
         let now_us = self.now_us();
-        Ok(self.store().tidy_wraps(now_us, now_us.saturating_sub(READ_KEPT_US)).await?)
+        Ok(self.store().credentials().tidy_wraps(now_us, now_us.saturating_sub(READ_KEPT_US)).await?)
     }
 }
 

@@ -204,7 +204,7 @@ impl Credentials {
         let GenerateRequest { name, parameters, mode, metadata, ttl_s } = request;
         let metadata = checked_metadata(metadata)?;
         let ttl_s = checked_ttl(ttl_s)?;
-        if !self.store().credential_may(asker, name.key(), Operation::Write).await? {
+        if !self.store().credentials().may(asker, name.key(), Operation::Write).await? {
             return Err(CredentialError::Forbidden);
         }
         let there = self.newest(&name).await?;
@@ -239,7 +239,7 @@ impl Credentials {
         name: &Name,
         there: Version,
     ) -> Result<Version, CredentialError> {
-        let may = self.store().credential_may(asker, name.key(), Operation::Read).await?;
+        let may = self.store().credentials().may(asker, name.key(), Operation::Read).await?;
         if may { Ok(there) } else { Err(CredentialError::NotFound) }
     }
 
@@ -420,7 +420,7 @@ impl Credentials {
     ) -> Result<Version, CredentialError> {
         let written = match self.write_once(asker, &draft).await {
             Err(CredentialError::Forbidden)
-                if self.store().credential_may(asker, draft.name.key(), Operation::Write).await? =>
+                if self.store().credentials().may(asker, draft.name.key(), Operation::Write).await? =>
             {
                 self.write_once(asker, &draft).await
             }

@@ -136,7 +136,7 @@ impl Keeper {
             tracing::warn!(%error, "the ticket keys stay as they are");
             false
         });
-        let look = self.folder.look()?;
+        let look = self.folder.refresh()?;
         let now = now();
         let mut not_stapled = Vec::new();
         if look.changed {

@@ -10,7 +10,6 @@ use http_relay::access_log::{Entry, counted};
 use http_relay::client::Client;
 use http_relay::client_body::ClientBody;
 use http_relay::fields::{Upgrades, address, authority_of, clean, take_upgrade};
-use http_relay::host::Host;
 use http_relay::opening::{self, Opening};
 use http_relay::page::{self, Body, misdirected_page};
 use http_relay::relay::{ByteCounters, CountedStream, relay_with};
@@ -25,6 +24,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio_util::task::TaskTracker;
+use x509::HostOrIp;
 
 use super::forwarded;
 use super::metrics::End;
@@ -58,7 +58,7 @@ enum Rejection {
     /// It names no host, or none that can be read.
     Host(&'static str),
     /// It names one that is not this connection's.
-    Misdirected(Host),
+    Misdirected(HostOrIp),
 }
 
 impl Rejection {
@@ -170,8 +170,8 @@ impl Connection {
     }
 
     /// Who named nobody may ask for any name that leads where he is.
-    fn is_own(&self, host: &Host) -> bool {
-        self.name.as_deref().is_none_or(|own| Host::parse(own).as_ref() == Ok(host))
+    fn is_own(&self, host: &HostOrIp) -> bool {
+        self.name.as_deref().is_none_or(|own| HostOrIp::parse(own).as_ref() == Ok(host))
     }
 
     async fn ask(

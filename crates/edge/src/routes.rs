@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use http_relay::host::Host;
 use http_relay::target::{Origin, Target};
 use parking_lot::RwLock;
-use x509::HostName;
+use x509::{HostName, HostOrIp};
 
 /// Names of all routes.
 const NAMES_MAX: usize = 100_000;
@@ -123,7 +122,7 @@ impl Route {
         if self.alpn.is_empty() || self.alpn.iter().any(|one| one != HTTP_1 && one != HTTP_2) {
             return Err(BadRoute::Http(self.alpn));
         }
-        let name = Host::parse(&self.host).map_err(|_| BadRoute::Host(self.host.clone()))?;
+        let name = HostOrIp::parse(&self.host).map_err(|_| BadRoute::Host(self.host.clone()))?;
         let origin = |http2| {
             let target = Target { name: name.clone(), port: self.port, redirected: false };
             // Who runs the terminator says where it leads, be it to this machine.

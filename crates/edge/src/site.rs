@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use http_relay::host::Host;
 use s2n_tls::config::Config;
+use x509::HostOrIp;
 
 /// A set of chains for the same names, at most one for each kind of signature, ready to be used.
 pub(super) struct Site {
@@ -23,7 +23,7 @@ impl fmt::Debug for Site {
 
 impl Site {
     /// Whether whichever certificate of it a client was shown is for `host` too.
-    pub(super) fn is_for(&self, host: &Host) -> bool {
+    pub(super) fn is_for(&self, host: &HostOrIp) -> bool {
         let Some(host) = host.dns() else { return false };
         let is_below = |parent: &str| self.names.iter().any(|name| name.strip_prefix("*.") == Some(parent));
         self.names.contains(host) || host.split_once('.').is_some_and(|(_, parent)| is_below(parent))

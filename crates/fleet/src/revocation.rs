@@ -13,7 +13,7 @@ use x509::build::{CertificateSpec, Extension, key_sha1, signed, tbs_certificate}
 use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
 use x509::der::{self, Reader, Writer, tag};
 use x509::ocsp::{
-    Answer, CertificateId, ErrorStatus, Request, Status, basic_response, error_response, tbs_response,
+    CertificateId, ErrorStatus, Request, ResponseEntry, Status, basic_response, error_response, tbs_response,
 };
 use x509::{
     BasicConstraints, Certificate, DAY, DistinguishedName, KeyUsage, SerialNumber, SignatureAlgorithm,
@@ -223,7 +223,7 @@ impl RevokingAuthority {
     ///
     /// # Errors
     /// [`FleetError::Sign`].
-    pub fn ocsp(&self, answers: &[Answer]) -> Result<Vec<u8>, FleetError> {
+    pub fn ocsp(&self, answers: &[ResponseEntry]) -> Result<Vec<u8>, FleetError> {
         ocsp(&self.key, answers, &[])
     }
 
@@ -231,13 +231,17 @@ impl RevokingAuthority {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn ocsp_delegated(&self, answers: &[Answer], delegate: &LeafOrder) -> Result<Vec<u8>, FleetError> {
+    pub fn ocsp_delegated(
+        &self,
+        answers: &[ResponseEntry],
+        delegate: &LeafOrder,
+    ) -> Result<Vec<u8>, FleetError> {
         let key = Key::generate(KeyKind::P256)?;
         ocsp(&key, answers, &[&self.issue_for(delegate, &key)?])
     }
 }
 
-fn ocsp(key: &Key, answers: &[Answer], certificates: &[&[u8]]) -> Result<Vec<u8>, FleetError> {
+fn ocsp(key: &Key, answers: &[ResponseEntry], certificates: &[&[u8]]) -> Result<Vec<u8>, FleetError> {
     let tbs = tbs_response(&key_sha1(&key.spki()), crate::clock::now(), answers, None);
     let signature = key.sign_certificate(SignedWith::Usual, &tbs)?;
     Ok(basic_response(&tbs, &SignatureAlgorithm::EcdsaSha256, &signature, certificates))
@@ -490,7 +494,7 @@ impl Responder {
             let status = self.statuses.get(id.serial.content()).copied().unwrap_or(Status::Unknown);
             (id, status, now.plus(self.this_update), self.next_update.map(|due| now.plus(due)))
         };
-        let answers: Vec<Answer> = request.certificates.into_iter().map(answer).collect();
+        let answers: Vec<ResponseEntry> = request.certificates.into_iter().map(answer).collect();
         self.authority.ocsp(&answers).ok()
     }
 }

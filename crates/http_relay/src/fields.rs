@@ -8,9 +8,9 @@ use hyper::header::{
 };
 use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme, Uri};
 use hyper::{Request, Version};
+use x509::HostOrIp;
 
 use super::target::Origin;
-use crate::host::Host;
 use crate::request_body::RequestBody;
 
 const WEBSOCKET: &str = "websocket";
@@ -29,7 +29,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// The host a request names: HTTP/2's `:authority`, or `Host`. One of the two, and one only (RFC 9112 section 3.2); one that
 /// cannot be read is none, as nobody could say whether it is refused.
-pub fn authority_of<B>(request: &Request<B>) -> Result<(HeaderValue, Host), &'static str> {
+pub fn authority_of<B>(request: &Request<B>) -> Result<(HeaderValue, HostOrIp), &'static str> {
     const UNREADABLE: &str = "the host is no name or address";
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, another) = (hosts.next(), hosts.next());
@@ -48,7 +48,7 @@ pub fn authority_of<B>(request: &Request<B>) -> Result<(HeaderValue, Host), &'st
         return Err("a host is named without a user");
     }
     let host = authority.host();
-    let name = Host::parse(host).map_err(|_| UNREADABLE)?;
+    let name = HostOrIp::parse(host).map_err(|_| UNREADABLE)?;
     let value = match port_of(&authority)? {
         Some(port) => HeaderValue::try_from(format!("{host}:{port}")),
         None => HeaderValue::try_from(host),

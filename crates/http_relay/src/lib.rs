@@ -14,7 +14,6 @@ pub mod client;
 pub mod client_body;
 pub mod clock;
 pub mod fields;
-pub mod host;
 pub mod names;
 pub mod opening;
 pub mod page;

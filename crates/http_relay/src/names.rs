@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use x509::HostName;
-
-use super::host::Host;
+use x509::{HostName, HostOrIp};
 
 /// Patterns of one table.
 const PATTERNS_MAX: usize = 1_000_000;
@@ -52,27 +50,27 @@ impl<T> Names<T> {
                 let name = HostName::parse(rest).map_err(|_| BadRule::Pattern(pattern.to_owned()))?;
                 self.below.insert(name.as_str().to_owned(), value)
             }
-            None => match Host::parse(pattern).map_err(|_| BadRule::Pattern(pattern.to_owned()))? {
-                Host::Dns(name) => self.exact.insert(name.as_str().to_owned(), value),
-                Host::Ip(address) => self.addresses.insert(address, value),
+            None => match HostOrIp::parse(pattern).map_err(|_| BadRule::Pattern(pattern.to_owned()))? {
+                HostOrIp::Dns(name) => self.exact.insert(name.as_str().to_owned(), value),
+                HostOrIp::Ip(address) => self.addresses.insert(address, value),
             },
         };
         if before.is_some() { Err(BadRule::Twice(pattern.to_owned())) } else { Ok(()) }
     }
 
     /// The value of `name`: of its own pattern, or of the nearest one above it.
-    pub fn get(&self, name: &Host) -> Option<&T> {
+    pub fn get(&self, name: &HostOrIp) -> Option<&T> {
         match name {
-            Host::Ip(address) => self.addresses.get(address),
-            Host::Dns(name) => self.exact.get(name.as_str()).or_else(|| self.above(name.as_str())),
+            HostOrIp::Ip(address) => self.addresses.get(address),
+            HostOrIp::Dns(name) => self.exact.get(name.as_str()).or_else(|| self.above(name.as_str())),
         }
     }
 
     /// Returns whether `name` has an entry of its own.
-    pub fn has(&self, name: &Host) -> bool {
+    pub fn has(&self, name: &HostOrIp) -> bool {
         match name {
-            Host::Ip(address) => self.addresses.contains_key(address),
-            Host::Dns(name) => self.exact.contains_key(name.as_str()),
+            HostOrIp::Ip(address) => self.addresses.contains_key(address),
+            HostOrIp::Dns(name) => self.exact.contains_key(name.as_str()),
         }
     }
 

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
+use x509::HostOrIp;
 
 use super::upstream::Relayed;
-use crate::host::Host;
 
 /// A body to a client: an upstream's, or our own.
 pub type Body = Either<Relayed, Full<Bytes>>;
@@ -40,7 +40,7 @@ pub fn empty(status: StatusCode) -> Response<Body> {
 }
 
 /// What a request for `host` is told on a connection that is for another (RFC 9110 section 15.5.20).
-pub fn misdirected_page(host: &Host) -> Response<Body> {
+pub fn misdirected_page(host: &HostOrIp) -> Response<Body> {
     let detail = format!("{host} is asked on a connection of its own");
     problem(StatusCode::MISDIRECTED_REQUEST, "http_request_error", &detail)
 }

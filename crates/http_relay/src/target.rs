@@ -4,14 +4,13 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use hyper::http::uri::{Authority, Scheme, Uri};
-
-use crate::host::Host;
+use x509::HostOrIp;
 
 /// A host and a port, as a client named them.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Target {
     /// The host.
-    pub name: Host,
+    pub name: HostOrIp,
     /// The port.
     pub port: u16,
     /// Whether the client named nobody: it is where it connected to, before it was redirected here.
@@ -24,7 +23,7 @@ pub struct Origin {
     /// The host and port that the client named.
     pub target: Target,
     /// The server's name in TLS; none in the clear.
-    pub server: Option<Host>,
+    pub server: Option<HostOrIp>,
     /// Whether HTTP/2 is offered to it; in the clear, whether it is spoken without asking (RFC 9113 section 3.3).
     pub http2: bool,
     /// Whether it is asked for by requests with a whole URL rather than behind CONNECT or SOCKS5.
@@ -58,20 +57,20 @@ impl Target {
         if authority.as_str().contains('@') {
             return Err("a host is named without a user".to_owned());
         }
-        let name = Host::parse(authority.host()).map_err(|error| error.to_string())?;
+        let name = HostOrIp::parse(authority.host()).map_err(|error| error.to_string())?;
         Ok(Self { name, port, redirected: false })
     }
 
     /// Where a client connected to that was redirected here.
     pub fn redirected(destination: SocketAddr) -> Self {
-        Self { name: Host::Ip(destination.ip()), port: destination.port(), redirected: true }
+        Self { name: HostOrIp::Ip(destination.ip()), port: destination.port(), redirected: true }
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
-            Host::Ip(std::net::IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
+            HostOrIp::Ip(std::net::IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
             name => write!(f, "{name}:{}", self.port),
         }
     }

@@ -487,7 +487,7 @@ impl Estate {
         let Self { store, pools, sources, resolver, revocation, search, rows, .. } = self;
         let began = Instant::now();
         let id = Uuid::now_v7();
-        store.begin_scan(id, now_us(), "{}").await?;
+        store.scans().begin(id, now_us(), "{}").await?;
         let usual = WriterOptions::default();
         let options = WriterOptions { rows_max: rows.unwrap_or(usual.rows_max), ..usual };
         let (sender, writer) = Writer::start(store.clone(), id, options);

@@ -183,7 +183,7 @@ impl Governed {
             }
             health_row(state.breaker, error, now)
         };
-        if let Err(error) = self.store.set_issuer_health(self.identity.id, row).await {
+        if let Err(error) = self.store.external_issuers().set_health(self.identity.id, row).await {
             tracing::warn!(issuer = %self.identity.name, %error, "the issuer's health was not written down");
         }
     }

@@ -43,7 +43,7 @@ impl OrderMemory {
     /// What is known of the order. One for another public key under the same name is another order.
     pub(crate) async fn recall(&self, order: &Order) -> Result<RememberedOrder, IssuerError> {
         let spki_sha256 = spki_hash(order)?;
-        let known = self.store.issuer_order(self.issuer, &order.key).await?;
+        let known = self.store.external_issuers().order(self.issuer, &order.key).await?;
         Ok(match known.filter(|known| known.spki_sha256 == spki_sha256) {
             Some(known) => RememberedOrder { url: known.url, chain: known.chain.as_deref().and_then(split) },
             None => RememberedOrder::default(),
@@ -62,7 +62,7 @@ impl OrderMemory {
 
     /// Forgets the order: it came to nothing.
     pub(crate) async fn forget(&self, order: &Order) -> Result<(), IssuerError> {
-        Ok(self.store.delete_issuer_order(self.issuer, &order.key).await?)
+        Ok(self.store.external_issuers().delete_order(self.issuer, &order.key).await?)
     }
 
     async fn put(
@@ -73,7 +73,7 @@ impl OrderMemory {
     ) -> Result<(), IssuerError> {
         let row =
             IssuerOrder { spki_sha256: spki_hash(order)?, url, chain, created_at_us: self.clock.now_us() };
-        Ok(self.store.put_issuer_order(self.issuer, &order.key, row).await?)
+        Ok(self.store.external_issuers().put_order(self.issuer, &order.key, row).await?)
     }
 }
 

@@ -135,7 +135,7 @@ impl Issuers {
         if let Some(given) = self.0.given.lock().get(name) {
             return Ok(Arc::clone(given));
         }
-        match self.0.context.store.configured_issuer_named(name).await? {
+        match self.0.context.store.external_issuers().named(name).await? {
             Some(row) if row.enabled => self.of(&row),
             Some(_) => Err(IssuerError::misconfigured(format!("the issuer {name:?} is disabled"))),
             None if name == INTERNAL => self.own(),
@@ -148,7 +148,7 @@ impl Issuers {
     /// # Errors
     /// As [`Issuer::test`]; `None` when there is none.
     pub async fn test(&self, id: Uuid) -> Result<Option<String>, IssuerError> {
-        let Some(row) = self.0.context.store.configured_issuer(id).await? else { return Ok(None) };
+        let Some(row) = self.0.context.store.external_issuers().get(id).await? else { return Ok(None) };
         self.of(&row)?.test().await.map(Some)
     }
 
@@ -159,8 +159,8 @@ impl Issuers {
     /// [`IssuerError::Storage`]; what goes wrong with one issuer is told in the log and keeps no other waiting.
     pub async fn upkeep(&self) -> Result<(), IssuerError> {
         let now = self.0.context.clock.now_us();
-        self.0.context.store.expire_issuer_orders(now.saturating_sub(LIFE_US), now).await?;
-        let page = self.0.context.store.configured_issuers(None, UPKEEP_PAGE).await?;
+        self.0.context.store.external_issuers().expire_orders(now.saturating_sub(LIFE_US), now).await?;
+        let page = self.0.context.store.external_issuers().page(None, UPKEEP_PAGE).await?;
         let enabled = page.rows.iter().filter(|row| row.enabled);
         let each = enabled.map(|row| async move {
             let kept = async { self.of(row)?.upkeep().await }.await;
@@ -256,7 +256,7 @@ impl Issuers {
     /// # Errors
     /// Those of the database.
     pub async fn page(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<IssuerView>, StoreError> {
-        let page = self.0.context.store.configured_issuers(after, limit).await?;
+        let page = self.0.context.store.external_issuers().page(after, limit).await?;
         Ok(Page { rows: page.rows.into_iter().map(|row| self.view(row)).collect(), next: page.next })
     }
 
@@ -265,7 +265,7 @@ impl Issuers {
     /// # Errors
     /// Those of the database.
     pub async fn find(&self, id: Uuid) -> Result<Option<IssuerView>, StoreError> {
-        Ok(self.0.context.store.configured_issuer(id).await?.map(|row| self.view(row)))
+        Ok(self.0.context.store.external_issuers().get(id).await?.map(|row| self.view(row)))
     }
 
     /// One issuer by its name, as it may be shown.
@@ -273,7 +273,7 @@ impl Issuers {
     /// # Errors
     /// Those of the database.
     pub async fn find_named(&self, name: &str) -> Result<Option<IssuerView>, StoreError> {
-        Ok(self.0.context.store.configured_issuer_named(name).await?.map(|row| self.view(row)))
+        Ok(self.0.context.store.external_issuers().named(name).await?.map(|row| self.view(row)))
     }
 
     fn view(&self, mut row: ConfiguredIssuer) -> IssuerView {
@@ -316,7 +316,7 @@ impl Issuers {
         new: NewIssuer,
         actor: &str,
     ) -> Result<IssuerView, ManageError> {
-        let row = self.0.context.store.configured_issuer(id).await?.ok_or(ManageError::Unknown)?;
+        let row = self.0.context.store.external_issuers().get(id).await?.ok_or(ManageError::Unknown)?;
         let same_kind = new.config["type"] == json!(row.kind);
         let before = if same_kind { self.secrets_of(&row).unwrap_or_default() } else { Secrets::default() };
         let settings = self.settings(id, new, before)?;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use inventory::ownership::Assignment;
 use keys::KeyType;
-use scan::ownership::Assignment;
 use store::EndpointKey;
 use store::people::Dismissal;
 use uuid::Uuid;

@@ -220,36 +220,41 @@ impl Ledger {
 
     /// [`Ledger::write`], with the runs of [`Ledger::claim`] in the hands of `holder` until `until_us`: those queued, and
     /// those claimed.
-    pub(crate) async fn write_claiming(
+    ///
+    /// On the heap: its callers are many, and each would have a copy of its code.
+    pub(crate) fn write_claiming(
         self,
         tx: &mut Tx,
         holder: Uuid,
         until_us: i64,
-    ) -> Result<(Vec<QueuedJob>, Vec<QueuedJob>), StoreError> {
-        if !self.changes.is_empty() {
-            let changed = change_jobs(tx, &self.changes).await?.len();
-            if changed != self.changes.len() {
-                return Err(lost("a run"));
+    ) -> BoxFuture<'_, Result<(Vec<QueuedJob>, Vec<QueuedJob>), StoreError>> {
+        Box::pin(async move {
+            if !self.changes.is_empty() {
+                let changed = change_jobs(tx, &self.changes).await?.len();
+                if changed != self.changes.len() {
+                    return Err(lost("a run"));
+                }
             }
-        }
-        let (moved, changed): (Vec<_>, Vec<_>) =
-            self.rows.into_iter().partition(|(was, row)| differs_in_its_move_only(was, row));
-        let rows =
-            |pairs: Vec<(ManagedRow, ManagedRow)>| pairs.into_iter().map(|(_, row)| row).collect::<Vec<_>>();
-        let (moved, changed) = (rows(moved), rows(changed));
-        if move_managed(tx, &moved).await? != moved.len()
-            || update_managed(tx, &changed).await? != changed.len()
-        {
-            return Err(lost("a certificate"));
-        }
-        withdraw_approvals(tx, self.withdrawn, self.at_us).await?;
-        insert_approvals(tx, &self.approvals).await?;
-        let queued = insert_jobs(tx, &self.jobs).await?;
-        let claimed = insert_claimed_jobs(tx, &self.claimed, holder, until_us).await?;
-        adjust_managed_totals(tx, &self.totals).await?;
-        store::audit(tx, self.audit).await?;
-        store::emit(tx, self.events).await?;
-        Ok((queued, claimed))
+            let (moved, changed): (Vec<_>, Vec<_>) =
+                self.rows.into_iter().partition(|(was, row)| differs_in_its_move_only(was, row));
+            let rows = |pairs: Vec<(ManagedRow, ManagedRow)>| {
+                pairs.into_iter().map(|(_, row)| row).collect::<Vec<_>>()
+            };
+            let (moved, changed) = (rows(moved), rows(changed));
+            if move_managed(tx, &moved).await? != moved.len()
+                || update_managed(tx, &changed).await? != changed.len()
+            {
+                return Err(lost("a certificate"));
+            }
+            withdraw_approvals(tx, self.withdrawn, self.at_us).await?;
+            insert_approvals(tx, &self.approvals).await?;
+            let queued = insert_jobs(tx, &self.jobs).await?;
+            let claimed = insert_claimed_jobs(tx, &self.claimed, holder, until_us).await?;
+            adjust_managed_totals(tx, &self.totals).await?;
+            store::audit(tx, self.audit).await?;
+            store::emit(tx, self.events).await?;
+            Ok((queued, claimed))
+        })
     }
 }
 

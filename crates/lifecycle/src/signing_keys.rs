@@ -101,7 +101,7 @@ impl SigningKeys {
 
     async fn walk(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         // Before the walk: what comes meanwhile is found by the next look.
-        let newest = self.store.newest_managed_version().await?;
+        let newest = self.store.managed().newest_version().await?;
         let (rows, _) = self.after(SigningKeysBy::Certificate, 0, HashSet::new()).await?;
         let look = self.take(rows, true).await?;
         (self.newest, self.walked) = (newest, Some(Instant::now()));
@@ -123,7 +123,7 @@ impl SigningKeys {
         mut rows: HashSet<SigningKeyRow>,
     ) -> Result<(HashSet<SigningKeyRow>, i64), SigningKeysError> {
         loop {
-            let page = self.store.signing_keys(by, after, PAGE, self.clock.now_us()).await?;
+            let page = self.store.managed().signing_keys(by, after, PAGE, self.clock.now_us()).await?;
             rows.extend(page.keys);
             if rows.len() > SIGNING_KEYS_MAX {
                 return Err(SigningKeysError::TooMany);

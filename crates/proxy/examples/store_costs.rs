@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
-use http_relay::host::Host;
 use keys::{KeyType, Keyring, PrivateKey};
 use proxy::certificate_store::{
     CertificateStore, KeyGoesTo, LeafId, NewNameLimit, OCTETS_MAX, SecondLevel, SecondLevelOptions,
@@ -20,7 +19,7 @@ use proxy::certificate_store::{
 use proxy::mint::{Authority, KeysOfLeaves, LeafKeyKind, LeafKeys, Minter, new_root};
 use store::testing::Cluster;
 use store::{Store, StoreOptions, StoreUrl};
-use x509::UnixTime;
+use x509::{HostOrIp, UnixTime};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -43,7 +42,7 @@ fn level(store: &Store, ring: &Arc<Keyring>) -> SecondLevel {
 
 async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Duration {
     let id = LeafId {
-        name: Host::parse(&name).unwrap(),
+        name: HostOrIp::parse(&name).unwrap(),
         authority: minter.authority().fingerprint(),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http_relay::client::Client;
-use http_relay::host::Host;
 use http_relay::opening::{self, Hello, Opening};
 use http_relay::serve::Websockets;
 use http_relay::target::{Origin, Target};
@@ -11,6 +10,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::task::TaskTracker;
+use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
 use super::metrics::Handshake;
@@ -69,7 +69,7 @@ impl Proxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let named = hello.server_name.as_deref().and_then(|name| Host::parse(name).ok());
+        let named = hello.server_name.as_deref().and_then(|name| HostOrIp::parse(name).ok());
         let name = named.unwrap_or_else(|| target.name.clone());
         let action = self.rules.now().names.decide(&name);
         if action == Action::Tunnel {
@@ -141,7 +141,7 @@ impl Proxy {
     }
 }
 
-fn way(target: Target, server: Option<Host>, http2: bool, client: Client) -> ConnectionContext {
+fn way(target: Target, server: Option<HostOrIp>, http2: bool, client: Client) -> ConnectionContext {
     // Without TLS nobody says which protocol an upstream speaks.
     let http2 = http2 && server.is_some();
     let origin = Origin { target, server, http2, in_full: false, may_be_here: client.is_here() };

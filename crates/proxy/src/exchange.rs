@@ -7,7 +7,6 @@ use http_body_util::Either;
 use http_relay::access_log::{Entry, counted};
 use http_relay::client_body::ClientBody;
 use http_relay::fields::{Upgrades, address, authority_of, clean, clean_trailers, take_upgrade};
-use http_relay::host::Host;
 use http_relay::page::{self, Body, misdirected_page};
 use http_relay::request_body::RequestBody;
 use http_relay::stall::UploadTimer;
@@ -21,6 +20,7 @@ use hyper::header::HeaderValue;
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio_util::task::TaskTracker;
+use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
 use super::page::rejected_page;
@@ -53,7 +53,7 @@ impl Proxy {
         let began = Instant::now();
         let rules = self.rules.now();
         let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
-        let is_rejected = |name: &Host| rules.names.decide(name) == Action::Reject;
+        let is_rejected = |name: &HostOrIp| rules.names.decide(name) == Action::Reject;
         let is_target_rejected = rules.names.of_target(&way.origin.target) == Some(Action::Reject);
         let server = way.origin.server.as_ref();
         let mut judged = None;
@@ -106,7 +106,7 @@ impl Proxy {
 
     /// Whether a request is for a name that is passed on unseen, or believed or reached otherwise, than that of its connection.
     /// Clients may use a connection for all names of its certificate (RFC 9113 section 9.1.1), and ask on another when told so.
-    pub(super) fn is_misdirected(&self, way: &ConnectionContext, host: &Host, rules: &RuleSet) -> bool {
+    pub(super) fn is_misdirected(&self, way: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
         let Some(server) = way.origin.server.as_ref().filter(|server| way.is_mirrored && *server != host)
         else {
             return false;

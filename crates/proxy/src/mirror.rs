@@ -11,9 +11,9 @@ use std::time::Duration;
 use flight::{Cache, Failed, Fresh};
 use http_relay::client::Client;
 use http_relay::clock::now;
-use http_relay::host::Host;
 use http_relay::target::{Origin, Target};
 use http_relay::upstream::{NoConnection, Upstreams};
+use x509::HostOrIp;
 
 use super::metrics::ProxyMetrics;
 use super::options::Options;
@@ -103,7 +103,7 @@ impl Mirrors {
     pub(super) async fn of(
         &self,
         target: &Target,
-        name: &Host,
+        name: &HostOrIp,
         http2: bool,
         client: &Client,
     ) -> Option<Mirrored> {
@@ -136,7 +136,11 @@ impl Mirrors {
     }
 }
 
-async fn look(upstreams: &Upstreams, origin: &Origin, name: &Host) -> Result<Fresh<Mirrored>, NotMirrored> {
+async fn look(
+    upstreams: &Upstreams,
+    origin: &Origin,
+    name: &HostOrIp,
+) -> Result<Fresh<Mirrored>, NotMirrored> {
     let introduced = upstreams.probe(origin, name).await;
     let introduced = introduced.map_err(|error| NotMirrored::Unreached(Arc::new(error)))?;
     let shown = introduced.certificate.ok_or(NotMirrored::Nothing)?;

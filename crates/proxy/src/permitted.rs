@@ -1,10 +1,10 @@
 //! What is not permitted is not looked into: asked at CONNECT, so that there is a page, and by the name in the ClientHello.
 
 use http_relay::client::Client;
-use http_relay::host::Host;
 use http_relay::page::{self, Body};
 use http_relay::target::Target;
 use hyper::{Response, StatusCode};
+use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
 use super::proxy::Proxy;
@@ -17,14 +17,14 @@ impl Proxy {
         let name = &target.name;
         let is_looked_into = self.rules.now().names.decide(name).looks() && !self.refusals.has(client, name);
         match name {
-            Host::Dns(_) if is_looked_into => self.permits(target, name, client).await,
+            HostOrIp::Dns(_) if is_looked_into => self.permits(target, name, client).await,
             _ => Ok(()),
         }
     }
 
     /// Whether a request for `host` may be looked into on a connection whose leaf has the names of its server's certificate: that of
     /// the connection was asked for before its handshake, its other names are not.
-    pub(super) async fn permits_beside(&self, way: &ConnectionContext, host: &Host) -> bool {
+    pub(super) async fn permits_beside(&self, way: &ConnectionContext, host: &HostOrIp) -> bool {
         let is_another = way.is_mirrored && way.origin.server.as_ref() != Some(host);
         !is_another || self.permits(&way.origin.target, host, &way.client).await.is_ok()
     }
@@ -33,7 +33,7 @@ impl Proxy {
     pub(super) async fn permits(
         &self,
         target: &Target,
-        name: &Host,
+        name: &HostOrIp,
         client: &Client,
     ) -> Result<(), NotPermitted> {
         let asker = Asker { address: client.ip(), user: client.user.as_deref(), consumer: None };
@@ -55,7 +55,7 @@ fn status(refused: &NotPermitted) -> StatusCode {
 }
 
 /// What CONNECT is told. Why there is no answer stands in the log alone.
-pub(super) fn page(name: &Host, refused: &NotPermitted) -> Response<Body> {
+pub(super) fn page(name: &HostOrIp, refused: &NotPermitted) -> Response<Body> {
     let (reason, detail) = match refused {
         NotPermitted::No => ("http_request_denied", format!("{name} is not permitted here")),
         NotPermitted::TooMany(_) => ("http_request_denied", refused.to_string()),

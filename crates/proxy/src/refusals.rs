@@ -4,12 +4,11 @@
 
 use std::time::Duration;
 
+use flight::{BoundedMap, Eviction};
 use http_relay::client::Client;
-use http_relay::host::Host;
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
 use rustls::AlertDescription;
 use tokio::time::Instant;
+use x509::HostOrIp;
 
 use super::tls::NotIntercepted;
 use crate::certificate_store::RateLimitKey;
@@ -45,37 +44,35 @@ impl Refused {
 }
 
 /// Who refused what.
-pub(super) struct Refusals(Option<Cache<(RateLimitKey, Host), Refused>>);
+pub(super) struct Refusals(Option<BoundedMap<(RateLimitKey, HostOrIp), Refused>>);
 
 impl Refusals {
     /// Remembered for `life`; nothing is when there is none.
     pub(super) fn new(life: Option<Duration>) -> Self {
         let remembering = |life| {
-            let cache = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(life);
-            cache.eviction_policy(EvictionPolicy::lru()).build()
+            let cache = BoundedMap::builder(REMEMBERED_MAX).time_to_live(life);
+            cache.eviction(Eviction::LeastRecent).build()
         };
         Self(life.map(remembering))
     }
 
     /// Whether `client` is passed on to `name`.
-    pub(super) fn has(&self, client: &Client, name: &Host) -> bool {
+    pub(super) fn has(&self, client: &Client, name: &HostOrIp) -> bool {
         let Some(remembered) = &self.0 else { return false };
         remembered.get(&key(client, name)).is_some_and(Refused::is_enough)
     }
 
     /// A handshake failed. True when the next connection is passed on.
-    pub(super) fn note(&self, client: &Client, name: &Host, error: &NotIntercepted) -> bool {
+    pub(super) fn note(&self, client: &Client, name: &HostOrIp, error: &NotIntercepted) -> bool {
         let Some(remembered) = &self.0 else { return false };
         let NotIntercepted::Handshake(error) = error else { return false };
         let Some(weight) = weight(error) else { return false };
-        let counted = remembered
-            .entry(key(client, name))
-            .and_upsert_with(|before| Refused::and(before.map(|entry| entry.into_value()), weight));
-        counted.into_value().is_enough()
+        let counted = remembered.upsert_with(key(client, name), |before| Refused::and(before, weight));
+        counted.is_enough()
     }
 
     /// A handshake was done: those that were broken off before had other reasons.
-    pub(super) fn accepted(&self, client: &Client, name: &Host) {
+    pub(super) fn accepted(&self, client: &Client, name: &HostOrIp) {
         let Some(remembered) = &self.0 else { return };
         let key = key(client, name);
         if remembered.get(&key).is_some_and(|refused| !refused.is_enough()) {
@@ -84,7 +81,7 @@ impl Refusals {
     }
 }
 
-fn key(client: &Client, name: &Host) -> (RateLimitKey, Host) {
+fn key(client: &Client, name: &HostOrIp) -> (RateLimitKey, HostOrIp) {
     (RateLimitKey::from(client), name.clone())
 }
 
@@ -121,7 +118,7 @@ mod tests {
     async fn handshakes_broken_off_count_one_after_another_and_within_a_minute() {
         let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
         let client = Client::at("192.0.2.1:1".parse().unwrap());
-        let name = Host::parse("a.example").unwrap();
+        let name = HostOrIp::parse("a.example").unwrap();
         let note = || refusals.note(&client, &name, &broken_off());
         assert!(!note() && !note());
         refusals.accepted(&client, &name);
@@ -141,7 +138,7 @@ mod tests {
         let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
         let client = Client::at("192.0.2.1:1".parse().unwrap());
         let alert = |alert| NotIntercepted::Handshake(Error::other(rustls::Error::AlertReceived(alert)));
-        let name = Host::parse("a.example").unwrap();
+        let name = HostOrIp::parse("a.example").unwrap();
         for _ in 0..10 {
             assert!(!refusals.note(&client, &name, &alert(AlertDescription::HandshakeFailure)));
             assert!(!refusals.note(&client, &name, &NotIntercepted::Late));

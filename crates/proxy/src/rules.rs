@@ -1,8 +1,8 @@
 //! What becomes of a connection, by the name it is for.
 
-use http_relay::host::Host;
 use http_relay::names::{BadRule, Names};
 use http_relay::target::Target;
+use x509::HostOrIp;
 
 /// What becomes of it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -48,7 +48,7 @@ impl Rules {
 
     /// For a name.
     #[must_use]
-    pub fn decide(&self, name: &Host) -> Action {
+    pub fn decide(&self, name: &HostOrIp) -> Action {
         self.listed(name).unwrap_or(self.default)
     }
 
@@ -59,7 +59,7 @@ impl Rules {
     }
 
     /// Decides for a name that a list contains, or whose parent domain does.
-    fn listed(&self, name: &Host) -> Option<Action> {
+    fn listed(&self, name: &HostOrIp) -> Option<Action> {
         self.names.get(name).copied()
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         let list = |patterns: &[&str]| patterns.iter().map(ToString::to_string).collect::<Vec<_>>();
         rules.add(&list(&["*.bank.example", "10.0.0.1", "[2001:db8::1]"]), Action::Tunnel).unwrap();
         rules.add(&list(&["*.ads.bank.example", "Evil.example"]), Action::Reject).unwrap();
-        let decide = |name: &str| rules.decide(&Host::parse(name).unwrap());
+        let decide = |name: &str| rules.decide(&HostOrIp::parse(name).unwrap());
         assert_eq!(decide("a.b.bank.example"), Action::Tunnel);
         assert_eq!(decide("bank.example"), Action::Intercept);
         assert_eq!(decide("x.ads.bank.example"), Action::Reject);

@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use http_relay::client::Client;
-use http_relay::host::Host;
 use http_relay::opening::SOCKS_VERSION as VERSION;
 use http_relay::target::Target;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use x509::HostOrIp;
 
 use super::access::Denied;
 use super::proxy::Proxy;
@@ -133,11 +133,11 @@ async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Result<Target, 
     stream.read_exact(&mut head).await?;
     let [VERSION, command, _, kind] = head else { return Err(NoRequest::NotSocks) };
     let name = match kind {
-        1 => Some(Host::Ip(IpAddr::from(Ipv4Addr::from_bits(stream.read_u32().await?)))),
-        4 => Some(Host::Ip(IpAddr::from(Ipv6Addr::from_bits(stream.read_u128().await?)).to_canonical())),
+        1 => Some(HostOrIp::Ip(IpAddr::from(Ipv4Addr::from_bits(stream.read_u32().await?)))),
+        4 => Some(HostOrIp::Ip(IpAddr::from(Ipv6Addr::from_bits(stream.read_u128().await?)).to_canonical())),
         3 => {
             let text = counted(stream).await?;
-            std::str::from_utf8(&text).ok().and_then(|text| Host::parse(text).ok())
+            std::str::from_utf8(&text).ok().and_then(|text| HostOrIp::parse(text).ok())
         }
         // How long it is is not known.
         _ => return Ok(Err(Reply::AddressTypeNotSupported)),

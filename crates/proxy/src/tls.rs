@@ -6,7 +6,6 @@ use std::time::Duration;
 use http_relay::cipher_suites::provider;
 use http_relay::client::Client;
 use http_relay::clock::now;
-use http_relay::host::Host;
 use http_relay::opening::Hello;
 use keys::KeyError;
 use rustls::crypto::aws_lc_rs::Ticketer;
@@ -16,6 +15,7 @@ use rustls::{HandshakeKind, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use x509::HostOrIp;
 
 use super::mirror::Mirrored;
 use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, RateLimitKey};
@@ -106,7 +106,7 @@ impl Interception {
     pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-        name: &Host,
+        name: &HostOrIp,
         mirrored: Option<&Mirrored>,
         hello: &Hello,
         client: &Client,
@@ -126,7 +126,7 @@ impl Interception {
 
     async fn leaf(
         &self,
-        name: &Host,
+        name: &HostOrIp,
         mirrored: Option<&Mirrored>,
         hello: &Hello,
         client: &Client,

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use http_relay::access_log::counted;
 use http_relay::client::Client;
-use http_relay::host::Host;
 use http_relay::relay::{ByteCounters, relay, relay_with};
 use http_relay::target::Target;
 use hyper::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
+use x509::HostOrIp;
 
 use super::proxy::Proxy;
 
 impl Proxy {
     /// `name`: what it is known as, whatever CONNECT said.
-    pub(super) async fn tunnel<S>(&self, stream: S, target: &Target, name: &Host, client: &Client)
+    pub(super) async fn tunnel<S>(&self, stream: S, target: &Target, name: &HostOrIp, client: &Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use authority::keystore::KeyStore;
 use filled::{NOW, Nobody, fill};
 use keys::Keyring;
-use lifecycle::lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority};
+use lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority};
 use load::{Ask, Plan, listener, processor_us};
 use secrecy::ExposeSecret;
 use server::limit::LimitOptions;

@@ -85,7 +85,7 @@ impl Happened {
             .filter_map(|(row, body)| name_of(row, body))
             .map(|name| name.to_ascii_lowercase())
             .collect();
-        let readers = Arc::new(store.credential_readers(actors, &names).await?);
+        let readers = Arc::new(store.credentials().readers(actors, &names).await?);
         let event = |(row, body): (OutboxRow, Value)| {
             let at = shown(row.at_us);
             let credential = name_of(&row, &body).map(|name| {
@@ -109,7 +109,7 @@ impl CredentialChange {
         }
         match self.readers.may(&asker.actor, &self.name_key) {
             Some(may) => Ok(may),
-            None => store.credential_may(asker, &self.name_key, Operation::Read).await,
+            None => store.credentials().may(asker, &self.name_key, Operation::Read).await,
         }
     }
 }

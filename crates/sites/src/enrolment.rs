@@ -97,7 +97,7 @@ impl Sites {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<NodeTokenRow>, SiteError> {
-        Ok(self.store().node_tokens(after, limit).await?)
+        Ok(self.store().places().node_tokens(after, limit).await?)
     }
 
     /// Takes a token back.
@@ -206,8 +206,8 @@ impl Sites {
         spki_sha256: &[u8; 32],
         kem: &KemPublic,
     ) -> Result<Option<NodeRow>, SiteError> {
-        let Some(node) = self.store().key_node_of_key(spki_sha256).await? else { return Ok(None) };
-        let made = self.store().node_of_token(hash, self.now_us()).await?;
+        let Some(node) = self.store().places().node_of_key(spki_sha256).await? else { return Ok(None) };
+        let made = self.store().places().node_of_token(hash, self.now_us()).await?;
         if made != Some(node.id) || node.retired_at_us.is_some() {
             return Ok(None);
         }
@@ -272,7 +272,7 @@ impl Sites {
                 Entered::Taken => name = other_name(&name, id),
             }
         }
-        let holder = self.store().key_node_of_key(&spki_sha256).await?;
+        let holder = self.store().places().node_of_key(&spki_sha256).await?;
         Err(if holder.is_some() { SiteError::KeyTaken } else { SiteError::NameTaken(name) })
     }
 }

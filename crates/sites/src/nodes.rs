@@ -44,7 +44,7 @@ impl Sites {
     /// # Errors
     /// [`SiteError::NotFound`]; those of the database.
     pub async fn node(&self, id: Uuid) -> Result<NodeRow, SiteError> {
-        self.store().key_node(id).await?.ok_or(SiteError::NotFound("node"))
+        self.store().places().node(id).await?.ok_or(SiteError::NotFound("node"))
     }
 
     /// A node by its name or its identity.
@@ -54,7 +54,7 @@ impl Sites {
     pub async fn node_called(&self, name: &str) -> Result<NodeRow, SiteError> {
         match name.parse() {
             Ok(id) => self.node(id).await,
-            Err(_) => self.store().key_node_named(name).await?.ok_or(SiteError::NotFound("node")),
+            Err(_) => self.store().places().node_named(name).await?.ok_or(SiteError::NotFound("node")),
         }
     }
 
@@ -73,7 +73,7 @@ impl Sites {
             None => None,
         };
         let filter = NodeFilter { site, retired: query.retired };
-        Ok(self.store().key_nodes(&filter, after, limit).await?)
+        Ok(self.store().places().nodes(&filter, after, limit).await?)
     }
 
     /// Milliseconds from a node to others and back, as it last said it to this server.

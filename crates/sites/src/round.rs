@@ -66,7 +66,7 @@ impl Sites {
     }
 
     async fn purge(&self) -> Result<(), SiteError> {
-        Ok(self.store().purge_node_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)?)
+        Ok(self.store().places().purge_node_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)?)
     }
 
     async fn write_beats(&self) -> Result<(), StoreError> {
@@ -90,7 +90,7 @@ impl Sites {
     /// Tells of those who came, and of those who were gone by `now`, as far as this server can say.
     async fn tell(&self, now: i64) -> Result<(), StoreError> {
         let steady = self.0.steadiness.lock().round(now);
-        let mut flips = self.store().node_flips(now).await?;
+        let mut flips = self.store().places().node_flips(now).await?;
         flips.retain(|(_, present)| *present || steady);
         if flips.is_empty() {
             return Ok(());
@@ -115,7 +115,7 @@ impl Sites {
         }
         let number = self.0.looks.fetch_add(1, Ordering::SeqCst) + 1;
         loop {
-            let rows = self.store().key_nodes_changed(self.0.view.last(), LOOK_ROWS).await?;
+            let rows = self.store().places().nodes_changed(self.0.view.last(), LOOK_ROWS).await?;
             let whole = rows.len() == LOOK_ROWS;
             self.0.view.take(rows);
             if !whole {
@@ -124,10 +124,10 @@ impl Sites {
         }
         let (store, numbers) = (self.store(), &self.0.numbers);
         if numbers.seen() == 0 {
-            numbers.begin(store.last_key_change().await?);
+            numbers.begin(store.places().last_change().await?);
         }
-        let own = store.wraps_changed(numbers.seen(), LOOK_WRAPS).await?;
-        numbers.take(store.last_key_state().await?, own);
+        let own = store.places().wraps_changed(numbers.seen(), LOOK_WRAPS).await?;
+        numbers.take(store.places().last_state().await?, own);
         *looked = number;
         Ok(())
     }

@@ -70,8 +70,8 @@ impl Sites {
     /// [`SiteError::NotFound`]; those of the database.
     pub async fn site(&self, name: &str) -> Result<SiteRow, SiteError> {
         let found = match name.parse() {
-            Ok(id) => self.store().key_site(id).await?,
-            Err(_) => self.store().key_site_named(name).await?,
+            Ok(id) => self.store().places().site(id).await?,
+            Err(_) => self.store().places().site_named(name).await?,
         };
         found.ok_or(SiteError::NotFound("site"))
     }
@@ -81,7 +81,7 @@ impl Sites {
     /// # Errors
     /// Those of the database.
     pub async fn sites(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, SiteError> {
-        Ok(self.store().key_sites(after, limit).await?)
+        Ok(self.store().places().sites(after, limit).await?)
     }
 
     /// Changes a site. Its nodes get statements with its attributes within a second.
@@ -118,7 +118,7 @@ impl Sites {
         if done {
             return self.site(&id.to_string()).await;
         }
-        let other = self.store().key_site_named(&new.name).await?;
+        let other = self.store().places().site_named(&new.name).await?;
         let taken = other.is_some_and(|other| other.id != id);
         Err(if taken { SiteError::NameTaken(new.name) } else { SiteError::Changed })
     }
@@ -154,7 +154,7 @@ impl Sites {
         let filter = NodeFilter { site: Some(site), retired: false };
         let mut after = None;
         loop {
-            let page = self.store().key_nodes(&filter, after.as_ref(), PAGE_ROWS_MAX).await?;
+            let page = self.store().places().nodes(&filter, after.as_ref(), PAGE_ROWS_MAX).await?;
             for node in page.rows {
                 attributes.with(&stored_attributes(&node.attributes)).map_err(|error| {
                     SiteError::Invalid(format!("with those of the node {:?}: {error}", node.name))

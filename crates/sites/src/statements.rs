@@ -31,7 +31,7 @@ const ACTOR: &str = "system:nodes";
 impl Sites {
     /// Makes the statements that are due; how many.
     pub(super) async fn sign_due(&self) -> Result<usize, SiteError> {
-        let rows = self.store().key_nodes_to_sign(self.now_us(), ROUND_MAX).await?;
+        let rows = self.store().places().nodes_to_sign(self.now_us(), ROUND_MAX).await?;
         if rows.is_empty() {
             return Ok(0);
         }
@@ -67,7 +67,7 @@ impl Sites {
     }
 
     async fn signer_id(&self) -> Result<Uuid, SiteError> {
-        if let Some(id) = self.store().statement_signer().await? {
+        if let Some(id) = self.store().places().statement_signer().await? {
             return Ok(id);
         }
         let new = self.parts().keystore.prepare(KeyType::Ed25519, "statements about nodes").await?;
@@ -85,7 +85,7 @@ impl Sites {
                 .boxed()
             })
             .await?;
-        let claimed = self.store().statement_signer().await?;
+        let claimed = self.store().places().statement_signer().await?;
         claimed.ok_or(SiteError::NotFound("key that signs statements"))
     }
 }

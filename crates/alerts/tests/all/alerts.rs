@@ -164,7 +164,7 @@ async fn a_certificate_near_its_end_is_told_of_once_a_threshold(world: World) {
     world.passes(9 * DAY);
     world.settle().await;
     assert_eq!(titles(&world.receiver.taken()), ["raised web expires in 8 days"]);
-    let open = world.store.alerts(0, None, 10).await.unwrap().rows;
+    let open = world.store.alerts().page(0, None, 10).await.unwrap().rows;
     assert_eq!(open.len(), 1, "the farther threshold's alert is over");
     // Renewed: what was told of is over, and those told hear it.
     let now = world.clock.now_us();
@@ -172,7 +172,7 @@ async fn a_certificate_near_its_end_is_told_of_once_a_threshold(world: World) {
     world.happens("certificate.issued", "certificate/1", body).await;
     world.settle().await;
     assert_eq!(titles(&world.receiver.taken()), ["resolved web expires in 8 days"]);
-    assert_eq!(world.store.alerts(0, None, 10).await.unwrap().rows, []);
+    assert_eq!(world.store.alerts().page(0, None, 10).await.unwrap().rows, []);
     // A jump over every threshold tells once.
     world.passes(200 * DAY);
     world.settle().await;
@@ -193,7 +193,7 @@ async fn repeats_are_counted_and_not_told_again(world: World) {
     assert_eq!(messages[0].1["attributes"]["detail"], "no");
     let head = &messages[0].0;
     assert!(head.contains("bulla-signature: t=") && head.contains(",v1="), "{head}");
-    assert_eq!(world.store.alerts(0, None, 10).await.unwrap().rows[0].count, 6);
+    assert_eq!(world.store.alerts().page(0, None, 10).await.unwrap().rows[0].count, 6);
 }
 
 async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: World) {
@@ -213,7 +213,7 @@ async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: Wor
     world.receiver.answers(404);
     world.happens("certificate.failed", "certificate/2", json!({ "name": "db" })).await;
     world.settle().await;
-    let dead = world.store.alert_deliveries(2, None, 10).await.unwrap().rows;
+    let dead = world.store.alerts().deliveries(2, None, 10).await.unwrap().rows;
     assert!(dead[0].last_error.as_ref().unwrap().contains("404"), "{dead:?}");
     world.receiver.answers(200);
     world.receiver.taken();
@@ -227,7 +227,7 @@ async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: Wor
     world.alerts.put_channel(Some((channel, revision)), off, "user:test").await.unwrap();
     world.happens("certificate.failed", "certificate/3", json!({ "name": "x" })).await;
     world.settle().await;
-    let dead = world.store.alert_deliveries(2, None, 10).await.unwrap().rows;
+    let dead = world.store.alerts().deliveries(2, None, 10).await.unwrap().rows;
     assert!(dead[0].last_error.as_ref().unwrap().contains("disabled"), "{dead:?}");
     assert_eq!(world.receiver.taken(), []);
 }
@@ -241,7 +241,7 @@ async fn what_nobody_acknowledges_escalates_and_silences_hold(world: World) {
     world.happens("certificate.failed", "certificate/2", json!({ "name": "two" })).await;
     world.settle().await;
     assert_eq!(world.receiver.taken().len(), 2);
-    let open = world.store.alerts(0, None, 10).await.unwrap().rows;
+    let open = world.store.alerts().page(0, None, 10).await.unwrap().rows;
     let one = open.iter().find(|alert| alert.title.starts_with("one")).unwrap();
     world.alerts.acknowledge(one.id, "user:ann").await.unwrap();
     assert!(world.alerts.acknowledge(one.id, "user:ann").await.is_err());
@@ -255,7 +255,9 @@ async fn what_nobody_acknowledges_escalates_and_silences_hold(world: World) {
     world.happens("certificate.failed", "certificate/3", json!({ "name": "three" })).await;
     world.settle().await;
     assert_eq!(world.receiver.taken(), []);
-    assert!(world.store.alerts(0, None, 10).await.unwrap().rows.iter().any(|a| a.silenced_by.is_some()));
+    assert!(
+        world.store.alerts().page(0, None, 10).await.unwrap().rows.iter().any(|a| a.silenced_by.is_some())
+    );
 }
 
 async fn a_digest_is_one_message_a_day(world: World) {

@@ -52,7 +52,7 @@ impl Server {
     ) -> Result<Response<Bytes>, Problem> {
         let (profile, directory) = self.directory_options(profile)?;
         let wanted: NewAccount = signed.json()?;
-        if let Some(existing) = self.store.acme_account_by_key(signed.key.thumbprint()).await? {
+        if let Some(existing) = self.store.acme().account_by_key(signed.key.thumbprint()).await? {
             return self.existing(&existing);
         }
         if wanted.only_return_existing {
@@ -94,7 +94,7 @@ impl Server {
         match self.insert_account(new).await? {
             NewAcmeAccountOutcome::Made => {}
             NewAcmeAccountOutcome::KeyInUse => {
-                let existing = self.store.acme_account_by_key(signed.key.thumbprint()).await?;
+                let existing = self.store.acme().account_by_key(signed.key.thumbprint()).await?;
                 return self.existing(&existing.ok_or_else(Problem::busy)?);
             }
             NewAcmeAccountOutcome::ExternalKeySpent => {
@@ -103,7 +103,7 @@ impl Server {
                 ));
             }
         }
-        let account = self.store.acme_account(id).await?.ok_or_else(Problem::internal)?;
+        let account = self.store.acme().account(id).await?.ok_or_else(Problem::internal)?;
         let response = respond::json(StatusCode::CREATED, &self.account_json(&account))?;
         Ok(respond::with(response, header::LOCATION, &self.account_url(id)))
     }
@@ -117,7 +117,7 @@ impl Server {
     /// A key that is known to be compromised is nobody's.
     async fn check_account_key(&self, signed: &OfKey) -> Result<(), Problem> {
         let spki = super::jose::sha256(signed.key.spki());
-        if self.store.key_is_blocked(&spki).await? {
+        if self.store.revocations().key_is_blocked(&spki).await? {
             return Err(Problem::new(Kind::BadPublicKey, "this key is blocked; make another one"));
         }
         Ok(())
@@ -186,7 +186,7 @@ impl Server {
             })
             .await?;
         self.accounts.forget(id);
-        let account = self.store.acme_account(id).await?.ok_or_else(Problem::not_found)?;
+        let account = self.store.acme().account(id).await?.ok_or_else(Problem::not_found)?;
         if !changed {
             check(&account)?;
         }

@@ -62,7 +62,7 @@ impl Accounts {
 
 async fn read(store: Store, id: Uuid) -> Result<Fresh<Arc<Account>>, Failed<Missing>> {
     let failed = |error, lifetime| Err(Failed { error, lifetime });
-    match store.acme_account(id).await {
+    match store.acme().account(id).await {
         Ok(Some(row)) => match AccountKey::from_canonical(&row.jwk) {
             Ok(key) => Ok(Fresh { value: Arc::new(Account { row, key }), lifetime: KEPT }),
             Err(error) => {

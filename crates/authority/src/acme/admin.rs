@@ -20,7 +20,7 @@ impl Acme {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeAccount>, StoreError> {
-        self.0.store.acme_accounts(after, limit).await
+        self.0.store.acme().accounts(after, limit).await
     }
 
     /// An account.
@@ -28,7 +28,7 @@ impl Acme {
     /// # Errors
     /// Those of the database.
     pub async fn find_account(&self, id: Uuid) -> Result<Option<AcmeAccount>, StoreError> {
-        self.0.store.acme_account(id).await
+        self.0.store.acme().account(id).await
     }
 
     /// Ends an account, at once on this node and within seconds on others; what was issued to it stays. False when it
@@ -73,8 +73,8 @@ impl Acme {
         limit: usize,
     ) -> Result<Page<AcmeOrder>, StoreError> {
         match account {
-            Some(account) => self.0.store.acme_orders_of(account, after, limit).await,
-            None => self.0.store.acme_orders(after, limit).await,
+            Some(account) => self.0.store.acme().orders_of(account, after, limit).await,
+            None => self.0.store.acme().orders(after, limit).await,
         }
     }
 
@@ -86,8 +86,8 @@ impl Acme {
         &self,
         id: Uuid,
     ) -> Result<Option<(AcmeOrder, Vec<AcmeAuthorization>)>, StoreError> {
-        let Some(order) = self.0.store.acme_order(id).await? else { return Ok(None) };
-        let authorizations = self.0.store.acme_authorizations(&order.authorizations).await?;
+        let Some(order) = self.0.store.acme().order(id).await? else { return Ok(None) };
+        let authorizations = self.0.store.acme().authorizations(&order.authorizations).await?;
         Ok(Some((order, authorizations)))
     }
 

@@ -118,7 +118,7 @@ impl Server {
             if let Some(place) = place {
                 place.send(row.clone());
             }
-        } else if let Some(current) = self.store.acme_authorization(row.id).await? {
+        } else if let Some(current) = self.store.acme().authorization(row.id).await? {
             *row = current;
         }
         Ok(())

@@ -152,7 +152,7 @@ impl Acme {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeExternalKey>, StoreError> {
-        self.0.store.acme_external_keys(after, limit).await
+        self.0.store.acme().external_keys(after, limit).await
     }
 
     /// An external key. Its secret is sealed.
@@ -160,7 +160,7 @@ impl Acme {
     /// # Errors
     /// Those of the database.
     pub async fn external_key(&self, id: Uuid) -> Result<Option<AcmeExternalKey>, StoreError> {
-        self.0.store.acme_external_key(id).await
+        self.0.store.acme().external_key(id).await
     }
 
     /// Withdraws an external key: neither it nor the accounts bound with it may do anything more, at once on this node
@@ -230,7 +230,7 @@ impl Server {
         if AccountKey::from_jwk(&named)?.thumbprint() != signed.key.thumbprint() {
             return Err(Problem::malformed("externalAccountBinding is for another account key"));
         }
-        let row = self.store.acme_external_key_named(kid).await?.ok_or_else(refused)?;
+        let row = self.store.acme().external_key_named(kid).await?.ok_or_else(refused)?;
         let secret =
             self.authority.keystore().keyring().open_sealed(&context(&row.id), &row.secret).map_err(
                 |error| {

@@ -174,7 +174,7 @@ impl Server {
                 order
             }
             // Another was first, or it is not known: the database has the truth.
-            Ok(false) | Err(_) => self.store.acme_order(order.id).await.ok().flatten().unwrap_or(order),
+            Ok(false) | Err(_) => self.store.acme().order(order.id).await.ok().flatten().unwrap_or(order),
         }
     }
 

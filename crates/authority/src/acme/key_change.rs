@@ -26,10 +26,10 @@ impl Server {
         let inner = Jws::parse(signed.payload())?;
         let new = self.check_inner(&inner, signed)?;
         let account = &signed.account.row;
-        if let Some(owner) = self.store.acme_account_by_key(new.thumbprint()).await? {
+        if let Some(owner) = self.store.acme().account_by_key(new.thumbprint()).await? {
             return Err(self.key_in_use(owner.id));
         }
-        if self.store.key_is_blocked(&sha256(new.spki())).await? {
+        if self.store.revocations().key_is_blocked(&sha256(new.spki())).await? {
             return Err(Problem::new(Kind::BadPublicKey, "the new key is blocked; make another one"));
         }
         let details = json!({ "new_thumbprint": new.thumbprint_text() });
@@ -54,7 +54,7 @@ impl Server {
         self.accounts.forget(id);
         if !changed {
             // Somebody was quicker, with this key or with this account.
-            return Err(match self.store.acme_account_by_key(new.thumbprint()).await? {
+            return Err(match self.store.acme().account_by_key(new.thumbprint()).await? {
                 Some(owner) => self.key_in_use(owner.id),
                 None => {
                     Problem::malformed("the account's key changed meanwhile").status(StatusCode::CONFLICT)

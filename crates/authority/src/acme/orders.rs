@@ -286,7 +286,7 @@ impl Server {
             return Ok(HashMap::new());
         }
         let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
-        let found = self.store.acme_reusable(account.id, &bases, now_us).await?;
+        let found = self.store.acme().reusable(account.id, &bases, now_us).await?;
         // Of several the one that lasts longest; none that this profile would not have taken.
         let mut best: HashMap<(String, bool), AcmeAuthorization> = HashMap::new();
         for one in found {
@@ -384,7 +384,7 @@ impl Server {
             }
         };
         let page =
-            self.store.acme_orders_of(id, after.as_ref(), ORDERS_PAGE).await.map_err(
+            self.store.acme().orders_of(id, after.as_ref(), ORDERS_PAGE).await.map_err(
                 |error| match error {
                     store::StoreError::BadCursor => bad(),
                     other => other.into(),

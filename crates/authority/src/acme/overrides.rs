@@ -95,7 +95,7 @@ impl Server {
         }
         // While one reads, others go on with what was known.
         self.overrides.0.write().read_at_us = Some(now_us);
-        match self.store.acme_limit_overrides().await {
+        match self.store.acme().limit_overrides().await {
             Ok(rows) => self.overrides.0.write().all = Arc::new(Index::new(rows)),
             Err(error) => tracing::warn!(%error, "overrides of ACME limits cannot be read"),
         }
@@ -109,7 +109,7 @@ impl Acme {
     /// # Errors
     /// Those of the database.
     pub async fn limit_overrides(&self) -> Result<Vec<AcmeLimitOverride>, StoreError> {
-        self.0.store.acme_limit_overrides().await
+        self.0.store.acme().limit_overrides().await
     }
 
     /// Stores an override in place of the one for the same limit and subject. In force here at once, on other nodes

@@ -36,18 +36,18 @@ impl Reads {
     pub(crate) fn new(store: &Store) -> Self {
         Self {
             orders: reader(store, "acme-read-orders", |store, ids| {
-                async move { store.acme_orders_with_authorizations(&ids).await }.boxed()
+                async move { store.acme().orders_with_authorizations(&ids).await }.boxed()
             }),
             authorizations: reader(store, "acme-read-authorizations", |store, ids| {
                 async move {
-                    let found = store.acme_authorizations(&ids).await?;
+                    let found = store.acme().authorizations(&ids).await?;
                     Ok(found.into_iter().map(|one| (one.id, one)).collect())
                 }
                 .boxed()
             }),
             keys: reader(store, "acme-read-keys", |store, keys| {
                 async move {
-                    let taken = store.acme_keys_taken(&keys).await?;
+                    let taken = store.acme().keys_taken(&keys).await?;
                     Ok(taken.into_iter().map(|key| (key, ())).collect())
                 }
                 .boxed()

@@ -108,7 +108,7 @@ impl Server {
         if !shared {
             return Err(Problem::malformed("replaces: the certificate has none of the names of this order"));
         }
-        if self.store.acme_replacement(id).await?.is_some() {
+        if self.store.acme().replacement(id).await?.is_some() {
             let detail = "replaces: the certificate has been replaced already";
             return Err(Problem::new(Kind::AlreadyReplaced, detail));
         }

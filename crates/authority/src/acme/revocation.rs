@@ -86,7 +86,7 @@ impl Server {
             certificate.subject_alt_names.iter().map(Identifier::of).collect();
         let names = names.filter(|names| !names.is_empty()).ok_or_else(not_yours)?;
         let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
-        let held = self.store.acme_held(signed.account.row.id, &bases, self.now_us()).await?;
+        let held = self.store.acme().held(signed.account.row.id, &bases, self.now_us()).await?;
         let held: HashSet<(String, bool)> = held.into_iter().collect();
         let all = names.iter().all(|name| held.contains(&(name.base().key(), name.is_wildcard())));
         if all { Ok(actor) } else { Err(not_yours()) }

@@ -180,7 +180,7 @@ impl Server {
                 Claim::Issuance(id, until_us) => issuances.push((id, until_us)),
             }
         }
-        if let Err(error) = self.store.release_acme_claims(validations, issuances, self.now_us()).await {
+        if let Err(error) = self.store.acme().release_claims(validations, issuances, self.now_us()).await {
             tracing::warn!(%error, "what was under way is taken over when its claims end");
         }
     }
@@ -199,7 +199,7 @@ impl Server {
         let until = now_us + self.claim_us();
         // Only as many as can begin now: what waits here would be taken over by another again.
         let free = room.available_permits().min(SWEEP_ROWS);
-        match self.store.claim_acme_validations(lapsed, until, free).await {
+        match self.store.acme().claim_validations(lapsed, until, free).await {
             Ok(ids) => {
                 for id in ids {
                     let (inner, room) = (self.clone(), room.clone());
@@ -207,7 +207,7 @@ impl Server {
                     tasks.spawn(Claim::Validation(id, until), async move {
                         let _guard = guard;
                         let Ok(_place) = room.acquire_owned().await else { return };
-                        match inner.store.acme_authorization(id).await {
+                        match inner.store.acme().authorization(id).await {
                             Ok(Some(row)) if row.status == AcmeAuthorizationStatus::Pending => {
                                 inner.validate(row).await;
                             }
@@ -222,14 +222,14 @@ impl Server {
             Err(error) => tracing::warn!(%error, "left validations cannot be found"),
         }
         let until = self.issuing_until_us();
-        match self.store.claim_acme_issuances(lapsed, until, SWEEP_ROWS).await {
+        match self.store.acme().claim_issuances(lapsed, until, SWEEP_ROWS).await {
             Ok(ids) => {
                 for id in ids {
                     let inner = self.clone();
                     let guard = telemetry::tasks::guard("acme-issuing");
                     tasks.spawn(Claim::Issuance(id, until), async move {
                         let _guard = guard;
-                        if let Ok(Some(order)) = inner.store.acme_order(id).await {
+                        if let Ok(Some(order)) = inner.store.acme().order(id).await {
                             inner.issue(order).await;
                         }
                     });
@@ -250,8 +250,8 @@ impl Server {
         let (old_orders, old_proofs) = (before(orders + keep), before(orders + reuse + keep));
         for batch in 0..TIDY_BATCHES {
             let deleted = async {
-                let orders = self.store.tidy_acme_orders(old_orders, TIDY_ROWS).await?;
-                let proofs = self.store.tidy_acme_authorizations(old_proofs, TIDY_ROWS).await?;
+                let orders = self.store.acme().tidy_orders(old_orders, TIDY_ROWS).await?;
+                let proofs = self.store.acme().tidy_authorizations(old_proofs, TIDY_ROWS).await?;
                 Ok::<u64, store::StoreError>(orders + proofs)
             };
             match deleted.await {
@@ -301,7 +301,7 @@ impl Server {
         let method = answered(row);
         let mut thumbprints = vec![account.thumbprint];
         if method == Some(super::Method::DnsPersist01) {
-            let earlier = self.store.acme_earlier_keys(account.id, EARLIER_KEYS_MAX).await;
+            let earlier = self.store.acme().earlier_keys(account.id, EARLIER_KEYS_MAX).await;
             thumbprints.extend(earlier.map_err(|error| {
                 tracing::warn!(%error, "earlier keys cannot be read");
                 None

@@ -58,7 +58,8 @@ impl Authority {
             0 => About { freshest: self.options().delta_crls.then_some(&delta_url), ..About::default() },
             _ => About { shard_url: Some(&shard_url), ..About::default() },
         };
-        let entries = self.store().crl_entries(ca.id, state.shard, self.ended_before(now_us)).await?;
+        let entries =
+            self.store().revocations().crl_entries(ca.id, state.shard, self.ended_before(now_us)).await?;
         let delta = match state.shard == 0 && self.options().delta_crls {
             true => Some(self.delta_entries(&ca, edition, now_us, &entries).await?),
             false => None,
@@ -95,7 +96,7 @@ impl Authority {
         now_us: i64,
         full: &[RevocationRow],
     ) -> Result<(i64, Vec<RevocationRow>), CrlError> {
-        let Some((base, from_us)) = self.store().crl_base_oldest(ca.id, now_us).await? else {
+        let Some((base, from_us)) = self.store().revocations().crl_base_oldest(ca.id, now_us).await? else {
             return Ok((edition.number, Vec::new()));
         };
         let from_us = from_us.saturating_sub(DELTA_MARGIN_US);
@@ -104,7 +105,8 @@ impl Authority {
         if count > DELTA_ENTRIES_MIN && count > full.len() / 2 {
             return Ok((edition.number, Vec::new()));
         }
-        let mut entries = self.store().crl_lifted_since(ca.id, self.ended_before(now_us), from_us).await?;
+        let mut entries =
+            self.store().revocations().crl_lifted_since(ca.id, self.ended_before(now_us), from_us).await?;
         entries.extend(full.iter().filter(is_new).cloned());
         Ok((base, entries))
     }

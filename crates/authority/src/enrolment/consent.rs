@@ -69,7 +69,7 @@ impl Authority {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<EnrolmentRow>, StoreError> {
-        self.store().enrolments(state, self.clock().now_us(), after, limit).await
+        self.store().enrolments().page(state, self.clock().now_us(), after, limit).await
     }
 
     /// An enrolment, unless it lapsed.
@@ -77,7 +77,7 @@ impl Authority {
     /// # Errors
     /// Those of the database.
     pub async fn enrolment(&self, id: Uuid) -> Result<Option<EnrolmentRow>, StoreError> {
-        self.store().enrolment(id, self.clock().now_us()).await
+        self.store().enrolments().get(id, self.clock().now_us()).await
     }
 
     /// Decides an enrolment that waits; the certificate is issued when its client asks again.
@@ -95,7 +95,7 @@ impl Authority {
             return Err(DecideError::NoteTooLong);
         }
         let now_us = self.clock().now_us();
-        let row = self.store().enrolment(id, now_us).await?.ok_or(DecideError::Unknown(id))?;
+        let row = self.store().enrolments().get(id, now_us).await?.ok_or(DecideError::Unknown(id))?;
         if row.requester == actor {
             return Err(DecideError::OwnRequest);
         }
@@ -125,7 +125,7 @@ impl Authority {
         if !decided.await? {
             return Err(DecideError::Unknown(id));
         }
-        self.store().enrolment(id, now_us).await?.ok_or(DecideError::Unknown(id))
+        self.store().enrolments().get(id, now_us).await?.ok_or(DecideError::Unknown(id))
     }
 }
 
@@ -151,7 +151,7 @@ pub(super) async fn under(
     source: Source,
     key: &str,
 ) -> Result<Option<Waiting>, EnrolmentError> {
-    let row = authority.store().enrolment_by_key(&key_of(source, key), authority.clock().now_us()).await?;
+    let row = authority.store().enrolments().by_key(&key_of(source, key), authority.clock().now_us()).await?;
     let Some(row) = row else { return Ok(None) };
     let request = CertificateRequest::parse(&row.request).map_err(|error| {
         EnrolmentError::Unavailable(format!("the enrolment {} cannot be read: {error}", row.id))
@@ -173,7 +173,7 @@ fn key_of(source: Source, key: &str) -> [u8; 32] {
 async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, EnrolmentError> {
     let request = &enrolment.asked.request;
     let now_us = authority.clock().now_us();
-    authority.store().enrolments_trim(now_us).await?;
+    authority.store().enrolments().trim(now_us).await?;
     let new = NewEnrolment {
         id: Uuid::now_v7(),
         key_sha256: key_of(enrolment.source, &enrolment.key),

@@ -144,11 +144,11 @@ impl Authority {
     /// Those of the database.
     pub async fn issued(&self, which: &IssuedRef) -> Result<Option<IssuedRecord>, store::StoreError> {
         match which {
-            IssuedRef::Id(id) => self.store().issued_by_id(*id).await,
+            IssuedRef::Id(id) => self.store().issued().by_id(*id).await,
             IssuedRef::Fingerprint(fingerprint) => {
-                self.store().issued_by_sha256(fingerprint.as_bytes()).await
+                self.store().issued().by_sha256(fingerprint.as_bytes()).await
             }
-            IssuedRef::Serial(ca, serial) => self.store().issued_by_serial(*ca, serial.content()).await,
+            IssuedRef::Serial(ca, serial) => self.store().issued().by_serial(*ca, serial.content()).await,
         }
     }
 
@@ -177,7 +177,7 @@ impl Authority {
 
     async fn repeat_or(&self, refusal: IssueError, once: Option<Once>) -> Result<Issued, IssueError> {
         let Some(once) = once else { return Err(refusal) };
-        match self.store().issuance_key(&once.key_sha256).await? {
+        match self.store().issued().key(&once.key_sha256).await? {
             Some(used) => self.repeat(used, Some(once)).await,
             None => Err(refusal),
         }
@@ -187,7 +187,7 @@ impl Authority {
         if once.is_none_or(|once| once.request_sha256 != used.request_sha256) {
             return Err(IssueError::KeyReused);
         }
-        let row = self.store().issued_by_id(used.id).await?;
+        let row = self.store().issued().by_id(used.id).await?;
         let row = row.ok_or_else(|| {
             IssueError::from(store::StoreError::Corrupt(format!("the certificate {} is not there", used.id)))
         })?;

@@ -96,7 +96,7 @@ impl Issuing {
 async fn look(store: Store, looks: Vec<IssuingLookup>) -> Vec<Result<IssuingState, Arc<StoreError>>> {
     let spkis: Vec<[u8; 32]> = looks.iter().map(|(spki, _)| *spki).collect();
     let keys: Vec<[u8; 32]> = looks.iter().filter_map(|(_, key)| *key).collect();
-    match store.issuing_look(&spkis, &keys).await {
+    match store.issued().issuing_look(&spkis, &keys).await {
         Ok((blocked, used)) => looks
             .iter()
             .map(|(spki, key)| {

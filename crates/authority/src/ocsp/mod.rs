@@ -126,7 +126,7 @@ impl Authority {
 
     async fn status_of(&self, issuers: &[Arc<Ca>], id: &CertificateId) -> Result<Status, OcspError> {
         for ca in issuers.iter().filter(|ca| means(id, ca)) {
-            let found = self.store().issued_status(ca.id, id.serial.content()).await?;
+            let found = self.store().issued().status(ca.id, id.serial.content()).await?;
             match found {
                 None => {}
                 Some(Some(facts)) if facts.reason != i64::from(Reason::RemoveFromCrl.code()) => {

@@ -99,7 +99,7 @@ impl Authority {
 
     /// The one in the database, unless it is over or its key cannot be had.
     async fn kept_responder(&self, ca: &Ca) -> Result<Option<(Age, Arc<Responder>)>, OcspError> {
-        let Some(row) = self.store().ocsp_responder(ca.id).await? else { return Ok(None) };
+        let Some(row) = self.store().revocations().ocsp_responder(ca.id).await? else { return Ok(None) };
         let age = age(&row, self.clock().now_us());
         if age == Age::Over {
             return Ok(None);

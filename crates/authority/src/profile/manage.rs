@@ -51,8 +51,11 @@ impl Authority {
         let wanted = key.clone();
         let make = move || async move {
             let found = async {
-                let row =
-                    store.profile(&wanted).await?.ok_or_else(|| ProfileError::Unknown(wanted.clone()))?;
+                let row = store
+                    .profiles()
+                    .get(&wanted)
+                    .await?
+                    .ok_or_else(|| ProfileError::Unknown(wanted.clone()))?;
                 ProfileRecord::of(row)
             };
             match found.await {
@@ -69,7 +72,7 @@ impl Authority {
     /// # Errors
     /// As [`Authority::profile`].
     pub async fn profile_record(&self, name: &str) -> Result<ProfileRecord, ProfileError> {
-        let row = self.store().profile(name).await?;
+        let row = self.store().profiles().get(name).await?;
         ProfileRecord::of(row.ok_or_else(|| ProfileError::Unknown(name.to_owned()))?)
     }
 
@@ -82,7 +85,7 @@ impl Authority {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ProfileRecord>, ProfileError> {
-        let Page { rows, next } = self.store().profiles(after, limit).await?;
+        let Page { rows, next } = self.store().profiles().page(after, limit).await?;
         let rows = rows.into_iter().map(ProfileRecord::of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next })
     }
@@ -127,7 +130,7 @@ impl Authority {
         expected: Option<i64>,
         actor: &str,
     ) -> Result<(), ProfileError> {
-        if self.store().profile(name).await?.is_none() {
+        if self.store().profiles().get(name).await?.is_none() {
             return Err(ProfileError::Unknown(name.to_owned()));
         }
         let (key, now_us, actor) = (name.to_owned(), self.clock().now_us(), actor.to_owned());

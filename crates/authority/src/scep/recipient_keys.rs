@@ -57,7 +57,7 @@ impl Scep {
     async fn make_recipient(&self, ca: &Ca) -> Result<Recipient, RecipientError> {
         let authority = &self.inner.authority;
         let now = UnixTime(authority.clock().now_seconds());
-        let row = authority.store().recipient(ca.id).await?;
+        let row = authority.store().enrolments().recipient(ca.id).await?;
         let before = match &row {
             Some(row) => self.open(row).await,
             None => None,
@@ -83,7 +83,7 @@ impl Scep {
             return Ok(Recipient { certificate, key: private });
         }
         // Another node was faster.
-        let row = authority.store().recipient(ca.id).await?;
+        let row = authority.store().enrolments().recipient(ca.id).await?;
         let opened = match &row {
             Some(row) => self.open(row).await,
             None => None,
@@ -109,7 +109,7 @@ impl Scep {
     /// The key itself, as decrypting needs it. Only keys sealed in the database can.
     async fn open_key(&self, id: Uuid) -> Result<Key, KeyStoreError> {
         let authority = &self.inner.authority;
-        let row = authority.store().key(id).await?.ok_or(KeyStoreError::Unknown(id))?;
+        let row = authority.store().keys().get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
         if row.blocked_at_us.is_some() {
             return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() });
         }

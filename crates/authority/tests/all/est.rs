@@ -284,7 +284,7 @@ pub(crate) async fn keys_are_made_for_those_who_cannot(place: Place) {
     // The request's kind of key, since the profile takes it; not the request's key.
     assert_eq!((certificate.public_key.bits, certificate.names()), (3_072, vec!["new.a.example".to_owned()]));
     assert_ne!(public, world.place.openssl("pkey -in new.key -pubout"));
-    let keys = world.place.store.keys(None, 100).await.unwrap().rows;
+    let keys = world.place.store.keys().page(None, 100).await.unwrap().rows;
     assert!(keys.iter().all(|key| *key.spki != *certificate.public_key.spki), "it is kept nowhere");
     assert_eq!(world.enroll("serverkeygen", "new", "").await, 401);
 }

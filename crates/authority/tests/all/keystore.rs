@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use authority::keystore::{KeyStore, KeyStoreError, ProveError, RotateProgress};
 use authority::tree::NewCa;
 use futures_util::future::BoxFuture;
-use keys::{Held, KeyProvider, KeyRef, KeyType, MasterKey, OpenError, PrivateKey, SignError, Signer};
+use keys::{KeyProvider, KeyRef, KeyType, MasterKey, OpenError, PrivateKey, ProvidedKey, SignError, Signer};
 use store::{SEALED_KEYS, SealedValue};
 use uuid::Uuid;
 use x509::{PublicKey, verify_signature};
@@ -31,7 +31,7 @@ pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(pl
         let again = place.keystore_with(&["master"]).signer(id).await.unwrap();
         assert_eq!((again.key_type(), again.spki()), (kind, key.spki()));
         signs(&again).await;
-        let row = place.store.key(id).await.unwrap().unwrap();
+        let row = place.store.keys().get(id).await.unwrap().unwrap();
         assert_eq!((row.label.as_str(), row.provider.as_str()), ("a label", "sealed"));
         assert!(!format!("{row:?}").contains("sealed: Some"));
         assert_eq!(place.keystore.private_key(id).await.unwrap().spki(), key.spki());
@@ -41,9 +41,9 @@ pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(pl
     let unknown = Uuid::now_v7();
     let error = place.keystore.signer(unknown).await.unwrap_err();
     assert!(matches!(error, KeyStoreError::Unknown(id) if id == unknown), "{error}");
-    let listed = place.store.keys(None, 3).await.unwrap();
+    let listed = place.store.keys().page(None, 3).await.unwrap();
     assert_eq!(listed.rows.len(), 3);
-    let rest = place.store.keys(listed.next.as_ref(), 3).await.unwrap();
+    let rest = place.store.keys().page(listed.next.as_ref(), 3).await.unwrap();
     assert_eq!((rest.rows.len(), rest.next), (1, None));
     assert_eq!(place.actions().await, ["key.generate"; 4]);
 }
@@ -53,7 +53,7 @@ pub(crate) async fn the_same_key_is_kept_once(place: Place) {
     let (one, _) = place.keystore.import(key.clone(), "one", "user:a").await.unwrap();
     let (two, _) = place.keystore.import(key, "two", "user:b").await.unwrap();
     assert_eq!(one, two);
-    assert_eq!(place.store.key(one).await.unwrap().unwrap().label, "one");
+    assert_eq!(place.store.keys().get(one).await.unwrap().unwrap().label, "one");
     signs(&place.keystore_with(&["master"]).signer(one).await.unwrap()).await;
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn values_moved_between_rows_do_not_open(place: Place) {
     let (two, _) = place.keystore.generate(KeyType::P256, "two", "user:a").await.unwrap();
     let sealed = |id| {
         let store = place.store.clone();
-        async move { store.key(id).await.unwrap().unwrap().sealed.unwrap() }
+        async move { store.keys().get(id).await.unwrap().unwrap().sealed.unwrap() }
     };
     let (first, second) = (sealed(one).await, sealed(two).await);
     let moved = vec![(SealedValue { row: one.as_bytes().to_vec(), sealed: first }, second)];
@@ -188,11 +188,15 @@ impl KeyProvider for Module {
         "module"
     }
 
-    fn generate<'a>(&'a self, kind: KeyType, label: &'a str) -> BoxFuture<'a, Result<Held, SignError>> {
+    fn generate<'a>(
+        &'a self,
+        kind: KeyType,
+        label: &'a str,
+    ) -> BoxFuture<'a, Result<ProvidedKey, SignError>> {
         Box::pin(async move {
             let key = PrivateKey::generate(kind).map_err(|error| SignError::Failed(error.to_string()))?;
             self.0.lock().unwrap().insert(label.to_owned(), key.clone());
-            Ok(Held { locator: label.to_owned(), signer: Arc::new(key) })
+            Ok(ProvidedKey { locator: label.to_owned(), signer: Arc::new(key) })
         })
     }
 
@@ -210,7 +214,7 @@ pub(crate) async fn a_key_may_stay_with_a_provider(place: Place) {
     place.keystore.add_provider(module.clone());
     let new = NewCa { key_provider: Some("module".to_owned()), ..NewCa::root("root", "CN=Root") };
     let ca = place.authority.create_root(&new, "user:a").await.unwrap();
-    let row = place.store.key(ca.key_id).await.unwrap().unwrap();
+    let row = place.store.keys().get(ca.key_id).await.unwrap().unwrap();
     assert_eq!(
         (row.provider.as_str(), row.sealed, row.locator.as_deref()),
         ("module", None, Some("CA root"))
@@ -230,7 +234,7 @@ pub(crate) async fn a_key_may_stay_with_a_provider(place: Place) {
 
 /// The ids of the canaries.
 async fn canaries(place: &Place) -> Vec<[u8; 8]> {
-    place.store.master_keys().await.unwrap().into_iter().map(|row| row.id).collect()
+    place.store.keys().master().await.unwrap().into_iter().map(|row| row.id).collect()
 }
 
 pub(crate) async fn only_master_keys_that_the_database_knows_are_begun_with(place: Place) {

@@ -532,6 +532,6 @@ pub(crate) async fn nodes_share_the_key_and_it_outlives_its_certificate(place: P
     let reply = later.handle(request, &Peer::local()).await.body().to_vec();
     let reply = SignedData::parse(&reply).unwrap();
     assert_eq!(reply.signers[0].attribute(&attribute(3)), Some(&b"\x13\x010"[..]));
-    let keys = world.place.store.keys(None, 100).await.unwrap().rows;
+    let keys = world.place.store.keys().page(None, 100).await.unwrap().rows;
     assert_eq!(keys.iter().filter(|key| key.label == "SCEP to issuing").count(), 1);
 }

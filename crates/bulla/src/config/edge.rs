@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use intercept::edge::{BadRoute, Mode, Options, Route, Routes};
+use edge::{BadRoute, Mode, Options, Route, Routes};
 use ipnet::IpNet;
-use keyless::client::{NoServer, Server};
+use keyless::client::{InvalidServer, Server};
 use serde::{Deserialize, Serialize};
 
 use super::proxy::access_log;
@@ -211,7 +211,7 @@ impl EdgeSettings {
     /// The key services; the socket in the data folder when none is named.
     pub(crate) fn servers(&self) -> Outcome<Vec<Server>> {
         let read = |text: &String| {
-            text.parse::<Server>().map_err(|error: NoServer| {
+            text.parse::<Server>().map_err(|error: InvalidServer| {
                 Problem::usage(format_args!("edge.keys: {error}"))
                     .hint("for example unix:/run/bulla/keys.sock or tls:keys.example:2407")
             })

@@ -333,7 +333,7 @@ impl Default for OidcSettings {
 
 impl Default for TransparencySettings {
     fn default() -> Self {
-        let usual = scan::ct::MonitorOptions::default();
+        let usual = ct::MonitorOptions::default();
         Self {
             certspotter_url: "https://api.certspotter.com".into(),
             certspotter_token_file: PathBuf::new(),

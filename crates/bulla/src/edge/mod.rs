@@ -10,7 +10,7 @@ use cli::Global;
 use cli::api::ServerArgs;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
-use intercept::edge::{self, EdgeMetrics, Loaded, Options, Running, StapleOptions};
+use edge::{EdgeMetrics, Loaded, Options, Running, StapleOptions};
 use keyless::client::{Client, ClientMetrics, ClientOptions, ClientTls, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cli::exit::{Exit, Outcome, Problem};
-use intercept::edge::{EdgeMetrics, Routes, Running};
+use edge::{EdgeMetrics, Routes, Running};
 use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 

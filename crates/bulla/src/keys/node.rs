@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use cli::exit::{Exit, Outcome, Problem, chain};
+use enrollment::client::JoinOptions;
 use keyless::KeySet;
 use keyless::routing::{RouterOptions, RoutingMetrics};
 use keyless::server::{NodesOptions, Running};
 use keyless::traces::Traces;
 use keys::Secret;
-use lifecycle::joining::client::JoinOptions;
-use lifecycle::key_node::{KeyNode, NodeError, NodeMetrics, NodeTls};
 use prometheus_client::registry::Registry;
+use sites::node::{KeyNode, NodeError, NodeMetrics, NodeTls};
 use store::Clock;
 use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;

@@ -10,7 +10,7 @@ use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
 use keyless::server::{HANDSHAKES_MAX, NodesOptions, Options, Running, TlsOptions};
 use keyless::tenant::TenantOptions;
-use keyless::{Folder, KeySet, Look, Metrics};
+use keyless::{Folder, FolderContents, KeySet, Metrics};
 use lifecycle::signing_keys::{SigningKeys, SigningKeysError};
 use outbound::resolve::Resolver;
 use server::listen::{Documents, serve_figures};
@@ -371,7 +371,7 @@ impl Sources {
         for at in 0..self.folders.len() {
             let path = self.folders[at].path().to_owned();
             let mut folder = std::mem::replace(&mut self.folders[at], Folder::new(&path));
-            let looked = tokio::task::spawn_blocking(move || (folder.look(), folder)).await;
+            let looked = tokio::task::spawn_blocking(move || (folder.refresh(), folder)).await;
             let look = match looked {
                 Ok((look, folder)) => {
                     self.folders[at] = folder;
@@ -390,7 +390,7 @@ impl Sources {
         outcome
     }
 
-    fn take(&mut self, at: usize, path: &Path, look: Look, first: bool) {
+    fn take(&mut self, at: usize, path: &Path, look: FolderContents, first: bool) {
         for (file, error) in &look.broken {
             let stays = if first { "" } else { "; the one it held before stays" };
             warn(first, &format!("no key in {}: {}{stays}", file.display(), chain(error)));

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cli::exit::{Exit, Outcome, Problem, chain};
-use intercept::mint::{Authority, BadAuthority, new_root};
 use keyless::client::{Client, ClientMetrics, ClientOptions};
 use keys::{KeyRef, KeyType, PrivateKey};
+use proxy::mint::{Authority, BadAuthority, new_root};
 use x509::{Certificate, UnixTime};
 
 use crate::config::{ProxyAuthoritySettings, ProxySettings, Settings};

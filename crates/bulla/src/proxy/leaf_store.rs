@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use authority::keystore::KeyStore;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use futures_util::FutureExt;
-use intercept::certificate_store::{Opened, SecondLevel};
 use outbound::resolve::Resolver;
+use proxy::certificate_store::{Opened, SecondLevel};
 use store::{Clock, Store, StoreError, StoreOptions, StoreUrl};
 use tokio::sync::Mutex;
 
@@ -129,7 +129,7 @@ async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore)
     let store = Store::open_with(url, &how).await.map_err(away)?;
     fits(store.connections().await.map_err(away)?).map_err(OpenError::Problem)?;
     // A master key is made where nothing can have been sealed under another one.
-    let create = store.master_keys().await.map_err(away)?.is_empty();
+    let create = store.keys().master().await.map_err(away)?.is_empty();
     let keystore = keystore(settings, &store, create).await.map_err(OpenError::Key)?;
     Ok((store, keystore))
 }

@@ -12,10 +12,10 @@ use std::time::Duration;
 use cli::Global;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
-use intercept::minting;
-use intercept::permission::BadPermission;
-use intercept::proxy::{self, Options, ProxyMetrics, Running};
 use keyless::client::ClientMetrics;
+use proxy::minting;
+use proxy::permission::BadPermission;
+use proxy::{Options, ProxyMetrics, Running};
 use tokio::task::JoinSet;
 
 pub(crate) use self::arguments::ProxyArgs;
@@ -135,7 +135,7 @@ fn upstream_roots(settings: &ProxySettings) -> Outcome<Vec<Vec<u8>>> {
 
 async fn start(
     options: Options,
-    authority: intercept::mint::Authority,
+    authority: proxy::mint::Authority,
     metrics: ProxyMetrics,
 ) -> Outcome<Running> {
     proxy::start(options, authority, metrics).await.map_err(|error| {

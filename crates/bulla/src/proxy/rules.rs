@@ -7,9 +7,9 @@ use std::time::Duration;
 use cli::api::{Client, ServerArgs};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use client::{Error, Limits};
-use intercept::proxy::requests::{Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
-use intercept::proxy::{Rules, Running};
 use keys::Secret;
+use proxy::requests::{Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
+use proxy::{Rules, Running};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 

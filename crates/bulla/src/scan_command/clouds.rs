@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::units::now_us;
-use scan::clouds::{
-    CloudSettings, CloudSource, Database, LIST_LIMIT, Listed, Machine, Observer, Pools, State, keep, observe,
-    states_of,
-};
+use clouds::{CloudSettings, CloudSource, Database, LIST_LIMIT, Listed, Machine, Pools, State};
+use inventory::sources::{Observer, keep, observe, states_of};
 use scan::{Run, ScanOptions, Trusted};
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +26,7 @@ pub(crate) struct Clouds {
 
 /// How the listings will have ended.
 pub(crate) struct Ending {
-    ended: tokio::task::JoinHandle<Result<Vec<Listed>, scan::clouds::ObserveError>>,
+    ended: tokio::task::JoinHandle<Result<Vec<Listed>, inventory::sources::ObserveError>>,
     /// What was called.
     pub(crate) pools: Pools,
     store: Option<Store>,

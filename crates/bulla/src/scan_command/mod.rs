@@ -19,7 +19,7 @@ use cli::exit::{Exit, Outcome, Problem};
 use cli::format::Format;
 use cli::terminal::{self, Paint};
 use cli::units::now_us;
-use scan::history::CloudCalls;
+use inventory::history::CloudCalls;
 use scan::target::Targets;
 use scan::{Estate, Known, Observation, Run, ScanOptions, Scanner};
 use store::Store;
@@ -255,7 +255,7 @@ async fn prepare(
     let storing::EarlierResults { mut known, endpoints, by_address } =
         storing::earlier_results(&store, spec.again).await?;
     if let Some(scan) = &resumed {
-        let observed = scan::record::observed(&store, scan.id).await;
+        let observed = inventory::record::observed(&store, scan.id).await;
         known.observed = observed.map_err(|error| database::problem(&error))?;
     }
     let (targets, expected) =

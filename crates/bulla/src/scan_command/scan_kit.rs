@@ -3,13 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
+use ::clouds::{CloudSettings, CloudSource, Pools};
 use cli::exit::{Outcome, Problem, chain};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use inventory::sources::Observer;
+use inventory::watch::{Clouds, Kit, WatchOptions, WatchSpec};
 use outbound::resolve::Resolver;
-use scan::clouds::{CloudSettings, CloudSource, Observer, Pools};
 use scan::revocation::{RevocationChecker, RevocationCounts};
-use scan::watch::{Clouds, Kit, WatchOptions, WatchSpec};
 use scan::{Observation, ScanOptions, Scanner, Targets};
 use store::Store;
 use tokio::sync::Mutex;

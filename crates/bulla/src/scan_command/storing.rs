@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use cli::exit::{Outcome, Problem, chain};
 use cli::units::now_us;
-use scan::history::Samples;
-use scan::record::{identity, target};
+use inventory::history::Samples;
+use inventory::record::{identity, target};
+use inventory::{Recording, RecordingError, ScanEnd};
 use scan::target::{Protocol, Target, TargetError};
-use scan::{Known, Observation, Recorder};
-use store::{
-    Clock, KnownEndpoint, ScanRow, ScanState, Sender, Status, Store, StoreError, Writer, WriterOptions,
-};
+use scan::{Known, Observation};
+use store::{Clock, KnownEndpoint, ScanRow, ScanState, Status, Store, StoreError};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -33,11 +32,8 @@ pub(crate) struct Storing {
     store: Store,
     scan: Uuid,
     shown_url: String,
-    sender: Sender,
-    writer: Writer,
-    recorder: Recorder,
+    recording: Recording,
     samples: Samples,
-    gave_up: bool,
 }
 
 /// How storing ended.
@@ -57,44 +53,23 @@ impl Storing {
         settings: &StoreSettings,
     ) -> Outcome<Self> {
         let begun = if resumed {
-            store.resume_scan(scan).await
+            store.scans().resume(scan).await
         } else {
-            store.begin_scan(scan, now_us(), spec).await
+            store.scans().begin(scan, now_us(), spec).await
         };
         begun.map_err(|error| database::problem(&error))?;
         let samples = Samples::new(Clock::system());
-        let options = WriterOptions {
-            patience: Duration::from_secs(settings.patience_s),
-            on_flush: Some(samples.on_flush()),
-            ..WriterOptions::default()
-        };
-        let (sender, writer) = Writer::start(store.clone(), scan, options);
-        Ok(Self {
-            store,
-            scan,
-            shown_url: url.to_string(),
-            sender,
-            writer,
-            recorder: Recorder::default(),
-            samples,
-            gave_up: false,
-        })
+        let patience = Duration::from_secs(settings.patience_s);
+        let recording = Recording::start(store.clone(), scan, patience, Some(&samples));
+        Ok(Self { store, scan, shown_url: url.to_string(), recording, samples })
     }
 
     /// Hands an observation over. Waits while the database is slow; once `stop` is cancelled, only
     /// for a moment.
     pub(crate) async fn keep(&mut self, observation: &Observation, stop: &CancellationToken) {
-        if self.gave_up {
-            return;
-        }
         let detail = serde_json::to_string(&Detail::of(observation)).unwrap_or_default();
-        let row = self.recorder.row(observation, detail);
-        let sent = tokio::select! {
-            biased;
-            sent = self.sender.send(row) => sent.is_ok(),
-            () = after(stop) => false,
-        };
-        self.gave_up = !sent;
+        // What was not recorded is said when the scan ends.
+        self.recording.record(observation, detail, after(stop)).await;
     }
 
     /// The inventory.
@@ -109,7 +84,7 @@ impl Storing {
 
     /// How the writer fares.
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
-        self.writer.status()
+        self.recording.status()
     }
 
     /// Stores the rest and notes how the scan ended.
@@ -118,21 +93,15 @@ impl Storing {
         interrupted: bool,
         summary: impl Fn(Option<&Stored>) -> String,
     ) -> StoreOutcome {
-        let Self { store, scan, shown_url, writer, samples, .. } = self;
+        let Self { store, scan, shown_url, recording, samples } = self;
         let gave_up = StoreOutcome {
             stored: None,
             error: Some("the database did not take the last results in time; go on with --resume".into()),
         };
-        let finished = if interrupted {
-            match tokio::time::timeout(LAST_TRY, writer.finish()).await {
-                Ok(finished) => finished,
-                Err(_) => return gave_up,
-            }
-        } else {
-            writer.finish().await
-        };
-        let totals = match finished {
+        let end = if interrupted { ScanEnd::Interrupted } else { ScanEnd::Complete };
+        let totals = match recording.finish(end).await {
             Ok(totals) => totals,
+            Err(RecordingError::OutOfTime) => return gave_up,
             Err(error) => return StoreOutcome { stored: None, error: Some(chain(&error)) },
         };
         let stored = Stored {
@@ -143,7 +112,7 @@ impl Storing {
             changed: totals.recorded.changed,
         };
         let state = if interrupted { ScanState::Interrupted } else { ScanState::Finished };
-        let error = match store.finish_scan(scan, now_us(), state, &summary(Some(&stored))).await {
+        let error = match store.scans().finish(scan, now_us(), state, &summary(Some(&stored))).await {
             Ok(()) => None,
             Err(error) => Some(chain(&error)),
         };
@@ -180,14 +149,14 @@ pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
 pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> {
     let inventory = |error: StoreError| database::problem(&error);
     if wanted == "last" {
-        return store.latest_unfinished_scan().await.map_err(inventory)?.ok_or_else(|| {
+        return store.scans().latest_unfinished().await.map_err(inventory)?.ok_or_else(|| {
             Problem::usage("no scan was interrupted").hint("`bulla inventory scans` lists them")
         });
     }
     let id = wanted.parse::<Uuid>().map_err(|_| {
         Problem::usage(format_args!("{wanted:?} is no scan")).hint("`bulla inventory scans` lists them")
     })?;
-    let scan = store.scan(id).await.map_err(inventory)?.ok_or_else(|| {
+    let scan = store.scans().get(id).await.map_err(inventory)?.ok_or_else(|| {
         Problem::usage(format_args!("the inventory has no scan {id}"))
             .hint("`bulla inventory scans` lists them")
     })?;
@@ -210,12 +179,13 @@ pub(crate) struct EarlierResults {
 pub(crate) async fn earlier_results(store: &Store, all: bool) -> Outcome<EarlierResults> {
     let inventory = |error: StoreError| database::problem(&error);
     let mut before = EarlierResults { known: Known::default(), endpoints: 0, by_address: 0 };
-    if !all && store.summary(now_us(), 0).await.map_err(inventory)?.endpoints > SILENT_LOOKUP_MAX {
+    if !all && store.inventory().summary(now_us(), 0).await.map_err(inventory)?.endpoints > SILENT_LOOKUP_MAX
+    {
         return Ok(before);
     }
     let mut after = None;
     loop {
-        let page = store.known_endpoints(after.as_ref(), PAGE_ROWS).await.map_err(inventory)?;
+        let page = store.inventory().known_endpoints(after.as_ref(), PAGE_ROWS).await.map_err(inventory)?;
         before.endpoints += page.rows.len() as u64;
         before.by_address += page.rows.iter().filter(|row| by_address(row)).count() as u64;
         let silent = page.rows.iter().filter(|row| row.silent);
@@ -241,7 +211,7 @@ pub(crate) fn again(
     tokio::spawn(async move {
         let mut after = None;
         loop {
-            let page = match store.known_endpoints(after.as_ref(), PAGE_ROWS).await {
+            let page = match store.inventory().known_endpoints(after.as_ref(), PAGE_ROWS).await {
                 Ok(page) => page,
                 Err(error) => {
                     tracing::error!(error = chain(&error), "the inventory could not be read to its end");

@@ -6,9 +6,9 @@ use std::fmt::{Debug, Error, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use inventory::history::{History, SeriesStatus as Measured, Verdict};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
-use scan::history::{History, Seen as Measured, Verdict};
 use store::managed::{ManagedFilter, ManagedOrder};
 use store::watches::WatchRow;
 use store::{Clock, InventoryFilter, Store, StoreError};
@@ -92,7 +92,7 @@ impl Estate {
     }
 
     async fn read(&self) -> Result<EstateSnapshot, StoreError> {
-        let watches = self.store.watches(None, WATCHES_MAX).await?.rows;
+        let watches = self.store.watches().page(None, WATCHES_MAX).await?.rows;
         Ok(EstateSnapshot { not_after: self.not_after().await?, watches, now_us: self.clock.now_us() })
     }
 
@@ -127,7 +127,7 @@ impl Estate {
     async fn not_after(&self) -> Result<Vec<(CertificateLabels, f64)>, StoreError> {
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let managed = ManagedFilter::default();
-        let managed = self.store.managed_page(&managed, ManagedOrder::Expiry, None, SOONEST_MAX).await?;
+        let managed = self.store.managed().page(&managed, ManagedOrder::Expiry, None, SOONEST_MAX).await?;
         for row in managed.rows.into_iter().map(|view| view.row) {
             if let Some(fingerprint) = row.fingerprint.filter(|one| met.insert(*one)) {
                 let labels = labels(&row.name, &row.issuer, fingerprint, "managed");
@@ -135,7 +135,7 @@ impl Estate {
             }
         }
         let answering = InventoryFilter { answering: Some(true), ..InventoryFilter::default() };
-        let found = self.store.inventory_page(&answering, None, SOONEST_MAX).await?;
+        let found = self.store.inventory().page(&answering, None, SOONEST_MAX).await?;
         for leaf in found.rows.into_iter().filter_map(|row| row.leaf) {
             if met.insert(leaf.sha256) {
                 let labels = labels(&leaf.subject, &leaf.issuer, leaf.sha256, "found");

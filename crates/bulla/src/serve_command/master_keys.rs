@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use authority::keystore::{KeyStore, ProveError};
 use cli::exit::{Exit, Outcome, Problem, chain};
+use issuers::IssuerError;
+use issuers::custody::{Program, Transit, TransitConfig};
 use keys::{
     Argon2Cost, KeyRef, Keyring, KeyringConfig, KeyringError, MasterKey, PassphraseSource, Secret,
     UnwrappedKey, Wrapper,
 };
-use lifecycle::custody::{Program, Transit, TransitConfig};
-use lifecycle::issuers::IssuerError;
 use outbound::resolve::Resolver;
 use secrecy::{ExposeSecret, SecretString};
 use store::{Clock, Store};
@@ -142,7 +142,12 @@ async fn master(
 }
 
 async fn unwrapped(path: &Path, wrapper: &dyn Wrapper, create: bool) -> Outcome<MasterKey> {
-    let key = UnwrappedKey::load(path, wrapper, create).await;
+    let key = UnwrappedKey::load(
+        path,
+        wrapper,
+        if create { keys::MissingFile::Create } else { keys::MissingFile::Refuse },
+    )
+    .await;
     key.map(MasterKey::Unwrapped).map_err(|error| unopened(&error))
 }
 
@@ -310,10 +315,10 @@ mod aws {
 #[cfg(feature = "aws")]
 mod aws {
     use cli::exit::{Exit, Outcome, Problem, chain};
+    use clouds::aws::{AwsOptions, KmsKey};
+    use clouds::http::HttpClient;
     use futures_util::future::{BoxFuture, FutureExt};
     use keys::Wrapper;
-    use scan::clouds::aws::{AwsOptions, KmsKey};
-    use scan::clouds::http::HttpClient;
     use zeroize::Zeroizing;
 
     use crate::config::AwsKmsSettings;

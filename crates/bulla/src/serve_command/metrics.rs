@@ -2,21 +2,21 @@
 
 use std::fmt::{Debug, Error, Formatter};
 
+use alerts::Alerts;
 use authority::Authority;
 use credentials::Credentials;
-use lifecycle::alerts::Alerts;
-use lifecycle::issuers::Issuers;
-use lifecycle::lifecycle::Lifecycle;
-use lifecycle::places::Places;
-use lifecycle::places::policies::KeyPolicies;
+use ct::Monitor;
+use ct::monitor::{LogFigures, MonitorFigures};
+use issuers::Issuers;
+use lifecycle::Lifecycle;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use scan::ct::Monitor;
-use scan::ct::monitor::{LogFigures, MonitorFigures};
 use scan::revocation::{Fetched, LIST_AGES_S};
+use sites::Sites;
+use sites::policies::KeyPolicies;
 
 use crate::scan_command::SharedRevocationChecker;
 
@@ -26,7 +26,7 @@ pub(super) struct Figures {
     pub(super) authority: Authority,
     pub(super) lifecycle: Lifecycle,
     pub(super) issuers: Issuers,
-    pub(super) places: Places,
+    pub(super) places: Sites,
     pub(super) key_policies: KeyPolicies,
     pub(super) alerts: Alerts,
     pub(super) monitor: Monitor,
@@ -210,10 +210,10 @@ impl Figures {
     fn loops(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let all = self.lifecycle.figures().loops();
         let label = |name: &&'static str| LoopLabel { r#loop: name };
-        let counts = |get: fn(&lifecycle::scheduler::LoopFigures) -> u64| {
+        let counts = |get: fn(&lifecycle::LoopFigures) -> u64| {
             all.iter().map(move |(name, figures)| (label(name), get(figures))).collect()
         };
-        let gauges = |get: fn(&lifecycle::scheduler::LoopFigures) -> f64| {
+        let gauges = |get: fn(&lifecycle::LoopFigures) -> f64| {
             all.iter().map(move |(name, figures)| (label(name), get(figures))).collect()
         };
         counters(encoder, "bulla_lifecycle_loop_runs", "Rounds of a loop", counts(|one| one.runs))?;

@@ -2,7 +2,7 @@
 
 mod addresses;
 mod certificate;
-mod components;
+mod control_plane;
 mod estate;
 mod first_start;
 mod local_files;
@@ -28,7 +28,7 @@ use crate::config::{Configuration, ServerSettings, Settings};
 use crate::database;
 use crate::listening::socket;
 use addresses::{Addresses, networks};
-use components::Components;
+use control_plane::ControlPlane;
 
 /// `bulla serve`
 #[derive(Args, Debug, Default)]
@@ -118,11 +118,12 @@ async fn start(
 ) -> Outcome<RunningControlPlane> {
     let clock = Clock::system();
     let addresses = Addresses::of(&settings.server)?;
-    let components = Components::open(settings, &addresses, &store, &clock).await?;
-    let root = first_start::root_pem(&components.authority).await?;
+    let control_plane = ControlPlane::open(settings, &addresses, &store, &clock).await?;
+    let root = first_start::root_pem(&control_plane.authority).await?;
     first_token(&store, &clock, mode).await?;
     let own =
-        certificate::ServerCertificate::of(&settings.server, &components.authority, &addresses.names).await?;
+        certificate::ServerCertificate::of(&settings.server, &control_plane.authority, &addresses.names)
+            .await?;
     let mut options = ServerOptions::new(addresses.listen, own.current());
     options.public = addresses.public;
     options.credentials = match settings.credentials.listen.as_str() {
@@ -132,8 +133,8 @@ async fn start(
     options.connections_max = settings.server.connections_max;
     options.drain_timeout = Duration::from_secs(settings.server.stop_s);
     options.trusted_proxies = networks("server.trusted_proxies", &settings.server.trusted_proxies)?;
-    options.client_roots = components.client_roots(&settings.server).await?;
-    let running = Arc::new(Server::start(options, components.state.clone()).await.map_err(|error| {
+    options.client_roots = control_plane.client_roots(&settings.server).await?;
+    let running = Arc::new(Server::start(options, control_plane.state.clone()).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
             "choose another address: --listen, --public-listen and --credential-listen, or server.listen and \
              credentials.listen in the configuration",
@@ -147,7 +148,7 @@ async fn start(
         None => String::new(),
     };
     local_files::write_credential_url(&credential_url)?;
-    let background = components.run(own, &running, &stop);
+    let background = control_plane.run(own, &running, &stop);
     Ok(RunningControlPlane { running, background, url })
 }
 

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use cli::exit::{Exit, Outcome, Problem, chain};
+use ct::Monitor;
+use ct::monitor::{LogLists, MonitorOptions};
+use ct::search::{SearchOptions, SearchService};
 use outbound::http::{Client, Options};
 use outbound::rate::{Pace, Rate};
 use outbound::resolve::Resolver;
-use scan::ct::Monitor;
-use scan::ct::monitor::{LogLists, MonitorOptions};
-use scan::ct::search::{SearchOptions, SearchService};
 use secrecy::ExposeSecret;
 use store::{Clock, Store};
 

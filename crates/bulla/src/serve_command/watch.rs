@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lifecycle::agents::{AgentQuery, Agents};
-use lifecycle::alerts::Alerts;
-use lifecycle::issuers::Issuers;
+use agent::{AgentQuery, Agents};
+use alerts::Alerts;
+use issuers::Issuers;
 use serde_json::{Value, json};
 use store::{Clock, Event, Store, StoreError};
 use tokio_util::sync::CancellationToken;
@@ -173,7 +173,7 @@ impl Watch {
         let now_us = self.clock.now_us();
         self.store.outbox_trim(now_us - EVENTS_KEPT_US).await?;
         let keep_days = i64::from(self.alerts.settings().await?.keep_days);
-        self.store.trim_alerts(now_us - keep_days * DAY_US).await?;
+        self.store.alerts().trim(now_us - keep_days * DAY_US).await?;
         Ok(())
     }
 }

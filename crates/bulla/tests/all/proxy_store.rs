@@ -112,7 +112,7 @@ fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
     let store = runtime.block_on(store::Store::open(&url)).unwrap();
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| world.curl(&first, &["--cacert", ca.to_str().unwrap()]));
-        until("it has the lease", || runtime.block_on(store.leaves()).unwrap() == 1);
+        until("it has the lease", || runtime.block_on(store.proxy_leaves().counts()).unwrap() == 1);
         let killed = Command::new("kill").args(["-KILL", &first.process_id().to_string()]).status();
         assert!(killed.unwrap().success());
         assert!(!asked.join().unwrap().status.success());

@@ -212,13 +212,13 @@ impl Credentials {
     /// [`CredentialError::Forbidden`].
     pub async fn hooks(&self, asker: &CredentialAsker) -> Result<Vec<ShownHook>, CredentialError> {
         only_all(asker)?;
-        Ok(self.store().credential_hooks().await?.iter().map(shown).collect())
+        Ok(self.store().credentials().hooks().await?.iter().map(shown).collect())
     }
 
     /// All hooks, opened. Where a secret does not open the log says so.
     pub(super) async fn opened_hooks(&self, silent: &Silent) -> Result<Hooks, CredentialError> {
         let mut hooks = Hooks::none(silent);
-        for row in self.store().credential_hooks().await? {
+        for row in self.store().credentials().hooks().await? {
             let opened = self.keyring().open_sealed(&context(&row.id), &row.sealed);
             let secret = opened.ok().and_then(|octets| String::from_utf8(octets.to_vec()).ok());
             let Some(secret) = secret else {
@@ -300,7 +300,7 @@ impl Credentials {
             if self.is_read_only() || began.elapsed() >= CALLS_WITHIN {
                 return Ok(());
             }
-            let mut due = self.store().hook_calls_due(self.now_us(), CALLS).await?;
+            let mut due = self.store().credentials().hook_calls_due(self.now_us(), CALLS).await?;
             due.retain(|call| !failed.contains(&call.hook));
             if due.is_empty() {
                 return Ok(());

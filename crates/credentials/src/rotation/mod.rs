@@ -160,9 +160,9 @@ impl Credentials {
             return Ok(Vec::new());
         }
         let names: Vec<String> = rotated.iter().map(|(name, _)| name.clone()).collect();
-        let hooks = self.store().credential_hooks().await?;
+        let hooks = self.store().credentials().hooks().await?;
         let told = |hook: &str| hooks.iter().any(|known| known.name == hook && known.after);
-        let of = self.store().rotation_hooks_of(&names).await?;
+        let of = self.store().credentials().rotation_hooks_of(&names).await?;
         let of: std::collections::HashMap<String, String> =
             of.into_iter().filter(|(_, hook)| told(hook)).collect();
         let call = |(name, call): (String, HookCall)| Some(HookCall { hook: of.get(&name)?.clone(), ..call });
@@ -172,7 +172,9 @@ impl Credentials {
     /// Plans the names of policies that changed, some pages a round.
     async fn plan_policies(&self) -> Result<(), CredentialError> {
         for _ in 0..PAGES {
-            let Some(policy) = self.store().rotation_policy_planning().await? else { return Ok(()) };
+            let Some(policy) = self.store().credentials().rotation_policy_planning().await? else {
+                return Ok(());
+            };
             let now_us = self.now_us();
             let plan = self.store().write("credential_rotation_plan", move |tx| {
                 async move {

@@ -90,7 +90,7 @@ impl Credentials {
         let policy = policy.checked()?;
         self.require_write(asker, path).await?;
         if let Some(hook) = &policy.hook
-            && !self.store().credential_hooks().await?.iter().any(|known| known.name == *hook)
+            && !self.store().credentials().hooks().await?.iter().any(|known| known.name == *hook)
         {
             return Err(CredentialError::bad(format!(
                 "There is no hook {hook:?}. Make it first: `bulla credential rotation hook set`."
@@ -171,7 +171,7 @@ impl Credentials {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PlacedPolicy>, CredentialError> {
-        self.store().rotation_policies(asker, after, limit).await.map_err(unpaged)
+        self.store().credentials().rotation_policies(asker, after, limit).await.map_err(unpaged)
     }
 
     /// A page of what is planned below a path that the asker may read, the next first.
@@ -185,7 +185,8 @@ impl Credentials {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<Planned>, CredentialError> {
-        let page = self.store().rotations(asker, path.key(), after, limit).await.map_err(unpaged)?;
+        let page =
+            self.store().credentials().rotations(asker, path.key(), after, limit).await.map_err(unpaged)?;
         let planned = |row: PlannedRotation| Planned { step: step::name(row.step), row };
         Ok(Page { rows: page.rows.into_iter().map(planned).collect(), next: page.next })
     }
@@ -236,7 +237,7 @@ impl Credentials {
         asker: &CredentialAsker,
         path: &PermissionPath,
     ) -> Result<(), CredentialError> {
-        let may = self.store().credential_may(asker, path.key(), Operation::Write).await?;
+        let may = self.store().credentials().may(asker, path.key(), Operation::Write).await?;
         if may { Ok(()) } else { Err(CredentialError::Forbidden) }
     }
 

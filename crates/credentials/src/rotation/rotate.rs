@@ -60,7 +60,7 @@ impl Credentials {
                 return Ok(());
             }
             let now_us = self.now_us();
-            let due = self.store().rotations_due(now_us, DUE).await?;
+            let due = self.store().credentials().rotations_due(now_us, DUE).await?;
             if page == 0 {
                 report.behind_s = due.first().map_or(0, |first| (now_us - first.due_at_us) / 1_000_000);
             }
@@ -143,7 +143,7 @@ impl Credentials {
     ) -> Result<HashMap<String, Result<Vec<Version>, CredentialError>>, CredentialError> {
         let asked: Vec<_> = names.iter().map(|name| (CredentialAsker::system(), name.clone())).collect();
         let mut all: HashMap<String, Result<Vec<Version>, CredentialError>> = HashMap::new();
-        for (place, row) in self.store().credentials_current(&asked, self.now_us()).await? {
+        for (place, row) in self.store().credentials().current(&asked, self.now_us()).await? {
             let versions = all.entry(names[place].clone()).or_insert_with(|| Ok(Vec::new()));
             match (self.open_row(row), versions) {
                 (Ok(version), Ok(versions)) => versions.push(version),
@@ -351,8 +351,14 @@ impl Credentials {
         below: &mut Vec<Name>,
     ) -> Result<usize, RotateError> {
         let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
-        let told: HashMap<String, String> =
-            self.store().rotation_hooks_of(&keys).await.map_err(CredentialError::from)?.into_iter().collect();
+        let told: HashMap<String, String> = self
+            .store()
+            .credentials()
+            .rotation_hooks_of(&keys)
+            .await
+            .map_err(CredentialError::from)?
+            .into_iter()
+            .collect();
         let opened;
         let hooks = if told.is_empty() || !hooks.is_empty() {
             hooks

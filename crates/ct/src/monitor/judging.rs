@@ -110,7 +110,8 @@ impl Monitor {
             let page = self
                 .0
                 .store
-                .ct_issuances_judgeable(verdict, from_us..=to_us, after.as_ref(), CT_JUDGED_MAX)
+                .ct()
+                .issuances_judgeable(verdict, from_us..=to_us, after.as_ref(), CT_JUDGED_MAX)
                 .await?;
             if page.rows.is_empty() {
                 return Ok(());
@@ -156,7 +157,7 @@ impl Monitor {
             lag_us as f64 / 1e6
         };
         let there = self.services();
-        for row in store.ct_services().await? {
+        for row in store.ct().services().await? {
             if !there.contains(&row.service.as_str()) {
                 continue;
             }
@@ -169,7 +170,7 @@ impl Monitor {
             let lag_s = tell(service_subject(&row.service), since, body);
             self.0.counters.lock().service(&row.service).lag_s = lag_s;
         }
-        for row in store.ct_logs().await? {
+        for row in store.ct().logs().await? {
             if !self.0.counters.lock().follows(&row.name) {
                 continue;
             }
@@ -185,7 +186,7 @@ impl Monitor {
 
     async fn trim(&self, before_us: i64) -> Result<(), StoreError> {
         for _ in 0..TRIMS {
-            if self.0.store.ct_issuances_trim(before_us, TRIMMED).await? < TRIMMED as u64 {
+            if self.0.store.ct().issuances_trim(before_us, TRIMMED).await? < TRIMMED as u64 {
                 break;
             }
         }

@@ -191,7 +191,7 @@ impl Monitor {
         if watched.logs.is_empty() {
             return Ok(false);
         }
-        let row = store.ct_log(*log.key.log_id()).await?;
+        let row = store.ct().log(*log.key.log_id()).await?;
         let place = match row.as_ref().map(|row| row.place.as_str()) {
             None | Some("") => None,
             Some(text) => match serde_json::from_str::<LogPosition>(text) {

@@ -232,7 +232,7 @@ impl Monitor {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<CtDomainRow>, MonitorError> {
-        Ok(self.0.store.ct_domains(after, limit).await?)
+        Ok(self.0.store.ct().domains(after, limit).await?)
     }
 
     /// A watched domain.
@@ -240,7 +240,7 @@ impl Monitor {
     /// # Errors
     /// [`MonitorError::Unknown`]; those of the database.
     pub async fn domain(&self, name: &str) -> Result<CtDomainRow, MonitorError> {
-        let row = self.0.store.ct_domain(&name.to_ascii_lowercase()).await?;
+        let row = self.0.store.ct().domain(&name.to_ascii_lowercase()).await?;
         row.ok_or_else(|| MonitorError::Unknown(format!("watched domain {name}")))
     }
 
@@ -249,7 +249,7 @@ impl Monitor {
     /// # Errors
     /// Those of the database.
     pub async fn searches_of(&self, domain: &str) -> Result<Vec<CtSearchRow>, MonitorError> {
-        Ok(self.0.store.ct_searches_of(domain).await?)
+        Ok(self.0.store.ct().searches_of(domain).await?)
     }
 
     /// A page of where services were left, by domain and service.
@@ -261,7 +261,7 @@ impl Monitor {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<CtSearchRow>, MonitorError> {
-        Ok(self.0.store.ct_searches(after, limit).await?)
+        Ok(self.0.store.ct().searches(after, limit).await?)
     }
 
     /// Every log that was ever followed, by name.
@@ -269,7 +269,7 @@ impl Monitor {
     /// # Errors
     /// Those of the database.
     pub async fn logs(&self) -> Result<Vec<CtLogRow>, MonitorError> {
-        Ok(self.0.store.ct_logs().await?)
+        Ok(self.0.store.ct().logs().await?)
     }
 
     /// A page of issuances, the newest found first.
@@ -282,7 +282,7 @@ impl Monitor {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<CtIssuanceRow>, MonitorError> {
-        Ok(self.0.store.ct_issuances(filter, after, limit).await?)
+        Ok(self.0.store.ct().issuances(filter, after, limit).await?)
     }
 
     /// An issuance, the watched domains it was found for, and its certificate or precertificate, where it is kept.
@@ -294,8 +294,8 @@ impl Monitor {
         id: Uuid,
     ) -> Result<(CtIssuanceRow, Vec<String>, Option<Vec<u8>>), MonitorError> {
         let store = &self.0.store;
-        let row = store.ct_issuance(id).await?.ok_or_else(|| unknown_issuance(id))?;
-        Ok((row, store.ct_issuance_domains(id).await?, store.ct_issuance_der(id).await?))
+        let row = store.ct().issuance(id).await?.ok_or_else(|| unknown_issuance(id))?;
+        Ok((row, store.ct().issuance_domains(id).await?, store.ct().issuance_der(id).await?))
     }
 
     /// Watches a domain; its first questions are due at once.
@@ -545,7 +545,7 @@ impl Monitor {
 
     /// The watched domains, read again where they have changed.
     async fn watched(&self) -> Result<Arc<Watched>, StoreError> {
-        let stamp = self.0.store.ct_domains_stamp().await?;
+        let stamp = self.0.store.ct().domains_stamp().await?;
         let known = self.0.watched.read().clone();
         if known.stamp == stamp {
             return Ok(known);
@@ -553,7 +553,7 @@ impl Monitor {
         let (mut all, mut logs, mut rules) = (Vec::new(), Vec::new(), HashMap::new());
         let mut after = None;
         loop {
-            let page = self.0.store.ct_domains(after.as_ref(), PAGE).await?;
+            let page = self.0.store.ct().domains(after.as_ref(), PAGE).await?;
             for row in page.rows {
                 let rule: IssuerRule = serde_json::from_str(&row.rule).unwrap_or_default();
                 if rule != IssuerRule::default() {

@@ -218,7 +218,7 @@ impl SearchRunner {
             }
             let until_us = now_us.saturating_add(in_us(LEASE));
             let due =
-                self.store().claim_ct_searches(service.name(), self.node, now_us, until_us, room).await?;
+                self.store().ct().claim_searches(service.name(), self.node, now_us, until_us, room).await?;
             for row in due {
                 self.begin(Arc::clone(&service), row);
             }
@@ -246,7 +246,7 @@ impl SearchRunner {
         }
         let until_us = self.monitor.0.clock.now_us().saturating_add(in_us(LEASE));
         let keys: Vec<Key> = self.held.values().map(|(key, _)| key.clone()).collect();
-        let kept = self.store().renew_ct_searches(self.node, &keys, until_us).await?;
+        let kept = self.store().ct().renew_searches(self.node, &keys, until_us).await?;
         for (key, stop) in self.held.values() {
             // One that has just ended is kept by nobody, and cancelling it does nothing.
             if !kept.contains(key) {
@@ -274,7 +274,7 @@ impl SearchRunner {
         while let Some(ended) = self.tasks.join_next_with_id().await {
             self.ended(ended);
         }
-        let given_back = self.store().release_ct_searches(self.node);
+        let given_back = self.store().ct().release_searches(self.node);
         if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
             tracing::warn!("questions under way could not be given back; their leases end within a minute");
         }

@@ -85,7 +85,7 @@ impl World {
 
     async fn judge_those(&self, verdict: CtVerdict, after: Duration) -> Vec<Judged> {
         let before = self.now_us() + after.as_micros() as i64 - GRACE.as_micros() as i64;
-        let page = self.store.ct_issuances_judgeable(verdict, 0..=before, None, 100).await.unwrap();
+        let page = self.store.ct().issuances_judgeable(verdict, 0..=before, None, 100).await.unwrap();
         let pending = page.rows;
         self.store
             .write("judge", move |tx| judge_issuances(tx, pending, |_| IssuerRule::default()).boxed())
@@ -123,10 +123,10 @@ async fn a_renewal_is_expected_and_what_nobody_asked_for_is_not() {
         verdict: Some(CtVerdict::Unasked),
         found_from_us: None,
     };
-    let listed = world.store.ct_issuances(&unasked, None, 10).await.unwrap();
+    let listed = world.store.ct().issuances(&unasked, None, 10).await.unwrap();
     assert_eq!(listed.rows.len(), 2);
     assert!(world.judge(GRACE).await.is_empty(), "judged once");
-    let evidence = world.store.ct_issuance_der(listed.rows[0].id).await.unwrap().unwrap();
+    let evidence = world.store.ct().issuance_der(listed.rows[0].id).await.unwrap().unwrap();
     assert!([strange.precertificate, strange.certificate].contains(&evidence));
 }
 
@@ -176,7 +176,7 @@ impl Stored<'_> {
         let key = LogKey::new(self.log.submission_url(), self.log.spki()).unwrap();
         let clock = store::Clock::system();
         let follower = Follower::new(key, &self.log.monitoring_url(), client.unwrap(), options, clock);
-        let row = self.world.store.ct_log(self.log_id).await.unwrap();
+        let row = self.world.store.ct().log(self.log_id).await.unwrap();
         let from = row.map(|row| row.place).unwrap_or_default();
         let place: Option<LogPosition> = (!from.is_empty()).then(|| serde_json::from_str(&from).unwrap());
         let (now, log_id) = (self.world.now_us(), self.log_id);
@@ -255,15 +255,15 @@ async fn a_log_is_followed_through_the_database_whatever_ends_and_stops_at_a_for
     while stored.step(crash).await {
         crash = !crash;
     }
-    let listed = world.store.ct_issuances(&CtFilter::default(), None, 100).await.unwrap().rows;
+    let listed = world.store.ct().issuances(&CtFilter::default(), None, 100).await.unwrap().rows;
     let mut names: Vec<String> = listed.iter().map(|row| row.names[0].clone()).collect();
     names.reverse();
     assert_eq!(names, expected, "each once, in the log's order");
-    let before = world.store.ct_log(log_id).await.unwrap().unwrap();
+    let before = world.store.ct().log(log_id).await.unwrap().unwrap();
     assert_eq!((before.behind, &before.alarm), (0, &None));
     log.fork(3).unwrap();
     assert!(!stored.step(false).await);
-    let after = world.store.ct_log(log_id).await.unwrap().unwrap();
+    let after = world.store.ct().log(log_id).await.unwrap().unwrap();
     assert_eq!(after.place, before.place, "nothing is read past an alarm");
     assert!(after.alarm.unwrap().contains("forked"));
 }

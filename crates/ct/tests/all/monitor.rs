@@ -142,7 +142,7 @@ async fn a_service_that_fails_for_hours_is_told_and_so_is_its_return() {
     let node = Uuid::now_v7();
     let claim = async || {
         let now = world.clock.now_us();
-        let rows = world.store.claim_ct_searches("crt.sh", node, now, now + 60_000_000, 1).await.unwrap();
+        let rows = world.store.ct().claim_searches("crt.sh", node, now, now + 60_000_000, 1).await.unwrap();
         rows[0].clone()
     };
     let leave = async |left: CtSearchRow| {

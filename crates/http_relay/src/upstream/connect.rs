@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use x509::HostOrIp;
 
 use super::super::target::{Origin, Target};
 use super::error::{NoConnection, NoParent};
@@ -25,7 +26,6 @@ use super::parent::{Link, Parent};
 use super::policy::{Policies, UpstreamWay};
 use super::sender::Sender;
 use super::slot::{Slot, SlotExecutor, Slots, SlottedStream};
-use crate::host::Host;
 use crate::request_body::RequestBody;
 use crate::service_tasks::ServiceTasks;
 
@@ -43,13 +43,13 @@ const SAID_LAST: Duration = Duration::from_millis(50);
 /// TLS with `server`.
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     connector: &TlsConnector,
-    server: &Host,
+    server: &HostOrIp,
     stream: S,
     deadline: Deadline,
 ) -> Result<TlsStream<S>, NoConnection> {
     let name = match server {
-        Host::Ip(address) => ServerName::from(*address),
-        Host::Dns(name) => ServerName::try_from(name.as_str().to_owned())
+        HostOrIp::Ip(address) => ServerName::from(*address),
+        HostOrIp::Dns(name) => ServerName::try_from(name.as_str().to_owned())
             .map_err(|error| NoConnection::Tls(std::io::Error::other(error)))?,
     };
     let done = tokio::time::timeout(deadline.remaining(), connector.connect(name, stream)).await;
@@ -69,7 +69,7 @@ fn reachable(
     }
     found.retain(|address| {
         let address = address.to_canonical();
-        !is_of_this_place(address) || policies.name(&Host::Ip(address))
+        !is_of_this_place(address) || policies.name(&HostOrIp::Ip(address))
     });
     if found.is_empty() { Err(NoConnection::NotAllowed) } else { Ok(found) }
 }
@@ -139,7 +139,7 @@ impl Dialler {
     pub(super) async fn connect_by_tls(
         &self,
         origin: &Origin,
-        server: &Host,
+        server: &HostOrIp,
         deadline: Deadline,
     ) -> Result<(Sender, Option<CertificateDer<'static>>), NoConnection> {
         let (stream, slot) = self.tls(origin, server, origin.http2, deadline).await?;
@@ -158,7 +158,7 @@ impl Dialler {
     async fn tls(
         &self,
         origin: &Origin,
-        server: &Host,
+        server: &HostOrIp,
         http2: bool,
         deadline: Deadline,
     ) -> Result<(TlsStream<Link>, Slot), NoConnection> {
@@ -246,7 +246,7 @@ impl Dialler {
     }
 
     /// Whether both names are believed and reached alike.
-    pub(super) fn treats_alike(&self, one: &Host, other: &Host) -> bool {
+    pub(super) fn treats_alike(&self, one: &HostOrIp, other: &HostOrIp) -> bool {
         std::ptr::eq(self.policies.of(one), self.policies.of(other))
     }
 
@@ -254,7 +254,7 @@ impl Dialler {
     pub(super) async fn link(
         &self,
         target: &Target,
-        name: &Host,
+        name: &HostOrIp,
         may_be_here: bool,
         deadline: Deadline,
     ) -> Result<(Link, Slot), NoConnection> {
@@ -291,8 +291,8 @@ impl Dialler {
     /// What an address says before a parent is asked for it, who may be on this machine; names are the parent's to resolve.
     fn judge_named(&self, target: &Target, may_be_here: bool) -> Result<(), NoConnection> {
         match &target.name {
-            Host::Ip(address) => reachable(vec![*address], target, may_be_here, &self.policies).map(drop),
-            Host::Dns(_) => Ok(()),
+            HostOrIp::Ip(address) => reachable(vec![*address], target, may_be_here, &self.policies).map(drop),
+            HostOrIp::Dns(_) => Ok(()),
         }
     }
 
@@ -304,8 +304,8 @@ impl Dialler {
         deadline: Deadline,
     ) -> Result<TcpStream, NoConnection> {
         let found = match &target.name {
-            Host::Ip(address) => vec![*address],
-            Host::Dns(name) => {
+            HostOrIp::Ip(address) => vec![*address],
+            HostOrIp::Dns(name) => {
                 let limit = deadline.remaining();
                 self.resolver.resolve(name.as_str(), Families::Both, limit).await?.addresses
             }
@@ -377,7 +377,7 @@ mod tests {
     }
 
     fn target(name: &str) -> Target {
-        Target { name: Host::parse(name).unwrap(), port: 2410, redirected: false }
+        Target { name: HostOrIp::parse(name).unwrap(), port: 2410, redirected: false }
     }
 
     const OF_THIS_PLACE: [&str; 10] = [

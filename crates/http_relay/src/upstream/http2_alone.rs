@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::sync::Cache;
+use flight::BoundedMap;
 
 use super::super::target::Origin;
 
@@ -12,8 +12,8 @@ const HTTP2_ALONE_MAX: u64 = 4_096;
 const HTTP2_ALONE_LIFE: Duration = Duration::from_secs(60);
 
 /// Servers that speak HTTP/2 alone.
-pub(super) type Http2Alone = Cache<Arc<Origin>, ()>;
+pub(super) type Http2Alone = BoundedMap<Arc<Origin>, ()>;
 
 pub(super) fn http2_alone() -> Http2Alone {
-    Cache::builder().max_capacity(HTTP2_ALONE_MAX).time_to_live(HTTP2_ALONE_LIFE).build()
+    BoundedMap::builder(HTTP2_ALONE_MAX).time_to_live(HTTP2_ALONE_LIFE).build()
 }

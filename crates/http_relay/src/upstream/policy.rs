@@ -8,11 +8,11 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_rustls::TlsConnector;
+use x509::HostOrIp;
 
 use super::super::target::Origin;
 use super::parent::Parent;
 use crate::cipher_suites::provider;
-use crate::host::Host;
 use crate::names::{BadRule, Names};
 
 /// What differs for certain upstreams.
@@ -95,12 +95,12 @@ impl Policies {
     }
 
     /// That of a name.
-    pub(super) fn of(&self, name: &Host) -> &Compiled {
+    pub(super) fn of(&self, name: &HostOrIp) -> &Compiled {
         &self.all[self.names.get(name).copied().unwrap_or(0)]
     }
 
     /// Whether they name it itself, rather than what is above it.
-    pub(super) fn name(&self, name: &Host) -> bool {
+    pub(super) fn name(&self, name: &HostOrIp) -> bool {
         self.names.has(name)
     }
 

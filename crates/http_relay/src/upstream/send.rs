@@ -76,6 +76,7 @@ mod tests {
     use hyper_util::rt::TokioIo;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::net::TcpListener;
+    use x509::HostOrIp;
 
     use std::time::Duration;
 
@@ -85,7 +86,6 @@ mod tests {
     use crate::access_log::UpstreamConnection;
     use crate::client_body::ClientBody;
     use crate::fields::{address, clean_trailers};
-    use crate::host::Host;
     use crate::service_tasks::ServiceTasks;
     use crate::stall::UploadTimer;
     use crate::target::Target;
@@ -114,7 +114,7 @@ mod tests {
 
     fn origin(listener: &TcpListener, http2: bool) -> Arc<Origin> {
         let port = listener.local_addr().unwrap().port();
-        let target = Target { name: Host::parse("127.0.0.1").unwrap(), port, redirected: false };
+        let target = Target { name: HostOrIp::parse("127.0.0.1").unwrap(), port, redirected: false };
         Arc::new(Origin { target, server: None, http2, in_full: false, may_be_here: true })
     }
 

@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use x509::HostOrIp;
 
 use super::super::address::canonical;
-use super::super::host::Host;
 use super::super::target::Target;
 use super::error::NoConnection;
 use crate::service_tasks::ServiceTasks;
@@ -27,7 +27,7 @@ use crate::service_tasks::ServiceTasks;
 const SLOT_WITHIN: Duration = Duration::from_millis(500);
 
 /// A name and a port, whoever named them.
-type HostPort = (Host, u16);
+type HostPort = (HostOrIp, u16);
 
 /// The local and the remote address of a connection: no two connections that are open have both.
 type Ends = (SocketAddr, SocketAddr);

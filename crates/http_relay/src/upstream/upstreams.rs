@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
+use x509::HostOrIp;
 
 use super::super::access_log::UpstreamConnection;
 use super::super::target::{Origin, Target};
@@ -27,7 +28,6 @@ use super::parent::Link;
 use super::policy::{Policies, UpstreamPolicies};
 use super::sender::{Ready, Sender};
 use super::slot::{Slot, Slots};
-use crate::host::Host;
 use crate::request_body::RequestBody;
 use crate::service_tasks::ServiceTasks;
 
@@ -159,13 +159,13 @@ impl Upstreams {
     }
 
     /// Whether both names are believed and reached alike.
-    pub fn treats_alike(&self, one: &Host, other: &Host) -> bool {
+    pub fn treats_alike(&self, one: &HostOrIp, other: &HostOrIp) -> bool {
         self.0.dialler.treats_alike(one, other)
     }
 
     /// Makes a connection to `origin` as `server`, with HTTP/2 where both say so. It is kept for the first request of a client who is
     /// told to speak as the server does.
-    pub async fn probe(&self, origin: &Origin, server: &Host) -> Result<ProbedServer, NoConnection> {
+    pub async fn probe(&self, origin: &Origin, server: &HostOrIp) -> Result<ProbedServer, NoConnection> {
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.pool.make_room();
         let (mut sender, certificate) = self.0.dialler.connect_by_tls(origin, server, deadline).await?;
@@ -183,7 +183,7 @@ impl Upstreams {
     pub async fn link(
         &self,
         target: &Target,
-        name: &Host,
+        name: &HostOrIp,
         may_be_here: bool,
     ) -> Result<(Link, Slot), NoConnection> {
         self.0.pool.make_room();

@@ -186,7 +186,7 @@ impl History {
             recent.entry(series).or_default().push(piece);
         })
         .await?;
-        let told = self.0.store.drifts(Series::all().count()).await?;
+        let told = self.0.store.history().drifts(Series::all().count()).await?;
         let mut older = self.0.older.lock().await;
         if older.until_us != day_us {
             *older = self.older(day_us).await?;
@@ -230,7 +230,7 @@ impl History {
     ) -> Result<(), StoreError> {
         let mut after = HistoryKey { from_us, ..HistoryKey::default() };
         for _ in 0..PAGES_MAX {
-            let rows = self.0.store.history(&after, before_us, PAGE).await?;
+            let rows = self.0.store.history().page(&after, before_us, PAGE).await?;
             let last = rows.last().filter(|_| rows.len() == PAGE).map(|row| row.key.clone());
             for HistoryRow { key, sketch } in rows {
                 if let (Some(series), Ok(sketch)) = (Series::named(&key.series), sketch.parse()) {
@@ -298,7 +298,7 @@ impl History {
                 break;
             }
         }
-        self.0.store.trim_history(now_us - KEPT_US).await.map(drop)
+        self.0.store.history().trim(now_us - KEPT_US).await.map(drop)
     }
 }
 

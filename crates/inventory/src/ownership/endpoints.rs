@@ -38,12 +38,12 @@ impl Rules {
             leaves.sort_unstable();
             leaves.dedup();
         }
-        let names = store.ownership_names(leaves).await?;
+        let names = store.ownership().names(leaves).await?;
         let mut endpoints = Vec::new();
         if self.look_at_sources() {
             endpoints.extend(found.iter().map(|row| row.endpoint.clone()));
         }
-        let mut groups = store.ownership_groups(&endpoints).await?;
+        let mut groups = store.ownership().groups(&endpoints).await?;
         let kept = |row: &InventoryRow| (row.endpoint.clone(), row.leaf.as_ref().map(|leaf| leaf.sha256));
         let mut tags = self.tags(store, found.iter().map(kept).collect()).await?;
         let place = |(number, row): (usize, &InventoryRow)| {

@@ -104,7 +104,7 @@ impl Rules {
     /// # Errors
     /// Those of the database.
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
-        let page = store.ownership_rules(None, OWNERSHIP_RULES_MAX).await?;
+        let page = store.ownership().rules(None, OWNERSHIP_RULES_MAX).await?;
         let rules = page.rows.into_iter().map(|row| record_of(row).map(|record| record.rule));
         Ok(Self::new(rules.collect::<Result<_, _>>()?))
     }
@@ -134,7 +134,7 @@ impl Ownership {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<RuleRecord>, OwnershipError> {
-        let page = self.store.ownership_rules(after, limit).await?;
+        let page = self.store.ownership().rules(after, limit).await?;
         let rows = page.rows.into_iter().map(record_of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
     }
@@ -145,8 +145,8 @@ impl Ownership {
     /// [`OwnershipError::Unknown`]; those of the database.
     pub async fn get(&self, named: &str) -> Result<RuleRecord, OwnershipError> {
         let found = match named.parse::<Uuid>() {
-            Ok(id) => self.store.ownership_rule(id).await?,
-            Err(_) => self.store.ownership_rule_named(named).await?,
+            Ok(id) => self.store.ownership().rule(id).await?,
+            Err(_) => self.store.ownership().rule_named(named).await?,
         };
         Ok(record_of(found.ok_or_else(|| OwnershipError::Unknown(named.to_owned()))?)?)
     }

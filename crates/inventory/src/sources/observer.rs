@@ -88,7 +88,7 @@ impl Observer {
         wanted.sort_unstable();
         wanted.dedup();
         match &self.store {
-            Some(store) if !wanted.is_empty() => Ok(store.ders(&wanted).await?),
+            Some(store) if !wanted.is_empty() => Ok(store.sources().ders(&wanted).await?),
             _ => Ok(HashMap::new()),
         }
     }

@@ -23,7 +23,7 @@ pub async fn states_of(
     store: &Store,
     sources: &[Arc<dyn CloudSource>],
 ) -> Result<HashMap<String, State>, StoreError> {
-    let mut all = store.source_states().await?;
+    let mut all = store.sources().all().await?;
     let states = sources.iter().filter_map(|source| all.remove_entry(&**source.name()));
     Ok(states.map(|(name, state)| (name, State::from_text(&state).unwrap_or_default())).collect())
 }
@@ -46,7 +46,7 @@ pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), St
     }
     // Last: whatever broke off before is done again.
     for one in listed {
-        store.put_source_state(&one.source, &one.state.to_text(), at_us).await?;
+        store.sources().put(&one.source, &one.state.to_text(), at_us).await?;
     }
     Ok(())
 }

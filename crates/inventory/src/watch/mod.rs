@@ -228,7 +228,7 @@ impl Watches {
     /// # Errors
     /// Those of the database; a cursor of another listing.
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<WatchRow>, WatchError> {
-        Ok(self.0.store.watches(after, limit).await?)
+        Ok(self.0.store.watches().page(after, limit).await?)
     }
 
     /// A watch by its identity or name.
@@ -237,8 +237,8 @@ impl Watches {
     /// [`WatchError::Unknown`]; those of the database.
     pub async fn get(&self, named: &str) -> Result<WatchRow, WatchError> {
         let found = match named.parse::<Uuid>() {
-            Ok(id) => self.0.store.watch(id).await?,
-            Err(_) => self.0.store.watch_named(named).await?,
+            Ok(id) => self.0.store.watches().get(id).await?,
+            Err(_) => self.0.store.watches().named(named).await?,
         };
         found.ok_or_else(|| WatchError::Unknown(named.to_owned()))
     }
@@ -328,7 +328,7 @@ impl Watches {
         let scans: HashMap<Uuid, &WatchRow> =
             rows.iter().filter_map(|row| Some((row.run.as_ref()?.scan?, row))).collect();
         let now_us = self.0.clock.now_us();
-        let found = self.0.store.watch_progress(scans.keys().copied().collect(), now_us).await?;
+        let found = self.0.store.watch_parts().progress(scans.keys().copied().collect(), now_us).await?;
         let of = |(scan, done): (Uuid, RunProgress)| {
             let row = scans.get(&scan)?;
             Some((row.id, Progress { done, expected: self.expected(row) }))

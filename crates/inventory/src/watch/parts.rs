@@ -52,14 +52,14 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Result<Findings, Unfinished> {
         let store = &self.0.store;
-        store.cut_watch(row.id, scan, parts).await?;
+        store.watch_parts().cut(row.id, scan, parts).await?;
         loop {
             let now_us = self.0.clock.now_us();
             let until_us = now_us.saturating_add(in_us(LEASE));
-            let claimed = store.claim_watch_parts(node.id, Some(scan), now_us, until_us, 1).await?;
+            let claimed = store.watch_parts().claim(node.id, Some(scan), now_us, until_us, 1).await?;
             if let Some(part) = claimed.first() {
                 self.make_part(*part, row, node, stop).await;
-            } else if let Some(findings) = all_of(&store.watch_part_results(scan).await?)? {
+            } else if let Some(findings) = all_of(&store.watch_parts().results(scan).await?)? {
                 return Ok(findings);
             } else {
                 tokio::select! {
@@ -75,7 +75,7 @@ impl Watches {
 
     /// Makes a part of another node's run.
     pub(super) async fn make_claimed_part(&self, part: PartRow, node: Node, stop: CancellationToken) {
-        match self.0.store.watch(part.watch).await {
+        match self.0.store.watches().get(part.watch).await {
             Ok(Some(row)) => self.make_part(part, &row, &node, &stop).await,
             // Its parts are gone with it.
             Ok(None) => {}
@@ -94,7 +94,7 @@ impl Watches {
             Err(Unfinished::Failed(why)) => PartResult { error: Some(why), ..PartResult::default() },
         };
         let result = serde_json::to_string(&ended).unwrap_or_default();
-        if let Err(error) = self.0.store.end_watch_part(&part, node.id, &result).await {
+        if let Err(error) = self.0.store.watch_parts().end(&part, node.id, &result).await {
             tracing::warn!(error = chain(&error), "the end of a part of a watch's run was not stored");
         }
     }

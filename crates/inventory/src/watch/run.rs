@@ -68,7 +68,7 @@ impl Watches {
 
     /// Nobody will go on with the scan of a watch that is gone; another's run is the other's to end.
     async fn abandon_without_watch(&self, held: RunClaim, scan: Option<Uuid>) -> Result<(), StoreError> {
-        if self.0.store.watch(held.id).await?.is_none() {
+        if self.0.store.watches().get(held.id).await?.is_none() {
             self.abandon(scan).await;
         }
         Ok(())
@@ -78,7 +78,7 @@ impl Watches {
     async fn abandon(&self, scan: Option<Uuid>) {
         let Some(scan) = scan else { return };
         let at_us = self.0.clock.now_us();
-        if let Err(error) = self.0.store.finish_scan(scan, at_us, ScanState::Interrupted, "{}").await {
+        if let Err(error) = self.0.store.scans().finish(scan, at_us, ScanState::Interrupted, "{}").await {
             tracing::debug!(%scan, error = chain(&error), "an unfinished scan could not be marked");
         }
     }
@@ -104,9 +104,9 @@ impl Watches {
         let (store, kit) = (&self.0.store, &self.0.kit);
         let spec: WatchSpec =
             serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(chain(&error)))?;
-        store.begin_scan(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
+        store.scans().begin(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
         if again {
-            store.resume_scan(scan).await?;
+            store.scans().resume(scan).await?;
         }
         let endpoints = kit.targets(&spec).map_err(Unfinished::Failed)?.expected().unwrap_or(0);
         let parts = parts_of(endpoints, self.0.options.part_endpoints);
@@ -125,7 +125,7 @@ impl Watches {
         if stop.is_cancelled() {
             return Err(Unfinished::Cancelled);
         }
-        let Some(stored) = store.scan(scan).await? else {
+        let Some(stored) = store.scans().get(scan).await? else {
             return Err(Unfinished::Failed(format!("scan {scan} is not there any more")));
         };
         let counts = json!({
@@ -142,7 +142,7 @@ impl Watches {
         });
         let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
         let ended_at_us = self.0.clock.now_us();
-        store.finish_scan(scan, ended_at_us, ScanState::Finished, &summary).await?;
+        store.scans().finish(scan, ended_at_us, ScanState::Finished, &summary).await?;
         // What another node began has waited for this one.
         if let (false, Some(samples), Some(run)) = (again, &self.0.options.samples, &row.run) {
             let took =

@@ -84,7 +84,7 @@ impl Runner {
         }
         let now_us = self.watches.0.clock.now_us();
         let until_us = now_us.saturating_add(in_us(LEASE));
-        let due = store.claim_watches(self.node.id, now_us, until_us, room).await?;
+        let due = store.watches().claim(self.node.id, now_us, until_us, room).await?;
         let began = due.len();
         for row in due {
             let held = RunClaim { id: row.id, node: self.node.id, claims: row.claims };
@@ -106,7 +106,7 @@ impl Runner {
         }
         let now_us = self.watches.0.clock.now_us();
         let until_us = now_us.saturating_add(in_us(LEASE));
-        let parts = store.claim_watch_parts(self.node.id, None, now_us, until_us, room).await?;
+        let parts = store.watch_parts().claim(self.node.id, None, now_us, until_us, room).await?;
         let began = parts.len();
         for part in parts {
             let (watches, node) = (self.watches.clone(), self.node.clone());
@@ -126,7 +126,7 @@ impl Runner {
         let until_us = self.watches.0.clock.now_us().saturating_add(in_us(LEASE));
         let runs: Vec<_> = self.held.values().map(|(held, _)| (held.id, held.claims)).collect();
         if !runs.is_empty() {
-            let kept = store.renew_watches(self.node.id, &runs, until_us).await?;
+            let kept = store.watches().renew(self.node.id, &runs, until_us).await?;
             for (held, stop) in self.held.values() {
                 if !kept.contains(&held.id) {
                     stop.cancel();
@@ -135,7 +135,7 @@ impl Runner {
         }
         let parts = self.node.parts.rows();
         if !parts.is_empty() {
-            let kept = store.renew_watch_parts(self.node.id, &parts, until_us).await?;
+            let kept = store.watch_parts().renew(self.node.id, &parts, until_us).await?;
             self.node.parts.keep(&parts, &kept);
         }
         Ok(())
@@ -169,8 +169,8 @@ impl Runner {
         self.idle().await;
         let store = &self.watches.0.store;
         let given_back = async {
-            store.release_watch_parts(self.node.id).await?;
-            store.release_watches(self.node.id).await
+            store.watch_parts().release(self.node.id).await?;
+            store.watches().release(self.node.id).await
         };
         if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
             tracing::warn!("the runs under way could not be given back; their leases end within a minute");

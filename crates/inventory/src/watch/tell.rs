@@ -31,7 +31,7 @@ impl Watches {
     ) -> Result<u64, StoreError> {
         let (store, mut after, mut budget) = (&self.0.store, 0, Budget::default());
         // Before the rules, so that a change between the two is met again rather than missed.
-        let again = changed_since(store.ownership_changed_us().await?, row);
+        let again = changed_since(store.ownership().changed_us().await?, row);
         let rules = Rules::read(store).await?;
         let run = TellingRun { watch: row, baseline: row.last.is_none(), again };
         while !stop.is_cancelled() {
@@ -77,7 +77,7 @@ impl Watches {
             let told = seen.iter().zip(news.iter()).filter(|(_, news)| news.tells());
             leaves.extend(told.map(|(endpoint, _)| endpoint.leaf.sha256));
         }
-        let names = self.0.store.ownership_names(leaves.into_iter().collect()).await?;
+        let names = self.0.store.ownership().names(leaves.into_iter().collect()).await?;
         let told: Vec<_> = seen.iter().zip(news).filter(|(_, news)| news.tells()).collect();
         let kept = told.iter().map(|(seen, _)| (seen.endpoint.clone(), Some(seen.leaf.sha256)));
         let tags = rules.tags(&self.0.store, kept.collect()).await?;

@@ -72,7 +72,7 @@ impl World {
     }
 
     async fn rows(&self) -> Vec<HistoryRow> {
-        self.store.history(&HistoryKey::default(), i64::MAX, 10_000).await.unwrap()
+        self.store.history().page(&HistoryKey::default(), i64::MAX, 10_000).await.unwrap()
     }
 }
 

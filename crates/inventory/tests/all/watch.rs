@@ -203,11 +203,11 @@ impl World {
     }
 
     pub(crate) async fn row(&self, id: Uuid) -> WatchRow {
-        self.store.watch(id).await.unwrap().unwrap()
+        self.store.watches().get(id).await.unwrap().unwrap()
     }
 
     async fn scans(&self) -> Vec<store::ScanRow> {
-        self.store.scans(None, PAGE).await.unwrap().rows
+        self.store.scans().page(None, PAGE).await.unwrap().rows
     }
 }
 
@@ -225,7 +225,7 @@ async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
     let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
     assert_eq!((counts["endpoints"].as_u64(), counts["answered"].as_u64()), (Some(40), Some(40)), "{counts}");
     assert_eq!(row.times.next_run_at_us, NOW + HOUR_US);
-    let page = world.store.known_endpoints(None, PAGE).await.unwrap();
+    let page = world.store.inventory().known_endpoints(None, PAGE).await.unwrap();
     assert_eq!(page.rows.len(), ENDPOINTS);
     assert_eq!(world.scans().await[0].state, ScanState::Finished);
 
@@ -319,7 +319,7 @@ async fn assert_whole(world: &World, id: Uuid, claims: i64) {
     let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
     let of = |what: &str| counts[what].as_u64().unwrap();
     assert_eq!((of("endpoints"), of("answered"), of("parts")), (40, 40, 4), "{counts}");
-    assert!(world.store.watch_part_results(last.scan.unwrap()).await.unwrap().is_empty());
+    assert!(world.store.watch_parts().results(last.scan.unwrap()).await.unwrap().is_empty());
 }
 
 /// The first node holds the run and one part, and comes nowhere; the second does the rest.
@@ -331,7 +331,7 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     let scan = scan_of(&world, id).await;
     // Leases that end at once show what is free.
     let free = async || {
-        let free = world.store.claim_watch_parts(Uuid::nil(), Some(scan), NOW, NOW, 10).await.unwrap();
+        let free = world.store.watch_parts().claim(Uuid::nil(), Some(scan), NOW, NOW, 10).await.unwrap();
         free.len()
     };
     while free().await != 3 {
@@ -339,9 +339,9 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     }
     assert_eq!(second.tick().await.unwrap(), 3);
     second.idle().await;
-    let results = world.store.watch_part_results(scan).await.unwrap();
+    let results = world.store.watch_parts().results(scan).await.unwrap();
     assert_eq!(results.iter().flatten().count(), 3, "{results:?}");
-    let seen = world.store.scan(scan).await.unwrap().unwrap();
+    let seen = world.store.scans().get(scan).await.unwrap().unwrap();
     assert_eq!((seen.observations, seen.answered), (30, 30));
     let progress = two.progress(&[world.row(id).await]).await.unwrap()[&id];
     let RunProgress { observations, parts, parts_ended, parts_held } = progress.done;
@@ -361,21 +361,21 @@ async fn a_dead_node_costs_its_parts_only(world: World) {
     let (mut first, mut second) = (one.runner(), two.runner());
     assert_eq!(first.tick().await.unwrap(), 1);
     let scan = scan_of(&world, id).await;
-    while world.store.watch_part_results(scan).await.unwrap().len() != 4 {
+    while world.store.watch_parts().results(scan).await.unwrap().len() != 4 {
         tokio::task::yield_now().await;
     }
     // Two of the parts, with nobody at them that goes on.
-    let lost = world.store.claim_watch_parts(Uuid::nil(), Some(scan), NOW, NOW + DEAD_US, 2).await.unwrap();
+    let lost = world.store.watch_parts().claim(Uuid::nil(), Some(scan), NOW, NOW + DEAD_US, 2).await.unwrap();
     drop(first);
     second.tick().await.unwrap();
     second.idle().await;
-    let ended = world.store.watch_part_results(scan).await.unwrap().iter().flatten().count();
+    let ended = world.store.watch_parts().results(scan).await.unwrap().iter().flatten().count();
     assert!(ended < 4, "what is held is left alone while its lease holds");
     world.clock.advance(2 * DEAD);
     assert!(second.tick().await.unwrap() >= 1);
     second.idle().await;
     assert_whole(&world, id, 2).await;
-    assert!(!lost.is_empty() && !world.store.end_watch_part(&lost[0], Uuid::nil(), "{}").await.unwrap());
+    assert!(!lost.is_empty() && !world.store.watch_parts().end(&lost[0], Uuid::nil(), "{}").await.unwrap());
     world.fleet.stop().await;
 }
 
@@ -427,7 +427,7 @@ async fn a_removed_watchs_run_is_cancelled_and_a_paused_one_begins_none() {
     node.delete(&row, "user:a").await.unwrap();
     runner.tick().await.unwrap();
     runner.idle().await;
-    assert!(world.store.watch(row.id).await.unwrap().is_none());
+    assert!(world.store.watches().get(row.id).await.unwrap().is_none());
     let scans = world.scans().await;
     assert!(scans.iter().all(|scan| scan.state == ScanState::Interrupted), "{scans:?}");
 
@@ -547,8 +547,8 @@ async fn many_workers_share(connections: usize) {
         let store = world.store.clone();
         workers.spawn(async move {
             for _ in 0..READS {
-                store.known_endpoints(None, PAGE).await.unwrap();
-                store.claim_watches(Uuid::nil(), NOW - 1, NOW, 1).await.unwrap();
+                store.inventory().known_endpoints(None, PAGE).await.unwrap();
+                store.watches().claim(Uuid::nil(), NOW - 1, NOW, 1).await.unwrap();
             }
         });
     }

@@ -70,13 +70,16 @@ impl Accounts {
         let mut known = self.known.lock().await;
         *known = None;
         if let Some(kept) = self.kept(config).await? {
-            self.store.set_issuer_account(self.identity.id, IssuerAccount { url: None, ..kept }).await?;
+            self.store
+                .external_issuers()
+                .set_account(self.identity.id, IssuerAccount { url: None, ..kept })
+                .await?;
         }
         Ok(())
     }
 
     async fn kept(&self, config: &AcmeConfig) -> Result<Option<IssuerAccount>, IssuerError> {
-        let row = self.store.configured_issuer(self.identity.id).await?;
+        let row = self.store.external_issuers().get(self.identity.id).await?;
         let row = row.ok_or_else(|| IssuerError::misconfigured("this issuer has been removed"))?;
         Ok(row.account.filter(|account| account.directory == config.directory))
     }
@@ -102,7 +105,7 @@ impl Accounts {
         let url = reply.header("location").map(str::to_owned);
         let url = url.ok_or_else(|| IssuerError::unavailable("a new account without a URL"))?;
         let made = IssuerAccount { url: Some(url.clone()), ..kept };
-        self.store.set_issuer_account(self.identity.id, made).await?;
+        self.store.external_issuers().set_account(self.identity.id, made).await?;
         tracing::info!(issuer = %self.identity.name, account = %url, "ACME account ready");
         Ok(Account { key, url })
     }
@@ -113,7 +116,7 @@ impl Accounts {
         let (key, _) =
             self.keystore.generate(KeyType::P256, &label, "system:issuers").await.map_err(key_failed)?;
         let account = IssuerAccount { key, url: None, directory: config.directory.clone() };
-        self.store.set_issuer_account(self.identity.id, account.clone()).await?;
+        self.store.external_issuers().set_account(self.identity.id, account.clone()).await?;
         Ok(account)
     }
 }

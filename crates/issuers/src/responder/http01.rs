@@ -39,16 +39,16 @@ impl Http01Answers {
         if token.is_empty() || token.len() > TOKEN_MAX || !token.chars().all(is_token) {
             return Ok(None);
         }
-        self.store.issuer_challenge(token, self.clock.now_us()).await
+        self.store.external_issuers().challenge(token, self.clock.now_us()).await
     }
 
     pub(super) async fn put(&self, answers: Vec<(String, String)>) -> Result<(), StoreError> {
         let until = self.clock.now_us().saturating_add(ANSWER_LIFE_US);
-        self.store.put_issuer_challenges(answers, until).await
+        self.store.external_issuers().put_challenges(answers, until).await
     }
 
     pub(super) async fn remove(&self, tokens: Vec<String>) -> Result<(), StoreError> {
-        self.store.delete_issuer_challenges(tokens).await
+        self.store.external_issuers().delete_challenges(tokens).await
     }
 }
 

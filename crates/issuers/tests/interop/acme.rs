@@ -137,7 +137,7 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
             async move { issuer.issue(&wish).await.map(drop) }
         });
         let begun = async {
-            while world.store.issuer_order(id, &wish.key).await.unwrap().is_none() {
+            while world.store.external_issuers().order(id, &wish.key).await.unwrap().is_none() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
             tokio::time::sleep(Duration::from_millis(delay)).await;
@@ -149,7 +149,7 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
         let mut url = None;
         let watched = async {
             loop {
-                let noted = world.store.issuer_order(id, &wish.key).await.unwrap();
+                let noted = world.store.external_issuers().order(id, &wish.key).await.unwrap();
                 url = noted.and_then(|row| row.url).or(url.take());
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
@@ -169,7 +169,7 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
                 chain: None,
                 created_at_us: world.clock.now_us(),
             };
-            world.store.put_issuer_order(id, &wish.key, row).await.unwrap();
+            world.store.external_issuers().put_order(id, &wish.key, row).await.unwrap();
             let third = world.again().get("pebble").await.unwrap();
             assert_eq!(third.issue(&wish).await.unwrap(), delivered);
             assert_eq!(pebble.issued() - before, 1);
@@ -207,7 +207,8 @@ async fn a_server_that_forgot_us_gets_the_same_key_again() {
     let issuer = world.add("pebble", config).await;
     issuer.issue(&order("1", &["a.example.test"])).await.unwrap();
     let id = world.issuers.find_named("pebble").await.unwrap().unwrap().row.id;
-    let account = || async { world.store.configured_issuer(id).await.unwrap().unwrap().account.unwrap() };
+    let account =
+        || async { world.store.external_issuers().get(id).await.unwrap().unwrap().account.unwrap() };
     let before = account().await;
     pebble.restart();
     issuer.issue(&order("2", &["a.example.test"])).await.unwrap();

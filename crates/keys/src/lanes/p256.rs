@@ -3,7 +3,7 @@
 use std::sync::Once;
 
 use aws_lc_rs::rand;
-use batch::{Kernel, Made, P256Job, P256Key};
+use batch::{Kernel, P256Job, P256Key, SignatureOutcome};
 use x509::der::{Reader, tag};
 use zeroize::{Zeroizing, zeroize_stack};
 
@@ -69,9 +69,11 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outc
         .map(|((digest, nonce), (numbers, _))| P256Job { key: &numbers.key, digest, nonce })
         .collect();
     let outcome = |made| match made {
-        Made::Signature(octets) => verify::ecdsa_der(&octets).map_or(Outcome::Refused, Outcome::Signed),
+        SignatureOutcome::Signature(octets) => {
+            verify::ecdsa_der(&octets).map_or(Outcome::Refused, Outcome::Signed)
+        }
         // Nonces are in range, and r or s is zero once in 2^255.
-        Made::Refused | Made::Faulty => Outcome::Faulty,
+        SignatureOutcome::Refused | SignatureOutcome::Faulty => Outcome::Faulty,
     };
     kernel.p256_signatures(&jobs).into_iter().map(outcome).collect()
 }

@@ -16,10 +16,10 @@ use crate::state::{Current, State};
 
 pub use convert::Unreadable;
 pub(crate) use convert::{first_der, json, options_of, row_of, split, targets_of};
+/// What is found and what is managed are labelled alike.
+pub use inventory::ownership::{LABEL_OCTETS_MAX, TAGS_MAX};
 pub(crate) use request::check_label;
 pub use request::{BadRequest, CertificateChange, NewCertificate};
-/// What is found and what is managed are labelled alike.
-pub use scan::ownership::{LABEL_OCTETS_MAX, TAGS_MAX};
 
 /// The issuer that is our own authority.
 pub const INTERNAL_ISSUER: &str = "internal";

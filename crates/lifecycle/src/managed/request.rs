@@ -257,7 +257,7 @@ fn parse_names(texts: &[String]) -> Result<Vec<GeneralName>, BadRequest> {
 }
 
 pub(crate) fn check_label(field: &'static str, text: &str) -> Result<(), BadRequest> {
-    if scan::ownership::is_label(text) { Ok(()) } else { Err(BadRequest::Label { field }) }
+    if inventory::ownership::is_label(text) { Ok(()) } else { Err(BadRequest::Label { field }) }
 }
 
 impl ManagedCertificate {

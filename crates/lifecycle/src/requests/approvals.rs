@@ -54,7 +54,7 @@ impl Lifecycle {
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
     pub async fn approval(&self, id: Uuid) -> Result<Approval, DataError> {
-        let found = self.inner.store.approval(id).await?;
+        let found = self.inner.store.approvals().get(id).await?;
         found.map(|view| Approval::from_view(&view)).ok_or_else(|| DataError::not_found("approval", id))
     }
 
@@ -68,7 +68,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<Approval>, DataError> {
-        let page = self.inner.store.approvals(state.code(), after, limit).await?;
+        let page = self.inner.store.approvals().page(state.code(), after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(Approval::from_view).collect(), next: page.next })
     }
 
@@ -101,7 +101,7 @@ impl Lifecycle {
         if note.is_some_and(|note| note.len() > NOTE_OCTETS_MAX || note.contains('\0')) {
             return Err(BadRequest::Notes.into());
         }
-        let view = self.inner.store.approval(id).await?;
+        let view = self.inner.store.approvals().get(id).await?;
         let view = view.ok_or_else(|| DataError::not_found("approval", id))?;
         if view.approval.state != ApprovalState::Open.code() {
             return Err(ApprovalError::Decided(decided_word(&view)));

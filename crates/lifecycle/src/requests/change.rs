@@ -122,7 +122,7 @@ impl Lifecycle {
         }
         let now_us = self.now_us();
         let after = change.apply(&before, now_us)?;
-        if after.name != before.name && self.inner.store.managed_named(&after.name).await?.is_some() {
+        if after.name != before.name && self.inner.store.managed().named(&after.name).await?.is_some() {
             return Err(Taken { what: "a certificate", name: after.name }.into());
         }
         let (_, violations) = self.admit(&after).await?;

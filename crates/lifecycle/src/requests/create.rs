@@ -179,7 +179,7 @@ impl Lifecycle {
     async fn check_agents(&self, certificate: &ManagedCertificate) -> Result<(), AdmissionError> {
         let missing = |what, id: &Uuid| AdmissionError::from(Missing { what, name: id.to_string() });
         if let KeyLocation::Agent { agent } = &certificate.key_location {
-            let there = self.inner.store.agent(*agent).await?;
+            let there = self.inner.store.agents().get(*agent).await?;
             there.filter(|agent| agent.retired_at_us.is_none()).ok_or_else(|| missing("agent", agent))?;
         }
         let places: Vec<(Uuid, Uuid)> = certificate

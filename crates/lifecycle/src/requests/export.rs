@@ -74,11 +74,11 @@ impl Lifecycle {
         format: &ExportFormat,
         actor: &str,
     ) -> Result<Exported, ExportError> {
-        let view = self.inner.store.managed(id).await?;
+        let view = self.inner.store.managed().get(id).await?;
         let view = view.ok_or_else(|| DataError::not_found("certificate", id))?;
         let certificate = ManagedCertificate::from_view(&view)?;
         let version = match view.row.version {
-            Some(version) => self.inner.store.managed_version(version).await?,
+            Some(version) => self.inner.store.managed().version(version).await?,
             None => None,
         };
         let version = version.ok_or(ExportError::NotExportable("the certificate was never issued"))?;
@@ -129,7 +129,7 @@ impl Lifecycle {
             }
         };
         let id = version.key.ok_or(ExportError::NotExportable(away))?;
-        let row = self.inner.store.key(id).await?.ok_or(KeyStoreError::Unknown(id))?;
+        let row = self.inner.store.keys().get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
         if row.blocked_at_us.is_some() {
             return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() }.into());
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures_util::FutureExt;
-use scan::ownership::{Assignment, Place, Rules};
+use inventory::ownership::{Assignment, Candidate, Rules};
 use serde_json::json;
 use store::managed::{
     NewManagedVersion, insert_managed, insert_versions, managed_by_ids, managed_by_version_fingerprints,
@@ -135,7 +135,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<FoundEndpoint>, DataError> {
-        let page = self.inner.store.inventory_page(filter, after, limit).await?;
+        let page = self.inner.store.inventory().page(filter, after, limit).await?;
         let rules = Rules::read(&self.inner.store).await?;
         let assigned = rules.of_found(&self.inner.store, &page.rows).await?;
         let found = page.rows.into_iter().zip(assigned).collect();
@@ -159,7 +159,7 @@ impl Lifecycle {
         let rules = Rules::read(store).await?;
         let (mut kept, mut next, mut looked) = (Vec::new(), after.cloned(), 0);
         while looked < FOUND_LOOKED_MAX && kept.len() < limit {
-            let page = store.inventory_walk(filter, next.as_ref(), FOUND_AT_ONCE).await?;
+            let page = store.inventory().walk(filter, next.as_ref(), FOUND_AT_ONCE).await?;
             looked += page.rows.len();
             next = page.next;
             let (rows, places): (Vec<InventoryRow>, Vec<Cursor>) = page.rows.into_iter().unzip();
@@ -324,9 +324,13 @@ impl Lifecycle {
             return Ok(None);
         }
         let mut found: Vec<InventoryRow> = match what {
-            ClaimSubject::Endpoint(key) => store.endpoint(key).await?.into_iter().collect(),
+            ClaimSubject::Endpoint(key) => store.inventory().endpoint(key).await?.into_iter().collect(),
             ClaimSubject::Fingerprint(fingerprint) => {
-                store.endpoints_of_certificate(fingerprint.as_bytes(), None, CLAIM_PLACES_MAX).await?.rows
+                store
+                    .inventory()
+                    .endpoints_of_certificate(fingerprint.as_bytes(), None, CLAIM_PLACES_MAX)
+                    .await?
+                    .rows
             }
         };
         let sha256 = *Fingerprint::of(leaf).as_bytes();
@@ -343,15 +347,15 @@ impl Lifecycle {
         let store = &self.inner.store;
         match what {
             ClaimSubject::Fingerprint(fingerprint) => {
-                let found = store.certificate_by_sha256(fingerprint.as_bytes()).await?;
+                let found = store.inventory().certificate_by_sha256(fingerprint.as_bytes()).await?;
                 let found = found.ok_or_else(|| DataError::not_found("certificate", fingerprint))?;
                 Ok((vec![found.der], None))
             }
             ClaimSubject::Endpoint(key) => {
-                let row = store.endpoint(key).await?;
+                let row = store.inventory().endpoint(key).await?;
                 let row = row.ok_or_else(|| DataError::not_found("endpoint", &key.host))?;
                 let chain = match row.chain {
-                    Some(chain) => store.chain(chain).await?,
+                    Some(chain) => store.inventory().chain(chain).await?,
                     None => Vec::new(),
                 };
                 let target = TargetRef::Endpoint {
@@ -421,9 +425,9 @@ impl Lifecycle {
     }
 }
 
-fn certificate_alone(leaf: &[u8]) -> Option<Place> {
+fn certificate_alone(leaf: &[u8]) -> Option<Candidate> {
     let leaf = Certificate::parse(leaf).ok()?;
-    Some(Place { issuer: leaf.issuer.text.clone(), ..Place::default() }.named(&leaf.names()))
+    Some(Candidate { issuer: leaf.issuer.text.clone(), ..Candidate::default() }.named(&leaf.names()))
 }
 
 /// False when the name is taken.

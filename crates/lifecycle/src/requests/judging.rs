@@ -16,7 +16,7 @@ impl Lifecycle {
             return Ok(set);
         }
         let mut all = Vec::new();
-        for document in self.inner.store.policies(None, POLICIES_MAX).await?.rows {
+        for document in self.inner.store.policies().page(None, POLICIES_MAX).await?.rows {
             let policy: Policy = serde_json::from_str(&document.body).map_err(|error| {
                 DataError::Unreadable(format!(
                     "the policy {:?} is of another Bulla: {error}; put it again",

@@ -12,11 +12,11 @@ mod read;
 mod selection;
 mod work;
 
+pub use self::inventory::{ClaimError, DismissError, FOUND_LOOKED_MAX, FoundEndpoint, OwnerFilter};
 pub use approvals::{ApprovalError, NOTE_OCTETS_MAX};
 pub use change::{JobError, MoveError, UpdateError};
 pub(crate) use create::batcher;
 pub use export::{ExportError, ExportFormat, Exported, PASSWORD_OCTETS_MIN};
-pub use inventory::{ClaimError, DismissError, FOUND_LOOKED_MAX, FoundEndpoint, OwnerFilter};
 pub use people::{PersonChangeError, PersonRecord};
 pub use policies::{PolicyChangeError, PolicyRecord, ViolationRecord};
 pub use read::{CertificatePage, Counts, JobPage, VersionPage};

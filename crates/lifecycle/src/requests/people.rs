@@ -79,7 +79,7 @@ impl Lifecycle {
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
     pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<PersonRecord, DataError> {
-        let found = self.inner.store.person(kind, name).await?;
+        let found = self.inner.store.people().get(kind, name).await?;
         PersonRecord::of(found.ok_or_else(|| DataError::not_found(noun(kind).0, name))?)
     }
 
@@ -93,7 +93,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PersonRecord>, DataError> {
-        let page = self.inner.store.people(kind, after, limit).await?;
+        let page = self.inner.store.people().page(kind, after, limit).await?;
         let rows = page.rows.into_iter().map(PersonRecord::of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
     }
@@ -113,7 +113,7 @@ impl Lifecycle {
     ) -> Result<PersonRecord, PersonChangeError> {
         person.check(kind, name)?;
         if let Some(team) = &person.team
-            && self.inner.store.person(PeopleKind::Team, team).await?.is_none()
+            && self.inner.store.people().get(PeopleKind::Team, team).await?.is_none()
         {
             return Err(Missing { what: "team", name: team.clone() }.into());
         }

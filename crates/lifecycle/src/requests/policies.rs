@@ -103,7 +103,7 @@ impl Lifecycle {
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
     pub async fn policy(&self, name: &str) -> Result<PolicyRecord, DataError> {
-        let found = self.inner.store.policy(name).await?;
+        let found = self.inner.store.policies().get(name).await?;
         PolicyRecord::of(found.ok_or_else(|| DataError::not_found("policy", name))?)
     }
 
@@ -116,7 +116,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PolicyRecord>, DataError> {
-        let page = self.inner.store.policies(after, limit).await?;
+        let page = self.inner.store.policies().page(after, limit).await?;
         let rows = page.rows.into_iter().map(PolicyRecord::of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
     }
@@ -136,7 +136,7 @@ impl Lifecycle {
         check_label("the name", name)?;
         policy.check()?;
         if revision.is_none()
-            && self.inner.store.policies(None, POLICIES_MAX).await?.rows.len() >= POLICIES_MAX
+            && self.inner.store.policies().page(None, POLICIES_MAX).await?.rows.len() >= POLICIES_MAX
         {
             return Err(PolicyChangeError::TooMany("there are 500 policies, and no more are kept"));
         }
@@ -211,7 +211,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ViolationRecord>, DataError> {
-        let page = self.inner.store.violations(filter, after, limit).await?;
+        let page = self.inner.store.policies().violations(filter, after, limit).await?;
         let rows = page.rows.into_iter().map(|view| ViolationRecord {
             certificate: view.certificate,
             name: view.name,

@@ -55,7 +55,7 @@ impl Lifecycle {
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
     pub async fn get(&self, id: Uuid) -> Result<ManagedCertificate, DataError> {
-        let found = self.inner.store.managed(id).await?;
+        let found = self.inner.store.managed().get(id).await?;
         let view = found.ok_or_else(|| DataError::not_found("certificate", id))?;
         Ok(ManagedCertificate::from_view(&view)?)
     }
@@ -65,7 +65,7 @@ impl Lifecycle {
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
     pub async fn named(&self, name: &str) -> Result<ManagedCertificate, DataError> {
-        let found = self.inner.store.managed_named(name).await?;
+        let found = self.inner.store.managed().named(name).await?;
         let view = found.ok_or_else(|| DataError::not_found("certificate", name))?;
         Ok(ManagedCertificate::from_view(&view)?)
     }
@@ -81,7 +81,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<CertificatePage, DataError> {
-        let page = self.inner.store.managed_page(filter, order, after, limit).await?;
+        let page = self.inner.store.managed().page(filter, order, after, limit).await?;
         let rows = page.rows.iter().map(ManagedCertificate::from_view).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
     }
@@ -97,7 +97,7 @@ impl Lifecycle {
         limit: usize,
     ) -> Result<VersionPage, DataError> {
         let row = self.row(id).await?;
-        let page = self.inner.store.managed_versions(row, after, limit).await?;
+        let page = self.inner.store.managed().versions(row, after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(Version::from_row).collect(), next: page.next })
     }
 
@@ -112,7 +112,7 @@ impl Lifecycle {
         limit: usize,
     ) -> Result<Page<ServedVersion>, DataError> {
         let row = self.row(id).await?;
-        Ok(self.inner.store.managed_served(row, after, limit).await?)
+        Ok(self.inner.store.managed().served(row, after, limit).await?)
     }
 
     /// What the issuer suggests about its renewal, and why.
@@ -121,7 +121,7 @@ impl Lifecycle {
     /// [`DataError::NotFound`]; those of the database.
     pub async fn suggestion(&self, id: Uuid) -> Result<Option<(Suggested, Option<String>)>, DataError> {
         let row = self.row(id).await?;
-        let found = self.inner.store.managed_suggestion(row).await?;
+        let found = self.inner.store.managed().suggestion(row).await?;
         Ok(found.and_then(|one| {
             let (start_us, end_us) = one.window_us?;
             Some((Suggested { start_us, end_us }, one.explanation))
@@ -130,7 +130,7 @@ impl Lifecycle {
 
     /// The row of a certificate.
     pub(crate) async fn row(&self, id: Uuid) -> Result<i64, DataError> {
-        let found = self.inner.store.managed(id).await?;
+        let found = self.inner.store.managed().get(id).await?;
         found.map(|view| view.row.id).ok_or_else(|| DataError::not_found("certificate", id))
     }
 
@@ -139,7 +139,7 @@ impl Lifecycle {
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
     pub async fn job(&self, id: JobId) -> Result<Job, DataError> {
-        let found = self.inner.store.job(id.row()).await?;
+        let found = self.inner.store.jobs().get(id.row()).await?;
         let job = found.map(|view| Job::from_view(&view, self.now_us()));
         job.filter(|job| job.id == id).ok_or_else(|| DataError::not_found("job", id))
     }
@@ -155,7 +155,7 @@ impl Lifecycle {
         limit: usize,
     ) -> Result<JobPage, DataError> {
         let now = self.now_us();
-        let page = self.inner.store.jobs_page(filter, after, limit).await?;
+        let page = self.inner.store.jobs().page(filter, after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(|view| Job::from_view(view, now)).collect(), next: page.next })
     }
 
@@ -180,7 +180,7 @@ impl Lifecycle {
     pub async fn counts(&self) -> Result<Counts, DataError> {
         let now = self.now_us();
         let spans = SPANS_DAYS.map(|days| days * DAY_US);
-        let summary = self.inner.store.managed_summary(now, &spans).await?;
+        let summary = self.inner.store.managed().summary(now, &spans).await?;
         let mut counts = Counts {
             today: now.div_euclid(DAY_US),
             expired: summary.expired,
@@ -197,8 +197,8 @@ impl Lifecycle {
         for (days, count) in SPANS_DAYS.iter().zip(summary.expiring) {
             counts.expiring_days.insert(*days as u32, count);
         }
-        for issuer in self.inner.store.issuers_due(now).await? {
-            let due = self.inner.store.jobs_due(&issuer, now, DUE_COUNTED_MAX).await?;
+        for issuer in self.inner.store.jobs().issuers_due(now).await? {
+            let due = self.inner.store.jobs().due(&issuer, now, DUE_COUNTED_MAX).await?;
             counts.due.insert(issuer, due);
         }
         Ok(counts)

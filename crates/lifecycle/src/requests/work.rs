@@ -62,7 +62,7 @@ impl Lifecycle {
     /// What an agent may do now. It is offered again when nothing is heard of it while a lease lasts.
     async fn offer(&self, agent: Uuid, limit: usize) -> Result<Vec<AgentJob>, ExportError> {
         let now_us = self.now_us();
-        if !self.inner.store.agent_has_jobs(agent, now_us).await? {
+        if !self.inner.store.jobs().agent_has_any(agent, now_us).await? {
             return Ok(Vec::new());
         }
         let claim = on(move |tx| {
@@ -113,7 +113,7 @@ impl Lifecycle {
     ) -> Result<Option<Work>, ExportError> {
         let Some(version) = version else { return Ok(None) };
         let Some(target) = job.detail.as_deref().and_then(target_of) else { return Ok(None) };
-        let Some(row) = self.inner.store.target(target).await? else { return Ok(None) };
+        let Some(row) = self.inner.store.agents().target(target).await? else { return Ok(None) };
         let key_pem = match certificate.key_location {
             KeyLocation::Agent { .. } => None,
             _ => {

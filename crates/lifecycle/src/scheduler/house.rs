@@ -77,7 +77,7 @@ impl Lifecycle {
         let mut forgotten = 0;
         for state in [JobState::Done, JobState::Failed, JobState::Cancelled] {
             loop {
-                let some = self.inner.store.trim_jobs(state.code(), before, TRIM_MAX).await?;
+                let some = self.inner.store.jobs().trim(state.code(), before, TRIM_MAX).await?;
                 forgotten += some;
                 if some < TRIM_MAX as u64 {
                     break;

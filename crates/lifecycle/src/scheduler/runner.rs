@@ -111,7 +111,7 @@ impl Lifecycle {
 
     /// At the stop: nobody here works on what it has claimed any more, so others need not wait for its leases.
     pub(super) async fn let_go(&self) {
-        match self.inner.store.let_go_of_jobs(self.inner.node, self.now_us()).await {
+        match self.inner.store.jobs().let_go(self.inner.node, self.now_us()).await {
             Ok(0) => {}
             Ok(runs) => debug!(runs, "runs under way are left to whoever looks next"),
             Err(error) => {
@@ -123,7 +123,7 @@ impl Lifecycle {
     async fn keep_leases(&self) {
         let until = self.now_us() + LEASE_US;
         let jobs = self.inner.at_work.jobs();
-        if let Err(error) = self.inner.store.extend_job_leases(self.inner.node, jobs, until).await {
+        if let Err(error) = self.inner.store.jobs().extend_leases(self.inner.node, jobs, until).await {
             warn!(error = &error as &dyn std::error::Error, "leases of runs cannot be kept");
         }
     }
@@ -131,7 +131,7 @@ impl Lifecycle {
     /// Begins due runs in the places that are free; says how many were claimed.
     async fn fill(&self, running: &mut RunningTasks) -> Result<u64, DataError> {
         let now_us = self.now_us();
-        let due = self.inner.store.issuers_due(now_us).await?;
+        let due = self.inner.store.jobs().issuers_due(now_us).await?;
         self.inner.figures.due("work", due.len() as u64);
         let mut wanted = Vec::new();
         let mut room = self.inner.options.runs_max.saturating_sub(running.tasks.len());

@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
-use http_relay::host::Host;
 use proxy::mint::{LeafKeyKind, LeafKeys, Minter};
+use x509::HostOrIp;
 
 type Upstream = client::TlsStream<TcpStream>;
 
@@ -26,7 +26,7 @@ struct Bare {
 /// Until it is killed; says its address.
 pub(crate) async fn serve(upstream_root: &[u8], authority: proxy::mint::Authority) {
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), crate::DAY);
-    let name = Host::parse("localhost").unwrap();
+    let name = HostOrIp::parse("localhost").unwrap();
     let leaf = minter.mint(&name, LeafKeyKind::P256, crate::world::now()).await.unwrap();
     let mut server = ServerConfig::builder()
         .with_no_client_auth()

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
+use flight::{BoundedMap, Eviction};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -66,7 +65,7 @@ impl Drop for Waits {
 
 /// Of each client (an IPv4 address, or an IPv6 network of 64 bits) so many may fail.
 #[derive(Clone, Debug)]
-pub(super) struct Attempts(Cache<IpAddr, Arc<Mutex<Left>>>);
+pub(super) struct Attempts(BoundedMap<IpAddr, Arc<Mutex<Left>>>);
 
 #[derive(Debug)]
 struct Left {
@@ -89,10 +88,7 @@ impl Attempts {
     pub(super) fn new() -> Self {
         let refilled = ANOTHER.mul_f64(BURST) + ANOTHER;
         // The default policy may refuse a newcomer, who could then try for ever.
-        let cache = Cache::builder()
-            .max_capacity(CLIENTS_MAX)
-            .time_to_idle(refilled)
-            .eviction_policy(EvictionPolicy::lru());
+        let cache = BoundedMap::builder(CLIENTS_MAX).time_to_idle(refilled).eviction(Eviction::LeastRecent);
         Self(cache.build())
     }
 

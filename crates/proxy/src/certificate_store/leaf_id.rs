@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use http_relay::host::Host;
-use x509::Fingerprint;
+use x509::{Fingerprint, HostOrIp};
 
 use crate::mint::{KeysOfLeaves, LeafKeyKind};
 
@@ -11,7 +10,7 @@ use crate::mint::{KeysOfLeaves, LeafKeyKind};
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct LeafId {
     /// Whom it is for.
-    pub name: Host,
+    pub name: HostOrIp,
     /// The authority's certificate.
     pub authority: Fingerprint,
     /// The key's type.

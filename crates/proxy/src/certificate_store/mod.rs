@@ -29,10 +29,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use flight::{Cache, Cached, Failed, Fresh};
-use http_relay::host::Host;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use x509::UnixTime;
+use x509::{HostOrIp, UnixTime};
 
 use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, MintError, VALIDITY_MIN};
 use second_level::Obtained;
@@ -78,7 +77,7 @@ struct StoreState {
     leaves: Cache<LeafId, Arc<Leaf>, FetchError>,
     newcomers: NewNameLimit,
     /// Leaves whose renewal was begun a moment ago, whatever came of it.
-    renewals: moka::sync::Cache<LeafId, ()>,
+    renewals: flight::BoundedMap<LeafId, ()>,
     second: Option<SecondLevel>,
     minted: AtomicU64,
     failed: AtomicU64,
@@ -115,10 +114,7 @@ impl CertificateStore {
         Self(Arc::new(StoreState {
             leaves: Cache::with_weight(octets_max, weigh),
             newcomers,
-            renewals: moka::sync::Cache::builder()
-                .max_capacity(RENEWALS_MAX)
-                .time_to_live(FAILURE_LIFE)
-                .build(),
+            renewals: flight::BoundedMap::builder(RENEWALS_MAX).time_to_live(FAILURE_LIFE).build(),
             second,
             minted: AtomicU64::default(),
             failed: AtomicU64::default(),
@@ -254,7 +250,7 @@ impl CertificateStore {
 }
 
 impl StoreState {
-    fn admit(&self, client: &RateLimitKey, name: &Host) -> Result<(), Failed<FetchError>> {
+    fn admit(&self, client: &RateLimitKey, name: &HostOrIp) -> Result<(), Failed<FetchError>> {
         self.newcomers.admit(client, name).map_err(|error| {
             self.refused.fetch_add(1, Relaxed);
             // Not remembered: the next client may.

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flight::{BoundedMap, Eviction};
 use http_relay::client::Client;
-use http_relay::host::Host;
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use x509::HostOrIp;
 
 /// Clients that are remembered; of those, the ones that asked the longest ago are forgotten.
 const CLIENTS_MAX: u64 = 65_536;
@@ -70,7 +69,7 @@ pub struct TooManyNames {
 pub struct NewNameLimit {
     per_minute: u32,
     burst: u32,
-    buckets: Cache<RateLimitKey, Arc<Mutex<Bucket>>>,
+    buckets: BoundedMap<RateLimitKey, Arc<Mutex<Bucket>>>,
 }
 
 #[derive(Debug)]
@@ -85,11 +84,10 @@ impl NewNameLimit {
     #[must_use]
     pub fn new(per_minute: u32, burst: u32) -> Self {
         let refilled = Duration::from_secs(60 * u64::from(burst) / u64::from(per_minute.max(1)) + 60);
-        let buckets = Cache::builder()
-            .max_capacity(CLIENTS_MAX)
+        let buckets = BoundedMap::builder(CLIENTS_MAX)
             .time_to_idle(refilled)
             // The default policy may refuse a newcomer, who would have a whole burst each time.
-            .eviction_policy(EvictionPolicy::lru())
+            .eviction(Eviction::LeastRecent)
             .build();
         Self { per_minute: per_minute.max(1), burst: burst.max(1), buckets }
     }
@@ -104,7 +102,7 @@ impl NewNameLimit {
 
     /// # Errors
     /// [`TooManyNames`]
-    pub(crate) fn admit(&self, client: &RateLimitKey, name: &Host) -> Result<(), TooManyNames> {
+    pub(crate) fn admit(&self, client: &RateLimitKey, name: &HostOrIp) -> Result<(), TooManyNames> {
         let bucket = self.buckets.get_with_by_ref(client, || {
             Arc::new(Mutex::new(Bucket {
                 left: f64::from(self.burst),
@@ -148,7 +146,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_gets_its_burst_and_then_its_rate_and_others_theirs() {
         let newcomers = NewNameLimit::new(60, 3);
-        let name = Host::parse("a.example").unwrap();
+        let name = HostOrIp::parse("a.example").unwrap();
         let of = |client: &str| {
             client.parse::<IpAddr>().map_or_else(|_| RateLimitKey::User(client.into()), RateLimitKey::from)
         };
@@ -164,7 +162,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn names_that_were_not_new_are_given_back_up_to_ten_times_as_many() {
         let newcomers = NewNameLimit::new(1, 3);
-        let name = Host::parse("a.example").unwrap();
+        let name = HostOrIp::parse("a.example").unwrap();
         let client = RateLimitKey::from("10.0.0.1".parse::<IpAddr>().unwrap());
         for number in 0..30 {
             assert!(newcomers.admit(&client, &name).is_ok(), "{number}");

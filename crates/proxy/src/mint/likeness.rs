@@ -1,7 +1,6 @@
 //! What a leaf takes over from a server's own certificate.
 
-use http_relay::host::Host;
-use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime, name};
+use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, HostOrIp, UnixTime, name};
 
 use super::validity::VALIDITY_MIN;
 
@@ -14,7 +13,7 @@ const NAME_HEADER: usize = 2;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Likeness {
     certificate: Fingerprint,
-    first: Host,
+    first: HostOrIp,
     pub(super) subject: DistinguishedName,
     pub(super) names: Vec<GeneralName>,
     pub(super) not_before: UnixTime,
@@ -45,7 +44,7 @@ impl Likeness {
     ///
     /// # Errors
     /// [`NoLikeness`]
-    pub fn of(der: &[u8], name: &Host, now: UnixTime) -> Result<Self, NoLikeness> {
+    pub fn of(der: &[u8], name: &HostOrIp, now: UnixTime) -> Result<Self, NoLikeness> {
         let certificate = Certificate::parse(der)?;
         let is_of_host = |name: &&GeneralName| {
             matches!(name, GeneralName::Dns(_) | GeneralName::Ip(_)) && name.is_writable()
@@ -76,7 +75,7 @@ impl Likeness {
 
     /// The first name of the certificate, without `*.`: the same for all hosts that it is for, so that they share a leaf.
     #[must_use]
-    pub fn first_name(&self) -> &Host {
+    pub fn first_name(&self) -> &HostOrIp {
         &self.first
     }
 
@@ -95,10 +94,10 @@ impl Likeness {
     }
 }
 
-fn is_for(presented: &GeneralName, name: &Host) -> bool {
+fn is_for(presented: &GeneralName, name: &HostOrIp) -> bool {
     match (presented, name) {
-        (GeneralName::Dns(pattern), Host::Dns(host)) => name::pattern_matches(pattern, host),
-        (GeneralName::Ip(address), Host::Ip(asked)) => address == asked,
+        (GeneralName::Dns(pattern), HostOrIp::Dns(host)) => name::pattern_matches(pattern, host),
+        (GeneralName::Ip(address), HostOrIp::Ip(asked)) => address == asked,
         _ => false,
     }
 }
@@ -110,10 +109,10 @@ fn octets_of(name: &GeneralName) -> usize {
     }
 }
 
-fn bare(name: &GeneralName) -> Option<Host> {
+fn bare(name: &GeneralName) -> Option<HostOrIp> {
     match name {
-        GeneralName::Dns(pattern) => Host::parse(pattern.strip_prefix("*.").unwrap_or(pattern)).ok(),
-        GeneralName::Ip(address) => Some(Host::Ip(*address)),
+        GeneralName::Dns(pattern) => HostOrIp::parse(pattern.strip_prefix("*.").unwrap_or(pattern)).ok(),
+        GeneralName::Ip(address) => Some(HostOrIp::Ip(*address)),
         _ => None,
     }
 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_relay::host::Host;
 use parking_lot::RwLock;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 use tokio::time::Instant;
 use x509::build::{self, CertificateSpec, Extension};
-use x509::{BasicConstraints, DistinguishedName, GeneralName, KeyUsage, UnixTime};
+use x509::{BasicConstraints, DistinguishedName, GeneralName, HostOrIp, KeyUsage, UnixTime};
 
 use super::authority::{Authority, SIGN_TIMEOUT};
 use super::error::MintError;
@@ -77,7 +76,7 @@ impl Minter {
     ///
     /// # Errors
     /// [`MintError`]
-    pub async fn mint(&self, name: &Host, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
+    pub async fn mint(&self, name: &HostOrIp, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
         let names = [general_name(name)];
         let wanted = Wanted { subject: &subject_of(name), names: &names, within: None };
         self.make(wanted, kind, now).await
@@ -161,7 +160,7 @@ fn extensions(authority: &Authority, wanted: &Wanted<'_>, key: &LeafKey) -> Vec<
 }
 
 /// The name as common name, for old clients; none where it would be too long for one.
-fn subject_of(name: &Host) -> DistinguishedName {
+fn subject_of(name: &HostOrIp) -> DistinguishedName {
     let text = name.to_string();
     match text.len() <= COMMON_NAME_MAX {
         true => build::distinguished_name(&[(build::Attribute::CommonName, text)]),
@@ -169,9 +168,9 @@ fn subject_of(name: &Host) -> DistinguishedName {
     }
 }
 
-fn general_name(name: &Host) -> GeneralName {
+fn general_name(name: &HostOrIp) -> GeneralName {
     match name {
-        Host::Dns(host) => GeneralName::Dns(host.as_str().to_owned()),
-        Host::Ip(address) => GeneralName::Ip(*address),
+        HostOrIp::Dns(host) => GeneralName::Dns(host.as_str().to_owned()),
+        HostOrIp::Ip(address) => GeneralName::Ip(*address),
     }
 }

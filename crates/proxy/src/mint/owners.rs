@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use flight::{BoundedMap, Eviction};
 use keys::KeyError;
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
 
 use super::keys::LeafKeys;
 use super::stock::RsaStock;
@@ -13,7 +12,7 @@ use super::stock::RsaStock;
 /// The current keys of each owner: nobody's leaves stand over another's, nor over the process's.
 #[derive(Clone, Debug)]
 pub struct KeysByOwner {
-    owners: Cache<Arc<str>, Arc<LeafKeys>>,
+    owners: BoundedMap<Arc<str>, Arc<LeafKeys>>,
     make: fn(&RsaStock) -> Result<LeafKeys, KeyError>,
     stock: RsaStock,
 }
@@ -38,11 +37,8 @@ impl KeysByOwner {
         stock: RsaStock,
         make: fn(&RsaStock) -> Result<LeafKeys, KeyError>,
     ) -> Self {
-        let owners = Cache::builder()
-            .max_capacity(owners_max)
-            .time_to_live(life)
-            .eviction_policy(EvictionPolicy::lru())
-            .build();
+        let owners =
+            BoundedMap::builder(owners_max).time_to_live(life).eviction(Eviction::LeastRecent).build();
         Self { owners, make, stock }
     }
 

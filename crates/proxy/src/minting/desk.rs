@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::clock::now;
-use http_relay::host::Host;
 use keys::KeyError;
+use x509::HostOrIp;
 
 use super::consumer::{CONSUMERS_MAX, Consumer};
 use super::metrics::{MintingMetrics, MintingProtocol, Outcome};
@@ -107,7 +107,7 @@ impl LeafDesk {
             },
         );
         if let Err(error) = &fetched {
-            let name = Host::parse(name).ok();
+            let name = HostOrIp::parse(name).ok();
             let why = error.source().map(ToString::to_string);
             tracing::info!(consumer = &*consumer.profile, ?name, %error, why, "a consumer gets no leaf");
         }
@@ -115,8 +115,8 @@ impl LeafDesk {
     }
 
     /// Whether `name` is one that there are leaves for.
-    pub(super) fn allows(&self, name: &str) -> Option<Host> {
-        Host::parse(name).ok().filter(|name| self.names.decide(name) == Action::Intercept)
+    pub(super) fn allows(&self, name: &str) -> Option<HostOrIp> {
+        HostOrIp::parse(name).ok().filter(|name| self.names.decide(name) == Action::Intercept)
     }
 
     async fn fetch(&self, consumer: &Consumer, name: &str, kind: LeafKeyKind) -> Result<Arc<Leaf>, NoLeaf> {

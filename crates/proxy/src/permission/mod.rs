@@ -23,7 +23,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
-use http_relay::host::Host;
 use outbound::resolve::Resolver;
 use tokio::time::Instant;
 
@@ -32,6 +31,7 @@ use question::{Question, Unanswered};
 use question_slots::QuestionSlots;
 use service::{AskError, PermissionService};
 use silence::Silence;
+use x509::HostOrIp;
 
 /// How long it stands for the same question that there was no answer.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
@@ -118,7 +118,7 @@ impl Permission {
     ///
     /// # Cancellation
     /// Dropping the future cancels nothing for others; with the last of them the question is given up.
-    pub(crate) async fn ask(&self, asker: Asker<'_>, name: &Host) -> Result<(), NotPermitted> {
+    pub(crate) async fn ask(&self, asker: Asker<'_>, name: &HostOrIp) -> Result<(), NotPermitted> {
         let Some(inner) = &self.0 else { return Ok(()) };
         let charged = asker.charged();
         let question = Question::new(name, asker, inner.names_clients);
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_answer_counts_for_what_was_asked_and_for_nobody_else() {
-        let name = Host::parse("a.example").unwrap();
+        let name = HostOrIp::parse("a.example").unwrap();
         let asker = |address: &str, user| Asker { address: address.parse().unwrap(), user, consumer: None };
         let one = asker("192.0.2.1", Some("alice"));
         let long = "é".repeat(1_024);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http_relay::host::Host;
+use x509::HostOrIp;
 
 use crate::certificate_store::{RateLimitKey, TooManyNames};
 
@@ -39,14 +39,14 @@ impl Asker<'_> {
 /// All that is asked. An answer counts for the same question.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Question {
-    pub(super) name: Host,
+    pub(super) name: HostOrIp,
     pub(super) client: Option<IpAddr>,
     pub(super) user: Option<Arc<str>>,
     pub(super) consumer: Option<Arc<Identity>>,
 }
 
 impl Question {
-    pub(super) fn new(name: &Host, asker: Asker<'_>, names_clients: bool) -> Self {
+    pub(super) fn new(name: &HostOrIp, asker: Asker<'_>, names_clients: bool) -> Self {
         Self {
             name: name.clone(),
             client: names_clients.then_some(asker.address),

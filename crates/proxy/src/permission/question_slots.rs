@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
+use flight::{BoundedMap, Eviction};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::certificate_store::RateLimitKey;
@@ -19,7 +18,7 @@ const IDLE: Duration = Duration::from_secs(300);
 pub(super) struct QuestionSlots {
     all: Arc<Semaphore>,
     share: usize,
-    of: Cache<RateLimitKey, Arc<Semaphore>>,
+    of: BoundedMap<RateLimitKey, Arc<Semaphore>>,
 }
 
 /// Held while a question is under way.
@@ -31,11 +30,11 @@ pub(super) struct QuestionSlot {
 impl QuestionSlots {
     /// With so many in all.
     pub(super) fn new(questions_max: usize) -> Self {
-        let of = Cache::builder().max_capacity(CLIENTS_MAX).time_to_idle(IDLE);
+        let of = BoundedMap::builder(CLIENTS_MAX).time_to_idle(IDLE);
         Self {
             all: Arc::new(Semaphore::new(questions_max)),
             share: questions_max.div_ceil(SHARE),
-            of: of.eviction_policy(EvictionPolicy::lru()).build(),
+            of: of.eviction(Eviction::LeastRecent).build(),
         }
     }
 

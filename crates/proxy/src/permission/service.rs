@@ -191,7 +191,7 @@ mod tests {
         options.token = Some(super::super::Token::new("t".into()));
         let asking = PermissionService::new(&options, &Resolver::system().unwrap()).unwrap();
         let question = Question {
-            name: http_relay::host::Host::parse("a.example").unwrap(),
+            name: x509::HostOrIp::parse("a.example").unwrap(),
             client: Some("2001:db8::1".parse().unwrap()),
             user: Some("al&domain=evil.example".into()),
             consumer: Some(std::sync::Arc::new(crate::permission::Identity {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Either;
-use http_relay::host::Host;
 use http_relay::page::{self, Body};
 use http_relay::target::{Origin, Target};
 use http_relay::upstream::Relayed;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode};
+use x509::HostOrIp;
 
 use super::compile::{Compiled, Headers, OwnAnswer, Rule};
 use super::inject::{Injected, Injection, NoSecret, Secrets};
@@ -24,11 +24,11 @@ use crate::connection_context::ConnectionContext;
 pub(crate) struct MatchedRules {
     compiled: Arc<Compiled>,
     met: Vec<u32>,
-    host: Host,
+    host: HostOrIp,
     /// Whom the connection was asked for, whatever rules make of it.
     target: Target,
     /// What the connection is for, in TLS.
-    server: Option<Host>,
+    server: Option<HostOrIp>,
 }
 
 /// Whom a request goes to.
@@ -47,7 +47,7 @@ impl RequestRules {
         &self,
         request: &mut Request<B>,
         way: &ConnectionContext,
-        host: &Host,
+        host: &HostOrIp,
     ) -> Result<Option<MatchedRules>, &'static str> {
         if self.is_empty() {
             return Ok(None);
@@ -67,7 +67,7 @@ impl RequestRules {
             return Ok(None);
         }
         let server = way.origin.server.clone();
-        let server_name = server.as_ref().map(Host::to_string);
+        let server_name = server.as_ref().map(HostOrIp::to_string);
         let kind = Kind::of(request.headers());
         let client = way.client.ip().to_canonical();
         met.retain(|at| {

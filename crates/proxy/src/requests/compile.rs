@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_relay::host::Host;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use ipnet::IpNet;
-use x509::HostName;
+use x509::{HostName, HostOrIp};
 
 use super::inject::Injection;
 use super::matcher::{Index, is_like, is_named, plain_path};
@@ -228,7 +227,7 @@ fn hosts(key: &'static str, patterns: &[String]) -> Result<Vec<String>, InvalidS
     let read = |pattern: &String| {
         let name = match pattern.strip_prefix("*.") {
             Some(rest) => HostName::parse(rest).ok().map(|name| format!("*.{}", name.as_str())),
-            None => Host::parse(pattern).ok().map(|name| name.to_string()),
+            None => HostOrIp::parse(pattern).ok().map(|name| name.to_string()),
         };
         let hint = "give a name, *.NAME for all below it, or an address; no port, no scheme";
         name.ok_or_else(|| invalid(key, format!("{pattern:?} is no host name or address"), hint))

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use http_relay::access_log::{AccessLogger, Entry};
 use http_relay::client::Client;
-use http_relay::host::Host;
 use http_relay::service_tasks::ServiceTasks;
 use http_relay::target::Target;
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::sync::Notify;
+use x509::HostOrIp;
 
 use super::compile::RequestRules;
 use super::metrics::RequestMetrics;
@@ -78,7 +78,7 @@ impl RequestLog {
     }
 
     /// The entry of a tunnel to `target`, whose client asks for `name`.
-    pub(crate) fn tunnel(&self, client: &Client, target: &Target, name: &Host) -> Option<Box<Entry>> {
+    pub(crate) fn tunnel(&self, client: &Client, target: &Target, name: &HostOrIp) -> Option<Box<Entry>> {
         let mut entry = self.lines.tunnel(client, target.to_string())?;
         entry.set_server_name((*name != target.name).then(|| name.to_string()));
         Some(entry)
@@ -96,7 +96,7 @@ impl RequestLog {
         &self,
         client: &Client,
         target: &Target,
-        name: &Host,
+        name: &HostOrIp,
         (status, reason): (StatusCode, &'static str),
     ) {
         if let Some(mut entry) = self.tunnel(client, target, name) {

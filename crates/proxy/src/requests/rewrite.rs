@@ -1,8 +1,8 @@
 //! Another place that a rule has a request go to.
 
-use http_relay::host::Host;
 use hyper::Uri;
 use hyper::http::uri::Authority;
+use x509::HostOrIp;
 
 use super::rule::RewriteText;
 use super::setting::{InvalidSetting, check_path, invalid};
@@ -11,7 +11,7 @@ use super::setting::{InvalidSetting, check_path, invalid};
 #[derive(Debug)]
 pub(super) struct Rewrite {
     pub(super) path: Option<(String, String)>,
-    pub(super) host: Option<(Host, Option<u16>)>,
+    pub(super) host: Option<(HostOrIp, Option<u16>)>,
 }
 
 impl Rewrite {
@@ -51,11 +51,11 @@ impl Rewrite {
     }
 }
 
-fn host_and_port(text: &str) -> Result<(Host, Option<u16>), InvalidSetting> {
+fn host_and_port(text: &str) -> Result<(HostOrIp, Option<u16>), InvalidSetting> {
     let bad =
         || invalid("rewrite", format!("{text:?} is no host"), "host = \"b.example\", or \"b.example:8443\"");
     let authority: Authority = text.parse().map_err(|_| bad())?;
-    let name = Host::parse(authority.host()).map_err(|_| bad())?;
+    let name = HostOrIp::parse(authority.host()).map_err(|_| bad())?;
     let port =
         authority.port().map(|port| port.as_str().parse().ok().filter(|port| *port > 0).ok_or_else(bad));
     if text.contains('@') {

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http_relay::host::Host;
 use proxy::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, NewNameLimit};
 use proxy::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, MintError, Minter};
 use tokio::sync::Semaphore;
-use x509::Fingerprint;
+use x509::{Fingerprint, HostOrIp};
 
 use crate::world::{authority, now};
 
@@ -17,7 +16,7 @@ const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 fn id(name: &str) -> LeafId {
     LeafId {
-        name: Host::parse(name).unwrap(),
+        name: HostOrIp::parse(name).unwrap(),
         authority: Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use http_relay::host::Host;
 use proxy::certificate_store::{CertificateStore, KeyGoesTo, LeafId, NewNameLimit};
 use proxy::mint::{KeysOfLeaves, LeafKeyKind, LeafKeys, Minter};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use x509::HostOrIp;
 
 use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head, now};
 
@@ -121,7 +121,7 @@ async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memor
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
     let store = CertificateStore::new(OCTETS_MAX, NewNameLimit::new(1, BURST));
     let id = |number: u64| LeafId {
-        name: Host::parse(&format!("host{number}.example")).unwrap(),
+        name: HostOrIp::parse(&format!("host{number}.example")).unwrap(),
         authority: x509::Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
         keys: KeysOfLeaves::Shared,
@@ -159,7 +159,7 @@ async fn networks_that_may_not_use_it_are_closed_out() {
 
 #[tokio::test]
 async fn two_authorities_never_have_the_same_leaf_key() {
-    let name = Host::parse("same.example").unwrap();
+    let name = HostOrIp::parse("same.example").unwrap();
     let mut seen = Vec::new();
     for _ in 0..2 {
         let (authority, root) = authority();

@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http_relay::host::Host;
 use keys::{KeyType, PrivateKey};
 use proxy::mint::{Authority, LeafKeyKind, LeafKeys, Minter, VALIDITY_MAX, new_root};
 use tokio_util::sync::CancellationToken;
-use x509::{Certificate, GeneralName};
+use x509::{Certificate, GeneralName, HostOrIp};
 
 use crate::world::{PATIENCE, now};
 
@@ -22,7 +21,7 @@ fn minter(validity: Duration) -> Minter {
 }
 
 async fn leaf(minter: &Minter, name: &str) -> Certificate {
-    let name = Host::parse(name).unwrap();
+    let name = HostOrIp::parse(name).unwrap();
     let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
     Certificate::parse(&leaf.certified.cert[0]).unwrap()
 }

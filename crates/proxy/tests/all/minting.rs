@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http_body_util::{BodyExt, Full};
-use http_relay::host::Host;
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -26,7 +25,7 @@ use proxy::{Action, ProxyMetrics, Rules};
 use store::{Store, StoreUrl};
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint, Uri};
-use x509::{Certificate, GeneralName};
+use x509::{Certificate, GeneralName, HostOrIp};
 
 use crate::world::{PATIENCE, World, authority, now};
 
@@ -166,7 +165,11 @@ async fn leaves_for_others_are_kept_with_the_proxys_own() {
     let (_, pem) = get(&world, "?server_name=a.example").await;
     assert!(pem != all[0] && world.running.store().counts().minted == 1);
     get(&world, "?server_name=b.example").await;
-    assert_eq!(Store::open(&url).await.unwrap().leaves().await.unwrap(), 1, "nor is it kept there");
+    assert_eq!(
+        Store::open(&url).await.unwrap().proxy_leaves().counts().await.unwrap(),
+        1,
+        "nor is it kept there"
+    );
 }
 
 #[tokio::test]
@@ -352,7 +355,7 @@ async fn an_authority_of_the_process_stands_between() {
     let intermediates = Intermediates::new(above, Duration::from_secs(3_600));
     let first = intermediates.make(now()).await.unwrap();
     let minter = Minter::new(first.clone(), Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
-    let name = Host::parse("a.example").unwrap();
+    let name = HostOrIp::parse("a.example").unwrap();
     let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
     let chain = &leaf.certified.cert;
     assert_eq!(chain.len(), 2, "the leaf and what stands between");

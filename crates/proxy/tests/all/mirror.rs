@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use http_relay::host::Host;
 use http_relay::upstream::UpstreamPolicy;
 use hyper::Request;
 use hyper::client::conn::http2;
@@ -27,7 +26,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::client::TlsStream;
 use x509::build::{self, CertificateSpec, Extension};
-use x509::{Certificate, DistinguishedName, GeneralName, KeyUsage, SerialNumber, UnixTime};
+use x509::{Certificate, DistinguishedName, GeneralName, HostOrIp, KeyUsage, SerialNumber, UnixTime};
 
 use crate::permission::{Judge, Says};
 use crate::world::{Client, PATIENCE, World, ask, authority, leaf, now, say};
@@ -406,7 +405,7 @@ async fn nothing_is_like_a_certificate_that_ends_or_is_anothers() {
     let server =
         Server::start(Shown { last: now().plus(3_600), ..shown(&["shop.example", "*.b.example"]) }).await;
     let der = &server.certificate.der;
-    let of = |name: &str, at: UnixTime| Likeness::of(der, &Host::parse(name).unwrap(), at);
+    let of = |name: &str, at: UnixTime| Likeness::of(der, &HostOrIp::parse(name).unwrap(), at);
     let likeness = of("x.b.example", now()).unwrap();
     assert_eq!(likeness, of("shop.example", now()).unwrap(), "the same for all its hosts");
     assert_eq!(likeness.first_name().to_string(), "shop.example");
@@ -414,7 +413,7 @@ async fn nothing_is_like_a_certificate_that_ends_or_is_anothers() {
     assert_eq!(of("10.0.0.1", now()), Err(NoLikeness::OtherName));
     assert_eq!(of("shop.example", now().plus(3_590)), Err(NoLikeness::Ends));
     assert_eq!(of("shop.example", now().plus(-DAY)), Err(NoLikeness::Ends));
-    let not_read = Likeness::of(b"no", &Host::parse("shop.example").unwrap(), now());
+    let not_read = Likeness::of(b"no", &HostOrIp::parse("shop.example").unwrap(), now());
     assert!(matches!(not_read, Err(NoLikeness::Unreadable(_))));
     let minter =
         Minter::new(authority().0, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(DAY as u64));

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
-use http_relay::host::Host;
 use http_relay::upstream::{Parent, UpstreamWay};
 use hyper::client::conn::http2;
 use hyper::{Method, Request, Response, StatusCode};
@@ -15,6 +14,7 @@ use proxy::{Action, Options, OwnTls, Rules, Users};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+use x509::HostOrIp;
 
 use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, now};
 
@@ -27,7 +27,7 @@ const BASIC: &str = "Basic YWxpY2U6c2VjcmV0";
 async fn guarded(upstream: &Upstream, change: impl FnOnce(&mut Options)) -> (World, Vec<u8>) {
     let (authority, root) = authority();
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
-    let name = Host::parse("localhost").unwrap();
+    let name = HostOrIp::parse("localhost").unwrap();
     let certificate = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap().certified.clone();
     let world = World::new(&upstream.root, |options| {
         options.access.tls =

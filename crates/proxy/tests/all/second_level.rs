@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http_relay::host::Host;
 use keys::Keyring;
 use proxy::certificate_store::{
     Backend, CertificateStore, FetchError, KeyGoesTo, LeafId, NewNameLimit, SecondLevel, SecondLevelOptions,
@@ -23,7 +22,7 @@ use store::{Store, StoreError, StoreUrl};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use x509::UnixTime;
+use x509::{HostOrIp, UnixTime};
 
 use crate::world::{PATIENCE, authority, now};
 
@@ -91,7 +90,7 @@ impl Proxy {
 
     fn id(&self, name: &str) -> LeafId {
         LeafId {
-            name: Host::parse(name).unwrap(),
+            name: HostOrIp::parse(name).unwrap(),
             authority: self.minter.authority().fingerprint(),
             kind: LeafKeyKind::P256,
             keys: KeysOfLeaves::Shared,
@@ -607,11 +606,11 @@ async fn keys_of_users_are_kept_no_longer_than_their_leaves() {
         of_user(&proxy, &keys, user, name).await;
     }
     let store = place.open().await;
-    let kept = async || store.sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap();
+    let kept = async || store.keys().sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap();
     assert_eq!(kept().await, 2, "one of each");
     let after = now().plus(DAY.as_secs() as i64 + 10).0 * 1_000_000;
-    store.tidy_leaves(after, 1_000).await.unwrap();
-    assert_eq!((store.leaves().await.unwrap(), kept().await), (0, 0));
+    store.proxy_leaves().tidy(after, 1_000).await.unwrap();
+    assert_eq!((store.proxy_leaves().counts().await.unwrap(), kept().await), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

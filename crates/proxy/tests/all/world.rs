@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
-use http_relay::host::Host;
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper::header::{CONNECTION, HeaderValue};
@@ -28,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
-use x509::UnixTime;
+use x509::{HostOrIp, UnixTime};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -85,7 +84,7 @@ impl Upstream {
                     };
                     let asked = start.client_hello().server_name().unwrap_or("localhost").to_owned();
                     tokio::time::sleep(speaks.takes).await;
-                    let name = Host::parse(&name.unwrap_or(asked)).unwrap();
+                    let name = HostOrIp::parse(&name.unwrap_or(asked)).unwrap();
                     let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
                     let mut config = ServerConfig::builder()
                         .with_no_client_auth()

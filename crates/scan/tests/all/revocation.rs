@@ -17,7 +17,7 @@ use scan::revocation::{
 };
 use x509::build::Extension;
 use x509::crl::{Reason, Scope};
-use x509::ocsp::{Answer, CertificateId, ErrorStatus, OcspHash, Status};
+use x509::ocsp::{CertificateId, ErrorStatus, OcspHash, ResponseEntry, Status};
 use x509::{Certificate, DAY, KeyUsage, SerialNumber, UnixTime};
 
 use crate::limits::patient;
@@ -40,7 +40,7 @@ impl RevokingSite {
     }
 
     /// What one answer says of the certificate of [`SERIAL`].
-    fn says(&self, status: Status, this_update: i64, next_update: Option<i64>) -> Answer {
+    fn says(&self, status: Status, this_update: i64, next_update: Option<i64>) -> ResponseEntry {
         let id = CertificateId::of(&self.issuer, SerialNumber::from_content(SERIAL), OcspHash::Sha1);
         (id, status, now().plus(this_update), next_update.map(|due| now().plus(due)))
     }
@@ -483,7 +483,7 @@ async fn staples_come_first() {
     let good = place.says(Status::Good, -3_600, Some(DAY));
     let reason = Some(Reason::Superseded);
     let revoked = place.says(Status::Revoked { at: REVOKED_AT, reason }, -3_600, Some(DAY));
-    let by_ca = |answer: &Answer| place.ca.ocsp(std::slice::from_ref(answer)).unwrap();
+    let by_ca = |answer: &ResponseEntry| place.ca.ocsp(std::slice::from_ref(answer)).unwrap();
     let verdict = place.stapled(&leaf, &by_ca(&good)).await;
     assert_eq!(verdict, Verdict::Good { source: Source::Staple, until: good.3.unwrap() });
     let verdict = place.stapled(&leaf, &by_ca(&revoked)).await;
@@ -499,7 +499,7 @@ async fn what_is_wrong_with_a_staple_is_told() {
     let place = RevokingSite::new().await;
     let leaf = place.leaf_of(LeafOrder { serial: Some(SERIAL.to_vec()), ..LeafOrder::default() });
     let good = place.says(Status::Good, -3_600, Some(DAY));
-    let by_ca = |answer: Answer| place.ca.ocsp(&[answer]).unwrap();
+    let by_ca = |answer: ResponseEntry| place.ca.ocsp(&[answer]).unwrap();
     let delegate = |usage: &str, until: i64| LeafOrder {
         usages: vec![usage.to_owned()],
         not_after: now().plus(until),

@@ -154,7 +154,7 @@ pub(crate) async fn create(access: &AccessControl, caller: &Caller, new: New) ->
 
 /// An identity.
 pub(crate) async fn find(access: &AccessControl, kind: IdentityKind, id: Uuid) -> Result<Identity, Problem> {
-    let found = access.store().identity(kind, id).await?;
+    let found = access.store().access().identity(kind, id).await?;
     found.ok_or_else(|| Problem::not_found(format_args!("{kind} {id}")))
 }
 

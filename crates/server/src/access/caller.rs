@@ -170,7 +170,7 @@ impl Caller {
     #[must_use]
     pub fn covers(&self, other: &Granted) -> bool {
         let held = self.0.granted.iter().filter(|granted| granted.scope.covers(&other.scope));
-        held.fold(Permissions::NONE, |all, granted| all.and(granted.permissions)).covers(other.permissions)
+        held.fold(Permissions::NONE, |all, granted| all.union(granted.permissions)).covers(other.permissions)
     }
 
     /// Whether this request's handler has asked how far the caller reaches.

@@ -123,7 +123,7 @@ impl AccessControl {
     pub(crate) async fn token(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
-            let found = inner.store.identities_by_keys(&[hash]).await.map_err(at_once)?;
+            let found = inner.store.access().identities_by_keys(&[hash]).await.map_err(at_once)?;
             let identity = found.into_iter().find(|identity| identity.kind == IdentityKind::Token);
             let identity = identity.ok_or_else(|| unknown("this token is not known (any more)"))?;
             inner.remembered(&identity, Vec::new(), i64::MAX)
@@ -135,7 +135,7 @@ impl AccessControl {
     pub(crate) async fn session(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
-            let found = inner.store.session(hash).await.map_err(at_once)?;
+            let found = inner.store.access().session(hash).await.map_err(at_once)?;
             let (session, identity) = found.ok_or_else(|| unknown("this session has ended"))?;
             let until_us = inner.session_until(&session).ok_or_else(|| unknown("this session has ended"))?;
             inner.note_seen(&session);
@@ -156,7 +156,7 @@ impl AccessControl {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
             still_good().await?;
-            let mut found = inner.store.identities_by_keys(&keys).await.map_err(at_once)?;
+            let mut found = inner.store.access().identities_by_keys(&keys).await.map_err(at_once)?;
             found.retain(|identity| identity.kind == IdentityKind::Certificate);
             let first = keys.iter().find_map(|key| found.iter().find(|identity| identity.key_hash == *key));
             let identity =
@@ -193,7 +193,7 @@ impl AccessControl {
         self.0
             .roles
             .fetch(&generation, move || async move {
-                let stored = inner.store.roles().await.map_err(at_once)?;
+                let stored = inner.store.access().roles().await.map_err(at_once)?;
                 let table =
                     stored.into_iter().map(|role| (role.name, permissions(&role.permissions))).collect();
                 Ok(Fresh { value: Arc::new(table), lifetime: BELIEVED })
@@ -227,14 +227,14 @@ impl AccessControl {
         let used: Vec<_> = std::mem::take(&mut *self.0.used.lock()).into_iter().collect();
         let seen: Vec<_> = std::mem::take(&mut *self.0.seen.lock()).into_iter().collect();
         if !used.is_empty() {
-            self.0.store.identities_used(used).await?;
+            self.0.store.access().identities_used(used).await?;
         }
         if !seen.is_empty() {
-            self.0.store.sessions_seen(seen).await?;
+            self.0.store.access().sessions_seen(seen).await?;
         }
         let now = self.0.clock.now_us();
-        self.0.store.expire_sessions(now, now - micros(self.0.sessions.idle)).await?;
-        self.0.store.expire_idempotent(now).await.map(drop)
+        self.0.store.access().expire_sessions(now, now - micros(self.0.sessions.idle)).await?;
+        self.0.store.access().expire_idempotent(now).await.map(drop)
     }
 }
 

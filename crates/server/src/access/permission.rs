@@ -196,9 +196,9 @@ impl Permissions {
         other.0 & !self.0 == 0
     }
 
-    /// Those of both.
+    /// The permissions of both sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -258,7 +258,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     BuiltInRole {
         name: "operator",
         description: "runs certificates, issuers, targets and alerts; neither access nor the second person's part",
-        permissions: SEEING.and(Permissions::of(&[
+        permissions: SEEING.union(Permissions::of(&[
             Permission::CertificateRequest,
             Permission::CertificateManage,
             Permission::CertificateRenew,
@@ -307,7 +307,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     BuiltInRole {
         name: "auditor",
         description: "sees everything, the audit trail and access too; changes nothing",
-        permissions: SEEING.and(Permissions::of(&[
+        permissions: SEEING.union(Permissions::of(&[
             Permission::AuditRead,
             Permission::AuditVerify,
             Permission::AccessRead,

@@ -4,10 +4,10 @@ mod groups;
 mod own;
 mod tokens;
 
+use agent::work::WorkError;
+use agent::{AgentError, AgentQuery, Agents, EnrolError, Labels, labels_of};
+use enrollment::CertifyError;
 use http::StatusCode;
-use lifecycle::agents::work::WorkError;
-use lifecycle::agents::{AgentError, AgentQuery, Agents, EnrolError, Labels, labels_of};
-use lifecycle::joining::CertifyError;
 use serde::{Deserialize, Serialize};
 use store::agents::AgentRow;
 use utoipa::{IntoParams, ToSchema};

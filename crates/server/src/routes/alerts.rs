@@ -1,8 +1,8 @@
 //! Alerts, who is told of them, and messages that did not arrive.
 
+use alerts::{AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Severity, Silence};
 use axum::extract::State as With;
 use http::StatusCode;
-use lifecycle::alerts::{AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Severity, Silence};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::Store;
@@ -185,7 +185,7 @@ async fn list(
     paging: Paging,
 ) -> Result<Json<Listing<AlertView>>, Problem> {
     let wanted = word_of(&STATES, of.state.as_deref())?;
-    let page = store.alerts(wanted, paging.after.as_ref(), paging.limit).await?;
+    let page = store.alerts().page(wanted, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, AlertView::of)))
 }
 
@@ -193,8 +193,9 @@ async fn list(
 #[utoipa::path(get, path = "/api/v1/alerts/{id}", operation_id = "getAlert", params(("id" = Uuid, Path)),
     responses((status = 200, body = AlertView)))]
 async fn get_one(With(store): With<Store>, Path(id): Path<Uuid>) -> Result<Json<AlertView>, Problem> {
-    let alert = store.alert(id).await?.ok_or_else(|| Problem::not_found(format_args!("alert {id}")))?;
-    let deliveries = store.deliveries_of_alert(alert.row).await?;
+    let alert =
+        store.alerts().get(id).await?.ok_or_else(|| Problem::not_found(format_args!("alert {id}")))?;
+    let deliveries = store.alerts().deliveries_of(alert.row).await?;
     let deliveries = deliveries.into_iter().map(DeliveryView::of).collect();
     Ok(Json(AlertView { deliveries: Some(deliveries), ..AlertView::of(alert) }))
 }
@@ -232,7 +233,7 @@ async fn list_deliveries(
     paging: Paging,
 ) -> Result<Json<Listing<DeliveryView>>, Problem> {
     let wanted = word_of(&DELIVERY_STATES, of.state.as_deref())?;
-    let page = store.alert_deliveries(wanted, paging.after.as_ref(), paging.limit).await?;
+    let page = store.alerts().deliveries(wanted, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, DeliveryView::of)))
 }
 
@@ -521,7 +522,7 @@ async fn delete_rule(
 struct SilenceBody {
     /// Which alerts: as in rules.
     #[schema(value_type = Object)]
-    when: lifecycle::alerts::Matcher,
+    when: alerts::Matcher,
     /// From, RFC 3339; now when absent.
     from: Option<String>,
     /// Until, RFC 3339.

@@ -1,7 +1,7 @@
 //! The second person.
 
+use lifecycle::Lifecycle;
 use lifecycle::approval::{Approval, ApprovalState};
-use lifecycle::lifecycle::Lifecycle;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;

@@ -53,7 +53,7 @@ struct NewClientCertificate {
 #[utoipa::path(get, path = "/api/v1/client-certificates", operation_id = "listClientCertificates",
     params(PagingParams), responses((status = 200, body = Listing<IdentityView>)))]
 async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
-    let page = store.identities(KIND, paging.after.as_ref(), paging.limit).await?;
+    let page = store.access().identities(KIND, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, IdentityView::of)))
 }
 

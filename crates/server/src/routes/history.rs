@@ -1,6 +1,6 @@
 //! How the scanner fares beside its last seven days.
 
-use scan::history::{Figures, History, Seen};
+use inventory::history::{Figures, History, SeriesStatus};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -69,7 +69,7 @@ fn rounded(value: f64) -> f64 {
 }
 
 impl SeriesView {
-    fn of(seen: Seen) -> Self {
+    fn of(seen: SeriesStatus) -> Self {
         let judgement = seen.judgement;
         Self {
             series: judgement.series.name(),

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use lifecycle::claim::{Claim, Claimed};
-use lifecycle::lifecycle::{Found, FoundState, Lifecycle, Whose};
+use inventory::ownership::Assignment;
+use lifecycle::claim::{Claim, ClaimSubject, FoundState};
 use lifecycle::managed::KeyLocation;
-use scan::ownership::Assignment;
+use lifecycle::{FoundEndpoint, Lifecycle, OwnerFilter};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::people::Dismissal;
@@ -117,8 +117,8 @@ struct LeafView {
 }
 
 impl FoundView {
-    fn of(found: Found) -> Self {
-        let Found { row, state, ownership } = found;
+    fn of(found: FoundEndpoint) -> Self {
+        let FoundEndpoint { row, state, ownership } = found;
         let Assignment { team, owner, environment, tags } = ownership.unwrap_or_default();
         let (word, certificate, dismissal) = match state {
             None => (None, None, None),
@@ -208,7 +208,7 @@ async fn list(
         order,
         ..InventoryFilter::default()
     };
-    let whose = Whose { team: params.team, owner: params.owner, nobody: params.nobody == Some(true) };
+    let whose = OwnerFilter { team: params.team, owner: params.owner, nobody: params.nobody == Some(true) };
     let after = paging.after.as_ref();
     let page = if whose.is_anybody() {
         lifecycle.found(&filter, after, paging.limit).await?
@@ -273,14 +273,14 @@ async fn claim(
     Json(body): Json<ClaimBody>,
 ) -> Result<Response, Problem> {
     let what = match (body.endpoint, body.fingerprint) {
-        (Some(endpoint), None) => Claimed::Endpoint(EndpointKey {
+        (Some(endpoint), None) => ClaimSubject::Endpoint(EndpointKey {
             host: endpoint.host,
             port: endpoint.port,
             protocol: endpoint.protocol,
             server_name: endpoint.server_name,
             address: endpoint.address,
         }),
-        (None, Some(text)) => Claimed::Fingerprint(fingerprint(&text)?),
+        (None, Some(text)) => ClaimSubject::Fingerprint(fingerprint(&text)?),
         _ => return Err(Problem::unprocessable("a claim has either an endpoint or a fingerprint")),
     };
     let claim = Claim {

@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use lifecycle::issuers::{Breaker, IssuerError, IssuerView as Configured, Issuers, ManageError, NewIssuer};
+use issuers::{Breaker, IssuerError, IssuerView as Configured, Issuers, ManageError, NewIssuer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

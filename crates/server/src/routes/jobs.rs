@@ -2,8 +2,8 @@
 
 use axum::extract::State as With;
 use http::StatusCode;
+use lifecycle::Lifecycle;
 use lifecycle::job::{Job, JobId, JobKind, JobState};
-use lifecycle::lifecycle::Lifecycle;
 use serde::{Deserialize, Serialize};
 use store::Clock;
 use store::jobs::JobFilter;

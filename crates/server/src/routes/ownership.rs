@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use axum::response::{IntoResponse, Response};
+use clouds::TAGS_KEPT_MAX;
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use scan::clouds::TAGS_KEPT_MAX;
-use scan::ownership::{
-    Assignment, Conditions, FromTags, NewRule, Ownership, OwnershipError, Place, RuleRecord, Step,
+use inventory::ownership::{
+    Assignment, Candidate, Conditions, FromTags, NewRule, Ownership, OwnershipError, RuleRecord, Step,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -230,7 +230,7 @@ struct QuestionBody {
 }
 
 impl QuestionBody {
-    fn place(self) -> Result<Place, Problem> {
+    fn place(self) -> Result<Candidate, Problem> {
         let address = match &self.address {
             Some(text) => Some(
                 text.parse::<IpAddr>()
@@ -243,7 +243,7 @@ impl QuestionBody {
                 "a certificate has at most {TAGS_KEPT_MAX} tags"
             )));
         }
-        let place = Place {
+        let place = Candidate {
             host: self.host,
             server_name: self.server_name,
             address,

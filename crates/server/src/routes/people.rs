@@ -3,8 +3,8 @@
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use lifecycle::lifecycle::{Lifecycle, PersonRecord};
 use lifecycle::people::{Contact, PeopleKind, Person};
+use lifecycle::{Lifecycle, PersonRecord};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

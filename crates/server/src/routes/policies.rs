@@ -3,8 +3,8 @@
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use lifecycle::lifecycle::{Lifecycle, PolicyRecord, ViolationRecord};
 use lifecycle::policy::{Policy, Severity};
+use lifecycle::{Lifecycle, PolicyRecord, ViolationRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use store::policies::ViolationFilter;

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::{StatusCode, header};
 use http_body_util::{BodyExt, Limited};
-use lifecycle::issuers::Issuers;
+use issuers::Issuers;
 
 use crate::api::endpoint;
 use crate::extract::Path;

@@ -84,7 +84,7 @@ struct NewRole {
 #[utoipa::path(get, path = "/api/v1/roles", operation_id = "listRoles",
     responses((status = 200, body = Listing<RoleView>)))]
 async fn list(With(store): With<Store>) -> Result<Json<Listing<RoleView>>, Problem> {
-    let own = store.roles().await?;
+    let own = store.access().roles().await?;
     Ok(Json(Listing::whole(RoleView::built_in().chain(own.iter().map(RoleView::of)).collect())))
 }
 
@@ -121,7 +121,7 @@ async fn put(
         }
         None => {
             if_match.check_absent()?;
-            if access.store().roles().await?.len() >= ROLES_MAX {
+            if access.store().access().roles().await?.len() >= ROLES_MAX {
                 return Err(Problem::conflict(format_args!("there are {ROLES_MAX} roles; remove one first")));
             }
         }
@@ -162,7 +162,7 @@ async fn delete(
 }
 
 async fn find(store: &Store, name: &str) -> Result<Option<Role>, Problem> {
-    Ok(store.roles().await?.into_iter().find(|role| role.name == name))
+    Ok(store.access().roles().await?.into_iter().find(|role| role.name == name))
 }
 
 fn not_built_in(name: &str) -> Result<(), Problem> {

@@ -1,10 +1,10 @@
 //! Targets: where agents deploy certificates to.
 
+use agent::deploy::Target;
+use agent::{Agents, NewTarget, TargetView};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use lifecycle::agents::{Agents, NewTarget, TargetView};
-use lifecycle::deploy::Target;
 use serde::{Deserialize, Serialize};
 use store::agents::DeploymentRow;
 use utoipa::{IntoParams, ToSchema};

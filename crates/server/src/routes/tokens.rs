@@ -62,7 +62,7 @@ struct MadeToken {
 #[utoipa::path(get, path = "/api/v1/tokens", operation_id = "listTokens", params(PagingParams),
     responses((status = 200, body = Listing<IdentityView>)))]
 async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
-    let page = store.identities(KIND, paging.after.as_ref(), paging.limit).await?;
+    let page = store.access().identities(KIND, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, IdentityView::of)))
 }
 

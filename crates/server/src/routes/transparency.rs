@@ -4,11 +4,11 @@ use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ct::follow::{Alarm, LogPosition};
+use ct::monitor::{NewDomain, Review, verdict_name, verdict_named};
+use ct::{IssuerRule, Monitor, MonitorError};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use scan::ct::follow::{Alarm, Place};
-use scan::ct::monitor::{NewDomain, Saying, verdict_name, verdict_named};
-use scan::ct::{IssuerRule, Monitor, MonitorError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::Clock;
@@ -191,7 +191,7 @@ struct CtLogView {
 
 impl CtLogView {
     fn of(row: CtLogRow) -> Self {
-        let place: Option<Place> = serde_json::from_str(&row.place).ok();
+        let place: Option<LogPosition> = serde_json::from_str(&row.place).ok();
         let alarm: Option<Alarm> = row.alarm.as_deref().and_then(|text| serde_json::from_str(text).ok());
         let state = match (&row.alarm, row.failing_since_us, &place) {
             (Some(_), _, _) => "inconsistent",
@@ -572,7 +572,7 @@ async fn expect(
     Path(id): Path<Uuid>,
     Json(body): Json<CtReasonBody>,
 ) -> Result<Json<CtIssuanceView>, Problem> {
-    decide(&monitor, &caller, id, Saying::Expected, &body.reason).await
+    decide(&monitor, &caller, id, Review::Expected, &body.reason).await
 }
 
 /// Says that an issuance nobody asked for has been seen to: revoked, reported. Its alert ends; its renewal is news.
@@ -584,14 +584,14 @@ async fn acknowledge(
     Path(id): Path<Uuid>,
     Json(body): Json<CtReasonBody>,
 ) -> Result<Json<CtIssuanceView>, Problem> {
-    decide(&monitor, &caller, id, Saying::Acknowledged, &body.reason).await
+    decide(&monitor, &caller, id, Review::Acknowledged, &body.reason).await
 }
 
 async fn decide(
     monitor: &Monitor,
     caller: &Caller,
     id: Uuid,
-    saying: Saying,
+    saying: Review,
     reason: &str,
 ) -> Result<Json<CtIssuanceView>, Problem> {
     let row = monitor.decide(id, saying, reason, caller.actor()).await?;

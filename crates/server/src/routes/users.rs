@@ -89,7 +89,7 @@ impl SessionView {
 #[utoipa::path(get, path = "/api/v1/users", operation_id = "listUsers", params(PagingParams),
     responses((status = 200, body = Listing<IdentityView>)))]
 async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
-    let page = store.identities(KIND, paging.after.as_ref(), paging.limit).await?;
+    let page = store.access().identities(KIND, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, IdentityView::of)))
 }
 
@@ -175,7 +175,7 @@ async fn sessions(
     Path(id): Path<Uuid>,
 ) -> Result<Json<Listing<SessionView>>, Problem> {
     admin::find(&access, KIND, id).await?;
-    let sessions = access.store().sessions_of(id).await?;
+    let sessions = access.store().access().sessions_of(id).await?;
     Ok(Json(Listing::whole(sessions.into_iter().map(SessionView::of).collect())))
 }
 

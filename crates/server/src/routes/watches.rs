@@ -7,7 +7,7 @@ use store::Clock;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use scan::watch::{NewWatch, Progress, WatchError, WatchSpec, Watches};
+use inventory::watch::{NewWatch, Progress, WatchError, WatchSpec, Watches};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::watches::{WatchLast, WatchRow};

@@ -1,21 +1,21 @@
 //! The components that a server serves.
 
+use agent::Agents;
+use alerts::Alerts;
 use authority::Authority;
 use authority::acme::Acme;
 use authority::est::Est;
 use authority::keystore::KeyStore;
 use authority::publish::Publications;
 use authority::scep::Scep;
-use lifecycle::agents::Agents;
-use lifecycle::alerts::Alerts;
-use lifecycle::issuers::Issuers;
-use lifecycle::lifecycle::Lifecycle;
-use lifecycle::places::Places;
-use lifecycle::places::policies::KeyPolicies;
-use scan::ct::Monitor;
-use scan::history::History;
-use scan::ownership::Ownership;
-use scan::watch::Watches;
+use ct::Monitor;
+use inventory::history::History;
+use inventory::ownership::Ownership;
+use inventory::watch::Watches;
+use issuers::Issuers;
+use lifecycle::Lifecycle;
+use sites::Sites;
+use sites::policies::KeyPolicies;
 
 use crate::access::oidc::Oidc;
 use crate::credhub::CredHub;
@@ -72,7 +72,7 @@ pub struct Issuance {
 #[derive(Clone)]
 pub struct KeyNodes {
     /// Sites and the nodes at them.
-    pub places: Places,
+    pub places: Sites,
     /// The policies that say which nodes open which keys.
     pub policies: KeyPolicies,
 }

@@ -1,5 +1,7 @@
 //! The parts of the state as arguments of handlers.
 
+use agent::Agents;
+use alerts::Alerts;
 use authority::Authority;
 use authority::acme::Acme;
 use authority::est::Est;
@@ -7,17 +9,15 @@ use authority::keystore::KeyStore;
 use authority::publish::Publications;
 use authority::scep::Scep;
 use axum::extract::{FromRef, FromRequestParts};
+use ct::Monitor;
 use http::request::Parts;
-use lifecycle::agents::Agents;
-use lifecycle::alerts::Alerts;
-use lifecycle::issuers::Issuers;
-use lifecycle::lifecycle::Lifecycle;
-use lifecycle::places::Places;
-use lifecycle::places::policies::KeyPolicies;
-use scan::ct::Monitor;
-use scan::history::History;
-use scan::ownership::Ownership;
-use scan::watch::Watches;
+use inventory::history::History;
+use inventory::ownership::Ownership;
+use inventory::watch::Watches;
+use issuers::Issuers;
+use lifecycle::Lifecycle;
+use sites::Sites;
+use sites::policies::KeyPolicies;
 use store::{Clock, Store};
 
 use super::State;
@@ -94,7 +94,7 @@ impl FromRef<State> for Option<Agents> {
     }
 }
 
-impl FromRef<State> for Option<Places> {
+impl FromRef<State> for Option<Sites> {
     fn from_ref(state: &State) -> Self {
         state.components().key_nodes.as_ref().map(|nodes| nodes.places.clone())
     }

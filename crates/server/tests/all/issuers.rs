@@ -5,8 +5,8 @@ use authority::{Authority, AuthorityOptions};
 use axum::Router;
 use axum::body::Body;
 use http::{HeaderMap, Method, Request};
+use issuers::{IssuerContext, Issuers, Responders};
 use keys::Keyring;
-use lifecycle::issuers::{IssuerContext, Issuers, Responders};
 use outbound::resolve::Resolver;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ async fn open_challenges_are_answered_without_tls_and_without_a_token() {
     let api = Api::new().await;
     let until = Clock::system().now_us() + 60_000_000;
     let answers = vec![("tok_en-1".to_owned(), "tok_en-1.thumb".to_owned())];
-    api.store.put_issuer_challenges(answers, until).await.unwrap();
+    api.store.external_issuers().put_challenges(answers, until).await.unwrap();
     let get = |token: &str| {
         let request =
             Request::get(format!("/.well-known/acme-challenge/{token}")).body(Body::empty()).unwrap();

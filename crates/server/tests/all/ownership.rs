@@ -1,7 +1,7 @@
 //! Rules of ownership over the API.
 
 use http::{Method, StatusCode};
-use scan::ownership::Ownership;
+use inventory::ownership::Ownership;
 use serde_json::{Value, json};
 use server::Components;
 

@@ -1,11 +1,11 @@
 //! Certificate Transparency over the API.
 
+use ct::monitor::LogLists;
+use ct::search::{SearchOptions, SearchService};
+use ct::{DomainSet, Issuance, Monitor, MonitorOptions};
 use http::{Method, StatusCode};
 use outbound::http::{Client, Options};
 use outbound::resolve::Resolver;
-use scan::ct::monitor::LogLists;
-use scan::ct::search::{SearchOptions, SearchService};
-use scan::ct::{DomainSet, Issuance, Monitor, MonitorOptions};
 use serde_json::{Value, json};
 use server::Components;
 
@@ -65,7 +65,7 @@ async fn a_domain_is_watched_changed_paused_and_removed() {
     world.post(&format!("{path}/run"), json!({})).await.expect(204);
     let now_us = store::Clock::system().now_us();
     let node = uuid::Uuid::now_v7();
-    let held = database.claim_ct_searches("crt.sh", node, now_us, now_us + 60_000_000, 9).await.unwrap();
+    let held = database.ct().claim_searches("crt.sh", node, now_us, now_us + 60_000_000, 9).await.unwrap();
     assert_eq!(held.len(), 1);
     world.post(&format!("{path}/run"), json!({})).await.expect(409);
     let searches = world.get("/api/v1/ct/searches").await.expect(200).json();
@@ -118,11 +118,11 @@ async fn an_issuance_is_decided_once() {
         .map(|name| {
             let pair = authority.issue(&[name], now, 90).unwrap();
             let issuance = Issuance::from_der(&pair.certificate);
-            scan::ct::ledger::Found::in_search(issuance, "ours.example", &domains, "test")
+            ct::ledger::Sighting::in_search(issuance, "ours.example", &domains, "test")
         })
         .collect();
     database
-        .write("found", move |tx| Box::pin(scan::ct::ledger::record(tx, found, now * 1_000_000)))
+        .write("found", move |tx| Box::pin(ct::ledger::record(tx, found, now * 1_000_000)))
         .await
         .unwrap();
     let list = |query: &'static str| world.get(query);

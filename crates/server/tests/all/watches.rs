@@ -1,8 +1,8 @@
 //! Watches over the API.
 
 use http::{Method, StatusCode};
+use inventory::watch::{Kit, WatchOptions, WatchSpec, Watches};
 use outbound::resolve::Resolver;
-use scan::watch::{Kit, WatchOptions, WatchSpec, Watches};
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use serde_json::json;
 use server::Components;
@@ -75,7 +75,7 @@ async fn a_watch_is_made_changed_paused_and_removed() {
     world.post(&format!("{path}/run"), json!({})).await.expect(204);
     // A node takes the run up.
     let now_us = store::Clock::system().now_us();
-    let held = database.claim_watches(uuid::Uuid::now_v7(), now_us, now_us + 60_000_000, 1).await.unwrap();
+    let held = database.watches().claim(uuid::Uuid::now_v7(), now_us, now_us + 60_000_000, 1).await.unwrap();
     assert_eq!(held.len(), 1);
     let running = world.get(&path).await.expect(200).json();
     assert_eq!(running["state"], "running");

@@ -84,7 +84,7 @@ impl KeyPolicies {
     pub(super) async fn placed_nodes(&self) -> Result<Vec<PlacedNode>, PolicyError> {
         let (mut all, mut after) = (Vec::new(), Uuid::nil());
         loop {
-            let page = self.store().placed_nodes(after, PAGE_ROWS_MAX).await?;
+            let page = self.store().places().placed_nodes(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { return Ok(all) };
             after = last.id;
             all.extend(page);

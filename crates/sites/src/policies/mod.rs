@@ -82,7 +82,7 @@ impl KeyPolicies {
     }
 
     async fn purge(&self) -> Result<(), PolicyError> {
-        Ok(self.store().purge_key_state(self.now_us() - REMOVED_KEPT_US).await.map(drop)?)
+        Ok(self.store().places().purge_state(self.now_us() - REMOVED_KEPT_US).await.map(drop)?)
     }
 
     /// Makes a policy, and wraps it to the nodes that satisfy it.
@@ -139,8 +139,8 @@ impl KeyPolicies {
     /// [`PolicyError::NotFound`]; those of the database.
     pub async fn policy(&self, name: &str) -> Result<PolicyRow, PolicyError> {
         let found = match name.parse() {
-            Ok(id) => self.store().key_policy(id).await?,
-            Err(_) => self.store().key_policy_named(name).await?,
+            Ok(id) => self.store().places().policy(id).await?,
+            Err(_) => self.store().places().policy_named(name).await?,
         };
         found.ok_or(PolicyError::NotFound("key policy"))
     }
@@ -154,7 +154,7 @@ impl KeyPolicies {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PolicyRow>, PolicyError> {
-        Ok(self.store().key_policies(after, limit).await?)
+        Ok(self.store().places().policies(after, limit).await?)
     }
 
     /// Gives a policy its next generation, and wraps it to its nodes. Its keys are sealed to it by and by.
@@ -162,8 +162,8 @@ impl KeyPolicies {
     /// # Errors
     /// [`PolicyError::NotFound`], [`PolicyError::Rotating`], [`PolicyError::Changed`] and others.
     pub async fn rotate(&self, id: Uuid, actor: &str) -> Result<PolicyView, PolicyError> {
-        let before = self.store().key_policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
-        if self.store().policy_generations(id).await?.len() >= GENERATIONS_MAX {
+        let before = self.store().places().policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
+        if self.store().places().policy_generations(id).await?.len() >= GENERATIONS_MAX {
             return Err(PolicyError::Rotating);
         }
         let next = before.generation.checked_add(1).ok_or(PolicyError::Changed)?;
@@ -195,7 +195,7 @@ impl KeyPolicies {
     /// Those of [`Self::rotate`], after all were tried.
     pub async fn rotate_of_node(&self, node: Uuid, actor: &str) -> Result<Vec<Uuid>, PolicyError> {
         let (mut rotated, mut failed) = (Vec::new(), None);
-        for policy in self.store().policies_of_node(node).await? {
+        for policy in self.store().places().policies_of_node(node).await? {
             match self.rotate(policy, actor).await {
                 Ok(_) => rotated.push(policy),
                 // Removed, or rotated by another since the node was retired.
@@ -236,7 +236,7 @@ impl KeyPolicies {
     /// # Errors
     /// Those of the database.
     pub async fn state_of(&self, node: Uuid, after: i64) -> Result<KeyState, PolicyError> {
-        Ok(self.store().key_state(node, after.max(0), STATE_ROWS_MAX).await?)
+        Ok(self.store().places().state(node, after.max(0), STATE_ROWS_MAX).await?)
     }
 
     /// [`Self::state_of`], as nodes are told it.

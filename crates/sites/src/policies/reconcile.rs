@@ -46,7 +46,7 @@ struct PassInput {
 impl KeyPolicies {
     /// Whether something changed since the last pass, or all is to be looked at again.
     pub(super) async fn is_due(&self) -> Result<bool, PolicyError> {
-        let change = self.store().last_key_change().await?;
+        let change = self.store().places().last_change().await?;
         let passes = self.0.passes.lock().await;
         let is_over = passes.walked.is_none_or(|walked| walked.elapsed() >= WALK_EVERY);
         Ok(is_over || passes.seen.is_none() || change != passes.change)
@@ -63,7 +63,7 @@ impl KeyPolicies {
     pub async fn reconcile(&self) -> Result<Reconciled, PolicyError> {
         let mut passes = self.0.passes.lock().await;
         // Before all else: what comes meanwhile is another pass's.
-        let change = self.store().last_key_change().await?;
+        let change = self.store().places().last_change().await?;
         let scene = self.scene().await?;
         let seen = scene.fingerprint;
         let is_over = passes.walked.is_none_or(|walked| walked.elapsed() >= WALK_EVERY);
@@ -88,7 +88,7 @@ impl KeyPolicies {
         let policies = self.all_policies().await?;
         let (mut generations, mut after) = (BTreeMap::new(), Uuid::nil());
         loop {
-            let page = self.store().all_policy_generations(after, PAGE_ROWS_MAX).await?;
+            let page = self.store().places().all_policy_generations(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { break };
             after = last.id;
             generations.extend(page.into_iter().map(|row| ((row.policy, row.generation), row)));
@@ -102,7 +102,7 @@ impl KeyPolicies {
     async fn all_policies(&self) -> Result<Vec<PolicyRow>, PolicyError> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let page = self.store().key_policies(after.as_ref(), PAGE_ROWS_MAX).await?;
+            let page = self.store().places().policies(after.as_ref(), PAGE_ROWS_MAX).await?;
             all.extend(page.rows);
             match page.next {
                 Some(next) => after = Some(next),
@@ -119,7 +119,7 @@ impl KeyPolicies {
         let mut wanted = scene.wanted().peekable();
         let (mut missing, mut stray, mut after) = (Vec::new(), Vec::new(), None);
         loop {
-            let page = self.store().live_wraps(after, PAGE_ROWS_MAX).await?;
+            let page = self.store().places().live_wraps(after, PAGE_ROWS_MAX).await?;
             after = page.last().copied();
             for found in page {
                 while let Some(next) = wanted.next_if(|(key, _)| *key < found) {

@@ -37,7 +37,7 @@ impl KeyPolicies {
     async fn reseal_all(&self, tell: bool, stuck: &mut usize) -> Result<usize, PolicyError> {
         let (mut count, mut after) = (0, Uuid::nil());
         loop {
-            let page = self.store().policies_behind(after, PAGE_ROWS_MAX).await?;
+            let page = self.store().places().policies_behind(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { return Ok(count) };
             after = *last;
             for policy in page {
@@ -107,7 +107,8 @@ impl KeyPolicies {
         let to = KemPublic::parse(&newest.public).map_err(PolicyError::Pair)?;
         let (mut count, mut stuck, mut after) = (0, 0, [0; 32]);
         loop {
-            let keys = self.store().sealed_keys_behind(policy, newest.generation, &after, BATCH).await?;
+            let keys =
+                self.store().places().sealed_keys_behind(policy, newest.generation, &after, BATCH).await?;
             let Some(last) = keys.last() else { return Ok((count, stuck)) };
             after = last.spki_sha256;
             let pairs = self.pairs_of(&rows, &keys, tell).await?;

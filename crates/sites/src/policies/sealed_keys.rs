@@ -104,7 +104,7 @@ impl KeyPolicies {
     /// # Errors
     /// [`PolicyError::NotFound`]; those of the database.
     pub async fn key(&self, spki_sha256: &SpkiHash) -> Result<SealedKeyRow, PolicyError> {
-        let found = self.store().sealed_key(spki_sha256.as_bytes()).await?;
+        let found = self.store().places().sealed_key(spki_sha256.as_bytes()).await?;
         found.ok_or(PolicyError::NotFound("sealed key"))
     }
 
@@ -117,7 +117,7 @@ impl KeyPolicies {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<SealedKeyRow>, PolicyError> {
-        Ok(self.store().sealed_keys(after, limit).await?)
+        Ok(self.store().places().sealed_keys(after, limit).await?)
     }
 
     /// Withdraws a sealed key: what is sealed is removed here, and nodes stop to sign with it.

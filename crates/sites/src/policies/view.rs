@@ -42,14 +42,16 @@ impl KeyPolicies {
     /// # Errors
     /// [`PolicyError::NotFound`]; those of the database.
     pub async fn view(&self, id: Uuid) -> Result<PolicyView, PolicyError> {
-        let row = self.store().key_policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
+        let row = self.store().places().policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
         let formula = stored_formula(&row.formula);
         let mut placed = self.placed_nodes().await?;
         placed.retain(|node| formula.as_ref().is_some_and(|it| it.satisfied_by(&attributes_of(node))));
-        let (wrapped, keys) =
-            (self.store().wraps_of_policy(id).await?, self.store().sealed_keys_by_generation(id).await?);
+        let (wrapped, keys) = (
+            self.store().places().wraps_of_policy(id).await?,
+            self.store().places().sealed_keys_by_generation(id).await?,
+        );
         let mut generations = Vec::new();
-        for generation in self.store().policy_generations(id).await? {
+        for generation in self.store().places().policy_generations(id).await? {
             let number = generation.generation;
             let has = wrapped.get(&number).copied().unwrap_or_default();
             let lagging = self.lagging(&placed, id, number, has).await?;
@@ -70,7 +72,8 @@ impl KeyPolicies {
         if wrapped == placed.len() as u64 {
             return Ok(Vec::new());
         }
-        let have: HashSet<Uuid> = self.store().wrapped_nodes(policy, generation).await?.into_iter().collect();
+        let have: HashSet<Uuid> =
+            self.store().places().wrapped_nodes(policy, generation).await?.into_iter().collect();
         let lagging = placed.iter().filter(|node| !have.contains(&node.id));
         Ok(lagging.take(LAGGING_MAX).map(|node| node.name.clone()).collect())
     }

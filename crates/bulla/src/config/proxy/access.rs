@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cli::exit::{Outcome, Problem};
-use intercept::proxy::{AccessOptions, OwnTls, Token, Users};
+use proxy::{AccessOptions, OwnTls, Token, Users};
 use serde::{Deserialize, Serialize};
 
 use crate::files;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use intercept::permission::{self, Options, Token, WhenAway};
+use proxy::permission::{self, Options, Token, WhenAway};
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 

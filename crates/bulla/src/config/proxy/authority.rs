@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use keyless::client::{ClientTls, NoServer, Server};
+use keyless::client::{ClientTls, InvalidServer, Server};
 use serde::{Deserialize, Serialize};
 
 use crate::files;
@@ -64,7 +64,7 @@ impl ProxyAuthoritySettings {
 
     pub(crate) fn servers(&self) -> Outcome<Vec<Server>> {
         let read = |text: &String| {
-            text.parse::<Server>().map_err(|error: NoServer| {
+            text.parse::<Server>().map_err(|error: InvalidServer| {
                 Problem::usage(format_args!("proxy.authority.keys: {error}"))
                     .hint("for example unix:/run/bulla/keys.sock or tls:keys.example:2407")
             })

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use intercept::certificate_store::{LEAVES_MAX, SecondLevelOptions, TRIP_TIMEOUT, WhenAway, lease_of};
+use proxy::certificate_store::{LEAVES_MAX, SecondLevelOptions, TRIP_TIMEOUT, WhenAway, lease_of};
 use serde::{Deserialize, Serialize};
 use store::StoreUrl;
 

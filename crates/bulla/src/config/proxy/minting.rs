@@ -4,16 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use intercept::minting::{Listen, Options};
-use intercept::proxy::{Action, BadRule, Rules};
+use http_relay::names::BadRule;
 use keyless::server::TlsOptions;
+use proxy::minting::{Listen, Options};
+use proxy::{Action, Rules};
 use serde::{Deserialize, Serialize};
 
 use crate::files;
 use crate::listening::socket;
 
 /// Keys of so many are held.
-const RSA_CONSUMERS_MAX: usize = intercept::minting::CONSUMERS_MAX as usize;
+const RSA_CONSUMERS_MAX: usize = proxy::minting::CONSUMERS_MAX as usize;
 
 /// `[proxy.minting]`
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -14,10 +14,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use intercept::mint::{KeysOfLeaves, LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
-use intercept::proxy::requests::{RequestRules, RuleText};
-use intercept::proxy::{Action, BadRule, Options, Rules};
+use http_relay::names::BadRule;
 use ipnet::IpNet;
+use proxy::mint::{KeysOfLeaves, LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
+use proxy::requests::{RequestRules, RuleText};
+use proxy::{Action, Options, Rules};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::authority::ProxyAuthoritySettings;
@@ -301,7 +302,7 @@ impl ProxySettings {
 
 #[cfg(test)]
 mod tests {
-    use intercept::proxy::requests::RuleText;
+    use proxy::requests::RuleText;
 
     use super::*;
 

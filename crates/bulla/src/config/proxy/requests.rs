@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use cli::exit::{Outcome, Problem};
-use intercept::proxy::requests::{AccessLog, Options, RecordOptions, RequestRules};
+use http_relay::access_log::AccessLog;
+use proxy::requests::{Options, RecordOptions, RequestRules};
 use serde::{Deserialize, Serialize};
 
 /// Of recordings, in the data folder, where no other is named.

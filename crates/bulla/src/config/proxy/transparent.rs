@@ -1,8 +1,8 @@
 //! `[proxy.transparent]`: connections that the host's firewall redirects to the proxy.
 
 use cli::exit::{Outcome, Problem};
-use intercept::proxy::TransparentOptions;
 use ipnet::IpNet;
+use proxy::TransparentOptions;
 use serde::{Deserialize, Serialize};
 
 use crate::listening::socket;

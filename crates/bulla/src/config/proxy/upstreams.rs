@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cli::exit::{Outcome, Problem};
-use intercept::proxy::{Parent, UpstreamPolicies, UpstreamPolicy, UpstreamWay};
+use http_relay::upstream::{Parent, UpstreamPolicies, UpstreamPolicy, UpstreamWay};
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 

@@ -62,7 +62,7 @@ impl SocketArgs {
 fn cannot_listen(error: &AgentError) -> Problem {
     let hint = match error {
         AgentError::Running(_) => "stop it first, or give another --socket",
-        AgentError::Place { .. } => "choose a --socket in a folder that only its owner may write to",
+        AgentError::UnusableSocket { .. } => "choose a --socket in a folder that only its owner may write to",
         AgentError::Io { .. } => "check that the folder is there, and its permissions",
     };
     Problem::new(Exit::Machine, chain(error)).hint(hint)

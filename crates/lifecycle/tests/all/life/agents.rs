@@ -112,7 +112,7 @@ pub(super) async fn an_agent_makes_the_key_and_deploys(world: World) {
         world.life.deployed(JobId(job.job), agent, &good(&place)).await.unwrap();
         assert_eq!(world.life.get(id).await.unwrap().state == State::Active, done == 1);
     }
-    assert_eq!(world.store.deployments_of_certificate(id, None, 10).await.unwrap().rows.len(), 2);
+    assert_eq!(world.store.agents().deployments_of_certificate(id, None, 10).await.unwrap().rows.len(), 2);
     assert_eq!(world.issuer("internal").made(), 1);
     world.check().await;
 }
@@ -218,7 +218,8 @@ pub(super) async fn a_deployment_nobody_reports_is_given_up(world: World) {
     let failed = world.life.get(created.certificate).await.unwrap();
     assert_eq!((failed.state, failed.failures), (State::Failed, 1));
     assert!(jobs(&world, agent).await.is_empty());
-    let all = world.store.deployments_of_certificate(created.certificate, None, 10).await.unwrap().rows;
+    let all =
+        world.store.agents().deployments_of_certificate(created.certificate, None, 10).await.unwrap().rows;
     assert!(all.iter().all(|one| one.state == 6), "{all:?}");
     // The renewal is planned all the same.
     assert!(failed.renew_at_us().is_some());

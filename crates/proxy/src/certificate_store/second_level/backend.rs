@@ -42,11 +42,11 @@ pub trait Backend: Send + Sync + 'static {
 
 impl Backend for Store {
     fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLook, StoreError>> {
-        async move { self.look_for_leaf(&ask).await }.boxed()
+        async move { self.proxy_leaves().look(&ask).await }.boxed()
     }
 
     fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>> {
-        async move { self.put_leaf(&leaf).await }.boxed()
+        async move { self.proxy_leaves().put(&leaf).await }.boxed()
     }
 
     fn put_key<'a>(
@@ -55,11 +55,11 @@ impl Backend for Store {
         sealed: &'a [u8],
         ends_at_us: i64,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.put_leaf_key(id, sealed, ends_at_us).boxed()
+        self.proxy_leaves().put_key(id, sealed, ends_at_us).boxed()
     }
 
     fn release<'a>(&'a self, id: &'a str, holder: Uuid) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.release_leaf(id, holder).boxed()
+        self.proxy_leaves().release(id, holder).boxed()
     }
 
     fn tidy(
@@ -74,7 +74,7 @@ impl Backend for Store {
             if !self.lease(TIDY_LEASE, holder, now_us, every_us).await? {
                 return Ok(Tidied::default());
             }
-            self.tidy_leaves(now_us, leaves_max).await
+            self.proxy_leaves().tidy(now_us, leaves_max).await
         }
         .boxed()
     }

@@ -21,9 +21,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use flight::BoundedMap;
 use http_relay::clock;
 use keys::Keyring;
-use moka::sync::Cache;
 use store::StoreError;
 use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, OWN_KEY_ENDS_AFTER_US, TIDIED_MAX};
 use tokio::sync::Notify;
@@ -132,9 +132,9 @@ struct LevelState {
     /// This process, in leases.
     holder: Uuid,
     /// Keys of leaves, by id.
-    open: Cache<String, LeafKey>,
+    open: BoundedMap<String, LeafKey>,
     /// Keys that the backend has, by id, and until when, µs.
-    said: Cache<String, i64>,
+    said: BoundedMap<String, i64>,
     away: AtomicBool,
     /// Told when it goes away.
     trouble: Notify,
@@ -223,8 +223,8 @@ impl SecondLevel {
             backend,
             options,
             holder: Uuid::now_v7(),
-            open: Cache::new(KEYS_OPEN_MAX),
-            said: Cache::builder().max_capacity(KEYS_OPEN_MAX).time_to_live(KEY_SAID_FOR).build(),
+            open: BoundedMap::new(KEYS_OPEN_MAX),
+            said: BoundedMap::builder(KEYS_OPEN_MAX).time_to_live(KEY_SAID_FOR).build(),
             away: AtomicBool::new(away),
             trouble: Notify::new(),
             opens: AtomicBool::new(true),

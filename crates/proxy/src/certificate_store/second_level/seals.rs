@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use http_relay::host::Host;
+use flight::BoundedMap;
 use keys::{Context, KeyError, Keyring, OpenError, PrivateKey};
-use moka::sync::Cache;
 use rustls::pki_types::CertificateDer;
 use store::SealedColumn;
 use store::proxy_leaves::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
-use x509::Fingerprint;
+use x509::{Fingerprint, HostOrIp};
 
 use crate::certificate_store::leaf_id::{KeyGoesTo, LeafId};
 use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind};
@@ -64,7 +63,7 @@ impl Seals {
         &self,
         id: &str,
         held: &HeldLeaf,
-        open: &Cache<String, LeafKey>,
+        open: &BoundedMap<String, LeafKey>,
     ) -> Result<Leaf, Unopened> {
         let chain = chain_of(&self.0.open_sealed(&place(&SEALED_LEAVES, id), &held.sealed)?)?;
         let key = match open.get(&held.key_id) {
@@ -112,8 +111,8 @@ pub(super) fn digest_of(id: &LeafId) -> String {
     };
     part(b"bulla leaf 1");
     match &id.name {
-        Host::Dns(host) => part(format!("dns:{}", host.as_str()).as_bytes()),
-        Host::Ip(address) => part(format!("ip:{address}").as_bytes()),
+        HostOrIp::Dns(host) => part(format!("dns:{}", host.as_str()).as_bytes()),
+        HostOrIp::Ip(address) => part(format!("ip:{address}").as_bytes()),
     }
     part(id.authority.as_bytes());
     part(match id.kind {

@@ -179,7 +179,7 @@ async fn person(
     granted: bool,
 ) -> Result<Identity, Problem> {
     let key = secret::subject_hash(&oidc.options().issuer, &claims.sub);
-    let found = access.store().identities_by_keys(&[key]).await?;
+    let found = access.store().access().identities_by_keys(&[key]).await?;
     if let Some(person) = found.into_iter().find(|person| person.kind == IdentityKind::User) {
         if !person.enabled {
             return Err(Problem::forbidden("this person is switched off"));
@@ -233,7 +233,7 @@ async fn new_person(
         }
     }
     // Somebody made them at the same moment: this very person, in another tab.
-    let found = access.store().identities_by_keys(&[key]).await?.into_iter().next();
+    let found = access.store().access().identities_by_keys(&[key]).await?.into_iter().next();
     found.ok_or_else(|| Problem::conflict("this name is taken: ask an administrator"))
 }
 

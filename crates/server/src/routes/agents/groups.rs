@@ -1,8 +1,8 @@
 //! Groups of agents, by labels.
 
+use agent::{Agents, Labels, labels_of};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use lifecycle::agents::{Agents, Labels, labels_of};
 use serde::{Deserialize, Serialize};
 use store::agents::AgentGroupRow;
 use utoipa::ToSchema;

@@ -1,11 +1,9 @@
 //! What agents ask for, over mutual TLS; enrolment alone is open, its token is in the body.
 
+use agent::Agents;
+use agent::deploy::Outcome;
+use agent::work::{AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JobResult, Renewal, WAIT_SECONDS_MAX};
 use http::StatusCode;
-use lifecycle::agents::Agents;
-use lifecycle::agents::work::{
-    AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JobResult, Renewal, WAIT_SECONDS_MAX,
-};
-use lifecycle::deploy::Outcome;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;

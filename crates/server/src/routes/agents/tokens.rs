@@ -1,8 +1,8 @@
 //! Enrolment tokens.
 
+use agent::{Agents, Labels, NewToken, labels_of};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use lifecycle::agents::{Agents, Labels, NewToken, labels_of};
 use serde::{Deserialize, Serialize};
 use store::agents::AgentTokenRow;
 use utoipa::ToSchema;

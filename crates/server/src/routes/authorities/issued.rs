@@ -285,7 +285,7 @@ async fn list(
         issued_before_us: params.before.as_deref().map(time::parsed).transpose()?,
         ends_from_us: None,
     };
-    let page = store.issued_page(&filter, paging.after.as_ref(), paging.limit).await?;
+    let page = store.issued().page(&filter, paging.after.as_ref(), paging.limit).await?;
     let now_us = clock.now_us();
     Ok(Json(Listing::of(page, |record| IssuedView::of(record, now_us))))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lifecycle::lifecycle::{BulkReport, Lifecycle, Reassign, Selection};
+use lifecycle::{BulkReport, Lifecycle, Reassign, Selection};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
 use lifecycle::managed::ManagedCertificate;
-use lifecycle::{DataError, ExportFormat, Lifecycle, RevokeRequest, Selection};
+use lifecycle::{DataError, ExportFormat, Lifecycle, Selection};
 use serde::Deserialize;
 use store::Store;
 use store::managed::ManagedOrder;
@@ -333,7 +333,7 @@ async fn deployments(
     paging: Paging,
 ) -> Result<Json<Listing<DeploymentView>>, Problem> {
     permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
-    let page = store.deployments_of_certificate(id, paging.after.as_ref(), paging.limit).await?;
+    let page = store.agents().deployments_of_certificate(id, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(Listing::of(page, DeploymentView::of)))
 }
 

@@ -1,6 +1,6 @@
 //! What a revocation of managed certificates is asked with.
 
-use lifecycle::lifecycle::RevokeRequest;
+use lifecycle::RevokeRequest;
 use serde::Deserialize;
 use utoipa::ToSchema;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lifecycle::lifecycle::{Counts, Created};
 use lifecycle::managed::{ManagedCertificate, Run, Version};
 use lifecycle::policy::Violation;
+use lifecycle::{Counts, Created};
 use serde::Serialize;
 use serde_json::Value;
 use store::agents::DeploymentRow;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lifecycle::places::{Attributes, stored_attributes};
+use sites::{Attributes, stored_attributes};
 
 /// The tag of these routes.
 pub(super) const AREA: &str = "places";

@@ -10,8 +10,8 @@ mod tokens;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use lifecycle::places::{NewSite, PlaceError, Places};
 use serde::{Deserialize, Serialize};
+use sites::{NewSite, SiteError, Sites};
 use store::places::SiteRow;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -40,25 +40,23 @@ pub(crate) fn routes() -> Api {
         .merge(sealed_keys::routes())
 }
 
-impl From<PlaceError> for Problem {
-    fn from(error: PlaceError) -> Self {
+impl From<SiteError> for Problem {
+    fn from(error: SiteError) -> Self {
         match error {
-            PlaceError::NotFound(what) => Self::not_found(format_args!("{what} of that name")),
-            PlaceError::Invalid(_) | PlaceError::Attribute(_) | PlaceError::Csr(_) => {
-                Self::unprocessable(error)
-            }
-            PlaceError::NameTaken(_) => Self::conflict(error).hint("choose another name"),
-            PlaceError::KeyTaken => Self::conflict(error)
+            SiteError::NotFound(what) => Self::not_found(format_args!("{what} of that name")),
+            SiteError::Invalid(_) | SiteError::Attribute(_) | SiteError::Csr(_) => Self::unprocessable(error),
+            SiteError::NameTaken(_) => Self::conflict(error).hint("choose another name"),
+            SiteError::KeyTaken => Self::conflict(error)
                 .hint("remove the folder of the node's state, and join with another token"),
-            PlaceError::Changed => Self::precondition_failed(error),
-            PlaceError::NotEmpty(_) | PlaceError::Full { .. } | PlaceError::Retired => Self::conflict(error),
-            PlaceError::OtherKey => Self::forbidden(error),
-            PlaceError::Token => {
+            SiteError::Changed => Self::precondition_failed(error),
+            SiteError::NotEmpty(_) | SiteError::Full { .. } | SiteError::Retired => Self::conflict(error),
+            SiteError::OtherKey => Self::forbidden(error),
+            SiteError::Token => {
                 Self::unauthenticated(error).hint("make a new one: bulla node token --site NAME")
             }
-            PlaceError::Certify(error) => error.into(),
-            PlaceError::Signer(_) | PlaceError::Statement(_) => Self::internal(error),
-            PlaceError::Store(error) => error.into(),
+            SiteError::Certify(error) => error.into(),
+            SiteError::Signer(_) | SiteError::Statement(_) => Self::internal(error),
+            SiteError::Store(error) => error.into(),
         }
     }
 }
@@ -109,7 +107,7 @@ struct SiteBody {
 
 impl SiteBody {
     fn taken(self) -> Result<NewSite, Problem> {
-        let attributes = lifecycle::places::Attributes::of(self.attributes).map_err(PlaceError::from)?;
+        let attributes = sites::Attributes::of(self.attributes).map_err(SiteError::from)?;
         Ok(NewSite { name: self.name, attributes })
     }
 }
@@ -118,7 +116,7 @@ impl SiteBody {
 #[utoipa::path(get, path = "/api/v1/key-sites", operation_id = "listKeySites", params(PagingParams),
     responses((status = 200, body = Listing<SiteView>)))]
 async fn list(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     paging: Paging,
 ) -> Result<Json<Listing<SiteView>>, Problem> {
     let page = places.sites(paging.after.as_ref(), paging.limit).await?;
@@ -129,7 +127,7 @@ async fn list(
 #[utoipa::path(post, path = "/api/v1/key-sites", operation_id = "createKeySite", request_body = SiteBody,
     responses((status = 201, body = SiteView)))]
 async fn create(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     caller: Caller,
     Json(body): Json<SiteBody>,
 ) -> Result<Response, Problem> {
@@ -144,7 +142,7 @@ async fn create(
 #[utoipa::path(get, path = "/api/v1/key-sites/{site}", operation_id = "getKeySite",
     params(("site" = String, Path)), responses((status = 200, body = SiteView)))]
 async fn get_one(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     Path(site): Path<String>,
 ) -> Result<Revision<SiteView>, Problem> {
     let row = places.site(&site).await?;
@@ -155,7 +153,7 @@ async fn get_one(
 #[utoipa::path(put, path = "/api/v1/key-sites/{site}", operation_id = "replaceKeySite",
     params(("site" = String, Path)), request_body = SiteBody, responses((status = 200, body = SiteView)))]
 async fn replace(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     caller: Caller,
     Path(site): Path<String>,
     if_match: IfMatch,
@@ -171,7 +169,7 @@ async fn replace(
 #[utoipa::path(delete, path = "/api/v1/key-sites/{site}", operation_id = "deleteKeySite",
     params(("site" = String, Path)), responses((status = 204)))]
 async fn delete(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     caller: Caller,
     Path(site): Path<String>,
     if_match: IfMatch,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
-use lifecycle::places::policies::KeyPolicies;
-use lifecycle::places::{NodeQuery, Places, attributes_of};
 use serde::{Deserialize, Serialize};
+use sites::policies::KeyPolicies;
+use sites::{NodeQuery, Sites, attributes_of};
 use store::places::NodeRow;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -63,7 +63,7 @@ struct NodeView {
 }
 
 impl NodeView {
-    fn of(places: &Places, row: NodeRow) -> Self {
+    fn of(places: &Sites, row: NodeRow) -> Self {
         Self {
             attributes: shown_pairs(&attributes_of(&row)),
             own_attributes: shown_attributes(&row.attributes),
@@ -97,7 +97,7 @@ struct NodesParams {
 #[utoipa::path(get, path = "/api/v1/key-nodes", operation_id = "listKeyNodes", params(PagingParams, NodesParams),
     responses((status = 200, body = Listing<NodeView>)))]
 async fn list(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     paging: Paging,
     Query(params): Query<NodesParams>,
 ) -> Result<Json<Listing<NodeView>>, Problem> {
@@ -110,7 +110,7 @@ async fn list(
 #[utoipa::path(get, path = "/api/v1/key-nodes/{node}", operation_id = "getKeyNode",
     params(("node" = String, Path)), responses((status = 200, body = NodeView)))]
 async fn get_one(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     Path(node): Path<String>,
 ) -> Result<Revision<NodeView>, Problem> {
     let row = places.node_called(&node).await?;
@@ -134,7 +134,7 @@ struct KeyNodeRetirement {
 #[utoipa::path(post, path = "/api/v1/key-nodes/{node}/retire", operation_id = "retireKeyNode",
     params(("node" = String, Path)), request_body = KeyNodeRetirement, responses((status = 204)))]
 async fn retire(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     Component(policies): Component<KeyPolicies>,
     caller: Caller,
     Path(node): Path<String>,

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use axum::Extension;
-use lifecycle::places::Places;
-use lifecycle::places::policies::KeyPolicies;
-use lifecycle::places::work::{
+use serde::{Deserialize, Serialize};
+use sites::Sites;
+use sites::policies::KeyPolicies;
+use sites::work::{
     Beat, BeatAnswer, EnrolledNode, KeyNews, Membership, News, NodeEnrolment, NodeRenewal, PolicyNews,
     WrapNews,
 };
-use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -96,7 +96,7 @@ impl From<EnrolledNode> for EnrolledView {
 #[utoipa::path(post, path = "/api/v1/key-nodes/enroll", operation_id = "enrollKeyNode",
     request_body = EnrolmentBody, responses((status = 200, body = EnrolledView)))]
 async fn enroll(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     Json(body): Json<EnrolmentBody>,
 ) -> Result<Json<EnrolledView>, Problem> {
     let EnrolmentBody { token, csr_pem, kem, address, name } = body;
@@ -105,7 +105,7 @@ async fn enroll(
 }
 
 /// The node that calls: its identity's certificate, with the key it was enrolled with.
-async fn node_of(places: &Places, caller: &Caller, peer: &Peer) -> Result<Uuid, Problem> {
+async fn node_of(places: &Sites, caller: &Caller, peer: &Peer) -> Result<Uuid, Problem> {
     places.check_key(caller.id(), caller.shows(peer, "a node")?).await?;
     Ok(caller.id())
 }
@@ -123,7 +123,7 @@ struct RenewalBody {
 #[utoipa::path(post, path = "/api/v1/key-nodes/self/renew", operation_id = "renewKeyNode",
     request_body = RenewalBody, responses((status = 200, body = EnrolledView)))]
 async fn renew(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     caller: Caller,
     Extension(peer): Extension<Peer>,
     Json(body): Json<RenewalBody>,
@@ -195,7 +195,7 @@ struct BeatView {
 #[utoipa::path(post, path = "/api/v1/key-nodes/self/beat", operation_id = "beatKeyNode", request_body = BeatBody,
     responses((status = 200, body = BeatView)))]
 async fn beat(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     caller: Caller,
     Extension(peer): Extension<Peer>,
     Json(body): Json<BeatBody>,
@@ -313,7 +313,7 @@ impl From<News> for NewsView {
 #[utoipa::path(get, path = "/api/v1/key-nodes/self/state", operation_id = "readKeyNodeState", params(NewsParams),
     responses((status = 200, body = NewsView)))]
 async fn news(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     Component(policies): Component<KeyPolicies>,
     caller: Caller,
     Extension(peer): Extension<Peer>,

@@ -2,8 +2,8 @@
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use lifecycle::places::{Attributes, NewNodeToken, PlaceError, Places};
 use serde::{Deserialize, Serialize};
+use sites::{Attributes, NewNodeToken, SiteError, Sites};
 use store::places::NodeTokenRow;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -94,7 +94,7 @@ struct MadeKeyNodeToken {
 #[utoipa::path(get, path = "/api/v1/key-node-tokens", operation_id = "listKeyNodeTokens", params(PagingParams),
     responses((status = 200, body = Listing<KeyNodeTokenView>)))]
 async fn list(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     paging: Paging,
 ) -> Result<Json<Listing<KeyNodeTokenView>>, Problem> {
     let page = places.tokens(paging.after.as_ref(), paging.limit).await?;
@@ -105,11 +105,11 @@ async fn list(
 #[utoipa::path(post, path = "/api/v1/key-node-tokens", operation_id = "createKeyNodeToken",
     request_body = NewKeyNodeToken, responses((status = 201, body = MadeKeyNodeToken)))]
 async fn create(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     caller: Caller,
     Json(new): Json<NewKeyNodeToken>,
 ) -> Result<Response, Problem> {
-    let attributes = Attributes::of(new.attributes).map_err(PlaceError::from)?;
+    let attributes = Attributes::of(new.attributes).map_err(SiteError::from)?;
     let new = NewNodeToken { site: new.site, attributes, seconds: new.seconds.unwrap_or(SECONDS) };
     let made = places.create_token(new, caller.actor()).await?;
     let body =
@@ -123,7 +123,7 @@ async fn create(
 #[utoipa::path(delete, path = "/api/v1/key-node-tokens/{id}", operation_id = "deleteKeyNodeToken",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete(
-    Component(places): Component<Places>,
+    Component(places): Component<Sites>,
     caller: Caller,
     Path(id): Path<Uuid>,
 ) -> Result<StatusCode, Problem> {

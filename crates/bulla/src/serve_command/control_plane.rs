@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::{Agents, AgentsParts};
+use alerts::{AlertOptions, Alerts, Channels};
 use authority::acme::{Acme, AcmeOptions};
 use authority::enrolment::EnrolmentPassword;
 use authority::est::{Est, EstOptions};
@@ -12,23 +14,21 @@ use authority::scep::{Scep, ScepOptions};
 use authority::{Authority, AuthorityOptions};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use credentials::{Credentials, CredentialsOptions, HOOK_LIMIT, Hook, HookSender};
+use ct::Monitor;
+use enrollment::CertifyByAuthority;
 use futures_util::future::BoxFuture;
-use lifecycle::agents::{Agents, AgentsParts};
-use lifecycle::alerts::{AlertOptions, Alerts, Channels};
-use lifecycle::issuers::{IssuerContext, Issuers, Responders};
-use lifecycle::joining::CertifyByAuthority;
-use lifecycle::lifecycle::{Lifecycle, LifecycleOptions};
-use lifecycle::places::policies::KeyPolicies;
-use lifecycle::places::{Places, PlacesParts};
+use inventory::history::History;
+use inventory::ownership::Ownership;
+use inventory::watch::{WatchOptions, Watches};
+use issuers::{IssuerContext, Issuers, Responders};
+use lifecycle::{Lifecycle, LifecycleOptions};
 use outbound::resolve::Resolver;
-use scan::ct::Monitor;
-use scan::history::History;
-use scan::ownership::Ownership;
-use scan::watch::{WatchOptions, Watches};
 use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity_key};
 use server::listen::Running;
 use server::routes::credhub::{CredHub, CredHubOptions, UaaOptions};
 use server::{Components, Issuance, KeyNodes, State};
+use sites::policies::KeyPolicies;
+use sites::{Sites, SitesParts};
 use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -50,15 +50,15 @@ use crate::scan_command::ScanKit;
 /// How often issuers are looked after.
 const ISSUERS_EVERY: Duration = Duration::from_secs(300);
 
-/// Handles of every component.
-pub(super) struct Components {
+/// The control plane of this process: a handle of every component, and what runs them.
+pub(super) struct ControlPlane {
     pub(super) authority: Authority,
     pub(super) state: State,
     acme: Acme,
     issuers: Issuers,
     lifecycle: Lifecycle,
     agents: Agents,
-    places: Places,
+    places: Sites,
     key_policies: KeyPolicies,
     alerts: Alerts,
     monitor: Monitor,
@@ -69,7 +69,7 @@ pub(super) struct Components {
     keystore: KeyStore,
 }
 
-impl Components {
+impl ControlPlane {
     pub(super) async fn open(
         settings: &Settings,
         addresses: &Addresses,
@@ -127,7 +127,7 @@ impl Components {
             identity: Arc::new(uri_identity_key),
             ca_pem: root_pem.clone(),
         });
-        let places = Places::new(PlacesParts {
+        let places = Sites::new(SitesParts {
             store: store.clone(),
             keystore: keystore.clone(),
             clock: clock.clone(),
@@ -144,7 +144,7 @@ impl Components {
             AlertOptions { server_url: Some(addresses.url()) },
         );
         let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
-        let posts = lifecycle::posts::Posts::new(resolver.clone());
+        let posts = callout::Posts::new(resolver.clone());
         let kit = ScanKit::open(&settings.scan, &settings.watch, resolver, store).await?;
         let revocation = kit.revocation_checker();
         let history = History::new(store.clone(), clock.clone(), kit.pools());
@@ -314,7 +314,7 @@ fn credential_store(
 }
 
 /// Tells hooks of rotations as issuers' webhooks are told of orders.
-struct Hooks(lifecycle::posts::Posts);
+struct Hooks(callout::Posts);
 
 impl HookSender for Hooks {
     fn post<'a>(
@@ -324,7 +324,7 @@ impl HookSender for Hooks {
         body: Vec<u8>,
     ) -> BoxFuture<'a, Result<(), String>> {
         let (url, secret, roots) = (&hook.url, &hook.secret, hook.roots.as_deref());
-        let service = lifecycle::posts::Service { revision, url, secret, roots };
+        let service = callout::Service { revision, url, secret, roots };
         Box::pin(self.0.post(service, body, HOOK_LIMIT))
     }
 }
