@@ -127,6 +127,7 @@ impl Agents {
     }
 
     /// Looks for work made by other nodes and writes what was seen of agents, until stopped.
+    #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let every = |period| {
             let mut ticks = tokio::time::interval(period);
@@ -192,6 +193,7 @@ impl Agents {
     ///
     /// # Cancellation
     /// Dropping the future may leave jobs given and not heard of; they are given again.
+    #[crate::boxed]
     pub async fn poll(
         &self,
         agent: Uuid,
@@ -215,6 +217,7 @@ impl Agents {
     ///
     /// # Errors
     /// Those of the source of work.
+    #[crate::boxed]
     pub async fn accept_csr(&self, agent: Uuid, job: Uuid, csr_pem: &str) -> Result<(), AgentError> {
         let request = x509::csr::CertificateRequest::from_pem_or_der(csr_pem.as_bytes())
             .map_err(|error| AgentError::Invalid(format!("the CSR cannot be read: {error}")))?;
@@ -229,6 +232,7 @@ impl Agents {
     ///
     /// # Errors
     /// Those of the source of work.
+    #[crate::boxed]
     pub async fn finished(&self, agent: Uuid, job: Uuid, result: JobResult) -> Result<(), AgentError> {
         Ok(self.0.parts.work.finished(agent, job, result).await?)
     }
@@ -247,6 +251,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn agent(&self, id: Uuid) -> Result<AgentRow, AgentError> {
         self.store().agents().get(id).await?.ok_or(AgentError::NotFound("agent"))
     }
@@ -255,6 +260,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError::Invalid`] for too many labels; those of the database.
+    #[crate::boxed]
     pub async fn list(
         &self,
         query: &AgentQuery,
@@ -278,6 +284,7 @@ impl Agents {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn counts(&self) -> Result<store::agents::AgentCounts, AgentError> {
         Ok(self.store().agents().counts(self.online_from_us()).await?)
     }
@@ -286,6 +293,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError`].
+    #[crate::boxed]
     pub async fn update(
         &self,
         id: Uuid,
@@ -328,6 +336,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError`].
+    #[crate::boxed]
     pub async fn retire(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
         self.agent(id).await?;
         // Beside its retirement, which alone keeps it out.
@@ -356,6 +365,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn group(&self, name: &str) -> Result<AgentGroupRow, AgentError> {
         self.store().agents().group(name).await?.ok_or(AgentError::NotFound("agent group"))
     }
@@ -364,6 +374,7 @@ impl Agents {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn groups(
         &self,
         after: Option<&Cursor>,
@@ -376,6 +387,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError`].
+    #[crate::boxed]
     pub async fn put_group(
         &self,
         name: &str,
@@ -419,6 +431,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_group(&self, name: &str, actor: &str) -> Result<(), AgentError> {
         let event = self.event(actor, "agent_group.delete", format!("agent-group/{name}"), json!({}));
         let named = name.to_owned();

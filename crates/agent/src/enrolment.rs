@@ -64,6 +64,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError::Invalid`]; those of the database.
+    #[crate::boxed]
     pub async fn create_token(&self, new: NewToken, actor: &str) -> Result<MadeToken, AgentError> {
         check_labels(&new.labels)?;
         check_seconds(new.seconds).map_err(AgentError::Invalid)?;
@@ -97,6 +98,7 @@ impl Agents {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn tokens(
         &self,
         after: Option<&Cursor>,
@@ -109,6 +111,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_token(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
         let event = self.event(actor, "agent_token.delete", format!("agent-token/{id}"), json!({}));
         let done = self
@@ -129,6 +132,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`EnrolError`].
+    #[crate::boxed]
     pub async fn enroll(&self, request: &Enrolment) -> Result<Enrolled, EnrolError> {
         let key = ProvedKey::of_csr(&request.csr_pem).map_err(EnrolError::Csr)?;
         let hash = hash_of(&request.token);
@@ -144,6 +148,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`EnrolError`].
+    #[crate::boxed]
     pub async fn renew(&self, agent: Uuid, csr_pem: &str) -> Result<Enrolled, EnrolError> {
         let key = ProvedKey::of_csr(csr_pem).map_err(EnrolError::Csr)?;
         let row = self.agent(agent).await?;

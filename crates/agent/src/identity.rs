@@ -17,6 +17,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError::OtherKey`], [`AgentError::Retired`]; those of the database.
+    #[crate::boxed]
     pub async fn check_key(&self, agent: Uuid, certificate_der: &[u8]) -> Result<(), AgentError> {
         let shown = enrollment::shown_key(certificate_der).ok_or(AgentError::OtherKey)?;
         let row = self.store().agents().get(agent).await?.ok_or(AgentError::OtherKey)?;

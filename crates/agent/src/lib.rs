@@ -13,6 +13,9 @@ mod targets;
 mod waiting;
 pub mod work;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use directory::{
     AgentError, AgentQuery, Agents, AgentsParts, LABELS_MAX, Labels, OFFLINE_AFTER, labels_of,
 };

@@ -36,6 +36,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn target(&self, id: Uuid) -> Result<TargetView, AgentError> {
         view(self.target_row(id).await?)
     }
@@ -48,6 +49,7 @@ impl Agents {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn targets(
         &self,
         agent: Option<Uuid>,
@@ -79,6 +81,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError`].
+    #[crate::boxed]
     pub async fn create_target(&self, new: NewTarget, actor: &str) -> Result<TargetView, AgentError> {
         let id = Uuid::now_v7();
         let settings = self.settings(id, &new).await?;
@@ -102,6 +105,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError`].
+    #[crate::boxed]
     pub async fn update_target(
         &self,
         id: Uuid,
@@ -142,6 +146,7 @@ impl Agents {
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_target(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
         let event = self.event(actor, "target.delete", format!("target/{id}"), json!({}));
         let done = self
@@ -161,6 +166,7 @@ impl Agents {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn deployments_of_target(
         &self,
         target: Uuid,

@@ -176,6 +176,7 @@ impl Alerts {
     }
 
     /// Rounds until told to stop.
+    #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("alerts");
         while !stop.is_cancelled() {
@@ -200,6 +201,7 @@ impl Alerts {
     ///
     /// # Errors
     /// Those of the database. A channel that fails is counted, not an error.
+    #[crate::boxed]
     pub async fn round(&self) -> Result<AlertReport, AlertError> {
         let now_us = self.0.clock.now_us();
         let mut report = AlertReport::default();
@@ -445,6 +447,7 @@ impl Alerts {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn channels(&self) -> Result<Vec<ChannelView>, AlertError> {
         let rows = self.0.store.alerts().channels().await?;
         Ok(rows.into_iter().map(|row| self.view(row)).collect())
@@ -454,6 +457,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn channel(&self, id: Uuid) -> Result<ChannelView, AlertError> {
         let row = self.0.store.alerts().channel(id).await?;
         row.map(|row| self.view(row)).ok_or_else(|| AlertError::Unknown(format!("channel {id}")))
@@ -469,6 +473,7 @@ impl Alerts {
     /// # Errors
     /// [`AlertError::Channel`] for a configuration that cannot work; [`StoreError::Conflict`] for a name that is taken,
     /// [`StoreError::Stale`] for a revision that is not the last.
+    #[crate::boxed]
     pub async fn put_channel(
         &self,
         known: Option<(Uuid, i64)>,
@@ -515,6 +520,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_channel(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
         let event =
             note(self.0.clock.now_us(), actor, "channel.delete", format!("channel/{id}"), Value::Null);
@@ -535,6 +541,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Channel`] when it did not take it.
+    #[crate::boxed]
     pub async fn test_channel(&self, id: Uuid) -> Result<(), AlertError> {
         let row = self.0.store.alerts().channel(id).await?;
         let row = row.ok_or_else(|| AlertError::Unknown(format!("channel {id}")))?;
@@ -548,6 +555,7 @@ impl Alerts {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn settings(&self) -> Result<Settings, AlertError> {
         let all: Vec<(Uuid, Settings)> = documents(&self.0.store, SORT_SETTINGS).await?;
         Ok(all.into_iter().next().map(|(_, settings)| settings).unwrap_or_default())
@@ -557,6 +565,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Invalid`].
+    #[crate::boxed]
     pub async fn put_settings(&self, settings: Settings, actor: &str) -> Result<(), AlertError> {
         settings.check().map_err(AlertError::Invalid)?;
         self.put_document(SORT_SETTINGS, Uuid::nil(), "settings", &settings, actor).await
@@ -566,6 +575,7 @@ impl Alerts {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn rules(&self) -> Result<Vec<AlertDocument>, AlertError> {
         Ok(self.0.store.alerts().documents(SORT_RULE).await?)
     }
@@ -574,6 +584,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Invalid`] when it names a channel that does not exist, or none.
+    #[crate::boxed]
     pub async fn put_rule(
         &self,
         id: Option<Uuid>,
@@ -602,6 +613,7 @@ impl Alerts {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn silences(&self) -> Result<Vec<AlertDocument>, AlertError> {
         Ok(self.0.store.alerts().documents(SORT_SILENCE).await?)
     }
@@ -610,6 +622,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Invalid`] when it is over before it begins.
+    #[crate::boxed]
     pub async fn put_silence(&self, silence: &Silence, actor: &str) -> Result<Uuid, AlertError> {
         if silence.until_us <= silence.from_us.max(self.0.clock.now_us()) {
             return Err(AlertError::Invalid(
@@ -625,6 +638,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_document(&self, sort: &'static str, id: Uuid, actor: &str) -> Result<(), AlertError> {
         let event =
             note(self.0.clock.now_us(), actor, "alert.configure", format!("{sort}/{id}"), json!("deleted"));
@@ -676,6 +690,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Unknown`] when no such alert is open.
+    #[crate::boxed]
     pub async fn acknowledge(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
         let by = actor.to_owned();
         self.change(id, actor, "alert.acknowledge", move |tx, now_us| {
@@ -688,6 +703,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Unknown`] when no such alert is open or acknowledged.
+    #[crate::boxed]
     pub async fn resolve(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
         self.change(id, actor, "alert.resolve", move |tx, now_us| {
             async move { rows::resolve_alert(tx, id, now_us).await }.boxed()
@@ -699,6 +715,7 @@ impl Alerts {
     ///
     /// # Errors
     /// [`AlertError::Unknown`] when no such message was given up.
+    #[crate::boxed]
     pub async fn requeue(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
         self.change(id, actor, "alert.requeue", move |tx, now_us| {
             async move { rows::requeue_alert_delivery(tx, id, now_us).await }.boxed()

@@ -14,6 +14,9 @@ mod severity;
 mod threshold;
 mod work;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use channel::{ChannelConfig, ChannelError, Channels};
 pub use engine::{AlertError, AlertOptions, AlertReport, Alerts, ChannelView, NewChannel};
 pub use message::{Message, MessageReason};

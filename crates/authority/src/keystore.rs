@@ -212,6 +212,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`KeyStoreError::Key`].
+    #[crate::boxed]
     pub async fn prepare(&self, kind: KeyType, label: &str) -> Result<NewKey, KeyStoreError> {
         Ok(self.seal(PrivateKey::generate_aside(kind).await?, label))
     }
@@ -221,6 +222,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`KeyStoreError::NoProvider`], [`KeyStoreError::Provider`].
+    #[crate::boxed]
     pub async fn prepare_at(
         &self,
         provider: &str,
@@ -247,6 +249,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`KeyStoreError`]
+    #[crate::boxed]
     pub async fn generate(
         &self,
         kind: KeyType,
@@ -261,6 +264,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`KeyStoreError`]
+    #[crate::boxed]
     pub async fn import(
         &self,
         key: PrivateKey,
@@ -286,6 +290,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`KeyStoreError`]
+    #[crate::boxed]
     pub async fn signer(&self, id: KeyId) -> Result<KeyRef, KeyStoreError> {
         let this = self.clone();
         let open = move || async move {
@@ -301,6 +306,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`KeyStoreError`]; [`KeyStoreError::Held`] when a provider holds it.
+    #[crate::boxed]
     pub async fn private_key(&self, id: KeyId) -> Result<PrivateKey, KeyStoreError> {
         self.unseal(&self.usable(id).await?)
     }
@@ -310,6 +316,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn signers(
         &self,
         ids: &[KeyId],
@@ -358,6 +365,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`KeyStoreError::Store`]; [`KeyStoreError::Unknown`].
+    #[crate::boxed]
     pub async fn block(&self, id: KeyId, reason: &str, actor: &str) -> Result<bool, KeyStoreError> {
         if self.inner.store.keys().get(id).await?.is_none() {
             return Err(KeyStoreError::Unknown(id));

@@ -19,6 +19,9 @@ pub mod revoke;
 pub mod scep;
 pub mod tree;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use authority::{Authority, AuthorityOptions, OpenError};
 pub use figures::Figures;
 pub use peer::Peer;

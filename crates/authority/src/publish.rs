@@ -69,6 +69,7 @@ impl Publications {
     pub const BODY_MAX: usize = OcspRequest::DER_MAX;
 
     /// Answers any request whose path begins with `/crl/`, `/ocsp` or `/ca/`.
+    #[crate::boxed]
     pub async fn handle(&self, request: Request<Bytes>, _peer: &Peer) -> Response<Bytes> {
         let path = request.uri().path().to_owned();
         if let Some(rest) = path.strip_prefix("/ocsp") {

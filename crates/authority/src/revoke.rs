@@ -151,6 +151,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`RevokeError`]; [`RevokeError::Unknown`] for a single certificate only.
+    #[crate::boxed]
     pub async fn revoke(
         &self,
         selection: Selection,
@@ -166,6 +167,7 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::revoke`].
+    #[crate::boxed]
     pub async fn revoke_since(
         &self,
         selection: Selection,
@@ -205,6 +207,7 @@ impl Authority {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn block_key(&self, spki: SpkiHash, actor: &str) -> Result<Revoked, RevokeError> {
         let (key, now_us, by) = (*spki.as_bytes(), self.clock().now_us(), actor.to_owned());
         let blocked = self.store().write("key_block", move |tx| {
@@ -232,6 +235,7 @@ impl Authority {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn is_blocked(&self, spki: &SpkiHash) -> Result<bool, StoreError> {
         self.store().revocations().key_is_blocked(spki.as_bytes()).await
     }
@@ -240,6 +244,7 @@ impl Authority {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn status(&self, which: &IssuedRef) -> Result<Option<CertificateStatus>, StoreError> {
         let now_us = self.clock().now_us();
         Ok(self.issued(which).await?.map(|record| status_of(&record, now_us)))

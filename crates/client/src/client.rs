@@ -147,6 +147,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::NotFound`]; the others when neither the store nor the cache has an answer.
+    #[crate::boxed]
     pub async fn get(&self, name: &str) -> Result<Arc<Credential>, Error> {
         let found = self.lookup(&[name]).await?;
         found.ok_or_else(|| Error::NotFound(name.to_owned()))

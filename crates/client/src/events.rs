@@ -44,6 +44,7 @@ pub struct Changes(broadcast::Receiver<Change>);
 
 impl Changes {
     /// The next change; never ends by itself while a clone of the client is there, and then waits for ever.
+    #[crate::boxed]
     pub async fn next(&mut self) -> Change {
         match self.0.recv().await {
             Ok(change) => change,

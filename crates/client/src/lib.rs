@@ -38,6 +38,9 @@ mod stats;
 mod template;
 mod transport;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use agent::{Agent, AgentError, AgentOptions};
 pub use batch::NAMES_MAX;
 pub use client::{Builder, Client};

@@ -77,6 +77,7 @@ impl Template {
     ///
     /// # Errors
     /// [`Error::NotFound`] names all that are missing; the others as [`Client::lookup`].
+    #[crate::boxed]
     pub async fn render(&self, client: &Client) -> Result<Zeroizing<String>, Error> {
         let lists: Vec<Vec<String>> = self.references().cloned().collect();
         let found = client.lookup_many(&lists).await;

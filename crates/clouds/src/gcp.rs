@@ -61,6 +61,7 @@ impl GcpSource {
     ///
     /// # Errors
     /// [`SourceError::Configuration`] when there are no credentials.
+    #[crate::boxed]
     pub async fn new(project: GcpProject, options: &GcpOptions, pools: &Pools) -> Result<Self, SourceError> {
         // The pool tries again: it must see every throttling answer.
         let mut manager = CertificateManager::builder().with_retry_policy(NeverRetry);

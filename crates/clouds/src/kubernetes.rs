@@ -44,6 +44,7 @@ impl KubernetesSource {
     ///
     /// # Errors
     /// [`SourceError::Configuration`] when no cluster is configured.
+    #[crate::boxed]
     pub async fn new(cluster: KubernetesCluster, pools: &Pools) -> Result<Self, SourceError> {
         let wrong = |error: &(dyn std::error::Error + 'static)| SourceError::Configuration(chain(error));
         let config = match &cluster.context {

@@ -29,6 +29,9 @@ mod state;
 mod tags;
 mod unavailable;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use certificate::{Chain, CloudCertificate, CloudResource};
 pub use error::{SourceError, Stopped};
 pub use event::{Event, Listed, Tagged};

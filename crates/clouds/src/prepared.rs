@@ -16,6 +16,7 @@ const SOURCES_MAX: usize = 10_000;
 impl CloudSettings {
     /// The sources of `names`. One that cannot be prepared does not keep the others from being listed: it is
     /// [`Unavailable`], to be tried again, and left out of those that may be kept for the next listing.
+    #[crate::boxed]
     pub async fn available(
         &self,
         names: &BTreeSet<Arc<str>>,
@@ -42,6 +43,7 @@ impl CloudSettings {
     /// # Errors
     /// [`SourceError::Configuration`]: none at all, more than are allowed, one that is wrong, or one whose provider this
     /// build does not have.
+    #[crate::boxed]
     pub async fn sources(&self, pools: &Pools) -> Result<Vec<Arc<dyn CloudSource>>, SourceError> {
         let count = self.aws.len() + self.azure.len() + self.gcp.len() + self.kubernetes.len();
         if count == 0 || count > SOURCES_MAX {

@@ -68,6 +68,7 @@ impl Sink {
     ///
     /// # Errors
     /// [`SourceError::TooMany`] past [`CERTIFICATES_PER_SOURCE_MAX`]; [`SourceError::Stopped`] when nobody reads.
+    #[crate::boxed]
     pub async fn seen(&self, part: &str, mut certificate: CloudCertificate) -> Result<(), SourceError> {
         certificate.used_by.sort_unstable();
         certificate.used_by.dedup();

@@ -29,6 +29,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NotFound`] when the asker may not see permissions there; [`CredentialError::Bad`] for a cursor
     /// of another listing.
+    #[crate::boxed]
     pub async fn access(
         &self,
         asker: &CredentialAsker,
@@ -46,6 +47,7 @@ impl Credentials {
     ///
     /// # Errors
     /// As [`Self::access`], of both.
+    #[crate::boxed]
     pub async fn access_difference(
         &self,
         asker: &CredentialAsker,
@@ -66,6 +68,7 @@ impl Credentials {
     ///
     /// # Errors
     /// As [`Self::access`].
+    #[crate::boxed]
     pub async fn access_since(
         &self,
         asker: &CredentialAsker,

@@ -43,6 +43,7 @@ impl Credentials {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn deleted(&self, asker: &CredentialAsker) -> Result<Vec<Deleted>, CredentialError> {
         let since_us = self.since_us(self.options().undelete_days);
         Ok(self.store().credentials().deleted(asker, since_us, DELETED_MAX).await?)
@@ -58,6 +59,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NotFound`] when none was deleted, its time is over, or the asker may not write there;
     /// [`CredentialError::Changed`] when the name is taken.
+    #[crate::boxed]
     pub async fn undelete(&self, asker: &CredentialAsker, name: &Name) -> Result<Deleted, CredentialError> {
         let event = self.event(asker, "credential.undelete", name.as_str(), json!({}));
         let told = self.changed(asker, name, "credential.changed", event.at_us);
@@ -85,6 +87,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when the name is not there or the asker may not.
+    #[crate::boxed]
     pub async fn change_versions(
         &self,
         asker: &CredentialAsker,
@@ -128,6 +131,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
+    #[crate::boxed]
     pub async fn listed_versions(
         &self,
         asker: &CredentialAsker,
@@ -150,6 +154,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] when there are more than 100,000.
+    #[crate::boxed]
     pub async fn children(
         &self,
         asker: &CredentialAsker,
@@ -168,6 +173,7 @@ impl Credentials {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn destroy_past(&self, stop: &CancellationToken) -> Result<(), StoreError> {
         let now_us = self.now_us();
         let kept_since_us = self.since_us(self.options().undelete_days);

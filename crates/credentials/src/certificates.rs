@@ -86,6 +86,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
+    #[crate::boxed]
     pub async fn certificate(
         &self,
         asker: &CredentialAsker,
@@ -107,6 +108,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] when there are more than 100,000.
+    #[crate::boxed]
     pub async fn certificates(
         &self,
         asker: &CredentialAsker,
@@ -145,6 +147,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
+    #[crate::boxed]
     pub async fn certificate_versions(
         &self,
         asker: &CredentialAsker,
@@ -168,6 +171,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError`]
+    #[crate::boxed]
     pub async fn regenerate_certificate(
         &self,
         asker: &CredentialAsker,
@@ -195,6 +199,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for what is no certificate, or a second version in transition.
+    #[crate::boxed]
     pub async fn add_certificate_version(
         &self,
         asker: &CredentialAsker,
@@ -228,6 +233,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NoVersion`]; [`CredentialError::Bad`] for the last.
+    #[crate::boxed]
     pub async fn delete_certificate_version(
         &self,
         asker: &CredentialAsker,
@@ -268,6 +274,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NoVersion`].
+    #[crate::boxed]
     pub async fn update_transitional_version(
         &self,
         asker: &CredentialAsker,

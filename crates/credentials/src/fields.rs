@@ -101,6 +101,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NotFound`] when the name is not there, never had so many versions, or the asker may not read;
     /// [`CredentialError::Sealed`].
+    #[crate::boxed]
     pub async fn numbered(
         &self,
         asker: &CredentialAsker,
@@ -140,6 +141,7 @@ impl Credentials {
     ///
     /// # Errors
     /// As [`Self::set`]; [`CredentialError::Bad`] when the fields do not fit the type.
+    #[crate::boxed]
     pub async fn set_fields(
         &self,
         asker: &CredentialAsker,
@@ -169,6 +171,7 @@ impl Credentials {
     /// # Errors
     /// As [`Self::set_fields`]; [`CredentialError::NotFound`] when there is nothing to be changed, or the asker may not read
     /// it.
+    #[crate::boxed]
     pub async fn patch_fields(
         &self,
         asker: &CredentialAsker,
@@ -197,6 +200,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NotFound`] when the name is not there or the asker may not write there;
     /// [`CredentialError::Bad`] for what [`Self::set`] would not take.
+    #[crate::boxed]
     pub async fn set_metadata(
         &self,
         asker: &CredentialAsker,
@@ -212,6 +216,7 @@ impl Credentials {
     ///
     /// # Errors
     /// As [`Self::set_metadata`].
+    #[crate::boxed]
     pub async fn patch_metadata(
         &self,
         asker: &CredentialAsker,

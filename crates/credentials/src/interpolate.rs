@@ -16,6 +16,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when one is not there; [`CredentialError::Bad`] when one is not of type `json`.
+    #[crate::boxed]
     pub async fn interpolate(
         &self,
         asker: &CredentialAsker,

@@ -28,6 +28,9 @@ mod version;
 mod wrap;
 mod writing;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use access::AccessChange;
 pub use away::{Deleted, VersionsChange};
 pub use certificates::{CertificateView, NewCertificateVersion, Regeneration};

@@ -99,6 +99,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::PermissionExists`] when the actor has one for the path; [`CredentialError::NoPermission`] when
     /// the asker may not; [`CredentialError::OwnPermission`].
+    #[crate::boxed]
     pub async fn grant(
         &self,
         asker: &CredentialAsker,
@@ -134,6 +135,7 @@ impl Credentials {
     ///
     /// # Errors
     /// As [`Self::grant`]; [`CredentialError::NoPermission`].
+    #[crate::boxed]
     pub async fn change_permission(
         &self,
         asker: &CredentialAsker,
@@ -165,6 +167,7 @@ impl Credentials {
     ///
     /// # Errors
     /// As [`Self::change_permission`].
+    #[crate::boxed]
     pub async fn revoke_permission(
         &self,
         asker: &CredentialAsker,
@@ -188,6 +191,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NoPermission`].
+    #[crate::boxed]
     pub async fn permission(&self, asker: &CredentialAsker, id: Uuid) -> Result<Permission, CredentialError> {
         self.permission_row(asker, id, Operation::ReadAcl).await.map(Into::into)
     }
@@ -196,6 +200,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NoPermission`].
+    #[crate::boxed]
     pub async fn permission_of(
         &self,
         asker: &CredentialAsker,
@@ -211,6 +216,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NoPermission`] when the asker may not see them.
+    #[crate::boxed]
     pub async fn permissions_at(
         &self,
         asker: &CredentialAsker,
@@ -227,6 +233,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NoPermission`] for others.
+    #[crate::boxed]
     pub async fn permissions(
         &self,
         asker: &CredentialAsker,
@@ -244,6 +251,7 @@ impl Credentials {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn may(
         &self,
         asker: &CredentialAsker,

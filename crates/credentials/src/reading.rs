@@ -48,6 +48,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
+    #[crate::boxed]
     pub async fn current(
         &self,
         asker: &CredentialAsker,
@@ -89,6 +90,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Bad`] for more than 1,000 names, or values of more than 64 MiB, each counted as often as it is
     /// asked for; a value that does not open is that name's own error.
+    #[crate::boxed]
     pub async fn lookup(
         &self,
         asker: &CredentialAsker,
@@ -128,6 +130,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Bad`] when they have more than 64 MiB.
+    #[crate::boxed]
     pub async fn versions(
         &self,
         asker: &CredentialAsker,
@@ -154,6 +157,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
+    #[crate::boxed]
     pub async fn version(&self, asker: &CredentialAsker, id: Uuid) -> Result<Version, CredentialError> {
         let version = self.version_of(asker, id).await?;
         self.log_reading(asker, std::slice::from_ref(&version)).await;
@@ -174,6 +178,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] when there are more than [`FIND_MAX`].
+    #[crate::boxed]
     pub async fn find(
         &self,
         asker: &CredentialAsker,
@@ -210,6 +215,7 @@ impl Credentials {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn find_exactly(
         &self,
         asker: &CredentialAsker,
@@ -222,6 +228,7 @@ impl Credentials {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn key_usage(&self) -> Result<KeyUsage, CredentialError> {
         let mut usage = KeyUsage::default();
         let (current, known) = (self.keyring().current(), self.keyring().masters());

@@ -42,6 +42,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for what was set and not generated; else as when generating.
+    #[crate::boxed]
     pub async fn regenerate(
         &self,
         asker: &CredentialAsker,
@@ -56,6 +57,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError`] of the first that cannot be made; others may be made.
+    #[crate::boxed]
     pub async fn bulk_regenerate(
         &self,
         asker: &CredentialAsker,

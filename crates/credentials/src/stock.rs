@@ -29,6 +29,7 @@ impl RsaStock {
     ///
     /// # Errors
     /// As [`PrivateKey::generate`].
+    #[crate::boxed]
     pub async fn take(&self, kind: KeyType) -> Result<PrivateKey, KeyError> {
         if kind == KeyType::Rsa2048 {
             let ready = self.0.ready.lock().pop();

@@ -127,6 +127,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`TokenError`]
+    #[crate::boxed]
     pub async fn access_token(&self, token: &str) -> Result<(Grant, Uuid), TokenError> {
         self.token(token, Use::Access).await
     }
@@ -149,6 +150,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`TokenError`]
+    #[crate::boxed]
     pub async fn refresh_token(&self, token: &str) -> Result<Grant, TokenError> {
         self.token(token, Use::Refresh).await.map(|(grant, _)| grant)
     }
@@ -157,6 +159,7 @@ impl Credentials {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn end_token(&self, id: Uuid) -> Result<(), CredentialError> {
         let until_us = self.now_us().saturating_add(REFRESH_FOR * 1_000_000);
         self.store().credentials().end_token(id, until_us).await?;

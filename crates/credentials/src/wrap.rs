@@ -64,6 +64,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Bad`] for a time that is not from [`WRAP_MIN_S`] to [`WRAP_MAX_S`], or more than 1,000 of one
     /// maker that wait; [`CredentialError::NotFound`].
+    #[crate::boxed]
     pub async fn wrap(
         &self,
         asker: &CredentialAsker,
@@ -138,6 +139,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::AlreadyRead`] for whoever comes second; [`CredentialError::NoToken`];
     /// [`CredentialError::Sealed`], and then it stays to be read.
+    #[crate::boxed]
     pub async fn unwrap(&self, by: &str, token: &str) -> Result<OneTime, CredentialError> {
         if token.len() > TOKEN_MAX || !token.starts_with(PREFIX) {
             return Err(CredentialError::NoToken);

@@ -125,6 +125,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError`]; nothing is stored then.
+    #[crate::boxed]
     pub async fn set(
         &self,
         asker: &CredentialAsker,
@@ -196,6 +197,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError`]; nothing is stored then.
+    #[crate::boxed]
     pub async fn generate(
         &self,
         asker: &CredentialAsker,
@@ -499,6 +501,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when it is not there or the asker may not.
+    #[crate::boxed]
     pub async fn delete(&self, asker: &CredentialAsker, name: &Name) -> Result<(), CredentialError> {
         let event = self.event(asker, "credential.delete", name.as_str(), json!({}));
         let told = self.changed(asker, name, "credential.deleted", event.at_us);

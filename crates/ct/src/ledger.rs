@@ -74,6 +74,7 @@ impl Sighting {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn record(tx: &mut Tx, found: Vec<Sighting>, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
     let rows = found.into_iter().map(|one| row_of(one, now_us)).collect();
     record_ct_issuances(tx, rows).await
@@ -83,6 +84,7 @@ pub async fn record(tx: &mut Tx, found: Vec<Sighting>, now_us: i64) -> Result<Ve
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn settle(tx: &mut Tx, issuances: &[Uuid], verdict: &Verdict) -> Result<Vec<Uuid>, StoreError> {
     let reason = reason_of(verdict);
     let stored = stored_as(verdict);

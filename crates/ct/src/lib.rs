@@ -44,6 +44,9 @@ pub mod note;
 pub mod search;
 pub mod tile;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use domains::{BadDomain, DomainSet, registered_domain};
 pub use issuance::{
     Decision, Issuance, IssuanceId, IssuerRule, KnownAs, KnownCertificate, Unasked, Verdict, judge,

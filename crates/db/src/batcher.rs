@@ -68,6 +68,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     ///
     /// # Cancellation
     /// Dropping the future does not undo the work once it is queued.
+    #[crate::boxed]
     pub async fn submit(&self, item: I) -> Result<O, Abandoned> {
         let (reply, answer) = oneshot::channel();
         self.queue.send((item, reply)).await.map_err(|_| Abandoned)?;

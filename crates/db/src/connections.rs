@@ -34,6 +34,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn connections(&self) -> Result<Connections, StoreError> {
         let ours = match &self.backend {
             Backend::Sqlite(_) => {
@@ -49,6 +50,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
         match &url.0 {
             Place::Sqlite(_) => Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None }),

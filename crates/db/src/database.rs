@@ -49,6 +49,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Open`] when it cannot be opened, [`StoreError::TooNew`] when a newer Bulla has migrated it,
     /// [`StoreError::MigrationChanged`] when its schema is not ours.
+    #[crate::boxed]
     pub async fn open(url: &StoreUrl, options: &StoreOptions, schema: Schema) -> Result<Self, StoreError> {
         let now_us = system_now_us();
         let backend = match &url.0 {
@@ -70,6 +71,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn rows(
         &self,
         cost: Cost,
@@ -92,6 +94,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn row(&self, statement: &str, parameters: Vec<Value>) -> Result<Option<Row>, StoreError> {
         Ok(self.rows(Cost::Point, statement, parameters).await?.into_iter().next())
     }
@@ -117,6 +120,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.execute(statement.to_owned(), parameters).await,
@@ -129,6 +133,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database; [`StoreError::Closed`] on SQLite.
+    #[crate::boxed]
     pub async fn write_rows(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
         match &self.backend {
             Backend::Sqlite(_) => Err(StoreError::Closed),
@@ -161,6 +166,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn create_table_if_missing(&self, table: &str, create: &str) -> Result<(), StoreError> {
         match &self.backend {
             Backend::Sqlite(_) => Ok(()),
@@ -249,6 +255,7 @@ impl Database {
     /// # Errors
     /// Those of the database.
     #[doc(hidden)]
+    #[crate::boxed]
     pub async fn set_sqlite_pages_max(&self, pages: u32) -> Result<(), StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.set_pages_max(pages).await,

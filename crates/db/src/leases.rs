@@ -21,6 +21,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn lease(
         &self,
         name: &str,
@@ -38,6 +39,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn release(&self, name: &str, holder: Uuid) -> Result<(), StoreError> {
         self.execute(LEASE_RELEASE, vec![name.into(), holder.into()]).await.map(drop)
     }

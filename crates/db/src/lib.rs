@@ -35,6 +35,9 @@ mod tx;
 mod url;
 mod value;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit, audit_if};
 pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use clock::Clock;

@@ -97,6 +97,7 @@ pub(crate) const SENDS: Sends =
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn emit(tx: &mut Tx, events: Vec<Event>) -> Result<(), StoreError> {
     tx.bulk(&INSERT, columns_of(&events)).await.map(drop)
 }
@@ -116,6 +117,7 @@ pub(crate) fn columns_of(events: &[Event]) -> Vec<Column> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn outbox_advance(tx: &mut Tx, consumer: &str, to: OutboxPlace) -> Result<(), StoreError> {
     tx.execute(ADVANCE, vec![consumer.into(), to.transaction.into(), to.id.into()]).await.map(drop)
 }
@@ -125,6 +127,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn outbox_after(&self, after: OutboxPlace, limit: i64) -> Result<Vec<OutboxRow>, StoreError> {
         let statement = if self.is_postgres() { READ_POSTGRES } else { READ_SQLITE };
         let parameters = vec![after.transaction.into(), after.id.into(), limit.into()];
@@ -135,6 +138,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn outbox_place(&self, consumer: &str) -> Result<OutboxPlace, StoreError> {
         self.row(PLACE, vec![consumer.into()]).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
     }
@@ -143,6 +147,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn outbox_end(&self) -> Result<OutboxPlace, StoreError> {
         self.row(LAST, Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
     }
@@ -152,6 +157,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn outbox_seen(&self) -> Result<OutboxPlace, StoreError> {
         let statement = if self.is_postgres() { SEEN_POSTGRES } else { LAST };
         self.row(statement, Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
@@ -161,6 +167,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn outbox_has(&self, place: OutboxPlace) -> Result<bool, StoreError> {
         Ok(self.row(HAS, vec![place.transaction.into(), place.id.into()]).await?.is_some())
     }
@@ -169,6 +176,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn outbox_advance(&self, consumer: &str, to: OutboxPlace) -> Result<(), StoreError> {
         self.execute(ADVANCE, vec![consumer.into(), to.transaction.into(), to.id.into()]).await.map(drop)
     }
@@ -177,6 +185,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn outbox_trim(&self, before_us: i64) -> Result<u64, StoreError> {
         self.execute(TRIM, vec![before_us.into()]).await
     }

@@ -38,6 +38,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Statement`] naming the first that the database does not accept.
     #[doc(hidden)]
+    #[crate::boxed]
     pub async fn check_statements(&self) -> Result<usize, StoreError> {
         let all = self.every_statement();
         for statement in &all {
@@ -56,6 +57,7 @@ impl Database {
     /// # Errors
     /// Those of the database.
     #[doc(hidden)]
+    #[crate::boxed]
     pub async fn plans(&self) -> Result<Vec<(String, Vec<String>)>, StoreError> {
         let all = self.every_statement();
         if self.is_postgres() {

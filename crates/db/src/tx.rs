@@ -36,6 +36,7 @@ impl Tx {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn rows(&mut self, statement: &str, parameters: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         self.sent += 1;
         match &mut self.inner {
@@ -53,6 +54,7 @@ impl Tx {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn row(&mut self, statement: &str, parameters: Vec<Value>) -> Result<Option<Row>, StoreError> {
         Ok(self.rows(statement, parameters).await?.into_iter().next())
     }
@@ -62,6 +64,7 @@ impl Tx {
     ///
     /// # Errors
     /// Those of the database; [`StoreError::Closed`] on SQLite.
+    #[crate::boxed]
     pub async fn query(
         &mut self,
         statement: &str,
@@ -77,6 +80,7 @@ impl Tx {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn execute(&mut self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
         self.sent += 1;
         match &mut self.inner {
@@ -95,6 +99,7 @@ impl Tx {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn bulk(&mut self, bulk: &Bulk, columns: Vec<Column>) -> Result<Vec<Row>, StoreError> {
         Ok(self.bulks(&[(bulk, columns)]).await?.into_iter().flatten().collect())
     }
@@ -104,6 +109,7 @@ impl Tx {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn bulks(&mut self, all: &[(&Bulk, Vec<Column>)]) -> Result<Vec<Vec<Row>>, StoreError> {
         let lengths: Vec<usize> =
             all.iter().map(|(_, columns)| columns.first().map_or(0, Column::len)).collect();

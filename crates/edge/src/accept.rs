@@ -80,6 +80,7 @@ impl fmt::Debug for Running {
 ///
 /// # Errors
 /// [`StartError`]
+#[crate::boxed]
 pub async fn start(
     options: Options,
     client: Client,

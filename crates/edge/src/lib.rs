@@ -28,6 +28,9 @@ mod terminator;
 mod tickets;
 mod upstream;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use accept::{Running, StartError, start};
 pub use certificate::{BadCertificate, CertificateFile};
 pub use keeper::{KeepError, Loaded};

@@ -51,6 +51,7 @@ impl CertifyByAuthority {
     ///
     /// # Errors
     /// [`CertifyError`] when it cannot be made.
+    #[crate::boxed]
     pub async fn ensure_profile(&self) -> Result<(), CertifyError> {
         match self.authority.profile(self.profile).await {
             Ok(_) => return Ok(()),

@@ -11,6 +11,9 @@ mod proof;
 pub mod state_folder;
 mod token;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use authority::{AGENT_PROFILE, AGENTS_URI, CertifyByAuthority, NODE_PROFILE};
 pub use certify::{Certified, Certify, CertifyError, IdentityKey};
 pub use material::{Material, MaterialError};

@@ -14,5 +14,8 @@ pub mod recording;
 pub mod sources;
 pub mod watch;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use record::Recorder;
 pub use recording::{Recording, RecordingError, ScanEnd};

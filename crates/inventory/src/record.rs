@@ -100,6 +100,7 @@ pub fn identity(key: &EndpointKey) -> Option<String> {
 ///
 /// # Errors
 /// [`StoreError::UnknownScan`]; those of the database.
+#[crate::boxed]
 pub async fn observed(store: &Store, scan: Uuid) -> Result<HashSet<String>, StoreError> {
     let mut identities = HashSet::new();
     let mut after = None;

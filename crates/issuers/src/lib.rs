@@ -32,6 +32,9 @@ mod step_ca;
 mod vault;
 mod webhook;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use breaker::{Breaker, Health};
 pub use check::Check;
 pub use config::{

@@ -131,6 +131,7 @@ impl Issuers {
     /// # Errors
     /// [`IssuerError::Misconfigured`] when there is none, it is disabled or its settings do not work;
     /// [`IssuerError::Storage`].
+    #[crate::boxed]
     pub async fn get(&self, name: &str) -> Result<Arc<dyn Issuer>, IssuerError> {
         if let Some(given) = self.0.given.lock().get(name) {
             return Ok(Arc::clone(given));
@@ -147,6 +148,7 @@ impl Issuers {
     ///
     /// # Errors
     /// As [`Issuer::test`]; `None` when there is none.
+    #[crate::boxed]
     pub async fn test(&self, id: Uuid) -> Result<Option<String>, IssuerError> {
         let Some(row) = self.0.context.store.external_issuers().get(id).await? else { return Ok(None) };
         self.of(&row)?.test().await.map(Some)
@@ -157,6 +159,7 @@ impl Issuers {
     ///
     /// # Errors
     /// [`IssuerError::Storage`]; what goes wrong with one issuer is told in the log and keeps no other waiting.
+    #[crate::boxed]
     pub async fn upkeep(&self) -> Result<(), IssuerError> {
         let now = self.0.context.clock.now_us();
         self.0.context.store.external_issuers().expire_orders(now.saturating_sub(LIFE_US), now).await?;
@@ -255,6 +258,7 @@ impl Issuers {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn page(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<IssuerView>, StoreError> {
         let page = self.0.context.store.external_issuers().page(after, limit).await?;
         Ok(Page { rows: page.rows.into_iter().map(|row| self.view(row)).collect(), next: page.next })
@@ -264,6 +268,7 @@ impl Issuers {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn find(&self, id: Uuid) -> Result<Option<IssuerView>, StoreError> {
         Ok(self.0.context.store.external_issuers().get(id).await?.map(|row| self.view(row)))
     }
@@ -272,6 +277,7 @@ impl Issuers {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn find_named(&self, name: &str) -> Result<Option<IssuerView>, StoreError> {
         Ok(self.0.context.store.external_issuers().named(name).await?.map(|row| self.view(row)))
     }
@@ -288,6 +294,7 @@ impl Issuers {
     ///
     /// # Errors
     /// [`ManageError`].
+    #[crate::boxed]
     pub async fn create(&self, new: NewIssuer, actor: &str) -> Result<IssuerView, ManageError> {
         let id = Uuid::now_v7();
         let settings = self.settings(id, new, Secrets::default())?;
@@ -309,6 +316,7 @@ impl Issuers {
     ///
     /// # Errors
     /// [`ManageError`].
+    #[crate::boxed]
     pub async fn update(
         &self,
         id: Uuid,
@@ -337,6 +345,7 @@ impl Issuers {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn delete(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let event = AuditEvent {
             at_us: self.0.context.clock.now_us(),

@@ -42,6 +42,9 @@ pub mod tenant;
 pub mod traces;
 pub mod wire;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use file_stamp::FileStamp;
 pub use folder::{FileKind, FileProblem, Folder, FolderContents, FolderError, UnusableKey};
 pub use key_set::{Key, KeySet, Source};

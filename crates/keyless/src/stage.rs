@@ -342,6 +342,7 @@ impl<A: Responder> Stage<A> {
     }
 
     /// Takes no more jobs, drops those that wait, and ends when those under way have.
+    #[crate::boxed]
     pub async fn stop(&self) {
         self.inner.stopping.cancel();
         for lane in &self.inner.lanes {

@@ -27,6 +27,9 @@ pub mod signing_keys;
 pub mod state;
 mod surroundings;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use creation::{AdmissionError, CreateError, Created};
 pub use error::{DataError, Missing, NotWaiting, RemoveError, Stale, Taken, UnderWay};
 pub use figures::{Figures, LoopFigures};

@@ -88,6 +88,7 @@ impl SigningKeys {
     ///
     /// # Cancellation
     /// What is known stays, too.
+    #[crate::boxed]
     pub async fn look(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let is_due = self.walked.is_none_or(|walked| walked.elapsed() >= self.walk_every);
         let mut look = if is_due { self.walk().await? } else { self.look_since().await? };

@@ -100,6 +100,7 @@ impl Adaptive {
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue.
+    #[crate::boxed]
     pub async fn acquire(&self) -> Permit {
         if let Some(permit) = self.try_acquire() {
             return permit;
@@ -261,6 +262,7 @@ impl Budget {
 
     /// Waits for a place of `class` and then for one in the whole, always in that order. Whoever
     /// waits for a slow class so holds nothing that others want: the slow block themselves alone.
+    #[crate::boxed]
     pub async fn acquire(&self, class: &str) -> Places {
         let class = self.class(class).acquire().await;
         Places { _whole: self.whole.acquire().await, _class: class }

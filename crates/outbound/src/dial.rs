@@ -126,6 +126,7 @@ impl From<&io::Error> for DialError {
 ///
 /// # Cancellation
 /// Dropping the future closes the socket.
+#[crate::boxed]
 pub async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, DialError> {
     connect_until(address, crate::Deadline::within(limit).instant()).await
 }
@@ -176,6 +177,7 @@ pub struct Connected {
 ///
 /// # Cancellation
 /// Dropping the future closes every socket.
+#[crate::boxed]
 pub async fn race(addresses: &[IpAddr], port: u16, limit: Duration) -> Result<Connected, Vec<Attempt>> {
     let until = crate::Deadline::within(limit).instant();
     let mut waiting = interleaved(addresses).into_iter();
@@ -210,6 +212,7 @@ pub async fn race(addresses: &[IpAddr], port: u16, limit: Duration) -> Result<Co
 ///
 /// # Errors
 /// The preferred address and its error; the unspecified one with [`DialError::NoAddress`].
+#[crate::boxed]
 pub async fn happy_eyeballs(
     addresses: &[IpAddr],
     port: u16,

@@ -146,6 +146,7 @@ impl Client {
     ///
     /// # Cancellation
     /// Dropping the future gives up the request; on HTTP/1.1 its connection too.
+    #[crate::boxed]
     pub async fn get(
         &self,
         url: &str,
@@ -192,6 +193,7 @@ impl Client {
     ///
     /// # Cancellation
     /// As [`Client::get`].
+    #[crate::boxed]
     pub async fn get_following(
         &self,
         url: &str,

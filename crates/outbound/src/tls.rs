@@ -180,6 +180,7 @@ impl Connector {
     ///
     /// # Cancellation
     /// Dropping the future closes the socket.
+    #[crate::boxed]
     pub async fn connect(
         &self,
         address: SocketAddr,
@@ -198,6 +199,7 @@ impl Connector {
     ///
     /// # Cancellation
     /// Dropping the future closes the socket.
+    #[crate::boxed]
     pub async fn liveness(
         &self,
         address: SocketAddr,

@@ -41,6 +41,9 @@ mod tls;
 mod transparent;
 mod tunnel;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use access::{AccessOptions, BadOwnTls, BadUsers, OwnTls, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use options::Options;

@@ -51,6 +51,7 @@ impl fmt::Debug for Running {
 ///
 /// # Errors
 /// [`StartError`]
+#[crate::boxed]
 pub async fn start(
     options: Options,
     authority: Authority,

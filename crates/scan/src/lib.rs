@@ -19,6 +19,9 @@ pub mod target;
 pub mod tls;
 mod trusted;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use engine::{Known, Run, Scanner};
 pub use estate::{Estate, EstateFinding};
 pub use observation::{Observation, Outcome};

@@ -51,6 +51,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError`].
+    #[crate::boxed]
     pub async fn create_token(&self, new: NewNodeToken, actor: &str) -> Result<MadeNodeToken, SiteError> {
         check_seconds(new.seconds).map_err(SiteError::Invalid)?;
         let site = self.site(&new.site).await?;
@@ -92,6 +93,7 @@ impl Sites {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn tokens(
         &self,
         after: Option<&Cursor>,
@@ -104,6 +106,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_token(&self, id: Uuid, actor: &str) -> Result<(), SiteError> {
         let event = self.event(actor, "key_node_token.delete", format!("key-node-token/{id}"), json!({}));
         let done = self
@@ -124,6 +127,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError`].
+    #[crate::boxed]
     pub async fn enroll(&self, request: &NodeEnrolment) -> Result<EnrolledNode, SiteError> {
         let key = ProvedKey::of_csr(&request.csr_pem).map_err(SiteError::Csr)?;
         // Before the token is used: the authority would refuse it afterwards.
@@ -148,6 +152,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError`].
+    #[crate::boxed]
     pub async fn renew(&self, node: Uuid, csr_pem: &str) -> Result<EnrolledNode, SiteError> {
         let key = ProvedKey::of_csr(csr_pem).map_err(SiteError::Csr)?;
         let row = self.node(node).await?;

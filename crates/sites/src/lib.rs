@@ -21,6 +21,9 @@ mod timing;
 mod view;
 pub mod work;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use keyless::places::Attributes;
 
 pub use directory::{NODES_MAX, SITES_MAX, Sites, SitesParts, stored_attributes};

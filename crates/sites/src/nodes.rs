@@ -43,6 +43,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn node(&self, id: Uuid) -> Result<NodeRow, SiteError> {
         self.store().places().node(id).await?.ok_or(SiteError::NotFound("node"))
     }
@@ -51,6 +52,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn node_called(&self, name: &str) -> Result<NodeRow, SiteError> {
         match name.parse() {
             Ok(id) => self.node(id).await,
@@ -62,6 +64,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError::NotFound`] for a site that is not there; those of the database.
+    #[crate::boxed]
     pub async fn nodes(
         &self,
         query: &NodeQuery,
@@ -93,6 +96,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError::Retired`] for one that is, unless it is hostile; others.
+    #[crate::boxed]
     pub async fn retire(&self, id: Uuid, hostile: bool, actor: &str) -> Result<(), SiteError> {
         self.node(id).await?;
         // Beside its retirement, which alone keeps it out.
@@ -128,6 +132,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError::OtherKey`], [`SiteError::Retired`]; those of the database.
+    #[crate::boxed]
     pub async fn check_key(&self, node: Uuid, certificate_der: &[u8]) -> Result<(), SiteError> {
         let shown = enrollment::shown_key(certificate_der).ok_or(SiteError::OtherKey)?;
         match self.standing(node).await? {
@@ -152,6 +157,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError::Retired`], [`SiteError::Invalid`] for an address that is none; those of the database.
+    #[crate::boxed]
     pub async fn beat(&self, node: Uuid, beat: Beat) -> Result<BeatAnswer, SiteError> {
         let Standing::Node { address, .. } = self.standing(node).await? else {
             return Err(SiteError::Retired);

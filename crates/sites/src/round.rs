@@ -24,6 +24,7 @@ const LOOK_WRAPS: usize = 10_000;
 
 impl Sites {
     /// Hears beats and keeps who is there, until stopped.
+    #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("places");
         let every = |period| {

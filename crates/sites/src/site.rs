@@ -30,6 +30,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError`].
+    #[crate::boxed]
     pub async fn create_site(&self, new: NewSite, actor: &str) -> Result<SiteRow, SiteError> {
         check_site_name(&new.name)?;
         let at = self.now_us();
@@ -68,6 +69,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn site(&self, name: &str) -> Result<SiteRow, SiteError> {
         let found = match name.parse() {
             Ok(id) => self.store().places().site(id).await?,
@@ -80,6 +82,7 @@ impl Sites {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn sites(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, SiteError> {
         Ok(self.store().places().sites(after, limit).await?)
     }
@@ -88,6 +91,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError`].
+    #[crate::boxed]
     pub async fn update_site(
         &self,
         id: Uuid,
@@ -127,6 +131,7 @@ impl Sites {
     ///
     /// # Errors
     /// [`SiteError::NotEmpty`], [`SiteError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_site(&self, id: Uuid, actor: &str) -> Result<(), SiteError> {
         let event = self.event(actor, "key_site.delete", format!("key-site/{id}"), json!({}));
         self.store()

@@ -141,6 +141,7 @@ pub(crate) const BULKS: &[&Bulk] =
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_approvals(tx: &mut Tx, new: &[ApprovalRow]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Uuid(new.iter().map(|one| one.uuid).collect()),
@@ -158,6 +159,7 @@ pub async fn insert_approvals(tx: &mut Tx, new: &[ApprovalRow]) -> Result<(), St
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn approvals_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<ApprovalRow>, StoreError> {
     let rows = tx.bulk(&APPROVALS_BY_UUID, vec![Column::Uuid(ids)]).await?;
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
@@ -167,6 +169,7 @@ pub async fn approvals_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<Appro
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn expired_approvals(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<ApprovalRow>, StoreError> {
     let rows = tx.rows(APPROVALS_EXPIRED, vec![now_us.into(), limit.into()]).await?;
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
@@ -176,6 +179,7 @@ pub async fn expired_approvals(tx: &mut Tx, now_us: i64, limit: i64) -> Result<V
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn decide_approvals(tx: &mut Tx, decisions: &[Decision]) -> Result<Vec<i64>, StoreError> {
     let columns = vec![
         Column::Int(decisions.iter().map(|one| one.id).collect()),
@@ -191,6 +195,7 @@ pub async fn decide_approvals(tx: &mut Tx, decisions: &[Decision]) -> Result<Vec
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn withdraw_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(), StoreError> {
     let at = vec![at_us; jobs.len()];
     tx.bulk(&APPROVALS_WITHDRAW, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)

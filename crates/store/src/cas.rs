@@ -166,6 +166,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn ca_generation(&self) -> Result<i64, StoreError> {
         let row = self.row(GENERATION, Vec::new()).await?;
         row.ok_or_else(|| StoreError::Corrupt("ca_generation is empty".to_owned()))?.int()
@@ -176,6 +177,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn cas(&self) -> Result<CaRows, StoreError> {
         let generation = self.ca_generation().await?;
         let cas = self.rows(Cost::Walk, CAS, vec![(CAS_MAX as i64).into()]).await?;
@@ -192,6 +194,7 @@ impl Store {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_ca(tx: &mut Tx, ca: &CaRow) -> Result<bool, StoreError> {
     let statement = if tx.is_postgres() { INSERT_POSTGRES } else { INSERT };
     let inserted = tx
@@ -218,6 +221,7 @@ pub async fn insert_ca(tx: &mut Tx, ca: &CaRow) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_ca_certificates(tx: &mut Tx, rows: Vec<CaCertificateRow>) -> Result<(), StoreError> {
     let columns = vec![
         Column::Uuid(rows.iter().map(|row| row.ca_id).collect()),
@@ -237,6 +241,7 @@ pub async fn insert_ca_certificates(tx: &mut Tx, rows: Vec<CaCertificateRow>) ->
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn install_ca(
     tx: &mut Tx,
     id: Uuid,
@@ -252,6 +257,7 @@ pub async fn install_ca(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn renew_ca(tx: &mut Tx, id: Uuid, old: &[u8; 32], new: &[u8; 32]) -> Result<bool, StoreError> {
     let renewed = tx.execute(RENEW, vec![id.into(), (*old).into(), (*new).into()]).await?;
     changed(tx, renewed).await
@@ -261,6 +267,7 @@ pub async fn renew_ca(tx: &mut Tx, id: Uuid, old: &[u8; 32], new: &[u8; 32]) -> 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn begin_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let moved = tx.execute(RETIRING, vec![id.into(), at_us.into()]).await?;
     changed(tx, moved).await
@@ -270,6 +277,7 @@ pub async fn begin_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn finish_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let moved = tx.execute(RETIRED, vec![id.into(), at_us.into()]).await?;
     changed(tx, moved).await
@@ -279,6 +287,7 @@ pub async fn finish_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<boo
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_pending_ca(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     let deleted = tx.execute(DELETE_PENDING, vec![id.into()]).await?;
     changed(tx, deleted).await

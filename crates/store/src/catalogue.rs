@@ -16,6 +16,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Open`] when it cannot be opened, [`StoreError::TooNew`] when a newer Bulla has migrated it,
     /// [`StoreError::MigrationChanged`] when its schema is not ours.
+    #[crate::boxed]
     pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
         Self::open_with(url, &StoreOptions::default()).await
     }
@@ -24,6 +25,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::open`].
+    #[crate::boxed]
     pub async fn open_with(url: &StoreUrl, options: &StoreOptions) -> Result<Self, StoreError> {
         Database::open(url, options, SCHEMA).await.map(Self::over)
     }
@@ -33,6 +35,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
         Database::connections_at(url, options).await
     }

@@ -161,6 +161,7 @@ pub(crate) const ALL: &[&str] = &[BY_KEY, BY_ID, PAGE, INSERT, DECIDE, TRIM, REC
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_enrolment(tx: &mut Tx, new: NewEnrolment, open_max: u32) -> Result<bool, StoreError> {
     let parameters = vec![
         new.id.into(),
@@ -198,6 +199,7 @@ pub struct EnrolmentDecision {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn decide_enrolment(tx: &mut Tx, decision: EnrolmentDecision) -> Result<bool, StoreError> {
     let state = if decision.approved { EnrolmentState::Approved } else { EnrolmentState::Rejected };
     let parameters = vec![
@@ -216,6 +218,7 @@ pub async fn decide_enrolment(tx: &mut Tx, decision: EnrolmentDecision) -> Resul
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_recipient(
     tx: &mut Tx,
     row: &RecipientRow,

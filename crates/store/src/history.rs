@@ -86,6 +86,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&PUT, &DELETE];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_history(tx: &mut Tx, rows: &[HistoryRow]) -> Result<(), StoreError> {
     let mut columns = key_columns(rows.iter().map(|row| &row.key));
     columns.push(Column::Text(rows.iter().map(|row| row.sketch.clone()).collect()));
@@ -96,6 +97,7 @@ pub async fn put_history(tx: &mut Tx, rows: &[HistoryRow]) -> Result<(), StoreEr
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_history(tx: &mut Tx, keys: &[HistoryKey]) -> Result<(), StoreError> {
     tx.bulk(&DELETE, key_columns(keys.iter())).await.map(drop)
 }
@@ -112,6 +114,7 @@ fn key_columns<'k>(keys: impl Iterator<Item = &'k HistoryKey> + Clone) -> Vec<Co
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn unfolded_history(
     tx: &mut Tx,
     before_us: i64,
@@ -125,6 +128,7 @@ pub async fn unfolded_history(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn folded_history(
     tx: &mut Tx,
     from_us: i64,
@@ -139,6 +143,7 @@ pub async fn folded_history(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn begin_drift(tx: &mut Tx, series: &str, at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(DRIFT_BEGIN, vec![series.into(), at_us.into()]).await? == 1)
 }
@@ -147,6 +152,7 @@ pub async fn begin_drift(tx: &mut Tx, series: &str, at_us: i64) -> Result<bool, 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn end_drift(tx: &mut Tx, series: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(DRIFT_END, vec![series.into()]).await? == 1)
 }

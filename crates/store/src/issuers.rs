@@ -222,6 +222,7 @@ pub enum IssuerChange {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_configured_issuer(
     tx: &mut Tx,
     id: Uuid,
@@ -239,6 +240,7 @@ pub async fn insert_configured_issuer(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_configured_issuer(
     tx: &mut Tx,
     id: Uuid,
@@ -260,6 +262,7 @@ pub async fn update_configured_issuer(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_configured_issuer(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     let deleted = tx.execute(DELETE, vec![id.into()]).await?;
     tx.execute(HEALTH_DELETE, vec![id.into()]).await?;
@@ -271,6 +274,7 @@ pub async fn delete_configured_issuer(tx: &mut Tx, id: Uuid) -> Result<bool, Sto
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn set_issuer_account(tx: &mut Tx, id: Uuid, account: &IssuerAccount) -> Result<(), StoreError> {
     let parameters =
         vec![id.into(), account.key.into(), account.url.clone().into(), account.directory.as_str().into()];

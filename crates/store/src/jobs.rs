@@ -444,6 +444,7 @@ pub struct QueuedJob {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<QueuedJob>, StoreError> {
     queued(tx.bulk(&INSERT, columns_of(new)).await?)
 }
@@ -452,6 +453,7 @@ pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<QueuedJob>, 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_claimed_jobs(
     tx: &mut Tx,
     new: &[NewJob],
@@ -503,6 +505,7 @@ SELECT * FROM UNNEST(?1::uuid[], ?2::text[], ?3::bytea[], ?4::bytea[], ?5::text[
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_run_keys(tx: &mut Tx, keys: &[KeyRow]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Uuid(keys.iter().map(|key| key.id).collect()),
@@ -523,6 +526,7 @@ pub async fn insert_run_keys(tx: &mut Tx, keys: &[KeyRow]) -> Result<(), StoreEr
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn claim_jobs(
     tx: &mut Tx,
     wanted: &[(String, i64)],
@@ -544,6 +548,7 @@ pub async fn claim_jobs(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn claim_revocations(
     tx: &mut Tx,
     now_us: i64,
@@ -560,6 +565,7 @@ pub async fn claim_revocations(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn claim_agent_jobs(
     tx: &mut Tx,
     agent: Uuid,
@@ -575,6 +581,7 @@ pub async fn claim_agent_jobs(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn change_jobs(tx: &mut Tx, changes: &[JobChange]) -> Result<Vec<i64>, StoreError> {
     let to = || changes.iter().map(|change| &change.to);
     let columns = vec![
@@ -601,6 +608,7 @@ pub async fn change_jobs(tx: &mut Tx, changes: &[JobChange]) -> Result<Vec<i64>,
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn open_jobs_of(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<JobRow>, StoreError> {
     rows_of(tx.bulk(&OPEN_OF, vec![Column::Int(certificates)]).await?)
 }
@@ -609,6 +617,7 @@ pub async fn open_jobs_of(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<Job
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn jobs_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<JobRow>, StoreError> {
     rows_of(tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?)
 }
@@ -617,6 +626,7 @@ pub async fn jobs_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<JobRow>, Stor
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn gated_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
     rows_of(tx.rows(GATED, vec![now_us.into(), limit.into()]).await?)
 }
@@ -625,6 +635,7 @@ pub async fn gated_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobR
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn overdue_waiting_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
     rows_of(tx.rows(WAITING_OVERDUE, vec![now_us.into(), limit.into()]).await?)
 }
@@ -633,6 +644,7 @@ pub async fn overdue_waiting_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Resul
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn overdue_deployment_jobs(
     tx: &mut Tx,
     now_us: i64,
@@ -645,6 +657,7 @@ pub async fn overdue_deployment_jobs(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn cancel_deployments_of(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(), StoreError> {
     let at = vec![at_us; jobs.len()];
     tx.bulk(&DEPLOYMENTS_CANCEL, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
@@ -655,6 +668,7 @@ pub async fn cancel_deployments_of(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> R
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn reap_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, StoreError> {
     tx.execute(REAP, vec![now_us.into(), latest_us.into()]).await
 }
@@ -663,6 +677,7 @@ pub async fn reap_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn unstick_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, StoreError> {
     tx.execute(UNSTICK, vec![now_us.into(), latest_us.into()]).await
 }

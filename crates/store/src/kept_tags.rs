@@ -68,6 +68,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&PUT, &DROP, &OF_PLACES, &OF_CERTIFICATES];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<KeptTags>) -> Result<(), StoreError> {
     let (mut put, mut gone) = ((Vec::new(), Vec::new(), Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for one in kept {
@@ -104,6 +105,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn kept_tags_of_places(
         &self,
         places: &[EndpointKey],
@@ -121,6 +123,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn kept_tags_of_certificates(
         &self,
         leaves: Vec<[u8; 32]>,

@@ -87,6 +87,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&THESE, &SEALED_KEYS.replace];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_key(tx: &mut Tx, key: &KeyRow) -> Result<Uuid, StoreError> {
     let inserted = tx
         .execute(
@@ -115,6 +116,7 @@ pub async fn insert_key(tx: &mut Tx, key: &KeyRow) -> Result<Uuid, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn block_stored_key(tx: &mut Tx, id: Uuid, at_us: i64, reason: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(BLOCK, vec![id.into(), at_us.into(), reason.into()]).await? == 1)
 }
@@ -367,6 +369,7 @@ impl Keys<'_> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn replace_sealed(
     tx: &mut Tx,
     column: &'static SealedColumn,

@@ -85,6 +85,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn living_issued(&self, ca: Uuid, now_us: i64, most: i64) -> Result<u64, StoreError> {
         let rows = self.rows(Cost::Walk, LIVING_ISSUED, vec![ca.into(), now_us.into(), most.into()]).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
@@ -95,6 +96,7 @@ impl Store {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_known_certificates(
     tx: &mut Tx,
     certificates: &[NewCertificate],

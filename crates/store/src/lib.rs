@@ -41,6 +41,9 @@ pub mod told;
 pub mod watch_parts;
 pub mod watches;
 
+/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+pub(crate) use async_recursion::async_recursion as boxed;
+
 pub use access::{
     Access, AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity,
     NewSession, Role, RoleChange, Session, delete_identity, delete_role, delete_session, delete_sessions_of,

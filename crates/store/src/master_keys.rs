@@ -34,6 +34,7 @@ pub(crate) const ALL: &[&str] = &[EVERY, INSERT, DELETE_OTHERS];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_master_key(tx: &mut Tx, key: &MasterKeyRow, founding: bool) -> Result<(), StoreError> {
     let founding = if founding { Value::Int(1) } else { Value::Null };
     let parameters =
@@ -45,6 +46,7 @@ pub async fn insert_master_key(tx: &mut Tx, key: &MasterKeyRow, founding: bool) 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn forget_other_master_keys(tx: &mut Tx, kept: [u8; MASTER_KEY_ID]) -> Result<u64, StoreError> {
     tx.execute(DELETE_OTHERS, vec![kept.as_slice().into()]).await
 }

@@ -119,6 +119,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&NAMES, &GROUPS];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn last_ownership_position(tx: &mut Tx) -> Result<u32, StoreError> {
     counted(tx).await.map(|(_, last)| last)
 }
@@ -134,6 +135,7 @@ async fn counted(tx: &mut Tx) -> Result<(usize, u32), StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_ownership_rule(
     tx: &mut Tx,
     id: Uuid,
@@ -154,6 +156,7 @@ pub async fn insert_ownership_rule(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn note_ownership_changed(tx: &mut Tx, at_us: i64) -> Result<(), StoreError> {
     tx.execute(CHANGE, vec![at_us.into()]).await.map(drop)
 }
@@ -162,6 +165,7 @@ pub async fn note_ownership_changed(tx: &mut Tx, at_us: i64) -> Result<(), Store
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when another has the name; those of the database.
+#[crate::boxed]
 pub async fn update_ownership_rule(
     tx: &mut Tx,
     id: Uuid,
@@ -182,6 +186,7 @@ pub async fn update_ownership_rule(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_ownership_rule(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let gone = tx.execute(DELETE, vec![id.into()]).await? == 1;
     if gone {

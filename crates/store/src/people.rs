@@ -76,6 +76,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&DISMISSED];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_person(
     tx: &mut Tx,
     kind: PeopleKind,
@@ -91,6 +92,7 @@ pub async fn insert_person(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_person(
     tx: &mut Tx,
     kind: PeopleKind,
@@ -107,6 +109,7 @@ pub async fn update_person(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_person(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(PERSON_DELETE, vec![kind.word().into(), name.into()]).await? == 1)
 }
@@ -115,6 +118,7 @@ pub async fn delete_person(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn person_user(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<Option<Uuid>, StoreError> {
     let statement = match kind {
         PeopleKind::Owner => OWNER_USED,
@@ -136,6 +140,7 @@ pub struct Dismissal {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn dismiss(
     tx: &mut Tx,
     fingerprint: [u8; 32],
@@ -152,6 +157,7 @@ pub async fn dismiss(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn undismiss(tx: &mut Tx, fingerprint: [u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.execute(DISMISS_UNDO, vec![fingerprint.into()]).await? == 1)
 }
@@ -160,6 +166,7 @@ pub async fn undismiss(tx: &mut Tx, fingerprint: [u8; 32]) -> Result<bool, Store
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn dismissed(
     tx: &mut Tx,
     fingerprints: &[[u8; 32]],

@@ -107,6 +107,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&VIOLATIONS_CLEAR, &VIOLATIONS_INSERT];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_policy(tx: &mut Tx, name: &str, body: &str, at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(POLICY_INSERT, vec![name.into(), body.into(), at_us.into()]).await? == 1)
 }
@@ -115,6 +116,7 @@ pub async fn insert_policy(tx: &mut Tx, name: &str, body: &str, at_us: i64) -> R
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_policy(
     tx: &mut Tx,
     name: &str,
@@ -129,6 +131,7 @@ pub async fn update_policy(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_policy(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
     tx.execute(VIOLATIONS_CLEAR_POLICY, vec![name.into()]).await?;
     Ok(tx.execute(POLICY_DELETE, vec![name.into()]).await? == 1)
@@ -138,6 +141,7 @@ pub async fn delete_policy(tx: &mut Tx, name: &str) -> Result<bool, StoreError> 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn policy_user(tx: &mut Tx, name: &str) -> Result<Option<Uuid>, StoreError> {
     tx.row(POLICY_USED, vec![name.into()]).await?.map(|mut row| row.uuid()).transpose()
 }
@@ -146,6 +150,7 @@ pub async fn policy_user(tx: &mut Tx, name: &str) -> Result<Option<Uuid>, StoreE
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn replace_violations(
     tx: &mut Tx,
     certificates: Vec<i64>,

@@ -49,6 +49,7 @@ pub(crate) const ALL: &[&str] = &[GET, LIST, PUT, DELETE];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_profile(
     tx: &mut Tx,
     name: &str,
@@ -64,6 +65,7 @@ pub async fn put_profile(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_profile(tx: &mut Tx, name: &str, expected: Option<i64>) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![name.into(), expected.unwrap_or(-1).into()]).await? > 0)
 }

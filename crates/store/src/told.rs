@@ -154,6 +154,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&TELL, &UNTELL, &UNSERVED];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, Told)]) -> Result<(), StoreError> {
     let ints = |of: fn(&Told) -> i64| Column::Int(told.iter().map(|(_, told)| of(told)).collect());
     let columns = vec![
@@ -172,6 +173,7 @@ pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, Told)]) -> Result<(), 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn untell(tx: &mut Tx, endpoints: Vec<i64>) -> Result<(), StoreError> {
     tx.bulk(&UNTELL, vec![Column::Int(endpoints)]).await.map(drop)
 }
@@ -180,6 +182,7 @@ pub async fn untell(tx: &mut Tx, endpoints: Vec<i64>) -> Result<(), StoreError> 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn unserved(tx: &mut Tx, leaves: Vec<i64>) -> Result<Vec<[u8; 32]>, StoreError> {
     tx.bulk(&UNSERVED, vec![Column::Int(leaves)]).await?.into_iter().map(|mut row| row.hash()).collect()
 }
@@ -190,6 +193,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`]; those of the database.
+    #[crate::boxed]
     pub async fn seen_endpoints(
         &self,
         scan: Uuid,
@@ -211,6 +215,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`]; those of the database.
+    #[crate::boxed]
     pub async fn unseen_endpoints(
         &self,
         watch: Uuid,

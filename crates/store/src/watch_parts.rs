@@ -112,6 +112,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &RENEW, &PROGRESS];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_parts(tx: &mut Tx, watch: Uuid) -> Result<(), StoreError> {
     tx.execute(DELETE, vec![watch.into()]).await.map(drop)
 }

@@ -198,6 +198,7 @@ pub enum WatchInsertion {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn watch(tx: &mut Tx, id: Uuid) -> Result<Option<WatchRow>, StoreError> {
     tx.row(WATCH, vec![id.into()]).await?.map(row_of).transpose()
 }
@@ -206,6 +207,7 @@ pub async fn watch(tx: &mut Tx, id: Uuid) -> Result<Option<WatchRow>, StoreError
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_watch(
     tx: &mut Tx,
     id: Uuid,
@@ -225,6 +227,7 @@ pub async fn insert_watch(
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when another has the name; those of the database.
+#[crate::boxed]
 pub async fn update_watch(
     tx: &mut Tx,
     id: Uuid,
@@ -257,6 +260,7 @@ fn settings_of(id: Uuid, settings: &WatchSettings, times: WatchTimes, at_us: i64
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_watch(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     delete_parts(tx, id).await?;
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
@@ -266,6 +270,7 @@ pub async fn delete_watch(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn want_watch(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(WANT, vec![id.into(), at_us.into()]).await? == 1)
 }
@@ -274,6 +279,7 @@ pub async fn want_watch(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, Store
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn fill_watch(
     tx: &mut Tx,
     id: Uuid,
@@ -288,6 +294,7 @@ pub async fn fill_watch(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn end_watch(
     tx: &mut Tx,
     id: Uuid,

@@ -101,6 +101,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentRunError`]; nothing but the key is kept then.
+    #[crate::boxed]
     pub async fn enroll(options: &JoinOptions) -> Result<AgentStatus, AgentRunError> {
         let server = options.server()?;
         // For its lock and the checks of the folder.
@@ -141,6 +142,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentRunError`].
+    #[crate::boxed]
     pub async fn open(state: &Path, clock: Clock) -> Result<Self, AgentRunError> {
         let folder = Folder::new(state)?;
         let not_enrolled = || AgentRunError::NotEnrolled(state.to_owned());
@@ -164,6 +166,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentRunError`] when its folder fails; a server that is away is waited for.
+    #[crate::boxed]
     pub async fn run(&mut self, stop: CancellationToken) -> Result<(), AgentRunError> {
         let mut jobs = JoinSet::new();
         let mut failures = 0_u32;
@@ -197,6 +200,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentRunError`], also when the server is away.
+    #[crate::boxed]
     pub async fn work_once(&mut self) -> Result<Worked, AgentRunError> {
         let mut all = Worked::default();
         let mut jobs = JoinSet::new();

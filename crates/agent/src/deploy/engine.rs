@@ -155,6 +155,7 @@ impl Deployer {
     ///
     /// # Errors
     /// [`StateError`] when the journals cannot be read.
+    #[crate::boxed]
     pub async fn recover(&self) -> Result<Vec<Recovery>, StateError> {
         let mut done = Vec::new();
         for journal in self.0.state.journals()? {
@@ -181,6 +182,7 @@ impl Deployer {
     /// # Cancellation
     /// Dropping the future is as a crash: what was under way is undone by the next deployment to the target or by
     /// [`Deployer::recover`].
+    #[crate::boxed]
     pub async fn deploy(&self, id: Uuid, target: &Target, material: &Material) -> Report {
         let Some(_under_way) = Busy::claim(&self.0, id) else {
             return Report::failed(&DeployError::Busy);

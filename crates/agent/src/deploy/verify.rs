@@ -110,6 +110,7 @@ async fn look_all(verify: &Verify, expected: Fingerprint, deadline: Deadline) ->
 ///
 /// # Errors
 /// [`VerifyError`] of the last address asked.
+#[crate::boxed]
 pub async fn served(verify: &Verify) -> Result<Fingerprint, VerifyError> {
     let mut last = None;
     for address in resolve(verify).await? {

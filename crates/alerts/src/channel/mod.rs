@@ -55,6 +55,7 @@ impl Channels {
     ///
     /// # Errors
     /// [`ChannelError`] when it did not take it within 30 s.
+    #[crate::boxed]
     pub async fn send(
         &self,
         channel: (Uuid, i64),

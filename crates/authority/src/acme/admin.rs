@@ -15,6 +15,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn accounts(
         &self,
         after: Option<&Cursor>,
@@ -27,6 +28,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn find_account(&self, id: Uuid) -> Result<Option<AcmeAccount>, StoreError> {
         self.0.store.acme().account(id).await
     }
@@ -36,6 +38,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn revoke_account(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let (now_us, resource) = (self.0.now_us(), format!("acme-account/{id}"));
         let event =
@@ -66,6 +69,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn list_orders(
         &self,
         account: Option<Uuid>,
@@ -82,6 +86,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn find_order(
         &self,
         id: Uuid,

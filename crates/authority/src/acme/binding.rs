@@ -95,6 +95,7 @@ impl Acme {
     ///
     /// # Errors
     /// [`ExternalKeyError`].
+    #[crate::boxed]
     pub async fn create_external_key(
         &self,
         new: NewExternalKey,
@@ -147,6 +148,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn external_keys(
         &self,
         after: Option<&Cursor>,
@@ -159,6 +161,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn external_key(&self, id: Uuid) -> Result<Option<AcmeExternalKey>, StoreError> {
         self.0.store.acme().external_key(id).await
     }
@@ -168,6 +171,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn disable_external_key(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let now_us = self.0.now_us();
         let event = event(now_us, actor, "acme_external_key.disable", id, json!({}));
@@ -190,6 +194,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn delete_external_key(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let event = event(self.0.now_us(), actor, "acme_external_key.delete", id, json!({}));
         self.0

@@ -113,6 +113,7 @@ impl Acme {
     ///
     /// # Cancellation
     /// Dropping the future may leave done or not what was asked for; the client asks again.
+    #[crate::boxed]
     pub async fn handle(&self, request: Request<Bytes>, peer: &Peer) -> Response<Bytes> {
         let answer = self.0.answer(&request, peer).await;
         let response = answer.unwrap_or_else(|problem| problem.respond());

@@ -108,6 +108,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn limit_overrides(&self) -> Result<Vec<AcmeLimitOverride>, StoreError> {
         self.0.store.acme().limit_overrides().await
     }
@@ -117,6 +118,7 @@ impl Acme {
     ///
     /// # Errors
     /// [`BadOverride`].
+    #[crate::boxed]
     pub async fn put_limit_override(
         &self,
         new: NewOverride,
@@ -159,6 +161,7 @@ impl Acme {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn delete_limit_override(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let (at_us, actor) = (self.0.now_us(), actor.to_owned());
         let found = self

@@ -77,6 +77,7 @@ pub enum CeremonyError {
 ///
 /// # Errors
 /// [`CeremonyError`]
+#[crate::boxed]
 pub async fn create_root(
     plan: &CeremonyPlan,
     requests: &Path,
@@ -113,6 +114,7 @@ pub async fn create_root(
 /// # Errors
 /// [`CeremonyError`]
 #[allow(clippy::too_many_arguments, reason = "each is another thing, and all are needed")]
+#[crate::boxed]
 pub async fn sign(
     plan: &SigningPlan,
     requests: &Path,

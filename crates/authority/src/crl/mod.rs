@@ -34,6 +34,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CrlError`].
+    #[crate::boxed]
     pub async fn crl(
         &self,
         ca: Uuid,

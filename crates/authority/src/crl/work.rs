@@ -70,6 +70,7 @@ impl Authority {
     ///
     /// # Errors
     /// The first error; what else was due is due at the next round.
+    #[crate::boxed]
     pub async fn tick(&self) -> Result<TickReport, CrlError> {
         let mut report = TickReport { heard: self.hear().await?, crls: 0 };
         let now_us = self.clock().now_us();

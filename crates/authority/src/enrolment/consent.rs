@@ -63,6 +63,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; those of the database.
+    #[crate::boxed]
     pub async fn enrolments(
         &self,
         state: EnrolmentState,
@@ -76,6 +77,7 @@ impl Authority {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn enrolment(&self, id: Uuid) -> Result<Option<EnrolmentRow>, StoreError> {
         self.store().enrolments().get(id, self.clock().now_us()).await
     }
@@ -84,6 +86,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`DecideError`]
+    #[crate::boxed]
     pub async fn decide_enrolment(
         &self,
         id: Uuid,

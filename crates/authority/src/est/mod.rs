@@ -110,6 +110,7 @@ impl Est {
 
     /// Answers a request under [`PREFIX`]. It must have come over TLS; a client certificate in `peer` must have been
     /// verified.
+    #[crate::boxed]
     pub async fn handle(&self, request: Request<Bytes>, peer: &Peer) -> Response<Bytes> {
         match self.answer(&request, peer).await {
             Ok(response) => response,

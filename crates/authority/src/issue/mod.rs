@@ -60,6 +60,7 @@ impl Authority {
     ///
     /// # Cancellation
     /// Dropping the future may leave the certificate issued or not; the idempotency key tells.
+    #[crate::boxed]
     pub async fn issue(&self, request: IssueRequest) -> Result<Issued, IssueError> {
         let counters = self.counters();
         let under_way = Counters::under_way(&counters.issuing);
@@ -132,6 +133,7 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::issue`].
+    #[crate::boxed]
     pub async fn check(&self, request: &IssueRequest) -> Result<(), IssueError> {
         let granted = self.grant(request).await?;
         self.look(&granted.plan, None).await?;
@@ -142,6 +144,7 @@ impl Authority {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn issued(&self, which: &IssuedRef) -> Result<Option<IssuedRecord>, store::StoreError> {
         match which {
             IssuedRef::Id(id) => self.store().issued().by_id(*id).await,

@@ -138,6 +138,7 @@ fn insert_all(tx: &mut Tx, rows: Arc<[NewIssued]>) -> BoxFuture<'_, Result<Vec<I
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn record(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
     let fates = store::insert_issued(tx, rows).await?;
     let new = || rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row);

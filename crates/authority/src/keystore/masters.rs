@@ -60,6 +60,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// [`ProveError`]
+    #[crate::boxed]
     pub async fn prove_masters(&self) -> Result<(), ProveError> {
         let ring = &self.inner.keyring;
         let mut known = self.inner.store.keys().master().await?;
@@ -112,6 +113,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn masters_in_use(&self) -> Result<Vec<MasterKeyUse>, StoreError> {
         let ring = &self.inner.keyring;
         let mut all = ring.masters();

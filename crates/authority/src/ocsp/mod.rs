@@ -36,11 +36,13 @@ impl Authority {
     ///
     /// # Errors
     /// None: [`OcspAnswer::der`] is always an OCSPResponse.
+    #[crate::boxed]
     pub async fn ocsp(&self, request: &[u8]) -> OcspAnswer {
         self.ocsp_at(None, request).await
     }
 
     /// [`Authority::ocsp`] at the address of one CA, which is tried first.
+    #[crate::boxed]
     pub async fn ocsp_at(&self, ca: Option<&Arc<Ca>>, request: &[u8]) -> OcspAnswer {
         let error = |status| OcspAnswer { der: error_response(status).into(), freshness: None };
         let Ok(request) = Request::parse(request) else { return error(ErrorStatus::MalformedRequest) };

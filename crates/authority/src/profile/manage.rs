@@ -42,6 +42,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`ProfileError::Unknown`], [`ProfileError::Unreadable`]; those of the database.
+    #[crate::boxed]
     pub async fn profile(&self, name: &str) -> Result<Arc<Profile>, ProfileError> {
         let key = name.to_owned();
         if let Some(cached) = self.profiles_cache().0.get(&key) {
@@ -71,6 +72,7 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::profile`].
+    #[crate::boxed]
     pub async fn profile_record(&self, name: &str) -> Result<ProfileRecord, ProfileError> {
         let row = self.store().profiles().get(name).await?;
         ProfileRecord::of(row.ok_or_else(|| ProfileError::Unknown(name.to_owned()))?)
@@ -80,6 +82,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`ProfileError::Unreadable`]; those of the database.
+    #[crate::boxed]
     pub async fn profiles(
         &self,
         after: Option<&Cursor>,
@@ -94,6 +97,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`ProfileError::Invalid`], [`ProfileError::Stale`]; those of the database.
+    #[crate::boxed]
     pub async fn put_profile(
         &self,
         profile: Profile,
@@ -124,6 +128,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`ProfileError::Unknown`], [`ProfileError::Stale`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_profile(
         &self,
         name: &str,

@@ -89,6 +89,7 @@ impl Scep {
     }
 
     /// Answers a request under [`PREFIX`], over HTTP or HTTPS.
+    #[crate::boxed]
     pub async fn handle(&self, request: Request<Bytes>, _: &Peer) -> Response<Bytes> {
         match self.answer(&request).await {
             Ok((content_type, body)) => {

@@ -31,6 +31,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.
+    #[crate::boxed]
     pub async fn create_root(&self, new: &NewCa, actor: &str) -> Result<Arc<Ca>, NewCaError> {
         let read = new.read()?;
         let key = self.new_key(new).await?;
@@ -44,6 +45,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.
+    #[crate::boxed]
     pub async fn create_intermediate(
         &self,
         parent: &str,
@@ -66,6 +68,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.
+    #[crate::boxed]
     pub async fn cross_sign(&self, ca: &str, by: &str, actor: &str) -> Result<Arc<Ca>, NewCaError> {
         let (ca, by) = (self.ca(ca).await?, self.issuing_parent(by).await?);
         if ca.signer.spki() == by.signer.spki() || ca.parent == Some(by.id) {

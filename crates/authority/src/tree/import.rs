@@ -42,6 +42,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`ImportError`]; nothing is stored then.
+    #[crate::boxed]
     pub async fn import_ca(
         &self,
         name: &str,
@@ -102,6 +103,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.
+    #[crate::boxed]
     pub async fn intermediate_csr(&self, new: &NewCa, actor: &str) -> Result<Request, NewCaError> {
         let read = new.read()?;
         let key = self.new_key(new).await?;
@@ -148,6 +150,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`ImportError`]; nothing is stored then.
+    #[crate::boxed]
     pub async fn install_intermediate(
         &self,
         id: Uuid,
@@ -187,6 +190,7 @@ impl Authority {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn cancel_request(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let event = self.event("ca.cancel", id, actor, json!({}));
         let cancelled = self.store().write("ca_cancel", move |tx| cancel(tx, id, event).boxed()).await?;

@@ -19,6 +19,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError::Store`].
+    #[crate::boxed]
     pub async fn cas(&self) -> Result<Vec<Arc<Ca>>, CaError> {
         let forest = self.forest().await?;
         Ok(forest.all.iter().filter(|ca| ca.credential.is_none()).cloned().collect())
@@ -28,6 +29,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError::Store`].
+    #[crate::boxed]
     pub async fn all_cas(&self) -> Result<Vec<Arc<Ca>>, CaError> {
         Ok(self.forest().await?.all.clone())
     }
@@ -36,6 +38,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError::Store`].
+    #[crate::boxed]
     pub async fn ca_by_certificate(&self, certificate: &Fingerprint) -> Result<Option<Arc<Ca>>, CaError> {
         Ok(self.forest().await?.by_certificate.get(certificate).cloned())
     }
@@ -44,6 +47,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError::Store`].
+    #[crate::boxed]
     pub async fn pending_cas(&self) -> Result<Vec<Arc<PendingCa>>, CaError> {
         Ok(self.forest().await?.pending.clone())
     }
@@ -52,6 +56,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError`]
+    #[crate::boxed]
     pub async fn ca(&self, id_or_name: &str) -> Result<Arc<Ca>, CaError> {
         let forest = self.forest().await?;
         let by_id = Uuid::parse_str(id_or_name).ok().and_then(|id| forest.by_id.get(&id));
@@ -63,6 +68,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError`]
+    #[crate::boxed]
     pub async fn ca_by_id(&self, id: Uuid) -> Result<Arc<Ca>, CaError> {
         let found = self.forest().await?.by_id.get(&id).cloned();
         found.ok_or_else(|| CaError::Unknown(id.to_string()))
@@ -73,6 +79,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError::Store`].
+    #[crate::boxed]
     pub async fn cas_by_key(&self, spki: &x509::SpkiHash) -> Result<Vec<Arc<Ca>>, CaError> {
         let forest = self.forest().await?;
         let same = forest.all.iter().filter(|ca| ca.certificate.public_key.spki_sha256 == *spki);
@@ -84,6 +91,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError::Unknown`]; [`CaError::Ambiguous`] when none is named and it is not clear.
+    #[crate::boxed]
     pub async fn issuing_ca(&self, named: Option<&str>) -> Result<Arc<Ca>, CaError> {
         if let Some(named) = named {
             return self.ca(named).await;
@@ -109,6 +117,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError`]
+    #[crate::boxed]
     pub async fn issuing_ca_for(&self, profile: &Profile) -> Result<Arc<Ca>, CaError> {
         self.issuing_ca(profile.ca.as_deref()).await
     }

@@ -26,6 +26,7 @@ impl Authority {
     /// # Errors
     /// [`NewCaError`]: among them [`NewCaError::NotIssuing`] for one that is retired or whose parent does not issue, and
     /// [`NewCaError::Elsewhere`] where the parent is no authority here; nothing is stored then.
+    #[crate::boxed]
     pub async fn renew_ca(
         &self,
         ca: &str,

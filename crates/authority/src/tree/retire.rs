@@ -30,6 +30,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`RetireError`]
+    #[crate::boxed]
     pub async fn retire(&self, ca: &str, force: bool, actor: &str) -> Result<Retirement, RetireError> {
         let ca = self.ca(ca).await?;
         let done = match ca.state {

@@ -85,6 +85,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentError`].
+    #[crate::boxed]
     pub async fn bind(client: Client, options: AgentOptions) -> Result<Self, AgentError> {
         let path = &options.socket;
         let place = |why| AgentError::UnusableSocket { path: path.clone(), why };

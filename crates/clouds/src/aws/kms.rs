@@ -31,6 +31,7 @@ pub struct KmsKey {
 
 impl KmsKey {
     /// Finds out how AWS is reached; asks nobody but for credentials.
+    #[crate::boxed]
     pub async fn new(
         key_id: &str,
         region: &str,
@@ -46,6 +47,7 @@ impl KmsKey {
     ///
     /// # Errors
     /// [`KmsError`]
+    #[crate::boxed]
     pub async fn encrypt(&self, plaintext: &[u8]) -> Result<Vec<u8>, KmsError> {
         let plaintext = Zeroizing::new(STANDARD.encode(plaintext));
         let answer = self.call("Encrypt", json!({ "Plaintext": *plaintext })).await?;
@@ -56,6 +58,7 @@ impl KmsKey {
     ///
     /// # Errors
     /// [`KmsError`]
+    #[crate::boxed]
     pub async fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, KmsError> {
         let answer = self.call("Decrypt", json!({ "CiphertextBlob": STANDARD.encode(ciphertext) })).await?;
         octets(&answer, "Plaintext").map(Zeroizing::new).ok_or(KmsError::Malformed("Decrypt"))

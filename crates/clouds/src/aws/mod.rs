@@ -47,6 +47,7 @@ impl AwsSource {
     ///
     /// # Errors
     /// [`SourceError::Configuration`] for an account that is none.
+    #[crate::boxed]
     pub async fn new(
         account: AwsAccount,
         options: &AwsOptions,

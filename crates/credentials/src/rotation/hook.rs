@@ -138,6 +138,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] says what is wrong with it, or that there are 1,000; [`CredentialError::Forbidden`].
+    #[crate::boxed]
     pub async fn set_hook(&self, asker: &CredentialAsker, hook: Hook) -> Result<ShownHook, CredentialError> {
         only_all(asker)?;
         hook.check()?;
@@ -179,6 +180,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] while a policy names it; [`CredentialError::NotFound`]; [`CredentialError::Forbidden`].
+    #[crate::boxed]
     pub async fn delete_hook(&self, asker: &CredentialAsker, name: &str) -> Result<(), CredentialError> {
         only_all(asker)?;
         let mut event = self.event(asker, "credential.hook_removed", "", json!({}));
@@ -210,6 +212,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Forbidden`].
+    #[crate::boxed]
     pub async fn hooks(&self, asker: &CredentialAsker) -> Result<Vec<ShownHook>, CredentialError> {
         only_all(asker)?;
         Ok(self.store().credentials().hooks().await?.iter().map(shown).collect())

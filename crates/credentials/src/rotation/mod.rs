@@ -85,6 +85,7 @@ impl Credentials {
     ///
     /// # Errors
     /// Those of the database; a value that cannot be made is counted, not an error.
+    #[crate::boxed]
     pub async fn rotation_round(&self) -> Result<RotationReport, CredentialError> {
         let mut report = RotationReport::default();
         if self.is_read_only() || !self.has_duty().await? {

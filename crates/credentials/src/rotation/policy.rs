@@ -81,6 +81,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Bad`] for periods that make no sense, an unknown hook or too many policies;
     /// [`CredentialError::Forbidden`].
+    #[crate::boxed]
     pub async fn set_rotation_policy(
         &self,
         asker: &CredentialAsker,
@@ -136,6 +137,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Forbidden`].
+    #[crate::boxed]
     pub async fn remove_rotation_policy(
         &self,
         asker: &CredentialAsker,
@@ -165,6 +167,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a cursor of another listing.
+    #[crate::boxed]
     pub async fn rotation_policies(
         &self,
         asker: &CredentialAsker,
@@ -178,6 +181,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a cursor of another listing.
+    #[crate::boxed]
     pub async fn rotations(
         &self,
         asker: &CredentialAsker,
@@ -196,6 +200,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a name without a policy; [`CredentialError::Forbidden`].
+    #[crate::boxed]
     pub async fn rotate_now(
         &self,
         asker: &CredentialAsker,

@@ -137,6 +137,7 @@ impl Follower {
     ///
     /// # Cancellation
     /// Dropping the future gives up what was read since the place.
+    #[crate::boxed]
     pub async fn step(&self, place: Option<&LogPosition>, domains: &DomainSet) -> Result<Step, FollowError> {
         let mut place = match place {
             None => self.begin().await?,
@@ -163,6 +164,7 @@ impl Follower {
     ///
     /// # Cancellation
     /// Dropping the future stops it; the last step told is good.
+    #[crate::boxed]
     pub async fn run(
         &self,
         mut place: Option<LogPosition>,
@@ -194,6 +196,7 @@ impl Follower {
     ///
     /// # Errors
     /// [`FollowError::Unavailable`], also when what is served has another hash.
+    #[crate::boxed]
     pub async fn issuer(&self, fingerprint: &Hash) -> Result<Vec<u8>, FollowError> {
         Ok(self.source.issuer(fingerprint).await?)
     }

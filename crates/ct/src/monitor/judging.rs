@@ -82,6 +82,7 @@ impl Monitor {
     /// # Errors
     /// Those of the database.
     #[doc(hidden)]
+    #[crate::boxed]
     pub async fn look_once(&self) -> Result<(), StoreError> {
         self.look(&mut BehindBySubject::new(), 0).await
     }

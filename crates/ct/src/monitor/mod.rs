@@ -204,6 +204,7 @@ impl Monitor {
     }
 
     /// Asks, follows and judges until told to stop; then gives back what it holds.
+    #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("ct-monitor");
         tokio::join!(self.ask(&stop), self.follow(&stop), self.judge(&stop));
@@ -227,6 +228,7 @@ impl Monitor {
     ///
     /// # Errors
     /// Those of the database; a cursor of another listing.
+    #[crate::boxed]
     pub async fn domains(
         &self,
         after: Option<&Cursor>,
@@ -239,6 +241,7 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MonitorError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn domain(&self, name: &str) -> Result<CtDomainRow, MonitorError> {
         let row = self.0.store.ct().domain(&name.to_ascii_lowercase()).await?;
         row.ok_or_else(|| MonitorError::Unknown(format!("watched domain {name}")))
@@ -248,6 +251,7 @@ impl Monitor {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn searches_of(&self, domain: &str) -> Result<Vec<CtSearchRow>, MonitorError> {
         Ok(self.0.store.ct().searches_of(domain).await?)
     }
@@ -256,6 +260,7 @@ impl Monitor {
     ///
     /// # Errors
     /// Those of the database; a cursor of another listing.
+    #[crate::boxed]
     pub async fn searches(
         &self,
         after: Option<&Cursor>,
@@ -268,6 +273,7 @@ impl Monitor {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn logs(&self) -> Result<Vec<CtLogRow>, MonitorError> {
         Ok(self.0.store.ct().logs().await?)
     }
@@ -276,6 +282,7 @@ impl Monitor {
     ///
     /// # Errors
     /// Those of the database; a cursor of another listing.
+    #[crate::boxed]
     pub async fn issuances(
         &self,
         filter: &CtFilter,
@@ -289,6 +296,7 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MonitorError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn issuance(
         &self,
         id: Uuid,
@@ -302,6 +310,7 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MonitorError::Invalid`], [`MonitorError::Taken`], [`MonitorError::Full`]; those of the database.
+    #[crate::boxed]
     pub async fn watch(&self, new: &NewDomain, actor: &str) -> Result<CtDomainRow, MonitorError> {
         let name = watchable(&new.name)?;
         let settings = self.checked(new)?;
@@ -335,6 +344,7 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MonitorError::Invalid`], [`MonitorError::Changed`]; those of the database.
+    #[crate::boxed]
     pub async fn change(
         &self,
         row: &CtDomainRow,
@@ -349,6 +359,7 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MonitorError::Changed`]; those of the database.
+    #[crate::boxed]
     pub async fn enable(
         &self,
         row: &CtDomainRow,
@@ -396,6 +407,7 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MonitorError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn unwatch(&self, row: &CtDomainRow, actor: &str) -> Result<(), MonitorError> {
         let name = row.name.clone();
         let event = self.audited(actor, "ct.unwatch", format!("ct-domain/{name}"), json!({}));
@@ -416,6 +428,7 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MonitorError::NotNow`] when it is paused or nobody is to be asked; those of the database.
+    #[crate::boxed]
     pub async fn ask_now(&self, row: &CtDomainRow, actor: &str) -> Result<(), MonitorError> {
         let (name, at_us) = (row.name.clone(), self.0.clock.now_us());
         if !row.enabled {
@@ -444,6 +457,7 @@ impl Monitor {
     /// # Errors
     /// [`MonitorError::Invalid`] for a reason that is none, [`MonitorError::Unknown`], [`MonitorError::Decided`]; those
     /// of the database.
+    #[crate::boxed]
     pub async fn decide(
         &self,
         id: Uuid,
@@ -488,6 +502,7 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MonitorError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn forget_log(&self, log_id: Hash, actor: &str) -> Result<(), MonitorError> {
         let subject = log_subject(&log_id);
         let event = self.audited(actor, "ct.forget_log", subject.clone(), json!({}));

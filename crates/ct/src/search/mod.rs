@@ -248,6 +248,7 @@ impl SearchService {
     ///
     /// # Cancellation
     /// Dropping the future gives up the request; nothing is lost.
+    #[crate::boxed]
     pub async fn issuances_since(
         &self,
         domain: &str,
@@ -363,6 +364,7 @@ pub struct SearchOutcome {
 ///
 /// # Cancellation
 /// Dropping the future gives up what is under way; answers already sent are good.
+#[crate::boxed]
 pub async fn poll(work: Vec<(Arc<SearchService>, Vec<SearchQuery>)>, answers: mpsc::Sender<SearchOutcome>) {
     let services = work.into_iter().map(|(service, questions)| {
         let answers = answers.clone();

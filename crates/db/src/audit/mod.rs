@@ -129,6 +129,7 @@ const BULKS: &[&Bulk] = &[&EVENTS_INSERT, &HEAD_MOVE];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn audit(tx: &mut Tx, events: Vec<AuditEvent>) -> Result<(), StoreError> {
     audit_and_emit(tx, events, &[]).await
 }
@@ -137,6 +138,7 @@ pub async fn audit(tx: &mut Tx, events: Vec<AuditEvent>) -> Result<(), StoreErro
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn audit_if(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, StoreError> {
     if done {
         audit(tx, vec![event]).await?;
@@ -148,6 +150,7 @@ pub async fn audit_if(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn audit_and_emit(tx: &mut Tx, events: Vec<AuditEvent>, told: &[Event]) -> Result<(), StoreError> {
     if events.is_empty() {
         return tx.bulk(&outbox::INSERT, outbox::columns_of(told)).await.map(drop);
@@ -245,6 +248,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`] for a cursor of another listing; those of the database.
+    #[crate::boxed]
     pub async fn audit_page(
         &self,
         filter: &AuditFilter,
@@ -270,6 +274,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of the database; a broken chain is an outcome, not an error.
+    #[crate::boxed]
     pub async fn audit_verify(&self) -> Result<AuditVerification, StoreError> {
         let mut outcome = AuditVerification::default();
         for row in self.rows(Cost::Walk, CHAINS, Vec::new()).await? {

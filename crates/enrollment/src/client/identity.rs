@@ -69,6 +69,7 @@ impl IdentityFolder {
     ///
     /// # Errors
     /// [`JoinError`]
+    #[crate::boxed]
     pub async fn key_or_new(&self) -> Result<PrivateKey, JoinError> {
         if let Some(key) = self.key()? {
             return Ok(key);

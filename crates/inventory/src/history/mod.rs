@@ -178,6 +178,7 @@ impl History {
     ///
     /// # Errors
     /// Those of the database; what was seen before stays.
+    #[crate::boxed]
     pub async fn look(&self) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
         let day_us = start_of(now_us, HOUR_US) - DAY_US;
@@ -253,6 +254,7 @@ impl History {
     ///
     /// # Errors
     /// Those of the database; nothing is told then.
+    #[crate::boxed]
     pub async fn tell(&self) -> Result<(), StoreError> {
         let at_us = self.0.clock.now_us();
         let drifts = |one: &SeriesStatus| one.judgement.verdict == Verdict::Drifting;
@@ -286,6 +288,7 @@ impl History {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn tidy(&self) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
         let before_us = start_of(now_us - FOLD_AFTER_US, HOUR_US);

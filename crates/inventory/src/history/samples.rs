@@ -102,6 +102,7 @@ impl Samples {
     ///
     /// # Errors
     /// Those of the database; nothing is forgotten then.
+    #[crate::boxed]
     pub async fn store(&self, store: &Store) -> Result<(), StoreError> {
         // Before the rows are read: nothing is added to an earlier stretch after this.
         let under_way = start_of(self.0.clock.now_us(), SLOT_US);

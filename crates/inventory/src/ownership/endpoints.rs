@@ -15,6 +15,7 @@ impl Rules {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn of_found(
         &self,
         store: &Store,
@@ -31,6 +32,7 @@ impl Rules {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn places(&self, store: &Store, found: &[InventoryRow]) -> Result<Vec<Candidate>, StoreError> {
         let mut leaves = Vec::new();
         if self.look_at_names() {

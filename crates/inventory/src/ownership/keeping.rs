@@ -103,6 +103,7 @@ impl Rules {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
         let page = store.ownership().rules(None, OWNERSHIP_RULES_MAX).await?;
         let rules = page.rows.into_iter().map(|row| record_of(row).map(|record| record.rule));
@@ -121,6 +122,7 @@ impl Ownership {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn rules(&self) -> Result<Rules, OwnershipError> {
         Ok(Rules::read(&self.store).await?)
     }
@@ -129,6 +131,7 @@ impl Ownership {
     ///
     /// # Errors
     /// Those of the database; a cursor of another listing.
+    #[crate::boxed]
     pub async fn list(
         &self,
         after: Option<&Cursor>,
@@ -143,6 +146,7 @@ impl Ownership {
     ///
     /// # Errors
     /// [`OwnershipError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn get(&self, named: &str) -> Result<RuleRecord, OwnershipError> {
         let found = match named.parse::<Uuid>() {
             Ok(id) => self.store.ownership().rule(id).await?,
@@ -155,6 +159,7 @@ impl Ownership {
     ///
     /// # Errors
     /// [`OwnershipError::Invalid`], [`OwnershipError::Taken`], [`OwnershipError::Full`]; those of the database.
+    #[crate::boxed]
     pub async fn create(&self, new: &NewRule, actor: &str) -> Result<RuleRecord, OwnershipError> {
         let body = checked(new)?;
         let (id, at_us) = (Uuid::now_v7(), self.clock.now_us());
@@ -187,6 +192,7 @@ impl Ownership {
     ///
     /// # Errors
     /// [`OwnershipError::Invalid`], [`OwnershipError::Taken`], [`OwnershipError::Changed`]; those of the database.
+    #[crate::boxed]
     pub async fn update(
         &self,
         read: &RuleRecord,
@@ -220,6 +226,7 @@ impl Ownership {
     ///
     /// # Errors
     /// [`OwnershipError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn delete(&self, read: &RuleRecord, actor: &str) -> Result<(), OwnershipError> {
         let (id, at_us) = (read.rule.id, self.clock.now_us());
         let event = self.event(actor, "ownership_rule.delete", id, json!({"name": read.rule.name}));

@@ -48,6 +48,7 @@ impl Observer {
     ///
     /// # Errors
     /// [`ObserveError`].
+    #[crate::boxed]
     pub async fn observe(
         &self,
         source: &Arc<str>,

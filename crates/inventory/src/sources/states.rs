@@ -19,6 +19,7 @@ const TAGGED_AT_ONCE: usize = 500;
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn states_of(
     store: &Store,
     sources: &[Arc<dyn CloudSource>],
@@ -33,6 +34,7 @@ pub async fn states_of(
 ///
 /// # Errors
 /// Those of the database. What was kept stays.
+#[crate::boxed]
 pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), StoreError> {
     let tagged = listed.iter().flat_map(|one| &one.tagged);
     let retagged: Vec<_> = tagged.filter_map(|one| Some((one.before.as_ref()?, &one.tags))).collect();

@@ -227,6 +227,7 @@ impl Watches {
     ///
     /// # Errors
     /// Those of the database; a cursor of another listing.
+    #[crate::boxed]
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<WatchRow>, WatchError> {
         Ok(self.0.store.watches().page(after, limit).await?)
     }
@@ -235,6 +236,7 @@ impl Watches {
     ///
     /// # Errors
     /// [`WatchError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn get(&self, named: &str) -> Result<WatchRow, WatchError> {
         let found = match named.parse::<Uuid>() {
             Ok(id) => self.0.store.watches().get(id).await?,
@@ -247,6 +249,7 @@ impl Watches {
     ///
     /// # Errors
     /// [`WatchError::Invalid`], [`WatchError::Taken`], [`WatchError::Full`]; those of the database.
+    #[crate::boxed]
     pub async fn create(&self, new: &NewWatch, actor: &str) -> Result<WatchRow, WatchError> {
         let settings = self.checked(new)?;
         let (id, at_us) = (Uuid::now_v7(), self.0.clock.now_us());
@@ -277,6 +280,7 @@ impl Watches {
     ///
     /// # Errors
     /// [`WatchError::Invalid`], [`WatchError::Taken`], [`WatchError::Changed`]; those of the database.
+    #[crate::boxed]
     pub async fn update(&self, row: &WatchRow, new: &NewWatch, actor: &str) -> Result<WatchRow, WatchError> {
         let settings = self.checked(new)?;
         let event = self.event(actor, "watch.update", row.id, details(new));
@@ -287,6 +291,7 @@ impl Watches {
     ///
     /// # Errors
     /// [`WatchError::Changed`]; those of the database.
+    #[crate::boxed]
     pub async fn enable(&self, row: &WatchRow, enabled: bool, actor: &str) -> Result<WatchRow, WatchError> {
         let settings = WatchSettings { enabled, ..row.settings.clone() };
         let action = if enabled { "watch.resume" } else { "watch.pause" };
@@ -324,6 +329,7 @@ impl Watches {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn progress(&self, rows: &[WatchRow]) -> Result<HashMap<Uuid, Progress>, WatchError> {
         let scans: HashMap<Uuid, &WatchRow> =
             rows.iter().filter_map(|row| Some((row.run.as_ref()?.scan?, row))).collect();
@@ -347,6 +353,7 @@ impl Watches {
     ///
     /// # Errors
     /// [`WatchError::Unknown`]; those of the database.
+    #[crate::boxed]
     pub async fn delete(&self, row: &WatchRow, actor: &str) -> Result<(), WatchError> {
         let id = row.id;
         // Before, so that a crash leaves nothing told without a watch; after, for what a run under way has told meanwhile.
@@ -379,6 +386,7 @@ impl Watches {
     ///
     /// # Errors
     /// [`WatchError::NotNow`] when it is paused or runs; those of the database.
+    #[crate::boxed]
     pub async fn run_now(&self, row: &WatchRow, actor: &str) -> Result<(), WatchError> {
         let (id, at_us) = (row.id, self.0.clock.now_us());
         let event = self.event(actor, "watch.run", id, json!({"name": row.settings.name}));

@@ -28,6 +28,7 @@ pub struct Runner {
 
 impl Watches {
     /// Makes runs when they are due, until told to stop; then gives back those under way.
+    #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("watches");
         let mut runner = self.runner();
@@ -64,6 +65,7 @@ impl Runner {
     ///
     /// # Errors
     /// Those of the database. Runs under way go on.
+    #[crate::boxed]
     pub async fn tick(&mut self) -> Result<usize, StoreError> {
         while let Some(ended) = self.runs.try_join_next_with_id() {
             self.ended(ended);
@@ -142,6 +144,7 @@ impl Runner {
     }
 
     /// Waits until no run is under way.
+    #[crate::boxed]
     pub async fn idle(&mut self) {
         while let Some(ended) = self.runs.join_next_with_id().await {
             self.ended(ended);
@@ -161,6 +164,7 @@ impl Runner {
     }
 
     /// Ends what is under way without its end, and gives it back.
+    #[crate::boxed]
     pub async fn stop(mut self) {
         for (_, stop) in self.held.values() {
             stop.cancel();

@@ -67,6 +67,7 @@ impl Solver {
     ///
     /// # Errors
     /// [`IssuerError::Unproven`] naming the record.
+    #[crate::boxed]
     pub async fn present(
         &self,
         records: &[TxtRecord],
@@ -90,6 +91,7 @@ impl Solver {
 
     /// Takes records away as well as can be, and drops from `placed` those that are gone. What stays is told in the
     /// log.
+    #[crate::boxed]
     pub async fn remove(&self, placed: &mut Vec<TxtRecord>, deadline: Instant) {
         let removing: Vec<_> =
             placed.iter().map(|record| self.0.publisher.remove(record, deadline)).collect();

@@ -75,6 +75,7 @@ impl Responders {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn http01(&self, token: &str) -> Result<Option<String>, store::StoreError> {
         self.0.http01.get(token).await
     }

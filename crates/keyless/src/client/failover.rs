@@ -89,6 +89,7 @@ impl Client {
     ///
     /// # Cancellation
     /// Dropping the future gives its place to another request; what comes for it is dropped.
+    #[crate::boxed]
     pub async fn call(&self, items: &Items<'_>, deadline: Deadline) -> Result<Vec<u8>, ClientError> {
         let inner = &self.0;
         inner.budget.earn();

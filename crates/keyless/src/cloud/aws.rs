@@ -47,6 +47,7 @@ impl AwsKms {
     ///
     /// # Errors
     /// [`CloudKeyError::Name`] for what is no name of a region.
+    #[crate::boxed]
     pub async fn new(region: &str, options: &AwsOptions, http: HttpClient) -> Result<Self, CloudKeyError> {
         let plain = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-';
         if region.is_empty() || !region.bytes().all(plain) {
@@ -61,6 +62,7 @@ impl AwsKms {
     ///
     /// # Errors
     /// [`CloudKeyError`]
+    #[crate::boxed]
     pub async fn open(&self, key: &str, calls: &Calls) -> Result<CloudKey, CloudKeyError> {
         if key.is_empty() {
             return Err(CloudKeyError::Name { key: "aws_kms".to_owned(), problem: "no key is named" });

@@ -74,6 +74,7 @@ pub struct AzureOptions {
 ///
 /// # Errors
 /// [`CloudKeyError`]
+#[crate::boxed]
 pub async fn open(
     key: AzureKey,
     options: &AzureOptions,

@@ -56,6 +56,7 @@ pub struct GcpOptions {
 ///
 /// # Errors
 /// [`CloudKeyError`]
+#[crate::boxed]
 pub async fn open(
     key: GcpKey,
     options: &GcpOptions,

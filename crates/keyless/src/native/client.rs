@@ -165,6 +165,7 @@ impl Client {
     ///
     /// # Errors
     /// As the protocol's definition lists them.
+    #[crate::boxed]
     pub async fn sign(&self, request: SignRequest, terms: Terms) -> Result<Vec<u8>, Status> {
         let reply = self.inner.clone().sign(terms.request(request)).await.map_err(described)?;
         signature(reply.into_inner())
@@ -174,6 +175,7 @@ impl Client {
     ///
     /// # Errors
     /// When the call as a whole failed.
+    #[crate::boxed]
     pub async fn sign_batch(
         &self,
         requests: Vec<SignRequest>,
@@ -205,6 +207,7 @@ impl Client {
     ///
     /// # Errors
     /// As the protocol's definition lists them.
+    #[crate::boxed]
     pub async fn list_keys(
         &self,
         page: proto::ListKeysRequest,
@@ -217,6 +220,7 @@ impl Client {
     ///
     /// # Errors
     /// As the protocol's definition lists them.
+    #[crate::boxed]
     pub async fn ping(&self, terms: Terms) -> Result<(), Status> {
         self.ping_for(proto::PingRequest::default(), terms).await?;
         Ok(())
@@ -235,6 +239,7 @@ impl Client {
     ///
     /// # Errors
     /// As the protocol's definition lists them.
+    #[crate::boxed]
     pub async fn seal(&self, clear: Vec<u8>, terms: Terms) -> Result<Vec<u8>, Status> {
         let request = terms.request(proto::SealRequest { clear });
         Ok(self.inner.clone().seal(request).await.map_err(described)?.into_inner().sealed)
@@ -244,6 +249,7 @@ impl Client {
     ///
     /// # Errors
     /// As the protocol's definition lists them.
+    #[crate::boxed]
     pub async fn unseal(&self, sealed: Vec<u8>, terms: Terms) -> Result<Vec<u8>, Status> {
         let request = terms.request(proto::UnsealRequest { sealed });
         Ok(self.inner.clone().unseal(request).await.map_err(described)?.into_inner().clear)

@@ -71,6 +71,7 @@ impl Statement {
     /// # Errors
     /// [`StatementError::NotEd25519`], [`StatementError::TooLong`], [`StatementError::Sign`]; never later than shortly
     /// after `deadline`.
+    #[crate::boxed]
     pub async fn sign(
         &self,
         signer: &dyn Signer,

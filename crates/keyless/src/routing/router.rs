@@ -175,6 +175,7 @@ impl Router {
     }
 
     /// Closes all connections; what is under way fails.
+    #[crate::boxed]
     pub async fn stop(&self) {
         self.0.stopping.cancel();
         self.0.tracker.close();

@@ -109,6 +109,7 @@ impl fmt::Debug for Running {
 ///
 /// # Errors
 /// [`StartError`]
+#[crate::boxed]
 pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<Running, StartError> {
     let is_somewhere = options.tls.is_some() || options.nodes.is_some();
     if !is_somewhere && options.socket.is_none() && options.native_socket.is_none() {

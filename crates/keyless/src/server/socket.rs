@@ -24,6 +24,7 @@ impl BoundSocket {
     ///
     /// # Errors
     /// What the system said; something else that is there, or a server that answers.
+    #[crate::boxed]
     pub async fn at(path: &Path) -> io::Result<(Self, UnixListener)> {
         if let Ok(found) = std::fs::symlink_metadata(path) {
             if !found.file_type().is_socket() || found.uid() != rustix::process::getuid().as_raw() {

@@ -53,6 +53,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn approval(&self, id: Uuid) -> Result<Approval, DataError> {
         let found = self.inner.store.approvals().get(id).await?;
         found.map(|view| Approval::from_view(&view)).ok_or_else(|| DataError::not_found("approval", id))
@@ -62,6 +63,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`] within; those of the database.
+    #[crate::boxed]
     pub async fn approvals(
         &self,
         state: ApprovalState,
@@ -77,6 +79,7 @@ impl Lifecycle {
     /// # Errors
     /// [`ApprovalError::SamePerson`] to whoever asked for the run, [`ApprovalError::Decided`] when it is over;
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn approve(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), ApprovalError> {
         self.decide(id, true, note, actor).await?;
         self.inner.wake.notify_one();
@@ -87,6 +90,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// As [`Lifecycle::approve`]; whoever asked may take it back, too.
+    #[crate::boxed]
     pub async fn reject(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), ApprovalError> {
         self.decide(id, false, note, actor).await
     }

@@ -105,6 +105,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`UpdateError::Stale`]; as [`Lifecycle::create`].
+    #[crate::boxed]
     pub async fn update(
         &self,
         id: Uuid,
@@ -153,6 +154,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`MoveError::Illegal`] while its issuer is at it; [`MoveError::Stale`].
+    #[crate::boxed]
     pub async fn archive(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), MoveError> {
         self.move_one(id, revision, actor, Move::Archive).await
     }
@@ -161,6 +163,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`MoveError::Illegal`] when it is not archived; [`MoveError::Stale`].
+    #[crate::boxed]
     pub async fn restore(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), MoveError> {
         let of = self.get(id).await?;
         let judged = self.judge(&of).await?;
@@ -171,6 +174,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`MoveError::Illegal`] when a run is under way; [`MoveError::NothingToDeploy`] without targets or version.
+    #[crate::boxed]
     pub async fn redeploy(&self, id: Uuid, actor: &str) -> Result<(), MoveError> {
         self.move_one(id, None, actor, Move::Redeploy).await
     }
@@ -194,6 +198,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`JobError::UnderWay`], [`JobError::NotWaiting`] when it is over; [`DataError::NotFound`].
+    #[crate::boxed]
     pub async fn cancel_job(&self, id: JobId, actor: &str) -> Result<(), JobError> {
         self.job(id).await?;
         let (now_us, actor, planner) = (self.now_us(), actor.to_owned(), self.planner().await?);
@@ -208,6 +213,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`JobError::NotWaiting`]; [`DataError::NotFound`].
+    #[crate::boxed]
     pub async fn retry_job(&self, id: JobId, actor: &str) -> Result<(), JobError> {
         self.job(id).await?;
         let (now_us, actor) = (self.now_us(), actor.to_owned());

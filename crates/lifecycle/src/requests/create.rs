@@ -118,6 +118,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`CreateError`]: what is refused leaves nothing behind.
+    #[crate::boxed]
     pub async fn create(&self, new: NewCertificate, actor: &str) -> Result<Created, CreateError> {
         let creation = self.prepare(&new, actor).await?;
         let issue = creation.issue;
@@ -129,6 +130,7 @@ impl Lifecycle {
     }
 
     /// Many at once, each with an answer of its own.
+    #[crate::boxed]
     pub async fn create_many(
         &self,
         new: Vec<NewCertificate>,

@@ -68,6 +68,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`ExportError::NotExportable`] when there is no version or its key is not here.
+    #[crate::boxed]
     pub async fn export(
         &self,
         id: Uuid,

@@ -129,6 +129,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`] within; those of the database.
+    #[crate::boxed]
     pub async fn found(
         &self,
         filter: &InventoryFilter,
@@ -148,6 +149,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`] within; those of the database.
+    #[crate::boxed]
     pub async fn found_of(
         &self,
         filter: &InventoryFilter,
@@ -238,6 +240,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`ClaimError`]
+    #[crate::boxed]
     pub async fn claim(&self, claim: Claim, actor: &str) -> Result<Created, ClaimError> {
         let entering = self.entering(claim, actor).await?;
         let name = entering.certificate.name.clone();
@@ -374,6 +377,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DismissError`]
+    #[crate::boxed]
     pub async fn dismiss(
         &self,
         fingerprint: Fingerprint,
@@ -407,6 +411,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError`]
+    #[crate::boxed]
     pub async fn undismiss(&self, fingerprint: Fingerprint, actor: &str) -> Result<bool, DataError> {
         let (actor, at_us) = (actor.to_owned(), self.now_us());
         let work = on(move |tx| {

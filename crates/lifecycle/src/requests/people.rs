@@ -78,6 +78,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<PersonRecord, DataError> {
         let found = self.inner.store.people().get(kind, name).await?;
         PersonRecord::of(found.ok_or_else(|| DataError::not_found(noun(kind).0, name))?)
@@ -87,6 +88,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`store::StoreError::BadCursor`] within; those of the database.
+    #[crate::boxed]
     pub async fn people(
         &self,
         kind: PeopleKind,
@@ -103,6 +105,7 @@ impl Lifecycle {
     /// # Errors
     /// [`PersonChangeError::Taken`], [`PersonChangeError::Stale`], [`PersonChangeError::Missing`] for an owner's team that does
     /// not exist; [`PersonChangeError::Bad`].
+    #[crate::boxed]
     pub async fn put_person(
         &self,
         kind: PeopleKind,
@@ -154,6 +157,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`RemoveError::InUse`], [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_person(&self, kind: PeopleKind, name: &str, actor: &str) -> Result<(), RemoveError> {
         let (word, _) = noun(kind);
         let mut ledger = Ledger::new(self.now_us(), actor);

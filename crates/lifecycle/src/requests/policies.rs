@@ -102,6 +102,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn policy(&self, name: &str) -> Result<PolicyRecord, DataError> {
         let found = self.inner.store.policies().get(name).await?;
         PolicyRecord::of(found.ok_or_else(|| DataError::not_found("policy", name))?)
@@ -111,6 +112,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`store::StoreError::BadCursor`] within; those of the database.
+    #[crate::boxed]
     pub async fn policies(
         &self,
         after: Option<&Cursor>,
@@ -126,6 +128,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`PolicyChangeError`]
+    #[crate::boxed]
     pub async fn put_policy(
         &self,
         name: &str,
@@ -175,6 +178,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`RemoveError::InUse`], [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn delete_policy(&self, name: &str, actor: &str) -> Result<(), RemoveError> {
         let mut ledger = Ledger::new(self.now_us(), actor);
         ledger.note_on(format!("policy/{name}"), "policy.delete", json!({}));
@@ -205,6 +209,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`store::StoreError::BadCursor`] within; those of the database.
+    #[crate::boxed]
     pub async fn violations(
         &self,
         filter: &ViolationFilter,
@@ -229,6 +234,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; as [`Lifecycle::violations`].
+    #[crate::boxed]
     pub async fn violations_of(
         &self,
         certificate: Option<Uuid>,
@@ -247,6 +253,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError`] of the database; what was done before stays done.
+    #[crate::boxed]
     pub async fn judge_all(&self) -> Result<u64, DataError> {
         self.reschedule(&Selection::Filter(ManagedFilter::default())).await
     }

@@ -54,6 +54,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn get(&self, id: Uuid) -> Result<ManagedCertificate, DataError> {
         let found = self.inner.store.managed().get(id).await?;
         let view = found.ok_or_else(|| DataError::not_found("certificate", id))?;
@@ -64,6 +65,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn named(&self, name: &str) -> Result<ManagedCertificate, DataError> {
         let found = self.inner.store.managed().named(name).await?;
         let view = found.ok_or_else(|| DataError::not_found("certificate", name))?;
@@ -74,6 +76,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`store::StoreError::BadCursor`] within; those of the database.
+    #[crate::boxed]
     pub async fn page(
         &self,
         filter: &ManagedFilter,
@@ -90,6 +93,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn versions(
         &self,
         id: Uuid,
@@ -105,6 +109,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn served(
         &self,
         id: Uuid,
@@ -119,6 +124,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn suggestion(&self, id: Uuid) -> Result<Option<(Suggested, Option<String>)>, DataError> {
         let row = self.row(id).await?;
         let found = self.inner.store.managed().suggestion(row).await?;
@@ -138,6 +144,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn job(&self, id: JobId) -> Result<Job, DataError> {
         let found = self.inner.store.jobs().get(id.row()).await?;
         let job = found.map(|view| Job::from_view(&view, self.now_us()));
@@ -148,6 +155,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`store::StoreError::BadCursor`] within; those of the database.
+    #[crate::boxed]
     pub async fn jobs(
         &self,
         filter: &JobFilter,
@@ -163,6 +171,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`]; as [`Lifecycle::jobs`].
+    #[crate::boxed]
     pub async fn jobs_of(
         &self,
         id: Uuid,
@@ -177,6 +186,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn counts(&self) -> Result<Counts, DataError> {
         let now = self.now_us();
         let spans = SPANS_DAYS.map(|days| days * DAY_US);

@@ -159,6 +159,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`BulkError`]; what was done before stays done.
+    #[crate::boxed]
     pub async fn renew(
         &self,
         selection: &Selection,
@@ -176,6 +177,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`BulkError`]; what was done before stays done.
+    #[crate::boxed]
     pub async fn reassign(
         &self,
         selection: &Selection,
@@ -218,6 +220,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`BulkError`]; what was queued is still done.
+    #[crate::boxed]
     pub async fn revoke(
         &self,
         selection: &Selection,

@@ -152,6 +152,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`CsrError::BadCsr`] says what is wrong with it; [`DataError::NotFound`] within for another agent's job.
+    #[crate::boxed]
     pub async fn accept_csr(&self, job: JobId, agent: Uuid, csr_der: &[u8]) -> Result<(), CsrError> {
         let now_us = self.now_us();
         let csr = Arc::new(csr_der.to_vec());
@@ -169,6 +170,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError::NotFound`] for another agent's job. A result that comes twice changes nothing.
+    #[crate::boxed]
     pub async fn deployed(&self, job: JobId, agent: Uuid, result: &JobResult) -> Result<(), DataError> {
         self.take_result(agent, job, result, false).await
     }

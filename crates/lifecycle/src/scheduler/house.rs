@@ -27,6 +27,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError`] of the database.
+    #[crate::boxed]
     pub async fn schedule(&self) -> Result<TickReport, DataError> {
         let now_us = self.now_us();
         let set_back = {

@@ -50,6 +50,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError`] of the database; what an issuer does not do is not an error of the tick.
+    #[crate::boxed]
     pub async fn tick(&self) -> Result<TickReport, DataError> {
         self.follow_revocations().await?;
         let mut report = self.schedule().await?;
@@ -64,6 +65,7 @@ impl Lifecycle {
     /// The scheduler: begins what is due and keeps house, until `stop`. Every process may run it: what a cluster does
     /// once is done under leases, and runs are claimed. Stopped, it lets go of what has not ended within
     /// [`crate::LifecycleOptions::stop_patience`].
+    #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let tick = self.inner.options.tick;
         tokio::join!(

@@ -325,6 +325,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError`] of the database; the next call goes on from there.
+    #[crate::boxed]
     pub async fn follow_revocations(&self) -> Result<u64, DataError> {
         let store = &self.inner.store;
         let mut marked = 0;

@@ -47,6 +47,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// [`DataError`] of the database; an issuer that does not answer stops nothing.
+    #[crate::boxed]
     pub async fn ask_suggestions(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let read = on(move |tx| {

@@ -78,6 +78,7 @@ pub struct JsonService {
 
 impl JsonService {
     /// Finds out how AWS is reached; asks nobody but for credentials.
+    #[crate::boxed]
     pub async fn new(protocol: JsonProtocol, region: &str, options: &AwsOptions, http: HttpClient) -> Self {
         let mut loader = aws_config::defaults(behavior()).http_client(http.clone()).region(region_of(region));
         if let Some((id, secret)) = &options.credentials {
@@ -107,6 +108,7 @@ impl JsonService {
     ///
     /// # Cancellation
     /// Dropping the future drops the call.
+    #[crate::boxed]
     pub async fn call(&self, operation: &'static str, body: &Value) -> Result<Value, ApiError> {
         let credentials = self.current().await?;
         let request = self.signed(operation, body.to_string().into(), &credentials)?;
@@ -136,6 +138,7 @@ impl JsonService {
     ///
     /// # Cancellation
     /// Fetching them goes on, for the next call.
+    #[crate::boxed]
     pub async fn ready(&self) -> Result<(), ApiError> {
         self.current().await.map(drop)
     }

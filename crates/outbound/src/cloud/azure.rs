@@ -52,6 +52,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`ApiError`]: denied, unless it passes.
+    #[crate::boxed]
     pub async fn current(&self) -> Result<AccessToken, ApiError> {
         self.lasting.current().await
     }

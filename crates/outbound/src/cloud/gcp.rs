@@ -136,6 +136,7 @@ impl fmt::Debug for Renewing {
 ///
 /// # Errors
 /// [`ApiError`], when they give no token: denied, unless that passes.
+#[crate::boxed]
 pub async fn headers(credentials: &Credentials) -> Result<HeaderMap, ApiError> {
     let failed = |error: CredentialsError| {
         if error.is_transient() { ApiError::credentials_away(&error) } else { ApiError::credentials(&error) }

@@ -102,6 +102,7 @@ impl HttpClient {
     ///
     /// # Cancellation
     /// Dropping the future closes the connection in use.
+    #[crate::boxed]
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let request =
             request.try_into().map_err(|error: reqwest::Error| HttpError::Request(chain(&error)))?;

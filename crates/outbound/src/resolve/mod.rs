@@ -174,6 +174,7 @@ impl Resolver {
     ///
     /// # Cancellation
     /// Dropping the future withdraws the questions nobody else waits for.
+    #[crate::boxed]
     pub async fn resolve(
         &self,
         name: &str,

@@ -40,6 +40,7 @@ impl Intermediates {
     ///
     /// # Errors
     /// [`MintError`]
+    #[crate::boxed]
     pub async fn make(&self, now: UnixTime) -> Result<Authority, MintError> {
         let above = &self.above;
         if !above.permits_below() {
@@ -82,6 +83,7 @@ impl Intermediates {
     }
 
     /// Has `minter` sign by a new one before the one it has ends, until `stop`.
+    #[crate::boxed]
     pub async fn keep(&self, minter: Minter, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("proxy-intermediate");
         loop {

@@ -122,6 +122,7 @@ impl LeafKeys {
     }
 
     /// Makes an RSA key now, and new keys of both kinds each `life`, until `stop`.
+    #[crate::boxed]
     pub async fn keep(&self, life: Duration, stop: CancellationToken) {
         self.change(LeafKeyKind::Rsa2048).await;
         loop {

@@ -76,6 +76,7 @@ impl Minter {
     ///
     /// # Errors
     /// [`MintError`]
+    #[crate::boxed]
     pub async fn mint(&self, name: &HostOrIp, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
         let names = [general_name(name)];
         let wanted = Wanted { subject: &subject_of(name), names: &names, within: None };
@@ -86,6 +87,7 @@ impl Minter {
     ///
     /// # Errors
     /// [`MintError`]
+    #[crate::boxed]
     pub async fn mint_like(
         &self,
         likeness: &Likeness,

@@ -148,6 +148,7 @@ impl RevocationChecker {
     ///
     /// # Cancellation
     /// Dropping the future gives up what nobody else waits for.
+    #[crate::boxed]
     pub async fn check(
         &self,
         certificate: &Certificate,

@@ -158,6 +158,7 @@ impl KeyNode {
     ///
     /// # Errors
     /// [`NodeError`]; nothing but the keys is kept then.
+    #[crate::boxed]
     pub async fn join(options: &JoinOptions, address: &str) -> Result<NodeStatus, NodeError> {
         let server = options.server()?;
         let folder = Folder::new(&options.state)?;
@@ -212,6 +213,7 @@ impl KeyNode {
     ///
     /// # Errors
     /// [`NodeError`]
+    #[crate::boxed]
     pub async fn open(
         state: &Path,
         address: &str,

@@ -75,6 +75,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// [`PolicyError::Formula`]; those of the database.
+    #[crate::boxed]
     pub async fn check(&self, formula: &str) -> Result<Resolved, PolicyError> {
         let formula = Formula::parse(formula)?;
         Ok(resolve(formula, &self.placed_nodes().await?))

@@ -47,6 +47,7 @@ const REMOVED_KEPT_US: i64 = 30 * 86_400 * 1_000_000;
 
 impl KeyPolicies {
     /// Keeps wraps and sealed keys as they should be, until stopped.
+    #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("key_policies");
         let every = |period| {
@@ -89,6 +90,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// [`PolicyError::Nobody`], [`PolicyError::Formula`], [`PolicyError::NameTaken`], [`PolicyError::Full`] and others.
+    #[crate::boxed]
     pub async fn create(&self, name: &str, formula: &str, actor: &str) -> Result<PolicyView, PolicyError> {
         check_name(name)?;
         let resolved = self.check(formula).await?;
@@ -137,6 +139,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// [`PolicyError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn policy(&self, name: &str) -> Result<PolicyRow, PolicyError> {
         let found = match name.parse() {
             Ok(id) => self.store().places().policy(id).await?,
@@ -149,6 +152,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn policies(
         &self,
         after: Option<&Cursor>,
@@ -161,6 +165,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// [`PolicyError::NotFound`], [`PolicyError::Rotating`], [`PolicyError::Changed`] and others.
+    #[crate::boxed]
     pub async fn rotate(&self, id: Uuid, actor: &str) -> Result<PolicyView, PolicyError> {
         let before = self.store().places().policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
         if self.store().places().policy_generations(id).await?.len() >= GENERATIONS_MAX {
@@ -193,6 +198,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// Those of [`Self::rotate`], after all were tried.
+    #[crate::boxed]
     pub async fn rotate_of_node(&self, node: Uuid, actor: &str) -> Result<Vec<Uuid>, PolicyError> {
         let (mut rotated, mut failed) = (Vec::new(), None);
         for policy in self.store().places().policies_of_node(node).await? {
@@ -210,6 +216,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// [`PolicyError::HasKeys`], [`PolicyError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn delete(&self, id: Uuid, actor: &str) -> Result<(), PolicyError> {
         let event = self.event(actor, "key_policy.delete", format!("key-policy/{id}"), json!({}));
         let at = self.now_us();
@@ -235,6 +242,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn state_of(&self, node: Uuid, after: i64) -> Result<KeyState, PolicyError> {
         Ok(self.store().places().state(node, after.max(0), STATE_ROWS_MAX).await?)
     }
@@ -243,6 +251,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn news(&self, node: Uuid, after: i64) -> Result<News, PolicyError> {
         let KeyState { policies, wraps, keys, next, more, anew } = self.state_of(node, after).await?;
         let policies = policies.into_iter().map(|policy| {

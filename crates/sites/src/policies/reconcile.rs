@@ -60,6 +60,7 @@ impl KeyPolicies {
     ///
     /// # Cancellation
     /// What was done stays done; the next pass does the rest.
+    #[crate::boxed]
     pub async fn reconcile(&self) -> Result<Reconciled, PolicyError> {
         let mut passes = self.0.passes.lock().await;
         // Before all else: what comes meanwhile is another pass's.

@@ -27,6 +27,7 @@ impl KeyPolicies {
     ///
     /// # Cancellation
     /// What was done stays done; the next call does the rest.
+    #[crate::boxed]
     pub async fn reseal(&self) -> Result<usize, PolicyError> {
         let (tell, mut stuck) = (self.tells_stuck(), 0);
         let count = self.reseal_all(tell, &mut stuck).await;

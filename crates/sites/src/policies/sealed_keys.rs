@@ -51,6 +51,7 @@ impl KeyPolicies {
     /// # Errors
     /// [`PolicyError::SealedKey`], [`PolicyError::Behind`], [`PolicyError::Invalid`], [`PolicyError::NotFound`] and
     /// others.
+    #[crate::boxed]
     pub async fn put_key(&self, new: NewSealedKey, actor: &str) -> Result<SealedKeyRow, PolicyError> {
         check_key_name(&new.name)?;
         check_sealed_key(&new.blob).map_err(PolicyError::SealedKey)?;
@@ -103,6 +104,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// [`PolicyError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn key(&self, spki_sha256: &SpkiHash) -> Result<SealedKeyRow, PolicyError> {
         let found = self.store().places().sealed_key(spki_sha256.as_bytes()).await?;
         found.ok_or(PolicyError::NotFound("sealed key"))
@@ -112,6 +114,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// Those of the database.
+    #[crate::boxed]
     pub async fn keys(
         &self,
         after: Option<&Cursor>,
@@ -124,6 +127,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// [`PolicyError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn withdraw(&self, spki_sha256: &SpkiHash, actor: &str) -> Result<(), PolicyError> {
         let (at, hash) = (self.now_us(), *spki_sha256.as_bytes());
         let event = self.event(actor, "sealed_key.withdraw", format!("sealed-key/{spki_sha256}"), json!({}));

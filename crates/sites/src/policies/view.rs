@@ -41,6 +41,7 @@ impl KeyPolicies {
     ///
     /// # Errors
     /// [`PolicyError::NotFound`]; those of the database.
+    #[crate::boxed]
     pub async fn view(&self, id: Uuid) -> Result<PolicyView, PolicyError> {
         let row = self.store().places().policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
         let formula = stored_formula(&row.formula);

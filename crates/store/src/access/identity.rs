@@ -214,6 +214,7 @@ pub(crate) const ALL: &[&str] = &[BY_KEYS, BY_ID, PAGE, INSERT, NAME_TAKEN, UPDA
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_identity(tx: &mut Tx, new: &NewIdentity) -> Result<AccessChange, StoreError> {
     let settings = &new.settings;
     let parameters: Vec<Value> = vec![
@@ -237,6 +238,7 @@ pub async fn insert_identity(tx: &mut Tx, new: &NewIdentity) -> Result<AccessCha
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_identity(
     tx: &mut Tx,
     id: Uuid,
@@ -264,6 +266,7 @@ pub async fn update_identity(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn rekey_identity(
     tx: &mut Tx,
     id: Uuid,

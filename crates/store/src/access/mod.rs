@@ -43,6 +43,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&identity::USED, &session::SEEN];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_identity(tx: &mut Tx, id: Uuid, revision: i64) -> Result<AccessChange, StoreError> {
     let change = identity::remove(tx, id, revision).await?;
     if change == AccessChange::Done {

@@ -59,6 +59,7 @@ pub(crate) const ALL: &[&str] = &[ROLES, INSERT, UPDATE, DELETE];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_role(tx: &mut Tx, role: &RoleChange) -> Result<AccessChange, StoreError> {
     let mut parameters: Vec<Value> = vec![
         role.name.as_str().into(),
@@ -82,6 +83,7 @@ pub async fn put_role(tx: &mut Tx, role: &RoleChange) -> Result<AccessChange, St
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_role(tx: &mut Tx, name: &str, revision: i64) -> Result<AccessChange, StoreError> {
     Ok(changed(tx.execute(DELETE, vec![name.into(), revision.into()]).await?))
 }

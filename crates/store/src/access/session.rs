@@ -74,6 +74,7 @@ pub(crate) const ALL: &[&str] = &[BY_HASH, OF_IDENTITY, INSERT, DELETE, DELETE_O
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_session(tx: &mut Tx, new: &NewSession) -> Result<(), StoreError> {
     let parameters: Vec<Value> = vec![
         new.token_hash.into(),
@@ -91,6 +92,7 @@ pub async fn insert_session(tx: &mut Tx, new: &NewSession) -> Result<(), StoreEr
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_session(tx: &mut Tx, token_hash: [u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![token_hash.into()]).await? == 1)
 }
@@ -99,6 +101,7 @@ pub async fn delete_session(tx: &mut Tx, token_hash: [u8; 32]) -> Result<bool, S
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_sessions_of(tx: &mut Tx, identity: Uuid) -> Result<u64, StoreError> {
     tx.execute(DELETE_OF, vec![identity.into()]).await
 }

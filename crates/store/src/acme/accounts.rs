@@ -169,6 +169,7 @@ SELECT thumbprint FROM acme_account_keys WHERE account = ?1 ORDER BY replaced_at
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_acme_account(
     tx: &mut Tx,
     new: &NewAcmeAccount,
@@ -199,6 +200,7 @@ pub async fn insert_acme_account(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn set_acme_account(
     tx: &mut Tx,
     id: Uuid,
@@ -222,6 +224,7 @@ pub async fn set_acme_account(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn change_acme_account_key(
     tx: &mut Tx,
     id: Uuid,
@@ -242,6 +245,7 @@ pub async fn change_acme_account_key(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn note_acme_preauthorization(tx: &mut Tx, id: Uuid, until_us: i64) -> Result<(), StoreError> {
     tx.execute(PREAUTHORIZED, vec![id.into(), until_us.into()]).await.map(drop)
 }

@@ -247,6 +247,7 @@ fn padded<T: Clone>(all: &[T]) -> Option<(usize, Vec<T>)> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_acme_authorizations(tx: &mut Tx, new: &[AcmeAuthorization]) -> Result<(), StoreError> {
     let column = |of: fn(&AcmeAuthorization) -> i64| Column::Int(new.iter().map(of).collect());
     let maybe = |of: fn(&AcmeAuthorization) -> Option<i64>| Column::MaybeInt(new.iter().map(of).collect());
@@ -272,6 +273,7 @@ pub async fn insert_acme_authorizations(tx: &mut Tx, new: &[AcmeAuthorization]) 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn begin_acme_validations(tx: &mut Tx, answers: &[AcmeAnswer]) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
         Column::Uuid(answers.iter().map(|one| one.id).collect()),
@@ -285,6 +287,7 @@ pub async fn begin_acme_validations(tx: &mut Tx, answers: &[AcmeAnswer]) -> Resu
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn end_acme_validations(tx: &mut Tx, ended: &[AcmeValidated]) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
         Column::Uuid(ended.iter().map(|one| one.id).collect()),
@@ -301,6 +304,7 @@ pub async fn end_acme_validations(tx: &mut Tx, ended: &[AcmeValidated]) -> Resul
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn deactivate_acme_authorization(tx: &mut Tx, id: Uuid, account: Uuid) -> Result<bool, StoreError> {
     let parameters = vec![id.into(), account.into(), AcmeAuthorizationStatus::Deactivated.code().into()];
     Ok(tx.execute(DEACTIVATE, parameters).await? == 1)

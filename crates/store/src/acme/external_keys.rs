@@ -115,6 +115,7 @@ pub(super) async fn spend(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, St
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_acme_external_key(tx: &mut Tx, new: &NewAcmeExternalKey) -> Result<bool, StoreError> {
     let parameters: Vec<Value> = vec![
         new.id.into(),
@@ -135,6 +136,7 @@ pub async fn insert_acme_external_key(tx: &mut Tx, new: &NewAcmeExternalKey) -> 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn disable_acme_external_key(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(DISABLE, vec![id.into(), now_us.into()]).await? == 1)
 }
@@ -143,6 +145,7 @@ pub async fn disable_acme_external_key(tx: &mut Tx, id: Uuid, now_us: i64) -> Re
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_acme_external_key(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }

@@ -204,6 +204,7 @@ DELETE FROM acme_orders WHERE id IN
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_acme_orders(tx: &mut Tx, new: &[AcmeOrder]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Uuid(new.iter().map(|one| one.id).collect()),
@@ -224,6 +225,7 @@ pub async fn insert_acme_orders(tx: &mut Tx, new: &[AcmeOrder]) -> Result<(), St
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn begin_acme_issuances(tx: &mut Tx, orders: &[AcmeFinalized]) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
         Column::Uuid(orders.iter().map(|one| one.id).collect()),
@@ -237,6 +239,7 @@ pub async fn begin_acme_issuances(tx: &mut Tx, orders: &[AcmeFinalized]) -> Resu
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn end_acme_issuances(tx: &mut Tx, ended: &[AcmeIssued]) -> Result<Vec<Uuid>, StoreError> {
     let status = |one: &AcmeIssued| match one.outcome {
         Ok(_) => AcmeOrderStatus::Valid.code(),

@@ -46,6 +46,7 @@ DELETE FROM acme_limit_overrides WHERE id = ?1";
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_acme_limit_override(tx: &mut Tx, new: &AcmeLimitOverride) -> Result<Uuid, StoreError> {
     let parameters: Vec<Value> = vec![
         new.id.into(),
@@ -65,6 +66,7 @@ pub async fn put_acme_limit_override(tx: &mut Tx, new: &AcmeLimitOverride) -> Re
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_acme_limit_override(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }

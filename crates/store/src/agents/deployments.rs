@@ -105,6 +105,7 @@ FROM deployments WHERE certificate = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_deployments(tx: &mut Tx, new: &[NewDeployment]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Int(new.iter().map(|one| one.job).collect()),
@@ -121,6 +122,7 @@ pub async fn insert_deployments(tx: &mut Tx, new: &[NewDeployment]) -> Result<()
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn finish_deployments(
     tx: &mut Tx,
     results: &[DeploymentResult],
@@ -146,6 +148,7 @@ fn clean(text: &str) -> String {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn open_deployments(tx: &mut Tx, job: i64) -> Result<(i64, i64), StoreError> {
     let row = tx.row(OPEN, vec![job.into()]).await?;
     row.map_or(Ok((0, 0)), |mut row| Ok((row.int()?, row.int()?)))
@@ -155,6 +158,7 @@ pub async fn open_deployments(tx: &mut Tx, job: i64) -> Result<(i64, i64), Store
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn cancel_deployments(tx: &mut Tx, job: i64, at_us: i64) -> Result<u64, StoreError> {
     tx.execute(CANCEL, vec![job.into(), at_us.into()]).await
 }

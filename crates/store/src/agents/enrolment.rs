@@ -50,6 +50,7 @@ DELETE FROM agent_tokens WHERE expires_at < ?1";
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_agent_token(
     tx: &mut Tx,
     token: &AgentTokenRow,
@@ -70,6 +71,7 @@ pub async fn insert_agent_token(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn use_agent_token(
     tx: &mut Tx,
     hash: &[u8; 32],
@@ -86,6 +88,7 @@ pub async fn use_agent_token(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_agent_token(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }

@@ -248,6 +248,7 @@ pub(crate) fn composed() -> Vec<String> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_agent(
     tx: &mut Tx,
     agent: &AgentRow,
@@ -278,6 +279,7 @@ pub async fn insert_agent(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn is_agent_taken(tx: &mut Tx, name: &str, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.row(TAKEN, vec![name.into(), spki_sha256.as_slice().into()]).await?.is_some())
 }
@@ -295,6 +297,7 @@ async fn insert_labels(tx: &mut Tx, agent: Uuid, labels: &[(String, String)]) ->
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_agent(
     tx: &mut Tx,
     id: Uuid,
@@ -316,6 +319,7 @@ pub async fn update_agent(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn agent_certified(
     tx: &mut Tx,
     id: Uuid,
@@ -330,6 +334,7 @@ pub async fn agent_certified(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn retire_agent(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(RETIRE, vec![id.into(), at_us.into()]).await? == 1)
 }
@@ -338,6 +343,7 @@ pub async fn retire_agent(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, Sto
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn agents_seen(tx: &mut Tx, seen: &[(Uuid, i64, AgentFacts)]) -> Result<(), StoreError> {
     let text = |of: fn(&AgentFacts) -> &String| {
         Column::Text(seen.iter().map(|(_, _, facts)| of(facts).clone()).collect())
@@ -358,6 +364,7 @@ pub async fn agents_seen(tx: &mut Tx, seen: &[(Uuid, i64, AgentFacts)]) -> Resul
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_agent_group(
     tx: &mut Tx,
     name: &str,
@@ -373,6 +380,7 @@ pub async fn insert_agent_group(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_agent_group(
     tx: &mut Tx,
     name: &str,
@@ -389,6 +397,7 @@ pub async fn update_agent_group(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_agent_group(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(GROUP_DELETE, vec![name.into()]).await? == 1)
 }

@@ -70,6 +70,7 @@ DELETE FROM deploy_targets WHERE uuid = ?1";
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_target(
     tx: &mut Tx,
     id: Uuid,
@@ -86,6 +87,7 @@ pub async fn insert_target(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_target(
     tx: &mut Tx,
     id: Uuid,
@@ -103,6 +105,7 @@ pub async fn update_target(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_target(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }

@@ -206,6 +206,7 @@ pub struct Raised {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn raise_alerts(tx: &mut Tx, alerts: Vec<NewAlert>) -> Result<Vec<Raised>, StoreError> {
     // One row may be touched once by a statement: repeats in one batch are counted here.
     let mut distinct: Vec<(NewAlert, i64)> = Vec::with_capacity(alerts.len());
@@ -259,6 +260,7 @@ pub async fn raise_alerts(tx: &mut Tx, alerts: Vec<NewAlert>) -> Result<Vec<Rais
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn resolve_alerts(
     tx: &mut Tx,
     of: Vec<(String, String)>,
@@ -284,6 +286,7 @@ pub async fn resolve_alerts(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn channels_told(tx: &mut Tx, alert: i64) -> Result<Vec<Uuid>, StoreError> {
     let told = tx.rows(TOLD, vec![alert.into()]).await?;
     told.into_iter()
@@ -298,6 +301,7 @@ pub async fn channels_told(tx: &mut Tx, alert: i64) -> Result<Vec<Uuid>, StoreEr
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_alert_deliveries(tx: &mut Tx, all: Vec<NewAlertDelivery>) -> Result<(), StoreError> {
     let columns = vec![
         Column::Uuid(all.iter().map(|_| Uuid::now_v7()).collect()),
@@ -314,6 +318,7 @@ pub async fn insert_alert_deliveries(tx: &mut Tx, all: Vec<NewAlertDelivery>) ->
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn schedule_alerts(tx: &mut Tx, all: Vec<AlertScheduleRow>) -> Result<(), StoreError> {
     // The last word on a subject counts.
     let last: std::collections::BTreeMap<_, _> =
@@ -333,6 +338,7 @@ pub async fn schedule_alerts(tx: &mut Tx, all: Vec<AlertScheduleRow>) -> Result<
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn unschedule_alerts(tx: &mut Tx, subjects: Vec<String>) -> Result<(), StoreError> {
     tx.bulk(&UNSCHEDULE, vec![Column::Text(subjects)]).await.map(drop)
 }
@@ -341,6 +347,7 @@ pub async fn unschedule_alerts(tx: &mut Tx, subjects: Vec<String>) -> Result<(),
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn alerts_escalated(tx: &mut Tx, rows: Vec<i64>) -> Result<(), StoreError> {
     tx.bulk(&ESCALATED, vec![Column::Int(rows)]).await.map(drop)
 }
@@ -349,6 +356,7 @@ pub async fn alerts_escalated(tx: &mut Tx, rows: Vec<i64>) -> Result<(), StoreEr
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when the name is taken.
+#[crate::boxed]
 pub async fn insert_alert_channel(
     tx: &mut Tx,
     channel: &AlertChannelRow,
@@ -369,6 +377,7 @@ pub async fn insert_alert_channel(
 ///
 /// # Errors
 /// [`StoreError::Stale`] when it was changed meanwhile; [`StoreError::Conflict`] when the name is taken.
+#[crate::boxed]
 pub async fn update_alert_channel(
     tx: &mut Tx,
     channel: &AlertChannelRow,
@@ -393,6 +402,7 @@ pub async fn update_alert_channel(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_alert_channel(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(CHANNEL_DELETE, vec![id.into()]).await? == 1)
 }
@@ -401,6 +411,7 @@ pub async fn delete_alert_channel(tx: &mut Tx, id: Uuid) -> Result<bool, StoreEr
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when another has the name.
+#[crate::boxed]
 pub async fn put_alert_document(
     tx: &mut Tx,
     sort: &'static str,
@@ -421,6 +432,7 @@ pub async fn put_alert_document(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_alert_document(tx: &mut Tx, sort: &'static str, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DOCUMENT_DELETE, vec![sort.into(), id.into()]).await? == 1)
 }
@@ -429,6 +441,7 @@ pub async fn delete_alert_document(tx: &mut Tx, sort: &'static str, id: Uuid) ->
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn acknowledge_alert(tx: &mut Tx, id: Uuid, by: &str, now_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(ACKNOWLEDGE, vec![id.into(), by.into(), now_us.into()]).await? == 1)
 }
@@ -437,6 +450,7 @@ pub async fn acknowledge_alert(tx: &mut Tx, id: Uuid, by: &str, now_us: i64) -> 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn resolve_alert(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(RESOLVE_ONE, vec![id.into(), now_us.into()]).await? == 1)
 }
@@ -445,6 +459,7 @@ pub async fn resolve_alert(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, S
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn requeue_alert_delivery(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(REQUEUE, vec![id.into(), now_us.into()]).await? == 1)
 }
@@ -453,6 +468,7 @@ pub async fn requeue_alert_delivery(tx: &mut Tx, id: Uuid, now_us: i64) -> Resul
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn requeue_alert_channel(tx: &mut Tx, channel: Uuid, now_us: i64) -> Result<u64, StoreError> {
     tx.execute(REQUEUE_CHANNEL, vec![channel.into(), now_us.into()]).await
 }

@@ -141,6 +141,7 @@ AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = c.id
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when the name is taken; those of the database.
+#[crate::boxed]
 pub async fn restore_credential(
     tx: &mut Tx,
     asker: &CredentialAsker,
@@ -208,6 +209,7 @@ pub enum VersionsChange {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn change_credential_versions(
     tx: &mut Tx,
     asker: &CredentialAsker,
@@ -289,6 +291,7 @@ impl EndedVersions {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn destroy_ended_versions(
     tx: &mut Tx,
     ended: &EndedVersions,

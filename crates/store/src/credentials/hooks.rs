@@ -162,6 +162,7 @@ pub(crate) const SENDS: Sends = Sends {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_hook(tx: &mut Tx, hook: &HookRow) -> Result<bool, StoreError> {
     let parameters = vec![
         hook.id.into(),
@@ -183,6 +184,7 @@ pub async fn put_hook(tx: &mut Tx, hook: &HookRow) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_hook(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
     tx.execute(DELETE_CALLS, vec![name.into()]).await?;
     Ok(tx.execute(DELETE, vec![name.into()]).await? == 1)
@@ -192,6 +194,7 @@ pub async fn delete_hook(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_hook_calls(tx: &mut Tx, calls: &[HookCall]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Text(calls.iter().map(|call| call.hook.clone()).collect()),
@@ -207,6 +210,7 @@ pub async fn insert_hook_calls(tx: &mut Tx, calls: &[HookCall]) -> Result<(), St
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn settle_hook_calls(tx: &mut Tx, outcomes: &[HookOutcome]) -> Result<(), StoreError> {
     let told = outcomes.iter().filter(|outcome| outcome.next_at_us.is_none());
     tx.bulk(&TOLD, vec![Column::Int(told.map(|outcome| outcome.id).collect())]).await?;

@@ -99,6 +99,7 @@ impl CredentialReaders {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_permission(
     tx: &mut Tx,
     id: Uuid,
@@ -123,6 +124,7 @@ pub async fn insert_permission(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_permission(
     tx: &mut Tx,
     id: Uuid,
@@ -137,6 +139,7 @@ pub async fn update_permission(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_permission(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }

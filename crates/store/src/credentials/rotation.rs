@@ -363,6 +363,7 @@ fn text_of<'a>(tx: &Tx, statement: &'a Bulk) -> &'a str {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn plan_rotations(
     tx: &mut Tx,
     names: &[String],
@@ -406,6 +407,7 @@ fn that_failed(rows: Vec<Row>) -> Result<Vec<String>, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn plan_rotation_policy(
     tx: &mut Tx,
     policy: &PlanningPolicy,
@@ -434,6 +436,7 @@ pub async fn plan_rotation_policy(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn fail_rotations(tx: &mut Tx, failed: &[RotationFailure]) -> Result<Vec<String>, StoreError> {
     let columns = vec![
         Column::Text(failed.iter().map(|one| one.name_key.clone()).collect()),
@@ -455,6 +458,7 @@ pub async fn fail_rotations(tx: &mut Tx, failed: &[RotationFailure]) -> Result<V
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn step_rotations(tx: &mut Tx, steps: &[RotationStep]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Text(steps.iter().map(|one| one.name_key.clone()).collect()),
@@ -470,6 +474,7 @@ pub async fn step_rotations(tx: &mut Tx, steps: &[RotationStep]) -> Result<(), S
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn rotations_now(
     tx: &mut Tx,
     asker: &CredentialAsker,
@@ -487,6 +492,7 @@ pub async fn rotations_now(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_rotation_policy(tx: &mut Tx, policy: &RotationPolicyRow) -> Result<bool, StoreError> {
     let prefix = policy.path_key.strip_suffix('*').map(str::to_owned);
     let parameters = vec![
@@ -509,6 +515,7 @@ pub async fn put_rotation_policy(tx: &mut Tx, policy: &RotationPolicyRow) -> Res
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn remove_rotation_policy(
     tx: &mut Tx,
     path_key: &str,
@@ -522,6 +529,7 @@ pub async fn remove_rotation_policy(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn rotation_policy_that_tells(tx: &mut Tx, hook: &str) -> Result<Option<String>, StoreError> {
     tx.row(USES, vec![hook.into()]).await?.map(|mut row| row.text()).transpose()
 }

@@ -123,6 +123,7 @@ WHERE (SELECT count(*) FROM (SELECT 1 FROM credential_wraps w WHERE w.created_by
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_wrap(tx: &mut Tx, wrap: &NewWrap) -> Result<bool, StoreError> {
     let parameters = vec![
         wrap.token_hash.into(),
@@ -143,6 +144,7 @@ pub async fn insert_wrap(tx: &mut Tx, wrap: &NewWrap) -> Result<bool, StoreError
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn unwrap(
     tx: &mut Tx,
     token_hash: [u8; 32],

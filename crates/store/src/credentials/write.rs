@@ -231,6 +231,7 @@ pub(super) struct Held {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_credential_versions(
     tx: &mut Tx,
     versions: &Arc<[NewCredentialVersion]>,
@@ -372,6 +373,7 @@ async fn set_aside(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool,
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_credential(
     tx: &mut Tx,
     asker: &CredentialAsker,
@@ -391,6 +393,7 @@ pub async fn delete_credential(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_credential_version(
     tx: &mut Tx,
     asker: &CredentialAsker,
@@ -413,6 +416,7 @@ pub async fn delete_credential_version(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn set_transitional_version(
     tx: &mut Tx,
     asker: &CredentialAsker,
@@ -436,6 +440,7 @@ pub async fn set_transitional_version(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn hold_credential_metadata(
     tx: &mut Tx,
     asker: &CredentialAsker,
@@ -451,6 +456,7 @@ pub async fn hold_credential_metadata(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn set_credential_metadata(
     tx: &mut Tx,
     version: Uuid,

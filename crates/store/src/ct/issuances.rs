@@ -379,6 +379,7 @@ pub(super) fn composed() -> Vec<String> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn record_ct_issuances(tx: &mut Tx, found: Vec<NewCtIssuance>) -> Result<Vec<Uuid>, StoreError> {
     let found = merged(found);
     if found.is_empty() {
@@ -498,6 +499,7 @@ fn rows_of(found: &[NewCtIssuance]) -> Vec<Column> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn judge_ct_issuances(
     tx: &mut Tx,
     verdicts: Vec<(Uuid, CtVerdict, String)>,
@@ -515,6 +517,7 @@ pub async fn judge_ct_issuances(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn ct_known(tx: &mut Tx, names: &[String], ended_us: i64) -> Result<Vec<CtKnownRow>, StoreError> {
     let mut keys: Vec<String> = names.iter().map(|name| reversed(name)).collect();
     keys.sort_unstable();
@@ -537,6 +540,7 @@ pub async fn ct_known(tx: &mut Tx, names: &[String], ended_us: i64) -> Result<Ve
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn ct_expected(
     tx: &mut Tx,
     names: &[String],
@@ -558,6 +562,7 @@ pub async fn ct_expected(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn ct_issuance(tx: &mut Tx, id: Uuid) -> Result<Option<CtIssuanceRow>, StoreError> {
     tx.row(ISSUANCE, vec![id.into()]).await?.map(|mut row| issuance_of(&mut row)).transpose()
 }

@@ -339,6 +339,7 @@ pub enum CtDomainInsertion {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_ct_domain(
     tx: &mut Tx,
     name: &str,
@@ -365,6 +366,7 @@ pub async fn insert_ct_domain(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_ct_domain(
     tx: &mut Tx,
     name: &str,
@@ -397,6 +399,7 @@ fn barred(services: &[String]) -> String {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn seed_ct_searches(
     tx: &mut Tx,
     service: &str,
@@ -417,6 +420,7 @@ pub async fn seed_ct_searches(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn want_ct_searches(tx: &mut Tx, domain: &str, at_us: i64) -> Result<u64, StoreError> {
     tx.execute(WANT, vec![domain.into(), at_us.into()]).await
 }
@@ -426,6 +430,7 @@ pub async fn want_ct_searches(tx: &mut Tx, domain: &str, at_us: i64) -> Result<u
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn leave_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> Result<bool, StoreError> {
     let error = left.last_error.as_deref().map(|error| storable(error).into_owned());
     let parameters = vec![
@@ -449,6 +454,7 @@ pub async fn leave_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> R
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_ct_domain(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
     tx.execute(SEARCHES_DELETE, vec![name.into()]).await?;
     Ok(tx.execute(DOMAIN_DELETE, vec![name.into()]).await? == 1)
@@ -459,6 +465,7 @@ pub async fn delete_ct_domain(tx: &mut Tx, name: &str) -> Result<bool, StoreErro
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn step_ct_log(tx: &mut Tx, step: &CtLogStep) -> Result<bool, StoreError> {
     let warning = step.warning.as_deref().map(|warning| storable(warning).into_owned());
     let parameters = vec![
@@ -479,6 +486,7 @@ pub async fn step_ct_log(tx: &mut Tx, step: &CtLogStep) -> Result<bool, StoreErr
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn fail_ct_log(
     tx: &mut Tx,
     log_id: [u8; 32],
@@ -494,6 +502,7 @@ pub async fn fail_ct_log(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn alarm_ct_log(
     tx: &mut Tx,
     log_id: [u8; 32],
@@ -509,6 +518,7 @@ pub async fn alarm_ct_log(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_ct_log(tx: &mut Tx, log_id: [u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.execute(LOG_DELETE, vec![log_id.into()]).await? == 1)
 }

@@ -131,11 +131,13 @@ impl Sender {
     ///
     /// # Cancellation
     /// Dropping the future hands over nothing.
+    #[crate::boxed]
     pub async fn send(&self, observation: NewObservation) -> Result<(), Box<NewObservation>> {
         self.rows.send(observation).await.map_err(|refused| Box::new(refused.0))
     }
 
     /// Resolves when the writer takes nothing more.
+    #[crate::boxed]
     pub async fn closed(&self) {
         self.rows.closed().await;
     }

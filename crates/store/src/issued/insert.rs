@@ -125,6 +125,7 @@ pub(crate) const BULKS: &[&Bulk] =
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_issued(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
     let blocked = blocked_among(tx, rows).await?;
     let mut fates: Vec<Insertion> = rows

@@ -244,6 +244,7 @@ impl Managed<'_> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn managed_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedRow>, StoreError> {
     tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?.into_iter().map(|mut row| managed_row(&mut row)).collect()
 }
@@ -252,6 +253,7 @@ pub async fn managed_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedRow
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn managed_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<ManagedRow>, StoreError> {
     tx.bulk(&BY_UUIDS, vec![Column::Uuid(ids)])
         .await?
@@ -264,6 +266,7 @@ pub async fn managed_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<Managed
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn agents_of_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<(Uuid, Uuid)>, StoreError> {
     let rows = tx.bulk(&TARGET_AGENTS, vec![Column::Uuid(targets)]).await?;
     rows.into_iter().map(|mut row| Ok((row.uuid()?, row.uuid()?))).collect()
@@ -273,6 +276,7 @@ pub async fn agents_of_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<(U
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_managed(tx: &mut Tx, new: &[NewManaged]) -> Result<Vec<(i64, Uuid)>, StoreError> {
     let rows = || new.iter().map(|one| &one.row);
     let columns = vec![
@@ -313,6 +317,7 @@ pub async fn insert_managed(tx: &mut Tx, new: &[NewManaged]) -> Result<Vec<(i64,
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, StoreError> {
     let columns = vec![
         Column::Int(rows.iter().map(|row| row.id).collect()),
@@ -348,6 +353,7 @@ pub async fn update_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, S
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn move_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, StoreError> {
     let columns = vec![
         Column::Int(rows.iter().map(|row| row.id).collect()),
@@ -365,6 +371,7 @@ pub async fn move_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, Sto
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn replace_managed_names(tx: &mut Tx, of: &[(i64, Vec<String>)]) -> Result<(), StoreError> {
     tx.bulk(&NAMES_DELETE, vec![Column::Int(of.iter().map(|(id, _)| *id).collect())]).await?;
     insert_names(tx, of.iter().map(|(id, names)| (*id, &names[..]))).await
@@ -374,6 +381,7 @@ pub async fn replace_managed_names(tx: &mut Tx, of: &[(i64, Vec<String>)]) -> Re
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn replace_managed_tags(
     tx: &mut Tx,
     of: &[(i64, Vec<(String, String)>)],

@@ -308,6 +308,7 @@ fn matches(filter: &ManagedFilter) -> (String, Vec<Value>) {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn managed_selected(
     tx: &mut Tx,
     filter: &ManagedFilter,

@@ -9,6 +9,7 @@ impl Store {
     /// # Errors
     /// Those of the database.
     #[doc(hidden)]
+    #[crate::boxed]
     pub async fn lifecycle_plans(&self) -> Result<Vec<(String, Vec<String>)>, StoreError> {
         let mut all = Vec::new();
         for (statement, parameters) in super::page::plans().into_iter().chain(crate::jobs::plans()) {
@@ -33,6 +34,7 @@ impl Store {
     /// # Errors
     /// Those of the database.
     #[doc(hidden)]
+    #[crate::boxed]
     pub async fn analyze(&self) -> Result<(), StoreError> {
         self.execute("ANALYZE", Vec::new()).await.map(drop)
     }

@@ -64,6 +64,7 @@ SELECT count(*) FROM managed_certificates WHERE not_after >= ?1 AND not_after < 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn adjust_managed_totals(
     tx: &mut Tx,
     changes: &BTreeMap<ManagedTotal, i64>,

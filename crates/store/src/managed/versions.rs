@@ -187,6 +187,7 @@ FROM UNNEST(?1::bigint[]) AS u(id) JOIN managed_suggestions s ON s.certificate_i
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn suggestions_of(
     tx: &mut Tx,
     certificates: Vec<i64>,
@@ -214,6 +215,7 @@ JOIN issued i ON i.certificate_id = c.id",
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn issued_ids_of(tx: &mut Tx, fingerprints: &[[u8; 32]]) -> Result<Vec<Uuid>, StoreError> {
     let column = Column::Blob(fingerprints.iter().map(|hash| hash.to_vec()).collect());
     tx.bulk(&ISSUED_IDS, vec![column]).await?.into_iter().map(|mut row| row.uuid()).collect()
@@ -259,6 +261,7 @@ pub struct RevokedVersion {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn versions_revoked_by(
     tx: &mut Tx,
     action: Uuid,
@@ -361,6 +364,7 @@ impl Managed<'_> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_versions(tx: &mut Tx, new: &[NewManagedVersion]) -> Result<Vec<(i64, i64)>, StoreError> {
     let columns = vec![
         Column::Int(new.iter().map(|one| one.certificate).collect()),
@@ -382,6 +386,7 @@ pub async fn insert_versions(tx: &mut Tx, new: &[NewManagedVersion]) -> Result<V
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn versions_of(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedVersion>, StoreError> {
     tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?.into_iter().map(version_row).collect()
 }
@@ -390,6 +395,7 @@ pub async fn versions_of(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedVersio
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn managed_by_version_fingerprints(
     tx: &mut Tx,
     fingerprints: &[[u8; 32]],
@@ -403,6 +409,7 @@ pub async fn managed_by_version_fingerprints(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn revoke_versions(
     tx: &mut Tx,
     ids: &[i64],
@@ -421,6 +428,7 @@ pub async fn revoke_versions(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn due_suggestions(
     tx: &mut Tx,
     now_us: i64,
@@ -433,6 +441,7 @@ pub async fn due_suggestions(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn set_suggestions(tx: &mut Tx, all: &[ManagedSuggestion]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Int(all.iter().map(|one| one.certificate).collect()),
@@ -448,6 +457,7 @@ pub async fn set_suggestions(tx: &mut Tx, all: &[ManagedSuggestion]) -> Result<(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn drop_suggestions(tx: &mut Tx, certificates: Vec<i64>) -> Result<(), StoreError> {
     tx.bulk(&SUGGESTIONS_DROP, vec![Column::Int(certificates)]).await.map(drop)
 }

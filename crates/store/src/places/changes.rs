@@ -15,6 +15,7 @@ SELECT last_change FROM key_places WHERE id = 1";
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn take_changes(tx: &mut Tx, count: usize) -> Result<i64, StoreError> {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let row = tx.row(TAKE, vec![count.into()]).await?;

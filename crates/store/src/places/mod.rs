@@ -188,6 +188,7 @@ pub(crate) fn composed() -> Vec<String> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn claim_statement_signer(tx: &mut Tx, key: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(SIGNER_CLAIM, vec![key.into()]).await? == 1)
 }
@@ -196,6 +197,7 @@ pub async fn claim_statement_signer(tx: &mut Tx, key: Uuid) -> Result<bool, Stor
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_site(tx: &mut Tx, site: &SiteRow) -> Result<bool, StoreError> {
     let parameters = vec![
         site.id.into(),
@@ -210,6 +212,7 @@ pub async fn insert_site(tx: &mut Tx, site: &SiteRow) -> Result<bool, StoreError
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn update_site(
     tx: &mut Tx,
     id: Uuid,
@@ -226,6 +229,7 @@ pub async fn update_site(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn lock_site(tx: &mut Tx, id: Uuid) -> Result<Option<SiteRow>, StoreError> {
     tx.row(LOCK, vec![id.into()]).await?.map(site_of).transpose()
 }
@@ -234,6 +238,7 @@ pub async fn lock_site(tx: &mut Tx, id: Uuid) -> Result<Option<SiteRow>, StoreEr
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_site(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
@@ -242,6 +247,7 @@ pub async fn delete_site(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn count_sites(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(SITES_COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }

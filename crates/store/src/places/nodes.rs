@@ -154,6 +154,7 @@ pub(super) fn composed() -> Vec<String> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn is_node_taken(tx: &mut Tx, name: &str, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.row(TAKEN, vec![name.into(), spki_sha256.as_slice().into()]).await?.is_some())
 }
@@ -162,6 +163,7 @@ pub async fn is_node_taken(tx: &mut Tx, name: &str, spki_sha256: &[u8; 32]) -> R
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_node(tx: &mut Tx, node: &NodeRow) -> Result<bool, StoreError> {
     let parameters = vec![
         node.id.into(),
@@ -188,6 +190,7 @@ pub async fn insert_node(tx: &mut Tx, node: &NodeRow) -> Result<bool, StoreError
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn live_nodes(tx: &mut Tx, site: Option<Uuid>) -> Result<i64, StoreError> {
     let everywhere = site.is_none();
     let row = tx.row(LIVE, vec![site.unwrap_or_default().into(), everywhere.into()]).await?;
@@ -198,6 +201,7 @@ pub async fn live_nodes(tx: &mut Tx, site: Option<Uuid>) -> Result<i64, StoreErr
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn node_certified(
     tx: &mut Tx,
     id: Uuid,
@@ -212,6 +216,7 @@ pub async fn node_certified(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn set_node_address(tx: &mut Tx, id: Uuid, address: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(ADDRESS, vec![id.into(), address.into()]).await? == 1)
 }
@@ -220,6 +225,7 @@ pub async fn set_node_address(tx: &mut Tx, id: Uuid, address: &str) -> Result<bo
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn sign_nodes_of_site(tx: &mut Tx, site: Uuid) -> Result<(), StoreError> {
     tx.execute(SIGN_SITE, vec![site.into()]).await.map(drop)
 }
@@ -228,6 +234,7 @@ pub async fn sign_nodes_of_site(tx: &mut Tx, site: Uuid) -> Result<(), StoreErro
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn retire_node(tx: &mut Tx, id: Uuid, at_us: i64, hostile: bool) -> Result<bool, StoreError> {
     let changed = take_changes(tx, 1).await?;
     let retired =
@@ -242,6 +249,7 @@ pub async fn retire_node(tx: &mut Tx, id: Uuid, at_us: i64, hostile: bool) -> Re
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn mistrust_node(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(MISTRUST, vec![id.into()]).await? == 1)
 }
@@ -250,6 +258,7 @@ pub async fn mistrust_node(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_statements(tx: &mut Tx, new: Vec<NewStatement>) -> Result<(), StoreError> {
     let first = take_changes(tx, new.len()).await?;
     let changes = (first..).take(new.len()).collect();

@@ -137,6 +137,7 @@ DELETE FROM key_policies WHERE removed_at < ?1";
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn count_policies(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
@@ -145,6 +146,7 @@ pub async fn count_policies(tx: &mut Tx) -> Result<i64, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_policy(
     tx: &mut Tx,
     policy: &PolicyRow,
@@ -172,6 +174,7 @@ pub async fn insert_policy(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn rotate_policy(
     tx: &mut Tx,
     generation: &GenerationRow,
@@ -205,6 +208,7 @@ async fn insert_generation(tx: &mut Tx, generation: &GenerationRow, seed: &[u8])
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRemoval, StoreError> {
     let changed = take_changes(tx, 1).await?;
     let keys = keys_of(tx, id).await?;
@@ -222,6 +226,7 @@ pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRe
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn retire_generations(tx: &mut Tx, policy: Uuid, newest: u32) -> Result<u64, StoreError> {
     // Held, and none taken while nothing goes: a number moves every server to look at all policies again.
     take_changes(tx, 0).await?;
@@ -237,6 +242,7 @@ pub async fn retire_generations(tx: &mut Tx, policy: Uuid, newest: u32) -> Resul
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn policy_seeds(tx: &mut Tx, generations: Vec<Uuid>) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
     let rows = tx.bulk(&SEEDS, vec![Column::Uuid(generations)]).await?;
     rows.into_iter().map(|mut row| Ok((row.uuid()?, row.blob()?))).collect()

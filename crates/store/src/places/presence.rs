@@ -69,6 +69,7 @@ pub(super) async fn leave(tx: &mut Tx, node: Uuid) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_leases(tx: &mut Tx, leases: &[NodeLease]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Uuid(leases.iter().map(|lease| lease.node).collect()),
@@ -82,6 +83,7 @@ pub async fn put_leases(tx: &mut Tx, leases: &[NodeLease]) -> Result<(), StoreEr
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn flip_nodes(tx: &mut Tx, flips: &[(Uuid, bool)], now_us: i64) -> Result<usize, StoreError> {
     let first = take_changes(tx, flips.len()).await?;
     let columns = vec![

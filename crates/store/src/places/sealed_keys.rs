@@ -111,6 +111,7 @@ DELETE FROM sealed_keys WHERE removed_at < ?1";
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn is_key_sealed(tx: &mut Tx, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.row(KEY, vec![spki_sha256.as_slice().into()]).await?.is_some())
 }
@@ -119,6 +120,7 @@ pub async fn is_key_sealed(tx: &mut Tx, spki_sha256: &[u8; 32]) -> Result<bool, 
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn count_sealed_keys(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
@@ -127,6 +129,7 @@ pub async fn count_sealed_keys(tx: &mut Tx) -> Result<i64, StoreError> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_sealed_key(tx: &mut Tx, key: &SealedKeyRow, blob: &[u8]) -> Result<SealedPut, StoreError> {
     // Rotations take numbers, too: from here on the newest generation stays the newest.
     let changed = take_changes(tx, 1).await?;
@@ -155,6 +158,7 @@ pub async fn put_sealed_key(tx: &mut Tx, key: &SealedKeyRow, blob: &[u8]) -> Res
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn withdraw_sealed_key(
     tx: &mut Tx,
     spki_sha256: &[u8; 32],
@@ -170,6 +174,7 @@ pub async fn withdraw_sealed_key(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn reseal_keys(
     tx: &mut Tx,
     policy: Uuid,

@@ -63,6 +63,7 @@ DELETE FROM key_node_tokens WHERE expires_at < ?1";
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn insert_node_token(tx: &mut Tx, token: &NodeTokenRow, hash: &[u8; 32]) -> Result<(), StoreError> {
     let parameters = vec![
         token.id.into(),
@@ -81,6 +82,7 @@ pub async fn insert_node_token(tx: &mut Tx, token: &NodeTokenRow, hash: &[u8; 32
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn node_token(
     tx: &mut Tx,
     hash: &[u8; 32],
@@ -95,6 +97,7 @@ pub async fn node_token(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn use_node_token(
     tx: &mut Tx,
     hash: &[u8; 32],
@@ -109,6 +112,7 @@ pub async fn use_node_token(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_node_token(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
@@ -117,6 +121,7 @@ pub async fn delete_node_token(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn delete_node_tokens_of(tx: &mut Tx, site: Uuid) -> Result<(), StoreError> {
     tx.execute(DELETE_OF, vec![site.into()]).await.map(drop)
 }

@@ -132,6 +132,7 @@ RETURNING key_policy_wraps.node",
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, StoreError> {
     let revisions: BTreeMap<Uuid, i64> =
         new.iter().map(|wrap| (wrap.place.site, wrap.place.site_revision)).collect();
@@ -161,6 +162,7 @@ pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, St
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn withdraw_wraps(
     tx: &mut Tx,
     keys: &[WrapKey],
@@ -183,6 +185,7 @@ pub async fn withdraw_wraps(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn node_kems(tx: &mut Tx, nodes: Vec<Uuid>) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
     let rows = tx.bulk(&KEMS, vec![Column::Uuid(nodes)]).await?;
     rows.into_iter().map(|mut row| Ok((row.uuid()?, row.blob()?))).collect()

@@ -177,6 +177,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&BEGIN];
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn crls_begin(tx: &mut Tx, crls: &[(Uuid, i64)]) -> Result<(), StoreError> {
     let (cas, shards) = crls.iter().copied().unzip();
     tx.bulk(&BEGIN, vec![Column::Uuid(cas), Column::Int(shards)]).await.map(drop)
@@ -187,6 +188,7 @@ pub async fn crls_begin(tx: &mut Tx, crls: &[(Uuid, i64)]) -> Result<(), StoreEr
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn crl_store(tx: &mut Tx, built: &BuiltCrl, before: Option<i64>) -> Result<bool, StoreError> {
     let BuiltCrl { ca, shard, crl, .. } = built;
     let parameters = vec![
@@ -218,6 +220,7 @@ pub async fn crl_store(tx: &mut Tx, built: &BuiltCrl, before: Option<i64>) -> Re
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn put_ocsp_responder(tx: &mut Tx, row: &OcspResponderRow) -> Result<(), StoreError> {
     let parameters = vec![
         row.ca.into(),

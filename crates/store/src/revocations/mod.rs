@@ -228,6 +228,7 @@ fn matched_statement(target: &RevocationTarget) -> (String, Vec<Value>) {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn revoke(
     tx: &mut Tx,
     target: &RevocationTarget,
@@ -272,6 +273,7 @@ fn mark_values(mark: &RevocationMark) -> Vec<Value> {
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn revoke_ids(
     tx: &mut Tx,
     ids: &[Uuid],
@@ -311,6 +313,7 @@ pub async fn revoke_ids(
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn revoked_by(tx: &mut Tx, action: Uuid, limit: i64) -> Result<Vec<RevokedRow>, StoreError> {
     tx.rows(OF_ACTION, vec![action.into(), limit.into()]).await?.into_iter().map(revoked_of).collect()
 }
@@ -319,6 +322,7 @@ pub async fn revoked_by(tx: &mut Tx, action: Uuid, limit: i64) -> Result<Vec<Rev
 ///
 /// # Errors
 /// Those of the database.
+#[crate::boxed]
 pub async fn block_spki(
     tx: &mut Tx,
     spki_sha256: [u8; 32],
