@@ -1,0 +1,3 @@
+//! Cargo resolves build dependencies only for crates with a build script.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Holds no code: its manifest chooses the features of shared dependencies.
