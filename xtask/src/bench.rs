@@ -6,10 +6,10 @@ use crate::shell::{Failure, cargo, run as run_command};
 /// Name, crate, example, and what it measures.
 const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("scan", "scan", "probe_cost", "one TLS probe beside one rustls handshake"),
-    ("ct", "scan", "ct_match", "matching logged certificates against watched domains"),
+    ("ct", "ct", "ct_match", "matching logged certificates against watched domains"),
     ("revocation", "scan", "revocation", "revocation checks by CRL and OCSP"),
-    ("clouds", "scan", "clouds", "listing simulated clouds within their quotas"),
-    ("ownership", "scan", "ownership_cost", "ownership rules against endpoints"),
+    ("clouds", "inventory", "clouds", "listing simulated clouds within their quotas"),
+    ("ownership", "inventory", "ownership_cost", "ownership rules against endpoints"),
     ("issue", "authority", "issue_rate", "certificates issued a second"),
     ("acme", "authority", "acme_load", "ACME orders beside step-ca"),
     ("api", "server", "api_load", "API requests over HTTPS at 1k, 100k and 1M rows"),
@@ -21,10 +21,10 @@ const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("stage", "keyless", "batches", "batched signatures at the CPU stage"),
     ("batch", "keys", "batch", "eight signatures at a time beside one by one"),
     ("sealed", "keys", "sealed", "sealing and opening keys"),
-    ("edge", "intercept", "edge_handshakes", "handshakes of the TLS terminator with remote keys"),
-    ("proxy", "intercept", "proxy_costs", "proxied requests beside the bare limit"),
-    ("rules", "intercept", "rule_costs", "the cost of 10 to 10,000 proxy rules"),
-    ("leaves", "intercept", "store_costs", "the certificate store of the proxy"),
+    ("edge", "edge", "edge_handshakes", "handshakes of the TLS terminator with remote keys"),
+    ("proxy", "proxy", "proxy_costs", "proxied requests beside the bare limit"),
+    ("rules", "proxy", "rule_costs", "the cost of 10 to 10,000 proxy rules"),
+    ("leaves", "proxy", "store_costs", "the certificate store of the proxy"),
     ("store", "store", "growth", "the inventory at 100,000 endpoints"),
 ];
 

@@ -1,8 +1,11 @@
 //! Key stores as Java's own `keytool` sees them. `.ci/interop java` installs it and runs this.
 
-#![allow(clippy::unwrap_used)]
-// What is shared with the ordinary tests is more than is used here.
-#![allow(dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the modules shared with tests/all have more than is used here"
+)]
 
 #[path = "all/deploy/world.rs"]
 mod world;

@@ -1,6 +1,6 @@
 //! KMS as moto simulates it.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod moto;
 

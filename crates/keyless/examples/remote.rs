@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p keyless --example remote -- [--seconds 5]`
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a benchmark ends by a panic where it cannot go on")]
 
 #[path = "../tests/all/certificates.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]

@@ -4,7 +4,7 @@
 //!
 //! `cargo run --release -p keyless --example signing -- [--seconds 5] [--only throughput|native|line]`
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a benchmark ends by a panic where it cannot go on")]
 
 #[path = "../tests/all/certificates.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]

@@ -3,7 +3,7 @@
 //! folder; PostgreSQL is a server of its own with fsync off, so that the disk is left out on both.
 
 // A bench: what fails ends it, with the reason.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a benchmark ends by a panic where it cannot go on")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

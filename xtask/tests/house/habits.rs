@@ -42,11 +42,17 @@ pub(crate) fn unboxed(text: &str) -> Vec<String> {
         let arguments = signature.split("->").next().unwrap_or_default();
         let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         let is_generic = rest[name.len()..].starts_with('<') || arguments.contains("impl ");
-        if !is_boxed && !is_generic && !arguments.contains("<'_>") {
+        if !is_boxed && !is_generic && !takes_unnamed_lifetime(arguments) {
             found.push(name);
         }
     }
     found
+}
+
+/// Whether an argument is taken by value with a lifetime that has no name: `Request<'_>`, or a handle's `self`.
+fn takes_unnamed_lifetime(arguments: &str) -> bool {
+    let first = arguments.split_once('(').map_or("", |(_, rest)| rest.trim_start());
+    first.starts_with("self") || arguments.contains("<'_>")
 }
 
 /// Paths such as `scan/src/engine.rs` that a document names in backticks, and that are no file below `crates`.

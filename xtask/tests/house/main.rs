@@ -6,7 +6,6 @@ mod circles;
 mod habits;
 mod source;
 
-use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,22 +18,35 @@ const FLOORS: &[(&str, u8)] = &[
     ("batch", 0),
     ("telemetry", 0),
     ("inbound", 0),
-    ("outbound", 1),
-    ("store", 1),
+    ("db", 1),
     ("keys", 1),
-    // Stands beside the house: it is the world that the house looks at.
+    ("outbound", 1),
+    // The simulated estate that tests and demos scan.
     ("fleet", 1),
     ("client", 2),
-    ("scan", 2),
-    ("authority", 2),
+    ("http_relay", 2),
     ("keyless", 2),
-    ("credentials", 3),
-    ("lifecycle", 3),
-    // Stands beside the house, too: a library for other programs, which nothing here imports.
+    ("scan", 2),
+    ("store", 2),
+    ("authority", 3),
+    ("callout", 3),
+    ("cli", 3),
+    ("clouds", 3),
+    ("ct", 3),
+    ("edge", 3),
+    ("proxy", 3),
+    // A library for other programs, which nothing here imports.
     ("pkcs11-module", 3),
-    ("intercept", 4),
-    ("server", 5),
-    ("bulla", 6),
+    ("alerts", 4),
+    ("credentials", 4),
+    ("enrollment", 4),
+    ("inventory", 4),
+    ("issuers", 4),
+    ("agent", 5),
+    ("sites", 5),
+    ("lifecycle", 6),
+    ("server", 7),
+    ("bulla", 8),
 ];
 
 /// Crates that may carry the simulated world in what they ship (`bulla fleet up`, `scan --demo`). Tests of
@@ -44,41 +56,25 @@ const SHIPS_FLEET: &[&str] = &["bulla"];
 /// Crates with unsafe code, and the one folder of each that it stands in: what C calls, and what only some processors can do.
 const UNSAFE: &[(&str, &str)] = &[("pkcs11-module", "src/ffi"), ("batch", "src/avx512")];
 
-/// Circles of files that crates still have. The numbers only go down.
-const CIRCLES_LEFT: &[(&str, usize)] = &[
-    ("authority", 7),
-    ("batch", 1),
-    ("bulla", 2),
-    ("client", 2),
-    ("credentials", 1),
-    ("fleet", 2),
-    ("intercept", 8),
-    ("keyless", 1),
-    ("keys", 4),
-    ("lifecycle", 11),
-    ("outbound", 1),
-    ("pkcs11-module", 2),
-    ("scan", 14),
-    ("server", 3),
-    ("store", 1),
-    ("x509", 7),
-];
-
 /// Crates whose public futures are boxed: the rooms that others await.
 const BOXED: &[&str] = &[
     "agent",
     "alerts",
     "authority",
+    "callout",
     "client",
     "clouds",
     "credentials",
     "ct",
     "db",
+    "edge",
+    "enrollment",
     "inventory",
     "issuers",
     "keyless",
     "lifecycle",
     "outbound",
+    "proxy",
     "scan",
     "sites",
     "store",
@@ -87,7 +83,7 @@ const BOXED: &[&str] = &[
 /// Public futures that stay unboxed: the attribute cannot name a lifetime that their bodies need.
 const UNBOXED: &[&str] = &["check_all", "credential_ca"];
 
-/// Only `store` speaks to a database, so only it may link a driver.
+/// Only `db` links a database driver; `store` has its tests use one.
 const DATABASE_DRIVERS: &[&str] = &["rusqlite", "tokio-postgres", "postgres", "sqlx", "diesel"];
 
 /// Lines. A longer file holds more than one noun of the domain; cut it where the nouns part.
@@ -141,16 +137,7 @@ fn files_of_a_crate_import_in_no_circle() {
     let mut broken = Vec::new();
     for krate in crates() {
         let found = circles::circles_below(&krate.folder.join("src"));
-        let left = CIRCLES_LEFT.iter().find(|(name, _)| *name == krate.name).map_or(0, |(_, left)| *left);
-        match found.len().cmp(&left) {
-            Ordering::Greater => {
-                broken.extend(found.into_iter().map(|circle| format!("{}: {circle}", krate.name)))
-            }
-            Ordering::Less => {
-                broken.push(format!("{}: {} circles now; lower CIRCLES_LEFT", krate.name, found.len()))
-            }
-            Ordering::Equal => {}
-        }
+        broken.extend(found.into_iter().map(|circle| format!("{}: {circle}", krate.name)));
     }
     assert_none(&broken);
 }
@@ -219,13 +206,16 @@ fn unsafe_code_is_forbidden_but_where_it_must_be() {
 }
 
 #[test]
-fn sql_and_its_drivers_stay_in_store() {
+fn sql_stays_in_db_and_store_and_drivers_in_db() {
     let mut broken = Vec::new();
-    for krate in crates().into_iter().filter(|c| c.name != "store") {
+    for krate in crates().into_iter().filter(|c| c.name != "db") {
         for dependency in krate.dependencies(&["dependencies", "build-dependencies"]) {
             if DATABASE_DRIVERS.contains(&dependency.as_str()) {
                 broken.push(format!("{} depends on {dependency}", krate.name));
             }
+        }
+        if krate.name == "store" {
+            continue;
         }
         for file in files_below(&krate.folder.join("src"), &["rs"]) {
             for (number, line) in read(&file).lines().enumerate() {
@@ -445,8 +435,10 @@ impl Crate {
     }
 }
 
+/// Every crate but `workspace-hack`, which holds no code.
 fn crates() -> Vec<Crate> {
     let folders = entries(&root().join("crates")).into_iter().filter(|path| path.join("Cargo.toml").exists());
+    let folders = folders.filter(|path| path.file_name().is_some_and(|name| name != "workspace-hack"));
     let mut crates: Vec<Crate> = folders
         .map(|folder| {
             let manifest = manifest(&folder.join("Cargo.toml"));

@@ -1,7 +1,6 @@
 //! The client and its agent against a store that answers as a test wants it to. Against a real one: `server`'s tests.
 
-// A test that cannot go on fails where it stands.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod agent;
 mod store;

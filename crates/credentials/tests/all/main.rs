@@ -1,6 +1,6 @@
 //! The credential store, every case on SQLite and on PostgreSQL.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod access;
 mod authorities;

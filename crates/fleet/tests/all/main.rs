@@ -1,7 +1,7 @@
 //! The fleet as its clients see it: by DNS, with bare sockets, and with OpenSSL.
 
 // Helpers of tests fail by panicking, as tests do.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod faults;
 mod life;

@@ -1,7 +1,7 @@
 //! What `flight::Cache` promises, with time that the tests move.
 
 // A test that cannot go on fails where it stands.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 use std::future::pending;
 use std::sync::Arc;

@@ -2,9 +2,12 @@
 //!
 //! `.ci/interop` installs them and runs this. They must stand in PATH.
 
-#![allow(clippy::unwrap_used)]
-// What is shared with the ordinary tests is more than is used here.
-#![allow(dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the modules shared with tests/all have more than is used here"
+)]
 
 #[path = "../all/authority_of_tests.rs"]
 mod authority_of_tests;

@@ -1,6 +1,6 @@
 //! The crate's integration tests, one binary.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod batches;
 mod certificates;

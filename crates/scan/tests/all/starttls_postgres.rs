@@ -1,7 +1,7 @@
 //! The dialogue and the probe against a real PostgreSQL server, with TLS and without.
 
 // clippy's allowance for tests covers functions marked as tests only.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,7 +1,7 @@
 //! The probe against `openssl s_server`: every version, every kind of key, every extension.
 
 // Helpers of tests fail by panicking, as tests do.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

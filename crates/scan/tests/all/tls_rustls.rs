@@ -1,7 +1,7 @@
 //! The probe against rustls, which speaks post-quantum key exchange.
 
 // Helpers of tests fail by panicking, as tests do.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 use std::process::Command;
 use std::sync::Arc;

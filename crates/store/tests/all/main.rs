@@ -1,7 +1,7 @@
 //! The store's battery: every case runs on SQLite and on PostgreSQL.
 
 // clippy's allowance for tests covers functions marked as tests only, and the cases are called by those.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod access;
 mod agents;

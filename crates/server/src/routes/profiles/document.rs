@@ -1,6 +1,6 @@
 //! What a profile looks like, for the API's description: the room `authority` reads and writes it.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "the fields exist for the OpenAPI schema only")]
 
 use serde::Serialize;
 use utoipa::ToSchema;
