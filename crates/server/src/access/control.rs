@@ -219,7 +219,7 @@ impl AccessControl {
         }
     }
 
-    /// One round of [`AccessControl::run`].
+    /// One round of the upkeep that `AccessControl::run` repeats.
     ///
     /// # Errors
     /// Those of the database; what was noted meanwhile stays noted, the rest comes again with the next use.

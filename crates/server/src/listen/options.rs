@@ -20,7 +20,7 @@ pub struct ServerOptions {
     pub credentials: Option<SocketAddr>,
     /// Where plain HTTP is spoken: CRLs, OCSP, http-01 answers; nowhere when `None`.
     pub public: Option<SocketAddr>,
-    /// The certificate presented; see [`server_certificate`].
+    /// The certificate presented; see [`server_certificate`](super::server_certificate).
     pub certificate: Arc<CertifiedKey>,
     /// Roots (DER) below which client certificates are accepted; none are asked for when empty.
     pub client_roots: Vec<Vec<u8>>,
