@@ -19,7 +19,7 @@ pub const CONNECTIONS_MAX: usize = 1_000;
 /// store believe what they remember.
 pub const REPLICA_ALONE_DEFAULT: Duration = Duration::from_secs(3_600);
 
-/// Options of [`crate::Store::open_with`].
+/// Options of a database that is opened.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// Connections to PostgreSQL that this process opens at most, from [`CONNECTIONS_MIN`] to [`CONNECTIONS_MAX`]: a third of

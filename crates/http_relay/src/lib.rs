@@ -1,7 +1,7 @@
 //! What the proxy and the TLS terminator both need of HTTP and of relaying.
 //!
-//! - Connections: [`tasks`] accepts them, [`opening`] reads their first bytes, [`serve`] serves HTTP on them, [`relay`] passes bytes on.
-//! - Requests: [`client`] and [`target`] say who asks for what, [`asked`] and [`request_body`] carry the body, [`fields`] removes the
+//! - Connections: [`service_tasks`] accepts them, [`opening`] reads their first bytes, [`serve`] serves HTTP on them, [`relay`] passes bytes on.
+//! - Requests: [`client`] and [`target`] say who asks for what, [`client_body`] and [`request_body`] carry the body, [`fields`] removes the
 //!   header fields of one connection, [`upgrade`] and [`websocket`] change protocols.
 //! - [`upstream`]: the pool of connections to upstreams.
 //! - [`page`] and [`unanswered`]: answers where no upstream answers.

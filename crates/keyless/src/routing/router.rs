@@ -71,8 +71,8 @@ impl Router {
         Ok(())
     }
 
-    /// Makes these all nodes there are, this one among them. Who is new and holds something is connected to, as
-    /// [`links`](self) says; who is gone is asked no more, and what was asked of it is asked of others. Must be called on a runtime.
+    /// Replaces the nodes that requests are routed to; this node is among them. Connects to a new node that holds a key. A request that waits
+    /// for a node that is gone is retried at another. Must be called on a runtime.
     pub fn set_members(&self, members: Vec<Member>) {
         let inner = &self.0;
         let mut members: HashMap<NodeId, Member> =

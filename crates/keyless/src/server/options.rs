@@ -21,7 +21,7 @@ pub struct Options {
     pub native_socket: Option<PathBuf>,
     /// Where other nodes of the same service ask, and who they are.
     pub nodes: Option<NodesOptions>,
-    /// Whose clients there are; can be changed by [`Running::change_tenants`].
+    /// Whose clients there are; can be changed by [`Running::change_tenants`](super::Running::change_tenants).
     pub tenants: Vec<TenantOptions>,
     /// Connections at once over TLS, and as many over Unix sockets; more are closed. Some 50 KB each.
     pub connections_max: usize,

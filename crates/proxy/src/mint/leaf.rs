@@ -53,7 +53,7 @@ impl Leaf {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// The chain and the key in PEM, if the key is one to be handed out ([`KeysByOwner::of_consumers`]).
+    /// The chain and the key in PEM, if the key is one to be handed out ([`KeysByOwner::of_consumers`](super::KeysByOwner::of_consumers)).
     #[must_use]
     pub fn to_pem(&self) -> Option<Zeroizing<String>> {
         let key = self.key.to_pkcs8_pem()?;

@@ -79,7 +79,7 @@ pub async fn put_leases(tx: &mut Tx, leases: &[NodeLease]) -> Result<(), StoreEr
 }
 
 /// Tells the others of those who came and who are gone since: each is a change of its own. `flips` is what
-/// [`crate::Store::node_flips`] found; what is otherwise by now stays as it is. Answers how many.
+/// `node_flips` found; what is otherwise by now stays as it is. Answers how many.
 ///
 /// # Errors
 /// Those of the database.
