@@ -35,7 +35,7 @@ mod tx;
 mod url;
 mod value;
 
-/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit, audit_if};

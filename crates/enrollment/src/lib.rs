@@ -11,7 +11,7 @@ mod proof;
 pub mod state_folder;
 mod token;
 
-/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use authority::{AGENT_PROFILE, AGENTS_URI, CertifyByAuthority, NODE_PROFILE};

@@ -42,7 +42,7 @@ pub mod tenant;
 pub mod traces;
 pub mod wire;
 
-/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use file_stamp::FileStamp;

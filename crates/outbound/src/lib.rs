@@ -17,7 +17,7 @@ pub mod retry;
 pub mod tls;
 pub mod unwanted;
 
-/// Boxes the future of a public `async fn`. The code of an unboxed one is compiled anew in every crate that awaits it.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use deadline::Deadline;
