@@ -8,12 +8,13 @@ use ::authority::keystore::KeyStore;
 use enrollment::{Certify, CertifyError, IdentityKey, TOKENS_KEPT_US};
 use futures_util::FutureExt;
 use serde_json::json;
-use store::agents::{AgentFilter, AgentGroupRow, AgentRow, SELECTOR_LABELS_MAX};
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::presence::Presence;
+use crate::tables;
+use crate::tables::{AgentFilter, AgentGroupRow, AgentRow, SELECTOR_LABELS_MAX};
 use crate::waiting::Waiting;
 use crate::work::{AgentJob, HostFacts, JOBS_MAX, JobResult, WAIT_SECONDS_MAX, WorkError, WorkSource};
 
@@ -141,7 +142,7 @@ impl Agents {
                 _ = looks.tick() => self.look_for_work().await,
                 _ = writes.tick() => self.write_seen().await,
                 _ = purges.tick() => {
-                    self.store().agents().purge_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)
+                    tables::Agents::of(self.store()).purge_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)
                 }
             };
             if let Err(error) = result {
@@ -158,7 +159,7 @@ impl Agents {
         if self.0.waiting.is_empty() {
             return Ok(());
         }
-        let agents = self.store().agents().with_work(self.now_us()).await?;
+        let agents = tables::Agents::of(self.store()).with_work(self.now_us()).await?;
         agents.into_iter().for_each(|agent| self.wake(agent));
         Ok(())
     }
@@ -171,9 +172,7 @@ impl Agents {
         let work = seen.clone();
         let written = self
             .store()
-            .write("agents_seen", move |tx| {
-                async move { store::agents::agents_seen(tx, &work).await }.boxed()
-            })
+            .write("agents_seen", move |tx| async move { tables::agents_seen(tx, &work).await }.boxed())
             .await;
         if written.is_err() {
             self.0.presence.give_back(seen);
@@ -253,7 +252,7 @@ impl Agents {
     /// [`AgentError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn agent(&self, id: Uuid) -> Result<AgentRow, AgentError> {
-        self.store().agents().get(id).await?.ok_or(AgentError::NotFound("agent"))
+        tables::Agents::of(self.store()).get(id).await?.ok_or(AgentError::NotFound("agent"))
     }
 
     /// Agents by name.
@@ -277,7 +276,7 @@ impl Agents {
             seen_from_us: (query.online == Some(true)).then_some(from),
             seen_before_us: (query.online == Some(false)).then_some(from),
         };
-        Ok(self.store().agents().page(&filter, after, limit).await?)
+        Ok(tables::Agents::of(self.store()).page(&filter, after, limit).await?)
     }
 
     /// Online and offline agents, for metrics.
@@ -285,8 +284,8 @@ impl Agents {
     /// # Errors
     /// Those of the database.
     #[crate::boxed]
-    pub async fn counts(&self) -> Result<store::agents::AgentCounts, AgentError> {
-        Ok(self.store().agents().counts(self.online_from_us()).await?)
+    pub async fn counts(&self) -> Result<tables::AgentCounts, AgentError> {
+        Ok(tables::Agents::of(self.store()).counts(self.online_from_us()).await?)
     }
 
     /// Gives an agent another name or other labels.
@@ -315,7 +314,7 @@ impl Agents {
             .store()
             .write("agent_update", move |tx| {
                 async move {
-                    let done = store::agents::update_agent(tx, id, revision, &named, &text, &pairs).await?;
+                    let done = tables::update_agent(tx, id, revision, &named, &text, &pairs).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()
@@ -324,7 +323,7 @@ impl Agents {
         if done {
             return self.agent(id).await;
         }
-        let other = self.store().agents().named(&name).await?;
+        let other = tables::Agents::of(self.store()).named(&name).await?;
         Err(if other.is_some_and(|other| other.id != id) {
             AgentError::NameTaken(name)
         } else {
@@ -347,7 +346,7 @@ impl Agents {
             .store()
             .write("agent_retire", move |tx| {
                 async move {
-                    let done = store::agents::retire_agent(tx, id, at).await?;
+                    let done = tables::retire_agent(tx, id, at).await?;
                     if let (true, Some(revision)) = (done, identity) {
                         store::delete_identity(tx, id, revision).await?;
                     }
@@ -367,7 +366,7 @@ impl Agents {
     /// [`AgentError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn group(&self, name: &str) -> Result<AgentGroupRow, AgentError> {
-        self.store().agents().group(name).await?.ok_or(AgentError::NotFound("agent group"))
+        tables::Agents::of(self.store()).group(name).await?.ok_or(AgentError::NotFound("agent group"))
     }
 
     /// Groups by name.
@@ -380,7 +379,7 @@ impl Agents {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AgentGroupRow>, AgentError> {
-        Ok(self.store().agents().groups(after, limit).await?)
+        Ok(tables::Agents::of(self.store()).groups(after, limit).await?)
     }
 
     /// Makes a group (`revision` absent) or changes one.
@@ -411,9 +410,9 @@ impl Agents {
                 async move {
                     let done = match revision {
                         Some(revision) => {
-                            store::agents::update_agent_group(tx, &named, revision, &text, &about, at).await?
+                            tables::update_agent_group(tx, &named, revision, &text, &about, at).await?
                         }
-                        None => store::agents::insert_agent_group(tx, &named, &text, &about, at).await?,
+                        None => tables::insert_agent_group(tx, &named, &text, &about, at).await?,
                     };
                     store::audit_if(tx, done, event).await
                 }
@@ -439,7 +438,7 @@ impl Agents {
             .store()
             .write("agent_group_delete", move |tx| {
                 async move {
-                    let done = store::agents::delete_agent_group(tx, &named).await?;
+                    let done = tables::delete_agent_group(tx, &named).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()

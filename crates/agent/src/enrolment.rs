@@ -3,7 +3,6 @@
 use enrollment::{ProvedKey, Token, check_seconds, hash_of, identity_of, other_name};
 use futures_util::FutureExt;
 use serde_json::json;
-use store::agents::{AgentRow, AgentTokenRow};
 use store::{AccessChange, AuditEvent, Cursor, NewIdentity, Page, StoreError, Tx};
 use uuid::Uuid;
 use x509::GeneralName;
@@ -12,6 +11,8 @@ use zeroize::Zeroizing;
 use crate::directory::{AgentError, Agents, Labels, check_labels, check_name, labels_of};
 use crate::identity::agent_uri;
 use crate::presence::stored;
+use crate::tables;
+use crate::tables::{AgentRow, AgentTokenRow};
 use crate::work::{Enrolled, Enrolment};
 
 /// What a token begins with, so that it is recognized where it leaks.
@@ -85,7 +86,7 @@ impl Agents {
         self.store()
             .write("agent_token", move |tx| {
                 async move {
-                    store::agents::insert_agent_token(tx, &stored, &hash).await?;
+                    tables::insert_agent_token(tx, &stored, &hash).await?;
                     store::audit(tx, vec![event]).await
                 }
                 .boxed()
@@ -104,7 +105,7 @@ impl Agents {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AgentTokenRow>, AgentError> {
-        Ok(self.store().agents().tokens(after, limit).await?)
+        Ok(tables::Agents::of(self.store()).tokens(after, limit).await?)
     }
 
     /// Takes a token back.
@@ -118,7 +119,7 @@ impl Agents {
             .store()
             .write("agent_token_delete", move |tx| {
                 async move {
-                    let done = store::agents::delete_agent_token(tx, id).await?;
+                    let done = tables::delete_agent_token(tx, id).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()
@@ -174,7 +175,7 @@ impl Agents {
         let (id, key, until) = (agent.id, agent.spki_sha256, certified.not_after_us);
         self.store()
             .write("agent_certified", move |tx| {
-                async move { store::agents::agent_certified(tx, id, &key, until).await }.boxed()
+                async move { tables::agent_certified(tx, id, &key, until).await }.boxed()
             })
             .await?;
         Ok(Enrolled {
@@ -187,8 +188,10 @@ impl Agents {
 
     /// The agent that this token has made with this key before.
     async fn again(&self, hash: &[u8; 32], spki_sha256: &[u8; 32]) -> Result<Option<AgentRow>, StoreError> {
-        let Some(agent) = self.store().agents().of_key(spki_sha256).await? else { return Ok(None) };
-        let made = self.store().agents().of_token(hash, self.now_us()).await?;
+        let Some(agent) = tables::Agents::of(self.store()).of_key(spki_sha256).await? else {
+            return Ok(None);
+        };
+        let made = tables::Agents::of(self.store()).of_token(hash, self.now_us()).await?;
         Ok((made == Some(agent.id) && agent.retired_at_us.is_none()).then_some(agent))
     }
 
@@ -249,15 +252,15 @@ enum Entered {
 /// Token, agent, identity and audit together, or nothing: a token is not lost for a name that is taken.
 async fn enter(tx: &mut Tx, mut new: NewAgent) -> Result<Entered, StoreError> {
     let at = new.row.enrolled_at_us;
-    if store::agents::is_agent_taken(tx, &new.row.name, &new.row.spki_sha256).await? {
+    if tables::is_agent_taken(tx, &new.row.name, &new.row.spki_sha256).await? {
         return Ok(Entered::Taken);
     }
-    let Some(token) = store::agents::use_agent_token(tx, &new.token, at, new.row.id).await? else {
+    let Some(token) = tables::use_agent_token(tx, &new.token, at, new.row.id).await? else {
         return Ok(Entered::BadToken);
     };
     new.row.labels = token.labels;
     let labels: Vec<_> = labels_of(&new.row.labels).into_iter().collect();
-    let entered = store::agents::insert_agent(tx, &new.row, &labels).await?;
+    let entered = tables::insert_agent(tx, &new.row, &labels).await?;
     let known = store::insert_identity(tx, &new.identity).await?;
     if !entered || known != AccessChange::Done {
         return Err(StoreError::Corrupt("an agent was entered twice at once; ask again".to_owned()));

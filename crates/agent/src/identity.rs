@@ -4,6 +4,7 @@ use enrollment::AGENTS_URI;
 use uuid::Uuid;
 
 use crate::directory::{AgentError, Agents};
+use crate::tables;
 
 /// The name in an agent's certificate.
 #[must_use]
@@ -20,7 +21,7 @@ impl Agents {
     #[crate::boxed]
     pub async fn check_key(&self, agent: Uuid, certificate_der: &[u8]) -> Result<(), AgentError> {
         let shown = enrollment::shown_key(certificate_der).ok_or(AgentError::OtherKey)?;
-        let row = self.store().agents().get(agent).await?.ok_or(AgentError::OtherKey)?;
+        let row = tables::Agents::of(self.store()).get(agent).await?.ok_or(AgentError::OtherKey)?;
         if row.retired_at_us.is_some() {
             return Err(AgentError::Retired);
         }

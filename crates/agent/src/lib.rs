@@ -9,6 +9,7 @@ mod directory;
 mod enrolment;
 mod identity;
 mod presence;
+pub mod tables;
 mod targets;
 mod waiting;
 pub mod work;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use store::agents::AgentFacts;
 use uuid::Uuid;
 
+use crate::tables::AgentFacts;
 use crate::work::HostFacts;
 
 /// An agent that polls all the time is written this often. µs.

@@ -3,13 +3,14 @@
 use futures_util::FutureExt;
 use keys::Context;
 use serde_json::json;
-use store::agents::{DeploymentRow, SEALED_TARGETS, TargetRow, TargetSettings};
 use store::{Cursor, Page};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::deploy::Target;
 use crate::directory::{AgentError, Agents, check_name};
+use crate::tables;
+use crate::tables::{DeploymentRow, SEALED_TARGETS, TargetRow, TargetSettings};
 
 /// A target to make, or as it is to be.
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ impl Agents {
     }
 
     async fn target_row(&self, id: Uuid) -> Result<TargetRow, AgentError> {
-        self.store().agents().target(id).await?.ok_or(AgentError::NotFound("target"))
+        tables::Agents::of(self.store()).target(id).await?.ok_or(AgentError::NotFound("target"))
     }
 
     /// Targets by name, of one agent or of all.
@@ -56,7 +57,7 @@ impl Agents {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<TargetView>, AgentError> {
-        let page = self.store().agents().targets(agent, after, limit).await?;
+        let page = tables::Agents::of(self.store()).targets(agent, after, limit).await?;
         let rows: Result<Vec<_>, _> = page.rows.into_iter().map(view).collect();
         Ok(Page { rows: rows?, next: page.next })
     }
@@ -92,7 +93,7 @@ impl Agents {
             .store()
             .write("target_create", move |tx| {
                 async move {
-                    let done = store::agents::insert_target(tx, id, &settings, at).await?;
+                    let done = tables::insert_target(tx, id, &settings, at).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()
@@ -128,7 +129,7 @@ impl Agents {
             .store()
             .write("target_update", move |tx| {
                 async move {
-                    let done = store::agents::update_target(tx, id, revision, &settings, at).await?;
+                    let done = tables::update_target(tx, id, revision, &settings, at).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()
@@ -137,7 +138,7 @@ impl Agents {
         if done {
             return self.target(id).await;
         }
-        let other = self.store().agents().target_named(&new.name).await?;
+        let other = tables::Agents::of(self.store()).target_named(&new.name).await?;
         let taken = other.is_some_and(|other| other.id != id);
         Err(if taken { AgentError::NameTaken(new.name) } else { AgentError::Changed })
     }
@@ -153,7 +154,7 @@ impl Agents {
             .store()
             .write("target_delete", move |tx| {
                 async move {
-                    let done = store::agents::delete_target(tx, id).await?;
+                    let done = tables::delete_target(tx, id).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()
@@ -173,7 +174,7 @@ impl Agents {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<DeploymentRow>, AgentError> {
-        Ok(self.store().agents().deployments_of_target(target, after, limit).await?)
+        Ok(tables::Agents::of(self.store()).deployments_of_target(target, after, limit).await?)
     }
 
     async fn settings(&self, id: Uuid, new: &NewTarget) -> Result<TargetSettings, AgentError> {

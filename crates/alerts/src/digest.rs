@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use store::alerts::{AlertDeliveryRow, AlertRow};
+use store::states::AlertState;
 use uuid::Uuid;
 
 use crate::message::{Message, MessageReason, rfc3339};
 use crate::rule::Attributes;
-use crate::severity::Severity;
+use crate::tables::{AlertDeliveryRow, AlertRow};
 
 /// Lines in one digest; the rest are counted.
 const LINES_MAX: usize = 200;
@@ -44,7 +44,7 @@ pub(crate) fn digests(
             id: deliveries.first().map_or_else(Uuid::nil, |first| first.id),
             alert: None,
             reason: MessageReason::Digest,
-            severity: Severity::from_stored(of.iter().map(|alert| alert.severity).max().unwrap_or(0)),
+            severity: of.iter().map(|alert| alert.severity).max().unwrap_or_default(),
             kind: "digest".to_owned(),
             subject: "digest".to_owned(),
             title: format!("{} alerts since the last digest", of.len()),
@@ -65,8 +65,8 @@ pub(crate) fn digests(
 }
 
 fn line(alert: &AlertRow) -> String {
-    let over = if alert.state == 2 { " (resolved)" } else { "" };
-    format!("{} {}{over}", Severity::from_stored(alert.severity), alert.title)
+    let over = if alert.state == AlertState::Resolved { " (resolved)" } else { "" };
+    format!("{} {}{over}", alert.severity, alert.title)
 }
 
 #[cfg(test)]

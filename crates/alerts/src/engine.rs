@@ -12,9 +12,7 @@ use futures_util::{FutureExt, StreamExt};
 use keys::Context;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::alerts::{
-    self as rows, AlertChannelRow, AlertDeliveryOutcome, AlertDeliveryRow, AlertDocument, AlertRow,
-};
+use store::states::DeliveryState;
 use store::{AuditEvent, Clock, Store, StoreError, Tx, audit};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -23,7 +21,9 @@ use crate::channel::{ChannelConfig, ChannelError, Channels};
 use crate::digest::{digests, last_digest_at};
 use crate::message::{Message, MessageReason};
 use crate::rule::{Attributes, Rule, Silence, escalation_channels};
-use crate::severity::Severity;
+use crate::tables;
+use crate::tables as rows;
+use crate::tables::{AlertChannelRow, AlertDeliveryOutcome, AlertDeliveryRow, AlertDocument, AlertRow};
 use crate::threshold::Settings;
 use crate::work::{AlertChanges, CONSUMER, Plan, delivery};
 
@@ -163,7 +163,7 @@ impl Alerts {
         channels: Channels,
         options: AlertOptions,
     ) -> Self {
-        keystore.also_sealed(&store::alerts::SEALED_CHANNELS);
+        keystore.also_sealed(&tables::SEALED_CHANNELS);
         Self(Arc::new(Engine {
             store,
             keystore,
@@ -225,7 +225,7 @@ impl Alerts {
 
     async fn plan(&self) -> Result<Plan, AlertError> {
         let store = &self.0.store;
-        let channels = store.alerts().channels().await?;
+        let channels = tables::Alerts::of(store).channels().await?;
         Ok(Plan {
             rules: documents(store, SORT_RULE).await?,
             silences: documents(store, SORT_SILENCE).await?,
@@ -262,7 +262,7 @@ impl Alerts {
         now_us: i64,
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
-        let reached = self.0.store.alerts().schedule_due(now_us, BATCH).await?;
+        let reached = tables::Alerts::of(&self.0.store).schedule_due(now_us, BATCH).await?;
         if reached.is_empty() {
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl Alerts {
         now_us: i64,
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
-        let late = self.0.store.alerts().escalating(now_us, BATCH).await?;
+        let late = tables::Alerts::of(&self.0.store).escalating(now_us, BATCH).await?;
         if late.is_empty() {
             return Ok(());
         }
@@ -292,10 +292,10 @@ impl Alerts {
         let mut deliveries = Vec::new();
         for alert in &late {
             let of: Attributes = serde_json::from_str(&alert.attributes).unwrap_or_default();
-            let severity = Severity::from_stored(alert.severity);
-            let names = escalation_channels(&plan.rules, &alert.kind, &alert.subject, severity, &of);
-            deliveries
-                .extend(plan.to(&names).map(|channel| delivery(alert.row, channel, "escalated", 0, now_us)));
+            let names = escalation_channels(&plan.rules, &alert.kind, &alert.subject, alert.severity, &of);
+            deliveries.extend(plan.to(&names).map(|channel| {
+                delivery(alert.row, channel, MessageReason::Escalated, DeliveryState::Waiting, now_us)
+            }));
         }
         self.0
             .store
@@ -317,7 +317,7 @@ impl Alerts {
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
         let before = last_digest_at(now_us, plan.settings.digest_hour);
-        let held = self.0.store.alerts().held_deliveries(before, BATCH).await?;
+        let held = tables::Alerts::of(&self.0.store).held_deliveries(before, BATCH).await?;
         if held.is_empty() {
             return Ok(());
         }
@@ -326,11 +326,13 @@ impl Alerts {
         for (channel, deliveries, message) in digests(&held, &alerts, now_us) {
             let outcome = self.send_one(channels.get(&channel), &message, now_us).await;
             let settled = |id| match &outcome {
-                Ok(()) => AlertDeliveryOutcome { id, state: 1, next_at_us: now_us, error: None },
+                Ok(()) => {
+                    AlertDeliveryOutcome { id, state: DeliveryState::Sent, next_at_us: now_us, error: None }
+                }
                 // What a digest cannot say is said one by one, with the tries that messages have.
                 Err(error) => AlertDeliveryOutcome {
                     id,
-                    state: 0,
+                    state: DeliveryState::Waiting,
                     next_at_us: now_us + WAIT_US,
                     error: Some(error.reason.clone()),
                 },
@@ -338,13 +340,14 @@ impl Alerts {
             report.sent += u64::from(outcome.is_ok());
             report.failed += u64::from(outcome.is_err());
             let outcomes = deliveries.into_iter().map(|id| (settled(id), channel)).collect();
-            self.0.store.alerts().settle_deliveries(outcomes, now_us).await?;
+            tables::Alerts::of(&self.0.store).settle_deliveries(outcomes, now_us).await?;
         }
         Ok(())
     }
 
     async fn send_due(&self, now_us: i64, report: &mut AlertReport) -> Result<(), AlertError> {
-        let claimed = self.0.store.alerts().claim_deliveries(now_us, now_us + CLAIM_US, CLAIM).await?;
+        let claimed =
+            tables::Alerts::of(&self.0.store).claim_deliveries(now_us, now_us + CLAIM_US, CLAIM).await?;
         if claimed.is_empty() {
             return Ok(());
         }
@@ -359,12 +362,12 @@ impl Alerts {
             futures_util::stream::iter(tries).buffer_unordered(SENDING_MAX).collect().await;
         for (outcome, _) in &outcomes {
             match outcome.state {
-                1 => report.sent += 1,
-                2 => report.dead += 1,
-                _ => report.failed += 1,
+                DeliveryState::Sent => report.sent += 1,
+                DeliveryState::Dead => report.dead += 1,
+                DeliveryState::Waiting | DeliveryState::Held => report.failed += 1,
             }
         }
-        self.0.store.alerts().settle_deliveries(outcomes, now_us).await?;
+        tables::Alerts::of(&self.0.store).settle_deliveries(outcomes, now_us).await?;
         Ok(())
     }
 
@@ -378,21 +381,27 @@ impl Alerts {
         let id = delivery.id;
         let Some(alert) = alert else {
             let error = Some("the alert is gone".to_owned());
-            return AlertDeliveryOutcome { id, state: 2, next_at_us: now_us, error };
+            return AlertDeliveryOutcome { id, state: DeliveryState::Dead, next_at_us: now_us, error };
         };
-        let reason = MessageReason::from_stored(&delivery.reason);
-        let message = Message::about(id, alert, reason, self.0.options.server_url.as_deref());
+        let message = Message::about(id, alert, delivery.reason, self.0.options.server_url.as_deref());
         match self.send_one(channel, &message, now_us).await {
-            Ok(()) => AlertDeliveryOutcome { id, state: 1, next_at_us: now_us, error: None },
+            Ok(()) => {
+                AlertDeliveryOutcome { id, state: DeliveryState::Sent, next_at_us: now_us, error: None }
+            }
             Err(error) if error.retry && delivery.attempts < TRIES_MAX => AlertDeliveryOutcome {
                 id,
-                state: 0,
+                state: DeliveryState::Waiting,
                 next_at_us: now_us + wait_us(delivery, &error),
                 error: Some(error.reason),
             },
             Err(error) => {
                 tracing::warn!(message = %id, reason = %error.reason, "alerts: a message is given up");
-                AlertDeliveryOutcome { id, state: 2, next_at_us: now_us, error: Some(error.reason) }
+                AlertDeliveryOutcome {
+                    id,
+                    state: DeliveryState::Dead,
+                    next_at_us: now_us,
+                    error: Some(error.reason),
+                }
             }
         }
     }
@@ -425,13 +434,13 @@ impl Alerts {
         let mut wanted: Vec<i64> = deliveries.iter().map(|delivery| delivery.alert).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        Ok(self.0.store.alerts().by_row(wanted).await?)
+        Ok(tables::Alerts::of(&self.0.store).by_row(wanted).await?)
     }
 
     async fn channel_configs(
         &self,
     ) -> Result<HashMap<Uuid, (AlertChannelRow, Option<ChannelConfig>)>, AlertError> {
-        let rows = self.0.store.alerts().channels().await?;
+        let rows = tables::Alerts::of(&self.0.store).channels().await?;
         Ok(rows.into_iter().map(|row| (row.id, (row.clone(), self.open(&row).ok()))).collect())
     }
 
@@ -449,7 +458,7 @@ impl Alerts {
     /// Those of the database.
     #[crate::boxed]
     pub async fn channels(&self) -> Result<Vec<ChannelView>, AlertError> {
-        let rows = self.0.store.alerts().channels().await?;
+        let rows = tables::Alerts::of(&self.0.store).channels().await?;
         Ok(rows.into_iter().map(|row| self.view(row)).collect())
     }
 
@@ -459,7 +468,7 @@ impl Alerts {
     /// [`AlertError::Unknown`]; those of the database.
     #[crate::boxed]
     pub async fn channel(&self, id: Uuid) -> Result<ChannelView, AlertError> {
-        let row = self.0.store.alerts().channel(id).await?;
+        let row = tables::Alerts::of(&self.0.store).channel(id).await?;
         row.map(|row| self.view(row)).ok_or_else(|| AlertError::Unknown(format!("channel {id}")))
     }
 
@@ -543,7 +552,7 @@ impl Alerts {
     /// [`AlertError::Channel`] when it did not take it.
     #[crate::boxed]
     pub async fn test_channel(&self, id: Uuid) -> Result<(), AlertError> {
-        let row = self.0.store.alerts().channel(id).await?;
+        let row = tables::Alerts::of(&self.0.store).channel(id).await?;
         let row = row.ok_or_else(|| AlertError::Unknown(format!("channel {id}")))?;
         let config = self.open(&row)?;
         let now_us = self.0.clock.now_us();
@@ -577,7 +586,7 @@ impl Alerts {
     /// Those of the database.
     #[crate::boxed]
     pub async fn rules(&self) -> Result<Vec<AlertDocument>, AlertError> {
-        Ok(self.0.store.alerts().documents(SORT_RULE).await?)
+        Ok(tables::Alerts::of(&self.0.store).documents(SORT_RULE).await?)
     }
 
     /// Adds or changes a rule.
@@ -592,7 +601,7 @@ impl Alerts {
         rule: &Rule,
         actor: &str,
     ) -> Result<Uuid, AlertError> {
-        let channels = self.0.store.alerts().channels().await?;
+        let channels = tables::Alerts::of(&self.0.store).channels().await?;
         let escalation = rule.escalate.iter().flat_map(|escalation| &escalation.channels);
         if rule.channels.is_empty() {
             return Err(AlertError::Invalid(
@@ -615,7 +624,7 @@ impl Alerts {
     /// Those of the database.
     #[crate::boxed]
     pub async fn silences(&self) -> Result<Vec<AlertDocument>, AlertError> {
-        Ok(self.0.store.alerts().documents(SORT_SILENCE).await?)
+        Ok(tables::Alerts::of(&self.0.store).documents(SORT_SILENCE).await?)
     }
 
     /// Adds a silence.
@@ -775,7 +784,7 @@ async fn documents<T: serde::de::DeserializeOwned>(
     sort: &'static str,
 ) -> Result<Vec<(Uuid, T)>, AlertError> {
     let mut all = Vec::new();
-    for document in store.alerts().documents(sort).await? {
+    for document in tables::Alerts::of(store).documents(sort).await? {
         match serde_json::from_str(&document.body) {
             Ok(read) => all.push((document.id, read)),
             Err(error) => {

@@ -1,10 +1,12 @@
 //! What an event of the outbox means for alerts.
 
-use serde_json::Value;
-use store::OutboxRow;
+use events::{
+    CertificateChange, CertificateIssued, CertificateRevoked, Condition, CtLogAlarm, Drift, Event,
+    ManagedCertificate, Ownership, WatchRun,
+};
+use x509::Severity;
 
 use crate::rule::Attributes;
-use crate::severity::Severity;
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,233 +27,292 @@ const RUN_TROUBLE: &[&str] = &["certificate.failed", "certificate.approval_neede
 /// What runs of a watch can leave behind.
 const WATCH_TROUBLE: &[&str] = &["watch.failed", "watch.untold", "watch.incomplete"];
 
-/// What an endpoint is in: the kind of the alert, how bad it is, and what is said of the endpoint.
-fn trouble(body: &Value) -> Option<(&'static [&'static str], Severity, &'static str)> {
-    Some(match body["condition"].as_str()? {
-        "mismatch" => {
+/// The condition of an endpoint: the kind of the alert, its severity, and what is said of the endpoint.
+fn trouble(condition: Condition) -> (&'static [&'static str], Severity, &'static str) {
+    match condition {
+        Condition::Mismatch => {
             (&["endpoint.mismatch"], Severity::High, "shows a certificate that is for another name")
         }
-        "untrusted" => (&["endpoint.untrusted"], Severity::High, "shows a chain that clients do not trust"),
-        "weak" => {
+        Condition::Untrusted => {
+            (&["endpoint.untrusted"], Severity::High, "shows a chain that clients do not trust")
+        }
+        Condition::Weak => {
             (&["endpoint.weak"], Severity::Medium, "uses a key, signature or protocol that is too weak")
         }
-        "revoked" => (&["endpoint.revoked"], Severity::Critical, "serves a certificate that is revoked"),
-        "key_not_proven" => {
+        Condition::Revoked => {
+            (&["endpoint.revoked"], Severity::Critical, "serves a certificate that is revoked")
+        }
+        Condition::KeyNotProven => {
             (&["endpoint.key_not_proven"], Severity::Critical, "did not prove that it has its private key")
         }
-        "outdated" => {
+        Condition::Outdated => {
             (&["endpoint.outdated"], Severity::High, "serves a version that was replaced over a day ago")
         }
-        _ => return None,
-    })
-}
-
-/// How the scanner is not what it was: the kind of the alert, how bad it is, and what is said of the series.
-fn drift(event: &str) -> Option<(&'static [&'static str], Severity, &'static str)> {
-    Some(match event.strip_suffix("_over").unwrap_or(event) {
-        "drift.scan_slow" => {
-            (&["drift.scan_slow"], Severity::Medium, "scans take a quarter longer than over the last week")
-        }
-        "drift.provider_errors" => {
-            (&["drift.provider_errors"], Severity::High, "over one call in a hundred fails")
-        }
-        "drift.database_pool" => {
-            (&["drift.database_pool"], Severity::High, "over 80 % of the database connections are taken")
-        }
-        "drift.tasks" => {
-            (&["drift.tasks"], Severity::High, "a process has five times its tasks of the last week")
-        }
-        _ => return None,
-    })
-}
-
-/// What an event means; several things, or nothing.
-pub(crate) fn meanings(event: &OutboxRow) -> Vec<EventMeaning> {
-    let body: Value = serde_json::from_str(&event.body).unwrap_or_default();
-    let attributes = attributes_of(&body);
-    let subject = event.subject.clone();
-    let name = attributes.name.clone().unwrap_or_else(|| subject.clone());
-    let raise = |kind, severity, title: String| {
-        vec![EventMeaning::Raise {
-            kind,
-            subject: subject.clone(),
-            severity,
-            title,
-            attributes: attributes.clone(),
-        }]
-    };
-    match event.kind.as_str() {
-        "certificate.issued" => {
-            let mut all = vec![EventMeaning::Resolve { subject: subject.clone(), kinds: RUN_TROUBLE }];
-            all.extend(watch(&body, &subject, &attributes));
-            all
-        }
-        "certificate.claimed" | "certificate.restored" => {
-            watch(&body, &subject, &attributes).into_iter().collect()
-        }
-        // Found by a watch, and not managed here.
-        "certificate.found" => watch(&body, &subject, &attributes).into_iter().collect(),
-        "certificate.unserved" | "certificate.dismissed" => vec![
-            EventMeaning::Resolve { subject: subject.clone(), kinds: &["certificate.expiring"] },
-            EventMeaning::Forget { subject },
-        ],
-        "certificate.deployed" => {
-            vec![EventMeaning::Resolve { subject, kinds: &["certificate.failed"] }]
-        }
-        "certificate.failed" => {
-            raise("certificate.failed", Severity::High, format!("{name}: the last run failed"))
-        }
-        "certificate.approval_needed" => {
-            raise("certificate.approval_needed", Severity::Low, format!("{name} waits for approval"))
-        }
-        "certificate.rejected" | "certificate.cancelled" => {
-            vec![EventMeaning::Resolve { subject, kinds: &["certificate.approval_needed"] }]
-        }
-        // The authority tells of every certificate; people are told of those they manage, which have names.
-        "certificate.revoked" if attributes.name.is_some() => {
-            let mut all = raise("certificate.revoked", Severity::High, format!("{name} was revoked"));
-            all.push(EventMeaning::Forget { subject });
-            all
-        }
-        "certificate.archived" => vec![
-            EventMeaning::Resolve { subject: subject.clone(), kinds: RUN_TROUBLE },
-            EventMeaning::Resolve { subject: subject.clone(), kinds: &["certificate.revoked"] },
-            EventMeaning::Forget { subject },
-        ],
-        "agent.offline" => raise("agent.offline", Severity::High, format!("agent {name} is silent")),
-        "agent.online" => vec![EventMeaning::Resolve { subject, kinds: &["agent.offline"] }],
-        "issuer.unhealthy" => {
-            raise("issuer.unhealthy", Severity::High, format!("issuer {name} does not issue"))
-        }
-        "issuer.healthy" => vec![EventMeaning::Resolve { subject, kinds: &["issuer.unhealthy"] }],
-        "endpoint.trouble" => match trouble(&body) {
-            Some((kinds, severity, says)) => raise(kinds[0], severity, format!("{name} {says}")),
-            None => Vec::new(),
-        },
-        "endpoint.trouble_over" => match trouble(&body) {
-            Some((kinds, ..)) => vec![EventMeaning::Resolve { subject, kinds }],
-            None => Vec::new(),
-        },
-        "endpoint.certificate_changed" if body["quiet"] != true => match body["change"].as_str() {
-            Some("new") => raise(
-                "endpoint.new_certificate",
-                Severity::Low,
-                format!("{name} is new and shows a certificate"),
-            ),
-            Some("chain") => raise(
-                "endpoint.chain_changed",
-                Severity::Medium,
-                format!("{name} shows a certificate of another chain"),
-            ),
-            _ => Vec::new(),
-        },
-        "ct.unexpected_issuance" => {
-            let issuer = attributes.issuer.as_deref().unwrap_or("an unreadable issuer");
-            let title = format!("{name}: nobody asked for a certificate of {issuer}");
-            raise("ct.unexpected_issuance", Severity::High, title)
-        }
-        "ct.issuance_expected" | "ct.issuance_acknowledged" => {
-            vec![EventMeaning::Resolve { subject, kinds: &["ct.unexpected_issuance"] }]
-        }
-        "ct.log_inconsistent" => {
-            // Two signed notes that cannot both be true are proof; the rest may be a broken cache.
-            let proven = matches!(body.get("alarm").and_then(Value::as_str), Some("forked" | "rolled-back"));
-            let severity = if proven { Severity::Critical } else { Severity::High };
-            raise("ct.log_inconsistent", severity, format!("the CT log {name} is not what it was"))
-        }
-        "ct.log_consistent" => vec![EventMeaning::Resolve { subject, kinds: &["ct.log_inconsistent"] }],
-        "ct.behind" => raise(
-            "ct.behind",
-            Severity::Medium,
-            format!("{name} has told nothing of certificates for too long"),
-        ),
-        "ct.caught_up" => vec![EventMeaning::Resolve { subject, kinds: &["ct.behind"] }],
-        "watch.failed" => {
-            raise("watch.failed", Severity::Medium, format!("watch {name}: the last run failed"))
-        }
-        "watch.finished" => watch_finished(&subject, &name, &body, &attributes),
-        "watch.removed" => vec![EventMeaning::Resolve { subject, kinds: WATCH_TROUBLE }],
-        "credential.rotation_failed" => {
-            raise("credential.rotation_failed", Severity::High, format!("{name} was not rotated"))
-        }
-        "credential.rotation_recovered" => {
-            vec![EventMeaning::Resolve { subject, kinds: &["credential.rotation_failed"] }]
-        }
-        "audit.broken" => {
-            raise("audit.broken", Severity::Critical, "the audit log was tampered with".to_owned())
-        }
-        kind => match drift(kind) {
-            Some((kinds, ..)) if kind.ends_with("_over") => vec![EventMeaning::Resolve { subject, kinds }],
-            Some((kinds, severity, says)) => raise(kinds[0], severity, format!("{name}: {says}")),
-            None => Vec::new(),
-        },
     }
 }
 
+/// What an event means; several things, or nothing. Every kind is decided here.
+pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
+    let subject = subject.to_owned();
+    match event {
+        Event::CertificateIssued(CertificateIssued::Version(version)) => {
+            let mut all = vec![resolve(subject.clone(), RUN_TROUBLE)];
+            all.extend(watch(subject, &version.certificate));
+            all
+        }
+        // The same of a certificate that nobody manages, and of which people are told nothing.
+        Event::CertificateIssued(CertificateIssued::ByAuthority(_)) => Vec::new(),
+        Event::CertificateClaimed(claimed) => watch(subject, &claimed.certificate).into_iter().collect(),
+        Event::CertificateRestored(certificate) => watch(subject, certificate).into_iter().collect(),
+        Event::CertificateFound(found) => vec![EventMeaning::Watch {
+            subject,
+            not_before_us: found.not_before_us,
+            not_after_us: found.not_after_us,
+            attributes: owned(&found.ownership, &found.found.name, &found.found.issuer, &found.detail),
+        }],
+        Event::CertificateUnserved(_) | Event::CertificateDismissed(_) => {
+            vec![resolve(subject.clone(), &["certificate.expiring"]), EventMeaning::Forget { subject }]
+        }
+        Event::CertificateDeployed(_) => vec![resolve(subject, &["certificate.failed"])],
+        Event::CertificateFailed(failed) => {
+            let attributes = Attributes { detail: failed.error.clone(), ..managed(&failed.certificate) };
+            let title = format!("{}: the last run failed", failed.certificate.name);
+            vec![raise("certificate.failed", subject, Severity::High, title, attributes)]
+        }
+        Event::CertificateApprovalNeeded(run) => {
+            let title = format!("{} waits for approval", run.certificate.name);
+            let attributes = managed(&run.certificate);
+            vec![raise("certificate.approval_needed", subject, Severity::Low, title, attributes)]
+        }
+        Event::CertificateRejected(_) | Event::CertificateCancelled(_) => {
+            vec![resolve(subject, &["certificate.approval_needed"])]
+        }
+        Event::CertificateRevoked(CertificateRevoked::Version(version)) => {
+            let title = format!("{} was revoked", version.certificate.name);
+            let attributes = managed(&version.certificate);
+            vec![
+                raise("certificate.revoked", subject.clone(), Severity::High, title, attributes),
+                EventMeaning::Forget { subject },
+            ]
+        }
+        // The authority tells of every certificate; people are told of those they manage.
+        Event::CertificateRevoked(CertificateRevoked::ByAuthority(_)) | Event::CertificatesRevoked(_) => {
+            Vec::new()
+        }
+        Event::CertificateArchived(_) => vec![
+            resolve(subject.clone(), RUN_TROUBLE),
+            resolve(subject.clone(), &["certificate.revoked"]),
+            EventMeaning::Forget { subject },
+        ],
+        Event::AgentOffline(agent) => {
+            let (title, attributes) = (format!("agent {} is silent", agent.name), named(&agent.name, None));
+            vec![raise("agent.offline", subject, Severity::High, title, attributes)]
+        }
+        Event::AgentOnline(_) => vec![resolve(subject, &["agent.offline"])],
+        Event::IssuerUnhealthy(issuer) => {
+            let title = format!("issuer {} does not issue", issuer.name);
+            let attributes = named(&issuer.name, issuer.detail.as_deref());
+            vec![raise("issuer.unhealthy", subject, Severity::High, title, attributes)]
+        }
+        Event::IssuerHealthy(_) => vec![resolve(subject, &["issuer.unhealthy"])],
+        Event::EndpointTrouble(found) => {
+            let (kinds, severity, says) = trouble(found.condition);
+            let endpoint = &found.endpoint;
+            let title = format!("{} {says}", endpoint.name);
+            let attributes = owned(&found.ownership, &endpoint.name, &endpoint.issuer, &found.detail);
+            vec![raise(kinds[0], subject, severity, title, attributes)]
+        }
+        Event::EndpointTroubleOver(over) => vec![resolve(subject, trouble(over.condition).0)],
+        Event::EndpointCertificateChanged(changed) => {
+            let (kind, severity, says) = match changed.change {
+                _ if changed.quiet => return Vec::new(),
+                CertificateChange::New => {
+                    ("endpoint.new_certificate", Severity::Low, "is new and shows a certificate")
+                }
+                CertificateChange::Chain => {
+                    ("endpoint.chain_changed", Severity::Medium, "shows a certificate of another chain")
+                }
+                CertificateChange::Renewed => return Vec::new(),
+            };
+            let endpoint = &changed.endpoint;
+            let title = format!("{} {says}", endpoint.name);
+            let attributes = owned(&changed.ownership, &endpoint.name, &endpoint.issuer, &changed.detail);
+            vec![raise(kind, subject, severity, title, attributes)]
+        }
+        Event::CtUnexpectedIssuance(issuance) => {
+            let name = issuance.name.as_deref().unwrap_or(&subject);
+            let title = format!("{name}: nobody asked for a certificate of {}", issuance.issuer);
+            let attributes = Attributes {
+                name: issuance.name.clone(),
+                issuer: Some(issuance.issuer.clone()),
+                detail: Some(issuance.detail.clone()),
+                ..Attributes::default()
+            };
+            vec![raise("ct.unexpected_issuance", subject, Severity::High, title, attributes)]
+        }
+        Event::CtIssuanceExpected(_) | Event::CtIssuanceAcknowledged(_) => {
+            vec![resolve(subject, &["ct.unexpected_issuance"])]
+        }
+        Event::CtLogInconsistent(log) => {
+            // Two signed notes that cannot both be true are proof; the rest may be a broken cache.
+            let severity = match log.alarm {
+                CtLogAlarm::Forked | CtLogAlarm::RolledBack => Severity::Critical,
+                CtLogAlarm::WrongTile | CtLogAlarm::BadCheckpoint => Severity::High,
+            };
+            let title = format!("the CT log {} is not what it was", log.name);
+            vec![raise("ct.log_inconsistent", subject, severity, title, named(&log.name, Some(&log.detail)))]
+        }
+        Event::CtLogConsistent(_) => vec![resolve(subject, &["ct.log_inconsistent"])],
+        Event::CtBehind(lag) => {
+            let title = format!("{} has told nothing of certificates for too long", lag.name);
+            vec![raise("ct.behind", subject, Severity::Medium, title, named(&lag.name, Some(&lag.detail)))]
+        }
+        Event::CtCaughtUp(_) => vec![resolve(subject, &["ct.behind"])],
+        Event::WatchFailed(run) => {
+            let title = format!("watch {}: the last run failed", run.name);
+            let attributes = named(&run.name, run.error.as_deref());
+            vec![raise("watch.failed", subject, Severity::Medium, title, attributes)]
+        }
+        Event::WatchFinished(run) => watch_finished(&subject, run),
+        Event::WatchRemoved(_) => vec![resolve(subject, WATCH_TROUBLE)],
+        Event::CredentialRotationFailed(failed) => {
+            let title = format!("{} was not rotated", failed.name);
+            let attributes = named(&failed.name, Some(&failed.error));
+            vec![raise("credential.rotation_failed", subject, Severity::High, title, attributes)]
+        }
+        Event::CredentialRotationRecovered(_) => vec![resolve(subject, &["credential.rotation_failed"])],
+        Event::AuditBroken(broken) => {
+            let attributes = Attributes { detail: Some(broken.detail.clone()), ..Attributes::default() };
+            let title = "the audit log was tampered with".to_owned();
+            vec![raise("audit.broken", subject, Severity::Critical, title, attributes)]
+        }
+        Event::DriftScanSlow(series) => {
+            let says = "scans take a quarter longer than over the last week";
+            vec![drift("drift.scan_slow", subject, Severity::Medium, series, says)]
+        }
+        Event::DriftScanSlowOver(_) => vec![resolve(subject, &["drift.scan_slow"])],
+        Event::DriftProviderErrors(series) => {
+            let says = "over one call in a hundred fails";
+            vec![drift("drift.provider_errors", subject, Severity::High, series, says)]
+        }
+        Event::DriftProviderErrorsOver(_) => vec![resolve(subject, &["drift.provider_errors"])],
+        Event::DriftDatabasePool(series) => {
+            let says = "over 80 % of the database connections are taken";
+            vec![drift("drift.database_pool", subject, Severity::High, series, says)]
+        }
+        Event::DriftDatabasePoolOver(_) => vec![resolve(subject, &["drift.database_pool"])],
+        Event::DriftTasks(series) => {
+            let says = "a process has five times its tasks of the last week";
+            vec![drift("drift.tasks", subject, Severity::High, series, says)]
+        }
+        Event::DriftTasksOver(_) => vec![resolve(subject, &["drift.tasks"])],
+        // Nothing that people must act on, or another event says so.
+        Event::CertificateCreated(_)
+        | Event::CertificateChanged(_)
+        | Event::CertificateCsrNeeded(_)
+        | Event::CertificateRevocationFailed(_)
+        | Event::ProfileChanged(_)
+        | Event::EnrolmentWaiting(_)
+        | Event::EnrolmentDecided(_)
+        | Event::AcmeAccountCreated(_)
+        | Event::AcmeAccountUpdated(_)
+        | Event::AcmeAccountDeactivated(_)
+        | Event::AcmeAccountKeyChanged(_)
+        | Event::AcmeAccountRevoked(_)
+        | Event::AcmeOrderCompleted(_)
+        | Event::AcmeOrderRefused(_)
+        | Event::CredentialChanged(_)
+        | Event::CredentialDeleted(_) => Vec::new(),
+    }
+}
+
+fn raise(
+    kind: &'static str,
+    subject: String,
+    severity: Severity,
+    title: String,
+    attributes: Attributes,
+) -> EventMeaning {
+    EventMeaning::Raise { kind, subject, severity, title, attributes }
+}
+
+fn resolve(subject: String, kinds: &'static [&'static str]) -> EventMeaning {
+    EventMeaning::Resolve { subject, kinds }
+}
+
+fn drift(
+    kind: &'static str,
+    subject: String,
+    severity: Severity,
+    series: &Drift,
+    says: &str,
+) -> EventMeaning {
+    let title = format!("{}: {says}", series.name);
+    raise(kind, subject, severity, title, named(&series.name, Some(&series.detail)))
+}
+
 /// What the end of a watch's run leaves to be said, and what it ends.
-fn watch_finished(subject: &str, name: &str, body: &Value, attributes: &Attributes) -> Vec<EventMeaning> {
-    let count = |what: &str| body["counts"][what].as_u64().unwrap_or(0);
-    let (untold, not_listed) = (count("untold"), count("not_listed"));
-    let ended = |kinds| EventMeaning::Resolve { subject: subject.to_owned(), kinds };
-    let trouble = |kind, severity, title, detail| EventMeaning::Raise {
-        kind,
-        subject: subject.to_owned(),
-        severity,
-        title,
-        attributes: Attributes { detail, ..attributes.clone() },
+fn watch_finished(subject: &str, run: &WatchRun) -> Vec<EventMeaning> {
+    let counts = run.counts.clone().unwrap_or_default();
+    let ended = |kinds| resolve(subject.to_owned(), kinds);
+    let trouble = |kind, severity, title, detail| {
+        let attributes = Attributes { detail, ..named(&run.name, None) };
+        raise(kind, subject.to_owned(), severity, title, attributes)
     };
-    let much = if untold > 0 {
-        let title = format!("watch {name} saw {untold} things more than it tells of at once");
+    let much = if counts.untold > 0 {
+        let title = format!("watch {} saw {} things more than it tells of at once", run.name, counts.untold);
         trouble("watch.untold", Severity::Medium, title, None)
     } else {
         ended(&["watch.untold"])
     };
-    let part = if not_listed > 0 {
-        let why = body["counts"]["not_listed_first"].as_array();
-        let why: Vec<&str> = why.into_iter().flatten().filter_map(Value::as_str).collect();
-        let title = format!("watch {name} could not list {not_listed} of its clouds, or not whole");
-        trouble("watch.incomplete", Severity::High, title, Some(why.join("; ")))
+    let part = if counts.not_listed > 0 {
+        let title =
+            format!("watch {} could not list {} of its clouds, or not whole", run.name, counts.not_listed);
+        trouble("watch.incomplete", Severity::High, title, Some(counts.not_listed_first.join("; ")))
     } else {
         ended(&["watch.incomplete"])
     };
     vec![ended(&["watch.failed"]), much, part]
 }
 
-/// The members that rules look at; what is of another kind is left out alone.
-fn attributes_of(body: &Value) -> Attributes {
-    let text = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
-    let tags = body.get("tags").and_then(Value::as_object);
+/// The attributes of what has a name alone.
+fn named(name: &str, detail: Option<&str>) -> Attributes {
+    Attributes { name: Some(name.to_owned()), detail: detail.map(str::to_owned), ..Attributes::default() }
+}
+
+/// The attributes of what a watch found.
+fn owned(ownership: &Ownership, name: &str, issuer: &str, detail: &str) -> Attributes {
     Attributes {
-        name: text("name"),
-        owner: text("owner"),
-        team: text("team"),
-        environment: text("environment"),
-        issuer: text("issuer"),
-        profile: text("profile"),
-        tags: tags
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect(),
-        detail: text("detail").or_else(|| text("error")),
-        not_after: None,
+        owner: ownership.owner.clone(),
+        team: ownership.team.clone(),
+        environment: ownership.environment.clone(),
+        tags: ownership.tags.clone(),
+        issuer: Some(issuer.to_owned()),
+        ..named(name, Some(detail))
     }
 }
 
-/// The validity, as µs or RFC 3339.
-fn watch(body: &Value, subject: &str, attributes: &Attributes) -> Option<EventMeaning> {
-    let time = |name: &str| match body.get(name)? {
-        Value::Number(number) => number.as_i64(),
-        Value::String(text) => text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond()),
-        _ => None,
-    };
-    let not_before_us = time("not_before").or_else(|| time("not_before_us"))?;
-    let not_after_us = time("not_after").or_else(|| time("not_after_us"))?;
+/// The attributes of a managed certificate.
+fn managed(certificate: &ManagedCertificate) -> Attributes {
+    Attributes {
+        name: Some(certificate.name.clone()),
+        owner: certificate.owner.clone(),
+        team: certificate.team.clone(),
+        environment: certificate.environment.clone(),
+        issuer: Some(certificate.issuer.clone()),
+        profile: Some(certificate.profile.clone()),
+        tags: certificate.tags.clone(),
+        ..Attributes::default()
+    }
+}
+
+/// The end of a managed certificate is watched once it has a version.
+fn watch(subject: String, certificate: &ManagedCertificate) -> Option<EventMeaning> {
     Some(EventMeaning::Watch {
-        subject: subject.to_owned(),
-        not_before_us,
-        not_after_us,
-        attributes: attributes.clone(),
+        subject,
+        not_before_us: certificate.not_before_us?,
+        not_after_us: certificate.not_after_us?,
+        attributes: managed(certificate),
     })
 }
 
@@ -259,63 +320,113 @@ fn watch(body: &Value, subject: &str, attributes: &Attributes) -> Option<EventMe
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::*;
-    use store::OutboxPlace;
+    use events::{
+        AgentContact, CertificateFound, CertificateUnserved, CtForgotten, CtIssuance, CtIssuanceDecision,
+        CtIssuanceExpected, CtLag, CtLagEnded, CtLogConsistent, CtLogInconsistent, EndpointCertificate,
+        EndpointCertificateChanged, EndpointTrouble, EndpointTroubleOver, IssuedByAuthority, IssuedVersion,
+        RevokedByAuthority, Run, WatchCounts, WatchRemoved,
+    };
+    use uuid::Uuid;
+    use x509::Fingerprint;
 
-    fn event(kind: &str, body: &str) -> OutboxRow {
-        OutboxRow {
-            place: OutboxPlace::default(),
-            at_us: 0,
-            kind: kind.to_owned(),
-            subject: "certificate/1".to_owned(),
-            body: body.to_owned(),
+    use super::*;
+
+    fn of(event: &Event) -> Vec<EventMeaning> {
+        meanings("certificate/1", event)
+    }
+
+    fn fingerprint() -> Fingerprint {
+        Fingerprint::from_bytes([1; 32])
+    }
+
+    fn endpoint() -> EndpointCertificate {
+        EndpointCertificate {
+            name: "a.example:443".to_owned(),
+            watch: "edge".to_owned(),
+            group: String::new(),
+            issuer: "CN=Issuer".to_owned(),
+            certificate: fingerprint(),
+            certificate_name: "a.example".to_owned(),
         }
+    }
+
+    fn ownership() -> Ownership {
+        Ownership { team: Some("t".to_owned()), ..Ownership::default() }
+    }
+
+    fn web() -> ManagedCertificate {
+        ManagedCertificate {
+            name: "web".to_owned(),
+            team: Some("t".to_owned()),
+            not_before_us: Some(1),
+            not_after_us: Some(1_000_000),
+            ..ManagedCertificate::default()
+        }
+    }
+
+    fn run(counts: WatchCounts) -> WatchRun {
+        WatchRun { name: "edge".to_owned(), counts: Some(counts), ..WatchRun::default() }
     }
 
     #[test]
     fn what_a_watch_saw_is_told_and_ends() {
-        let of = |kind: &str, body: &str| meanings(&event(kind, body));
         for (condition, kind) in [
-            ("mismatch", "endpoint.mismatch"),
-            ("untrusted", "endpoint.untrusted"),
-            ("weak", "endpoint.weak"),
-            ("revoked", "endpoint.revoked"),
-            ("key_not_proven", "endpoint.key_not_proven"),
-            ("outdated", "endpoint.outdated"),
+            (Condition::Mismatch, "endpoint.mismatch"),
+            (Condition::Untrusted, "endpoint.untrusted"),
+            (Condition::Weak, "endpoint.weak"),
+            (Condition::Revoked, "endpoint.revoked"),
+            (Condition::KeyNotProven, "endpoint.key_not_proven"),
+            (Condition::Outdated, "endpoint.outdated"),
         ] {
-            let body = format!(r#"{{"name":"a.example:443","condition":"{condition}"}}"#);
-            let began = of("endpoint.trouble", &body);
-            assert!(
-                matches!(&began[..], [EventMeaning::Raise { kind: raised, .. }] if *raised == kind),
-                "{began:?}"
-            );
-            let over = of("endpoint.trouble_over", &body);
+            let (code, detail) = (String::new(), "why".to_owned());
+            let trouble =
+                EndpointTrouble { endpoint: endpoint(), condition, code, detail, ownership: ownership() };
+            let began = of(&Event::EndpointTrouble(trouble));
+            let [EventMeaning::Raise { kind: raised, title, attributes, .. }] = &began[..] else {
+                panic!("{began:?}")
+            };
+            assert_eq!(*raised, kind);
+            assert!(title.starts_with("a.example:443 "), "{title}");
+            let told =
+                (attributes.team.as_deref(), attributes.issuer.as_deref(), attributes.detail.as_deref());
+            assert_eq!(told, (Some("t"), Some("CN=Issuer"), Some("why")));
+            let (name, ownership) = ("a.example:443".to_owned(), Ownership::default());
+            let over = of(&Event::EndpointTroubleOver(EndpointTroubleOver { name, condition, ownership }));
             assert!(
                 matches!(&over[..], [EventMeaning::Resolve { kinds, .. }] if *kinds == [kind]),
                 "{over:?}"
             );
         }
-        assert_eq!(of("endpoint.trouble", r#"{"condition":"unheard-of"}"#), []);
-        let raised = |body: &str| match &of("endpoint.certificate_changed", body)[..] {
-            [EventMeaning::Raise { kind, .. }] => Some(*kind),
-            _ => None,
+        let raised = |change, quiet| {
+            let (detail, ownership) = (String::new(), ownership());
+            let changed =
+                EndpointCertificateChanged { endpoint: endpoint(), change, quiet, detail, ownership };
+            match &of(&Event::EndpointCertificateChanged(changed))[..] {
+                [EventMeaning::Raise { kind, .. }] => Some(*kind),
+                _ => None,
+            }
         };
-        assert_eq!(raised(r#"{"change":"new","quiet":false}"#), Some("endpoint.new_certificate"));
-        assert_eq!(raised(r#"{"change":"chain","quiet":false}"#), Some("endpoint.chain_changed"));
-        assert_eq!(raised(r#"{"change":"chain","quiet":true}"#), None);
-        assert_eq!(raised(r#"{"change":"renewed","quiet":false}"#), None);
-        let found = of("certificate.found", r#"{"name":"a","not_before_us":1,"not_after_us":2}"#);
+        assert_eq!(raised(CertificateChange::New, false), Some("endpoint.new_certificate"));
+        assert_eq!(raised(CertificateChange::Chain, false), Some("endpoint.chain_changed"));
+        assert_eq!(raised(CertificateChange::Chain, true), None);
+        assert_eq!(raised(CertificateChange::Renewed, false), None);
+        let found = of(&Event::CertificateFound(CertificateFound {
+            found: endpoint(),
+            detail: String::new(),
+            not_before_us: 1,
+            not_after_us: 2,
+            ownership: ownership(),
+        }));
         assert!(matches!(&found[..], [EventMeaning::Watch { not_after_us: 2, .. }]), "{found:?}");
-        let gone = of("certificate.unserved", "{}");
+        let gone = of(&Event::CertificateUnserved(CertificateUnserved {}));
         assert!(matches!(&gone[..], [EventMeaning::Resolve { .. }, EventMeaning::Forget { .. }]), "{gone:?}");
-        let much = of("watch.finished", r#"{"name":"edge","counts":{"untold":7}}"#);
+        let much = of(&Event::WatchFinished(run(WatchCounts { untold: 7, ..WatchCounts::default() })));
         assert!(
             matches!(&much[1], EventMeaning::Raise { kind: "watch.untold", title, .. } if title.contains('7'))
         );
-        let part = of(
-            "watch.finished",
-            r#"{"name":"edge","counts":{"not_listed":2,"not_listed_first":["aws/1: denied","gcp/2: denied"]}}"#,
-        );
+        let why = vec!["aws/1: denied".to_owned(), "gcp/2: denied".to_owned()];
+        let counts = WatchCounts { not_listed: 2, not_listed_first: why, ..WatchCounts::default() };
+        let part = of(&Event::WatchFinished(run(counts)));
         let [
             _,
             EventMeaning::Resolve { kinds: ["watch.untold"], .. },
@@ -330,8 +441,13 @@ mod tests {
 
     #[test]
     fn issuing_ends_trouble_and_begins_a_watch() {
-        let body = r#"{"name":"web","team":"t","not_before":1,"not_after":"1970-01-01T00:00:01Z"}"#;
-        let all = meanings(&event("certificate.issued", body));
+        let version = IssuedVersion {
+            certificate: web(),
+            run: Run::default(),
+            serial: String::new(),
+            fingerprint: fingerprint(),
+        };
+        let all = of(&Event::CertificateIssued(CertificateIssued::Version(Box::new(version))));
         assert!(
             matches!(&all[0], EventMeaning::Resolve { kinds, .. } if kinds.contains(&"certificate.expiring"))
         );
@@ -343,14 +459,32 @@ mod tests {
     }
 
     #[test]
+    fn what_the_authority_does_with_a_certificate_that_nobody_manages_means_nothing() {
+        let issued = IssuedByAuthority {
+            ca: Uuid::nil(),
+            profile: "default".to_owned(),
+            source: "acme".to_owned(),
+            requester: String::new(),
+            sha256: fingerprint(),
+            not_after: 2,
+        };
+        assert_eq!(of(&Event::CertificateIssued(CertificateIssued::ByAuthority(issued))), []);
+        let revoked = RevokedByAuthority { action: Uuid::nil(), reason: String::new(), count: 1 };
+        assert_eq!(of(&Event::CertificateRevoked(CertificateRevoked::ByAuthority(revoked))), []);
+    }
+
+    #[test]
     fn a_failed_watch_is_told_of_until_it_finishes_or_goes() {
-        let failed = meanings(&event("watch.failed", r#"{"name":"edge","error":"the database is full"}"#));
+        let error = Some("the database is full".to_owned());
+        let name = "edge".to_owned();
+        let failed = of(&Event::WatchFailed(WatchRun { name: name.clone(), error, ..WatchRun::default() }));
         let [EventMeaning::Raise { kind: "watch.failed", title, attributes, .. }] = &failed[..] else {
             panic!("{failed:?}")
         };
         assert!(title.contains("edge") && attributes.detail.as_deref() == Some("the database is full"));
-        for over in ["watch.finished", "watch.removed"] {
-            let all = meanings(&event(over, "{}"));
+        let finished = Event::WatchFinished(run(WatchCounts::default()));
+        for over in [finished, Event::WatchRemoved(WatchRemoved { name })] {
+            let all = of(&over);
             let ended = all.iter().flat_map(|one| match one {
                 EventMeaning::Resolve { kinds, .. } => *kinds,
                 other => panic!("{other:?}"),
@@ -361,37 +495,45 @@ mod tests {
 
     #[test]
     fn what_the_ct_monitor_tells_is_raised_and_resolved() {
-        for (event_kind, body, kind, severity, over) in [
+        let issuance = CtIssuance {
+            name: Some("example.com".to_owned()),
+            issuer: "O=Evil CA".to_owned(),
+            detail: "a.example.com".to_owned(),
+            ..CtIssuance::default()
+        };
+        let decision = CtIssuanceDecision { detail: "ours".to_owned() };
+        let expected = Event::CtIssuanceExpected(CtIssuanceExpected::Decided(decision.clone()));
+        let acknowledged = Event::CtIssuanceAcknowledged(decision);
+        let inconsistent = |alarm| {
+            let (name, operator, detail) = ("Log".to_owned(), String::new(), String::new());
+            Event::CtLogInconsistent(CtLogInconsistent { name, operator, alarm, detail })
+        };
+        let consistent = Event::CtLogConsistent(CtLogConsistent::Forgotten(CtForgotten {}));
+        let behind = Event::CtBehind(CtLag { name: "crt.sh".to_owned(), detail: String::new() });
+        let caught_up = Event::CtCaughtUp(CtLagEnded::Forgotten(CtForgotten {}));
+        for (event, kind, severity, over) in [
             (
-                "ct.unexpected_issuance",
-                r#"{"name":"example.com","issuer":"O=Evil CA","detail":"a.example.com"}"#,
+                Event::CtUnexpectedIssuance(issuance),
                 "ct.unexpected_issuance",
                 Severity::High,
-                &["ct.issuance_expected", "ct.issuance_acknowledged"][..],
+                vec![expected, acknowledged],
             ),
             (
-                "ct.log_inconsistent",
-                r#"{"name":"Log","alarm":"forked"}"#,
+                inconsistent(CtLogAlarm::Forked),
                 "ct.log_inconsistent",
                 Severity::Critical,
-                &["ct.log_consistent"],
+                vec![consistent.clone()],
             ),
-            (
-                "ct.log_inconsistent",
-                r#"{"name":"Log","alarm":"wrong-tile"}"#,
-                "ct.log_inconsistent",
-                Severity::High,
-                &["ct.log_consistent"],
-            ),
-            ("ct.behind", r#"{"name":"crt.sh"}"#, "ct.behind", Severity::Medium, &["ct.caught_up"]),
+            (inconsistent(CtLogAlarm::WrongTile), "ct.log_inconsistent", Severity::High, vec![consistent]),
+            (behind, "ct.behind", Severity::Medium, vec![caught_up]),
         ] {
-            let raised = meanings(&event(event_kind, body));
+            let raised = of(&event);
             let [EventMeaning::Raise { kind: told, severity: weight, title, .. }] = &raised[..] else {
                 panic!("{raised:?}")
             };
             assert_eq!((*told, *weight), (kind, severity), "{title}");
             for over in over {
-                let all = meanings(&event(over, "{}"));
+                let all = of(&over);
                 assert!(
                     matches!(&all[..], [EventMeaning::Resolve { kinds, .. }] if kinds.contains(&kind)),
                     "{all:?}"
@@ -402,33 +544,39 @@ mod tests {
 
     #[test]
     fn a_drift_is_told_of_until_it_is_over() {
-        for (kind, severity) in [
-            ("drift.scan_slow", Severity::Medium),
-            ("drift.provider_errors", Severity::High),
-            ("drift.database_pool", Severity::High),
-            ("drift.tasks", Severity::High),
-        ] {
-            let began = meanings(&event(kind, r#"{"name":"tasks","detail":"210, and 40 before"}"#));
+        type Kind = fn(Drift) -> Event;
+        let kinds: [(&str, Severity, Kind, Kind); 4] = [
+            ("drift.scan_slow", Severity::Medium, Event::DriftScanSlow, Event::DriftScanSlowOver),
+            (
+                "drift.provider_errors",
+                Severity::High,
+                Event::DriftProviderErrors,
+                Event::DriftProviderErrorsOver,
+            ),
+            ("drift.database_pool", Severity::High, Event::DriftDatabasePool, Event::DriftDatabasePoolOver),
+            ("drift.tasks", Severity::High, Event::DriftTasks, Event::DriftTasksOver),
+        ];
+        for (kind, severity, began, over) in kinds {
+            let (name, detail) = ("tasks".to_owned(), "210, and 40 before".to_owned());
+            let series = Drift { name, detail, ..Drift::default() };
+            let began = of(&began(series.clone()));
             let [EventMeaning::Raise { kind: raised, severity: weight, title, attributes, .. }] = &began[..]
             else {
                 panic!("{began:?}")
             };
             assert_eq!((*raised, *weight), (kind, severity));
             assert!(title.starts_with("tasks: ") && attributes.detail.is_some(), "{title}");
-            let over = meanings(&event(&format!("{kind}_over"), "{}"));
+            let over = of(&over(series));
             assert!(
                 matches!(&over[..], [EventMeaning::Resolve { kinds, .. }] if *kinds == [kind]),
                 "{over:?}"
             );
         }
-        assert_eq!(meanings(&event("drift.unheard_of", "{}")), []);
     }
 
     #[test]
-    fn an_event_nobody_knows_means_nothing_and_a_body_that_is_odd_does_no_harm() {
-        assert_eq!(meanings(&event("thing.happened", "{}")), []);
-        for body in ["", "[]", "7", r#"{"tags":7}"#, r#"{"not_before":{}}"#] {
-            assert_eq!(meanings(&event("certificate.issued", body)).len(), 1, "{body}");
-        }
+    fn an_agent_is_told_of_by_its_name() {
+        let all = of(&Event::AgentOffline(AgentContact { name: "host".to_owned() }));
+        assert!(matches!(&all[..], [EventMeaning::Raise { title, .. }] if title == "agent host is silent"));
     }
 }

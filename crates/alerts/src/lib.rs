@@ -10,7 +10,7 @@ mod engine;
 mod event;
 mod message;
 mod rule;
-mod severity;
+pub mod tables;
 mod threshold;
 mod work;
 
@@ -21,5 +21,5 @@ pub use channel::{ChannelConfig, ChannelError, Channels};
 pub use engine::{AlertError, AlertOptions, AlertReport, Alerts, ChannelView, NewChannel};
 pub use message::{Message, MessageReason};
 pub use rule::{Attributes, Escalation, Matcher, Rule, Silence};
-pub use severity::Severity;
 pub use threshold::{Settings, Threshold};
+pub use x509::Severity;

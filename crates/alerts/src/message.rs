@@ -1,39 +1,12 @@
 //! What a channel is told.
 
 use serde::Serialize;
-use store::alerts::AlertRow;
+pub use store::states::MessageReason;
 use uuid::Uuid;
+use x509::Severity;
 
 use crate::rule::Attributes;
-use crate::severity::Severity;
-
-/// Why a message is sent.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MessageReason {
-    /// It happened.
-    Raised,
-    /// Nobody took care of it in time.
-    Escalated,
-    /// It is over.
-    Resolved,
-    /// All of a day.
-    Digest,
-    /// To see whether the channel works.
-    Test,
-}
-
-impl MessageReason {
-    /// As stored; anything else counts as raised.
-    #[must_use]
-    pub fn from_stored(text: &str) -> Self {
-        match text {
-            "escalated" => Self::Escalated,
-            "resolved" => Self::Resolved,
-            _ => Self::Raised,
-        }
-    }
-}
+use crate::tables::AlertRow;
 
 /// A message. Its JSON form is what webhooks get.
 #[derive(Clone, Debug, Serialize)]
@@ -76,7 +49,7 @@ impl Message {
             id,
             alert: Some(alert.id),
             reason,
-            severity: Severity::from_stored(alert.severity),
+            severity: alert.severity,
             kind: alert.kind.clone(),
             subject: alert.subject.clone(),
             title: alert.title.clone(),
@@ -113,7 +86,7 @@ impl Message {
     #[must_use]
     pub fn headline(&self) -> String {
         let mark = match self.reason {
-            MessageReason::Raised | MessageReason::Test => self.severity.word(),
+            MessageReason::Raised | MessageReason::Test => self.severity.name(),
             MessageReason::Escalated => "not acknowledged",
             MessageReason::Resolved => "resolved",
             MessageReason::Digest => "digest",

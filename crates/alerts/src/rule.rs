@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-
-use crate::severity::Severity;
+use x509::Severity;
 
 /// What rules can look at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

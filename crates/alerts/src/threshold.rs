@@ -1,9 +1,9 @@
 //! When a certificate is near enough to its end to tell people: pure functions of its validity and the settings.
 
 use serde::{Deserialize, Serialize};
-use store::alerts::NO_THRESHOLD_US;
+use x509::Severity;
 
-use crate::severity::Severity;
+use crate::tables::NO_THRESHOLD_US;
 
 /// One day, µs.
 const DAY_US: i64 = 86_400_000_000;

@@ -4,14 +4,16 @@
 use std::collections::HashMap;
 
 use serde_json::json;
-use store::alerts::{self as rows, AlertScheduleRow, NewAlert, NewAlertDelivery, Raised};
-use store::{OutboxPlace, OutboxRow, StoreError, Tx};
+use store::states::DeliveryState;
+use store::{OutboxPlace, OutboxRow, StoreError, Tx, read_event};
 use uuid::Uuid;
+use x509::Severity;
 
 use crate::event::{EventMeaning, meanings};
-use crate::message::rfc3339;
+use crate::message::{MessageReason, rfc3339};
 use crate::rule::{Attributes, Routing, Rule, Silence, route, silence};
-use crate::severity::Severity;
+use crate::tables as rows;
+use crate::tables::{AlertScheduleRow, NewAlert, NewAlertDelivery, Raised};
 use crate::threshold::{Settings, due};
 
 /// The consumer's name in the outbox, and its lease.
@@ -38,9 +40,9 @@ impl AlertChanges {
     /// What a batch of events means. Of several about one subject, the last word counts.
     pub(super) fn of(plan: &Plan, events: &[OutboxRow], now_us: i64) -> Self {
         let mut work = Self::default();
-        for event in events {
-            for meaning in meanings(event) {
-                work.add(plan, meaning, event.at_us, now_us);
+        for row in events {
+            for meaning in read_event(row).iter().flat_map(|event| meanings(&row.subject, event)) {
+                work.add(plan, meaning, row.at_us, now_us);
             }
         }
         work
@@ -112,9 +114,10 @@ impl AlertChanges {
         now_us: i64,
     ) -> Result<(), StoreError> {
         let mut deliveries = Vec::new();
+        let waiting = |row, channel, reason| delivery(row, channel, reason, DeliveryState::Waiting, now_us);
         for row in rows::resolve_alerts(tx, distinct(self.resolve), now_us).await? {
             let told = rows::channels_told(tx, row).await?;
-            deliveries.extend(told.into_iter().map(|channel| delivery(row, channel, "resolved", 0, now_us)));
+            deliveries.extend(told.into_iter().map(|channel| waiting(row, channel, MessageReason::Resolved)));
         }
         let (alerts, routings): (Vec<NewAlert>, Vec<Routing>) = self.raise.into_iter().unzip();
         let quiet: HashMap<String, bool> =
@@ -123,10 +126,10 @@ impl AlertChanges {
             alerts.iter().map(|alert| alert.dedup.clone()).zip(routings).collect();
         for Raised { row, dedup, new } in rows::raise_alerts(tx, alerts).await? {
             let Some(routing) = by_key.get(&dedup).filter(|_| new && !quiet[&dedup]) else { continue };
-            deliveries
-                .extend(plan.to(&routing.now).map(|channel| delivery(row, channel, "raised", 0, now_us)));
-            deliveries
-                .extend(plan.to(&routing.digest).map(|channel| delivery(row, channel, "raised", 3, now_us)));
+            let raised = MessageReason::Raised;
+            let held = |channel| delivery(row, channel, raised, DeliveryState::Held, now_us);
+            deliveries.extend(plan.to(&routing.now).map(|channel| waiting(row, channel, raised)));
+            deliveries.extend(plan.to(&routing.digest).map(held));
         }
         rows::insert_alert_deliveries(tx, deliveries).await?;
         rows::schedule_alerts(tx, self.watch).await?;
@@ -162,7 +165,7 @@ impl Plan {
         let alert = NewAlert {
             dedup,
             kind: kind.to_owned(),
-            severity: severity as i64,
+            severity,
             title,
             attributes: json!(of).to_string(),
             escalate_at_us: escalate.filter(|_| silenced_by.is_none()),
@@ -194,6 +197,12 @@ fn distinct(mut all: Vec<(String, String)>) -> Vec<(String, String)> {
     all
 }
 
-pub(super) fn delivery(alert: i64, channel: Uuid, reason: &str, state: i64, at_us: i64) -> NewAlertDelivery {
-    NewAlertDelivery { alert, channel, reason: reason.to_owned(), state, at_us }
+pub(super) fn delivery(
+    alert: i64,
+    channel: Uuid,
+    reason: MessageReason,
+    state: DeliveryState,
+    at_us: i64,
+) -> NewAlertDelivery {
+    NewAlertDelivery { alert, channel, reason, state, at_us }
 }

@@ -321,7 +321,7 @@ impl KeyStore {
         &self,
         ids: &[KeyId],
     ) -> Result<Vec<(KeyId, Result<KeyRef, KeyStoreError>)>, StoreError> {
-        let rows = self.inner.store.keys().among(ids).await?;
+        let rows = store::Keys::of(&self.inner.store).among(ids).await?;
         let mut signers = Vec::with_capacity(rows.len());
         for row in rows.iter().filter(|row| row.blocked_at_us.is_none()) {
             signers.push((row.id, self.signer_of(row).await));
@@ -344,7 +344,7 @@ impl KeyStore {
     }
 
     async fn usable(&self, id: KeyId) -> Result<KeyRow, KeyStoreError> {
-        let row = self.inner.store.keys().get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
+        let row = store::Keys::of(&self.inner.store).get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
         match row.blocked_at_us {
             Some(_) => Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() }),
             None => Ok(row),
@@ -367,7 +367,7 @@ impl KeyStore {
     /// [`KeyStoreError::Store`]; [`KeyStoreError::Unknown`].
     #[crate::boxed]
     pub async fn block(&self, id: KeyId, reason: &str, actor: &str) -> Result<bool, KeyStoreError> {
-        if self.inner.store.keys().get(id).await?.is_none() {
+        if store::Keys::of(&self.inner.store).get(id).await?.is_none() {
             return Err(KeyStoreError::Unknown(id));
         }
         let event = AuditEvent {
@@ -450,14 +450,14 @@ impl KeyStore {
         let head = self.inner.keyring.current_head();
         let mut total = 0;
         for column in &columns {
-            total += self.inner.store.keys().sealed_count(column, &head).await?;
+            total += store::Keys::of(&self.inner.store).sealed_count(column, &head).await?;
         }
         let mut report =
             Rotated { master: id, rewrapped: 0, failed: Vec::new(), remaining: 0, columns: Vec::new() };
         for column in &columns {
             let before = report.rewrapped;
             self.rewrap_column(column, total, &mut report, &mut progress).await?;
-            let remaining = self.inner.store.keys().sealed_count(column, &head).await?;
+            let remaining = store::Keys::of(&self.inner.store).sealed_count(column, &head).await?;
             report.remaining += remaining;
             let (column, rewrapped) = (name_of(column), report.rewrapped - before);
             report.columns.push(RotatedColumn { column, rewrapped, remaining });
@@ -481,8 +481,9 @@ impl KeyStore {
         let mut after: Option<Vec<u8>> = None;
         loop {
             progress(&RotateProgress { column: name.clone(), done: report.rewrapped, total });
-            let page =
-                self.inner.store.keys().sealed_page(column, after.as_deref(), &head, REWRAP_ROWS).await?;
+            let page = store::Keys::of(&self.inner.store)
+                .sealed_page(column, after.as_deref(), &head, REWRAP_ROWS)
+                .await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.row.clone());
             let replacements = self.rewrap_page(column, page, report);

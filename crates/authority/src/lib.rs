@@ -17,6 +17,7 @@ pub mod profile;
 pub mod publish;
 pub mod revoke;
 pub mod scep;
+pub mod tables;
 pub mod tree;
 
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.

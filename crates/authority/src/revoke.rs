@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
+use events::{CertificateRevoked, Event, RevokedByAuthority};
 use futures_util::future::BoxFuture;
 use serde_json::json;
-use store::{
-    AuditEvent, Event, IssuedFilter, Matched, RevocationMark, RevocationTarget, RevokedRow, StoreError, Tx,
-    audit, emit,
-};
+use store::{AuditEvent, StoreError, Tx, audit, emit};
 use uuid::Uuid;
 use x509::crl::Reason;
 use x509::{Fingerprint, SerialNumber, SpkiHash, UnixTime};
@@ -15,6 +13,8 @@ use x509::{Fingerprint, SerialNumber, SpkiHash, UnixTime};
 use crate::Authority;
 use crate::figures::Counters;
 use crate::issue::{IssuedRecord, IssuedRef};
+use crate::tables;
+use crate::tables::{IssuedFilter, Matched, RevocationMark, RevocationTarget, RevokedRow};
 
 /// Most ids in one call.
 pub const IDS_MAX: usize = 10_000;
@@ -212,7 +212,7 @@ impl Authority {
         let (key, now_us, by) = (*spki.as_bytes(), self.clock().now_us(), actor.to_owned());
         let blocked = self.store().write("key_block", move |tx| {
             Box::pin(async move {
-                if store::block_spki(tx, key, now_us, &by).await? {
+                if tables::block_spki(tx, key, now_us, &by).await? {
                     let resource = format!("key/{spki}");
                     let event = AuditEvent {
                         at_us: now_us,
@@ -237,7 +237,7 @@ impl Authority {
     /// Those of the database.
     #[crate::boxed]
     pub async fn is_blocked(&self, spki: &SpkiHash) -> Result<bool, StoreError> {
-        self.store().revocations().key_is_blocked(spki.as_bytes()).await
+        tables::Revocations::of(self.store()).key_is_blocked(spki.as_bytes()).await
     }
 
     /// Whether an issued certificate is good; `None` when it was not issued here.
@@ -297,7 +297,7 @@ impl Authority {
         let us = |time: UnixTime| time.0.saturating_mul(1_000_000);
         Ok(RevocationMark {
             action: Uuid::now_v7(),
-            reason: i64::from(reason.code()),
+            reason,
             revoked_at_us: dates.revoked_at.map_or(now_us, us),
             invalidity_at_us: dates.invalid_since.map(us),
             now_us,
@@ -311,13 +311,11 @@ impl Authority {
 pub fn status_of(record: &IssuedRecord, now_us: i64) -> CertificateStatus {
     let seconds = |us: i64| UnixTime(us.div_euclid(1_000_000));
     match record.revocation {
-        Some(facts) if facts.reason != i64::from(Reason::RemoveFromCrl.code()) => {
-            CertificateStatus::Revoked {
-                at: seconds(facts.revoked_at_us),
-                reason: Reason::from_code(facts.reason).unwrap_or(Reason::Unspecified),
-                invalid_since: facts.invalidity_at_us.map(seconds),
-            }
-        }
+        Some(facts) if facts.reason != Reason::RemoveFromCrl => CertificateStatus::Revoked {
+            at: seconds(facts.revoked_at_us),
+            reason: facts.reason,
+            invalid_since: facts.invalidity_at_us.map(seconds),
+        },
         _ if record.not_after_us < now_us => CertificateStatus::Expired,
         _ => CertificateStatus::Good,
     }
@@ -384,19 +382,20 @@ fn revoke_and_tell(
 ) -> BoxFuture<'_, Result<RevocationReport, StoreError>> {
     Box::pin(async move {
         let (matched, changed) = match &target {
-            Target::Set(target) => store::revoke(tx, target, &mark).await?,
-            Target::Ids(ids) => store::revoke_ids(tx, ids, &mark).await?,
+            Target::Set(target) => tables::revoke(tx, target, &mark).await?,
+            Target::Ids(ids) => tables::revoke_ids(tx, ids, &mark).await?,
         };
         if changed == 0 {
             return Ok(RevocationReport { matched, changed, rows: Vec::new() });
         }
         let rows = match changed {
-            0..=TOLD_ONE_BY_ONE_MAX => store::revoked_by(tx, mark.action, TOLD_ONE_BY_ONE_MAX as i64).await?,
+            0..=TOLD_ONE_BY_ONE_MAX => {
+                tables::revoked_by(tx, mark.action, TOLD_ONE_BY_ONE_MAX as i64).await?
+            }
             _ => Vec::new(),
         };
-        let reason = Reason::from_code(mark.reason).unwrap_or(Reason::Unspecified).to_string();
         let details =
-            json!({ "action": mark.action, "reason": reason, "selected_by": what, "count": changed });
+            json!({ "action": mark.action, "reason": mark.reason, "selected_by": what, "count": changed });
         let resources: Vec<String> = match rows.is_empty() {
             true => vec![format!("revocation/{}", mark.action)],
             false => rows.iter().map(|row| format!("certificate/{}", row.id)).collect(),
@@ -409,9 +408,13 @@ fn revoke_and_tell(
             details: details.clone(),
         };
         audit(tx, resources.iter().map(event).collect()).await?;
-        let kind = if rows.is_empty() { "certificates.revoked" } else { "certificate.revoked" };
-        let body = json!({ "action": mark.action, "reason": reason, "count": changed });
-        let told = |subject: String| Event { at_us: mark.now_us, kind, subject, body: body.clone() };
+        let body =
+            RevokedByAuthority { action: mark.action, reason: mark.reason.to_string(), count: changed };
+        let event = match rows.is_empty() {
+            true => Event::CertificatesRevoked(body),
+            false => Event::CertificateRevoked(CertificateRevoked::ByAuthority(body)),
+        };
+        let told = |subject: String| store::new_event(mark.now_us, subject, &event);
         emit(tx, resources.into_iter().map(told).collect()).await?;
         Ok(RevocationReport { matched, changed, rows })
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent::client::{Agent, AgentRunError, AgentStatus, STATE_FOLDER};
 use clap::{Args, Subcommand};
 use cli::Global;
-use cli::api::{Output, show_one};
+use cli::connection::{Output, show_one};
 use cli::control::AgentServerCommand;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::units;

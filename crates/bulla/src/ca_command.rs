@@ -9,7 +9,7 @@ use authority::ceremony::{
 };
 use clap::{Args, Subcommand};
 use cli::Global;
-use cli::api::{Client, ServerArgs};
+use cli::connection::{Client, ServerArgs};
 use cli::control::{AuthorityCommand, Run};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use secrecy::{ExposeSecret, SecretString};

@@ -3,9 +3,9 @@
 //!
 //! This crate knows the API over the wire and nothing behind it: no database, no authority, no scanner.
 
-pub mod api;
 mod commands;
 pub mod configuration;
+pub mod connection;
 pub mod control;
 pub mod csv;
 pub mod data;

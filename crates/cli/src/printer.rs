@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use crate::api::{Columns, DocumentRow};
+use crate::connection::{Columns, DocumentRow};
 use crate::csv::Csv;
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;

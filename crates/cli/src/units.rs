@@ -66,6 +66,16 @@ pub fn rfc3339_us(at_us: i64) -> String {
     format!("{}.{micros:06}Z", civil(at_us.div_euclid(1_000_000)).strftime("%Y-%m-%dT%H:%M:%S"))
 }
 
+/// The whole seconds of a duration, as requests of the API have them.
+pub fn whole_seconds(span: Duration) -> i64 {
+    i64::try_from(span.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// [`whole_seconds`] for fields of 32 bits, which hold 136 years.
+pub fn seconds(span: Duration) -> u32 {
+    u32::try_from(span.as_secs()).unwrap_or(u32::MAX)
+}
+
 /// `2026-11-21`
 pub fn day(seconds: i64) -> String {
     civil(seconds).strftime("%Y-%m-%d").to_string()

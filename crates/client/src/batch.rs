@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use api::credhub::{LookupOutcome, LookupRequest, LookupView};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::cache::{Cache, LookupResult};
@@ -136,7 +137,8 @@ async fn send_lookup(
 ) -> Result<Vec<Result<LookupResult, Error>>, Error> {
     let lists: Vec<Vec<&str>> =
         batch.iter().map(|lookup| lookup.names.iter().map(Name::as_str).collect()).collect();
-    let body = json!({ "lookups": lists }).to_string();
+    let body = serde_json::to_string(&LookupRequest { lookups: lists })
+        .map_err(|error| Error::invalid(format_args!("the names cannot be written: {error}")))?;
     let request = StoreRequest {
         method: Method::POST,
         path: "/api/v1/lookup".to_owned(),
@@ -145,10 +147,8 @@ async fn send_lookup(
         ..StoreRequest::default()
     };
     let answer = transport.request(&request).await?.checked()?;
-    let mut document = answer.json()?;
-    let results = document.get_mut("results").map(Value::take);
-    match results {
-        Some(Value::Array(results)) if results.len() == batch.len() => {
+    match serde_json::from_value(answer.json()?) {
+        Ok(LookupView { results }) if results.len() == batch.len() => {
             Ok(results.into_iter().map(read).collect())
         }
         _ => Err(Error::Unavailable("its answer to a lookup is none".to_owned())),
@@ -156,12 +156,10 @@ async fn send_lookup(
 }
 
 /// One answer.
-fn read(result: Value) -> Result<LookupResult, Error> {
-    if result.is_null() {
-        return Ok(None);
+fn read(outcome: Option<LookupOutcome<Value>>) -> Result<LookupResult, Error> {
+    match outcome {
+        None => Ok(None),
+        Some(LookupOutcome::Failed { error }) => Err(Error::Refused { status: 500, text: error }),
+        Some(LookupOutcome::Found(document)) => Ok(Some(Arc::new(Credential::of(document)?))),
     }
-    if let Some(text) = result.get("error").and_then(Value::as_str) {
-        return Err(Error::Refused { status: 500, text: text.to_owned() });
-    }
-    Credential::of(result).map(|credential| Some(Arc::new(credential)))
 }

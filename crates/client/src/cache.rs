@@ -270,6 +270,7 @@ impl Gap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::credential::fixture::credential;
     use serde_json::json;
 
     fn limits() -> Limits {
@@ -287,8 +288,7 @@ mod tests {
     }
 
     fn some(text: &str) -> LookupResult {
-        let document = json!({ "name": text, "value": "v", "id": "1" });
-        Some(Arc::new(Credential::of(document).unwrap()))
+        Some(Arc::new(credential(text, json!("v"), None)))
     }
 
     async fn later(seconds: u64) {
@@ -317,8 +317,8 @@ mod tests {
     async fn what_ends_is_answered_in_no_case_past_its_end() {
         let cache = Cache::new(limits());
         let end = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(30);
-        let document = json!({ "name": "/a", "value": "v", "expires_at": end.to_string() });
-        cache.put(name("/a"), Some(Arc::new(Credential::of(document).unwrap())), cache.mark());
+        let ends = credential("/a", json!("v"), Some(end.to_string()));
+        cache.put(name("/a"), Some(Arc::new(ends)), cache.mark());
         assert!(cache.first(&[name("/a")]).is_some());
         later(31).await;
         assert!(cache.first(&[name("/a")]).is_none());

@@ -3,24 +3,38 @@
 use std::fmt;
 use std::time::Duration;
 
+use api::credhub::CredentialView;
 use keys::Secret;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 use zeroize::Zeroize;
 
 use crate::{Error, Name};
 
 /// A credential's current version. Its `Debug` shows no value.
 pub struct Credential {
-    document: SecretJson,
+    view: CredentialView<SecretJson>,
     octets: usize,
 }
 
 /// JSON whose texts are wiped when it is dropped. Names of fields and numbers are not.
-struct SecretJson(Value);
+#[derive(Deserialize, Serialize)]
+#[serde(transparent)]
+pub(crate) struct SecretJson(Value);
 
 impl Drop for SecretJson {
     fn drop(&mut self) {
         wipe(&mut self.0);
+    }
+}
+
+impl Drop for Credential {
+    /// Notes may be secrets as well.
+    fn drop(&mut self) {
+        if let Some(metadata) = &mut self.view.version.metadata {
+            wipe(metadata);
+        }
     }
 }
 
@@ -48,40 +62,38 @@ pub(crate) fn wipe(value: &mut Value) {
 impl Credential {
     /// A credential as the store writes it.
     pub(crate) fn of(document: Value) -> Result<Self, Error> {
-        let octets = octets(&document);
-        let this = Self { document: SecretJson(document), octets };
-        if this.text_of("name").is_empty() || this.document.0.get("value").is_none() {
-            return Err(Error::Unavailable("its answer is no credential".to_owned()));
+        let none = || Error::Unavailable("its answer is no credential".to_owned());
+        let view: CredentialView<SecretJson> = serde_json::from_value(document).map_err(|_| none())?;
+        if view.version.name.is_empty() {
+            return Err(none());
         }
-        Ok(this)
-    }
-
-    fn text_of(&self, field: &str) -> &str {
-        self.document.0.get(field).and_then(Value::as_str).unwrap_or_default()
+        let metadata = view.version.metadata.as_ref().map_or(0, octets);
+        let octets = size_of::<Self>() + view.version.name.len() + metadata + octets(&view.value.0);
+        Ok(Self { view, octets })
     }
 
     /// As it was first written.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.text_of("name")
+        &self.view.version.name
     }
 
     /// `password`, `certificate` and so on.
     #[must_use]
     pub fn kind(&self) -> &str {
-        self.text_of("type")
+        &self.view.version.kind
     }
 
     /// The version's identity.
     #[must_use]
-    pub fn id(&self) -> &str {
-        self.text_of("id")
+    pub fn id(&self) -> Uuid {
+        self.view.version.id
     }
 
     /// The value: a text, or an object. A copy of it is yours to wipe.
     #[must_use]
     pub fn value(&self) -> &Value {
-        self.document.0.get("value").unwrap_or(&Value::Null)
+        &self.view.value.0
     }
 
     /// The value, or what stands in it at `fields` (`["private_key"]`), as text: JSON unless it is a text itself. `None`
@@ -99,15 +111,14 @@ impl Credential {
         }
     }
 
-    /// All that the store says of it, as CredHub writes it.
-    #[must_use]
-    pub fn document(&self) -> &Value {
-        &self.document.0
+    /// The credential as the store writes it.
+    pub(crate) fn view(&self) -> &CredentialView<SecretJson> {
+        &self.view
     }
 
     /// How long from now it is read at all, by this machine's clock: `None` for good.
     pub(crate) fn ends_in(&self) -> Option<Duration> {
-        let end: jiff::Timestamp = self.text_of("expires_at").parse().ok()?;
+        let end: jiff::Timestamp = self.view.version.expires_at.as_ref()?.parse().ok()?;
         Some(end.duration_since(jiff::Timestamp::now()).try_into().unwrap_or(Duration::ZERO))
     }
 
@@ -131,17 +142,29 @@ impl fmt::Debug for Credential {
 }
 
 #[cfg(test)]
+pub(crate) mod fixture {
+    use super::*;
+
+    /// A credential of type `json`.
+    pub(crate) fn credential(name: &str, value: Value, expires_at: Option<String>) -> Credential {
+        let document = serde_json::json!({
+            "name": name, "type": "json", "id": Uuid::nil(), "metadata": null,
+            "version_created_at": "2026-11-21T05:00:00Z", "expires_at": expires_at, "value": value,
+        });
+        Credential::of(document).unwrap()
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use super::fixture::credential;
     use super::*;
     use serde_json::json;
 
     #[test]
     fn a_value_is_read_by_field_and_never_shown() {
-        let document = json!({
-            "name": "/A/b", "type": "json", "id": "1", "metadata": null,
-            "value": { "user": "canary-1", "deep": { "port": 5432, "none": null } },
-        });
-        let credential = Credential::of(document).unwrap();
+        let value = json!({ "user": "canary-1", "deep": { "port": 5432, "none": null } });
+        let credential = credential("/A/b", value, None);
         let text = |fields: &[&str]| credential.text(fields).map(|text| text.expose().to_owned());
         assert_eq!(text(&["user"]).unwrap(), "canary-1");
         assert_eq!(text(&["deep", "port"]).unwrap(), "5432");

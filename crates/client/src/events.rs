@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use events::CredentialName;
+use events::feed::{LAGGED, READY, Ready};
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
-use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 
@@ -154,19 +155,20 @@ impl<F: Fn(Name)> Following<F> {
         if !event.id.is_empty() {
             self.last = Some(event.id);
         }
-        let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
         match event.kind.as_str() {
-            "ready" => {
-                let gap = data.get("resumed").and_then(Value::as_bool) != Some(true);
+            READY => {
+                let gap = !serde_json::from_str::<Ready>(&event.data).is_ok_and(|ready| ready.resumed);
                 if gap {
                     // At the first there is little to ask for anew, and no other client lost its stream with this one.
                     self.gap(if self.begun_before { jitter(SPREAD, 1.0) } else { Duration::ZERO });
                 }
                 self.begun_before = true;
             }
-            "lagged" => self.gap(jitter(SPREAD, 1.0)),
+            LAGGED => self.gap(jitter(SPREAD, 1.0)),
             kind if kind.starts_with("credential.") => {
-                let name = data.get("name").and_then(Value::as_str).and_then(|name| Name::parse(name).ok());
+                // Whatever the kind of change is: the name is enough to ask again, and without one all is doubted.
+                let change = serde_json::from_str::<CredentialName>(&event.data);
+                let name = change.ok().and_then(|change| Name::parse(&change.name).ok());
                 self.transport.counters.changes.add();
                 notify(&self.cache, &self.changes, name, &self.again);
             }

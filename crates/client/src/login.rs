@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::credhub::TokenView;
 use axum::body::Bytes;
 use flight::{Cache, Failed, Fresh};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use keys::Secret;
-use serde::Deserialize;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
@@ -40,12 +41,6 @@ pub(crate) enum Login {
     Bearer(Token),
     /// By a token that it asks for itself (RFC 6749 section 4.4).
     Client { body: Bytes, tokens: Cache<(), Token, Error> },
-}
-
-#[derive(Deserialize)]
-struct Issued {
-    access_token: Secret,
-    expires_in: Option<u64>,
 }
 
 impl Login {
@@ -114,7 +109,7 @@ async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Erro
         Failed { error, lifetime }
     };
     let issued = issued.map_err(failed)?;
-    let issued: Issued = serde_json::from_value(issued)
+    let issued: TokenView<Secret> = serde_json::from_value(issued)
         .map_err(|_| failed(Error::Unavailable("the login's answer holds no token".to_owned())))?;
     let good_for = Duration::from_secs(issued.expires_in.unwrap_or(EXPIRES_IN)).mul_f64(USED);
     Ok(Fresh { value: Arc::new(issued.access_token), lifetime: jitter(good_for, SPREAD) })
@@ -122,12 +117,8 @@ async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Erro
 
 /// As forms escape (WHATWG URL section 5.2), straight into what is wiped.
 fn escape(text: &str, into: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for octet in text.bytes() {
-        if octet.is_ascii_alphanumeric() || b"-._*".contains(&octet) {
-            into.push(octet);
-        } else {
-            into.extend([b'%', HEX[usize::from(octet >> 4)], HEX[usize::from(octet & 15)]]);
-        }
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
+    for part in utf8_percent_encode(text, ESCAPED) {
+        into.extend_from_slice(part.as_bytes());
     }
 }

@@ -144,6 +144,7 @@ fn value_of(names: &[String], credential: &Credential) -> Option<keys::Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::credential::fixture::credential;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn the_longest_name_that_is_there_is_meant() {
         let of = |name: &str, value: serde_json::Value| {
-            let credential = Credential::of(json!({ "name": name, "value": value })).unwrap();
+            let credential = credential(name, value, None);
             let names = candidates("/A/b.c.d");
             value_of(&names, &credential).map(|text| text.expose().to_owned())
         };

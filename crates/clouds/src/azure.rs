@@ -16,6 +16,7 @@ use azure_security_keyvault_certificates::models::{
 };
 use azure_security_keyvault_certificates::{CertificateClient, CertificateClientOptions};
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::{StreamExt, stream};
 use outbound::Deadline;
@@ -311,8 +312,7 @@ fn marker(properties: &CertificateProperties) -> String {
         attributes.and_then(|attributes| attributes.updated).map_or(0, OffsetDateTime::unix_timestamp);
     let enabled = attributes.and_then(|attributes| attributes.enabled).unwrap_or(true);
     let thumbprint = properties.x509_thumbprint.as_deref().unwrap_or_default();
-    let thumbprint: String = thumbprint.iter().map(|octet| format!("{octet:02x}")).collect();
-    format!("{thumbprint}/{updated}/{enabled}")
+    format!("{}/{updated}/{enabled}", HEXLOWER.encode(thumbprint))
 }
 
 /// `https://VAULT/certificates/NAME[/VERSION]`

@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use outbound::Deadline;
+use outbound::http::percent_encoded;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
@@ -179,7 +180,7 @@ impl KubernetesSource {
         let mut path = format!("{path}&limit={PAGE}");
         if let Some(token) = token {
             path.push_str("&continue=");
-            path.extend(token.bytes().map(escaped));
+            path.extend(percent_encoded(token));
         }
         let found = self.pool.call("kubernetes:Read", deadline, || self.get(&path)).await;
         match found {
@@ -220,14 +221,6 @@ impl CloudSource for KubernetesSource {
 
     fn list<'a>(&'a self, sink: &'a Sink, deadline: Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
         self.list_all(sink, deadline).boxed()
-    }
-}
-
-/// For a query: what is not unreserved (RFC 3986 section 2.3) as its octet.
-fn escaped(octet: u8) -> String {
-    match octet {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(octet).to_string(),
-        _ => format!("%{octet:02X}"),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Who may do something with a name and why, and what changed in that.
 
 use serde_json::Value as Json;
-use store::credentials::{AccessChangeRow, AccessDifference, AccessRow, CredentialAsker};
 use store::{Cursor, Page};
 
 use crate::name::PermissionPath;
 use crate::rotation::unpaged;
+use crate::tables;
+use crate::tables::{AccessChangeRow, AccessDifference, AccessRow, CredentialAsker};
 use crate::{CredentialError, Credentials, Operation, Operations};
 
 /// Somebody who may do something since a time that they could not do before, or no more.
@@ -40,7 +41,10 @@ impl Credentials {
     ) -> Result<Page<AccessRow>, CredentialError> {
         self.require_read_acl(asker, path).await?;
         let what = (path.key(), operation);
-        self.store().credentials().access(what, roles, self.now_us(), after, limit).await.map_err(unpaged)
+        tables::Credentials::of(self.store())
+            .access(what, roles, self.now_us(), after, limit)
+            .await
+            .map_err(unpaged)
     }
 
     /// Who may do something with one of two names or paths and not with the other.
@@ -59,7 +63,8 @@ impl Credentials {
         self.require_read_acl(asker, here).await?;
         self.require_read_acl(asker, there).await?;
         let both = (here.key(), there.key());
-        let page = self.store().credentials().access_difference(both, operation, after, limit).await;
+        let page =
+            tables::Credentials::of(self.store()).access_difference(both, operation, after, limit).await;
         page.map_err(unpaged)
     }
 
@@ -78,7 +83,8 @@ impl Credentials {
         limit: usize,
     ) -> Result<Page<AccessChange>, CredentialError> {
         self.require_read_acl(asker, path).await?;
-        let page = self.store().credentials().access_since(path.key(), since_us, after, limit).await;
+        let page =
+            tables::Credentials::of(self.store()).access_since(path.key(), since_us, after, limit).await;
         let page = page.map_err(unpaged)?;
         let wanted = Operations::of(operation).names();
         let rows = page.rows.iter().filter_map(|row| change(row, wanted[0])).collect();
@@ -90,7 +96,7 @@ impl Credentials {
         asker: &CredentialAsker,
         path: &PermissionPath,
     ) -> Result<(), CredentialError> {
-        let may = self.store().credentials().may(asker, path.key(), Operation::ReadAcl).await?;
+        let may = tables::Credentials::of(self.store()).may(asker, path.key(), Operation::ReadAcl).await?;
         if may { Ok(()) } else { Err(CredentialError::NotFound) }
     }
 }

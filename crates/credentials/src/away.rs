@@ -1,18 +1,19 @@
 //! What is deleted or has ended: taken back within its time, destroyed after it.
 
+use events::CredentialChange;
 use futures_util::FutureExt;
 use serde_json::json;
-use store::credentials::{
-    CredentialAsker, VersionsChange as Change, change_credential_versions, destroy_ended_versions,
-    restore_credential,
-};
-use store::{Event, StoreError};
+use store::{NewEvent, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::rotation::over;
+use crate::tables;
+pub use crate::tables::DeletedCredential as Deleted;
+use crate::tables::{
+    CredentialAsker, VersionsChange as Change, change_credential_versions, destroy_ended_versions,
+    restore_credential,
+};
 use crate::{CredentialError, Credentials, History, Name, VersionView};
-
-pub use store::credentials::DeletedCredential as Deleted;
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -46,7 +47,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn deleted(&self, asker: &CredentialAsker) -> Result<Vec<Deleted>, CredentialError> {
         let since_us = self.since_us(self.options().undelete_days);
-        Ok(self.store().credentials().deleted(asker, since_us, DELETED_MAX).await?)
+        Ok(tables::Credentials::of(self.store()).deleted(asker, since_us, DELETED_MAX).await?)
     }
 
     /// So many days ago, µs.
@@ -62,7 +63,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn undelete(&self, asker: &CredentialAsker, name: &Name) -> Result<Deleted, CredentialError> {
         let event = self.event(asker, "credential.undelete", name.as_str(), json!({}));
-        let told = self.changed(asker, name, "credential.changed", event.at_us);
+        let told = self.changed(asker, name, event.at_us);
         let (key, asker) = (name.key().to_owned(), asker.clone());
         let since_us = self.since_us(self.options().undelete_days);
         let restored = self.store().write_points("credential_restore", move |tx| {
@@ -96,20 +97,19 @@ impl Credentials {
         change: VersionsChange,
     ) -> Result<(), CredentialError> {
         let now_us = self.now_us();
-        let (action, kind, change) = match change {
+        let told = match change {
+            VersionsChange::Undelete => self.changed(asker, name, now_us),
+            VersionsChange::Delete | VersionsChange::Destroy => self.gone(asker, name, now_us),
+        };
+        let (action, change) = match change {
             VersionsChange::Delete if self.options().undelete_days == 0 => {
-                ("credential.destroy_versions", "credential.deleted", Change::EndForGood(now_us))
+                ("credential.destroy_versions", Change::EndForGood(now_us))
             }
-            VersionsChange::Delete => {
-                ("credential.delete_versions", "credential.deleted", Change::End(now_us))
-            }
-            VersionsChange::Undelete => {
-                ("credential.undelete_versions", "credential.changed", Change::TakeBack(now_us))
-            }
-            VersionsChange::Destroy => ("credential.destroy_versions", "credential.deleted", Change::Destroy),
+            VersionsChange::Delete => ("credential.delete_versions", Change::End(now_us)),
+            VersionsChange::Undelete => ("credential.undelete_versions", Change::TakeBack(now_us)),
+            VersionsChange::Destroy => ("credential.destroy_versions", Change::Destroy),
         };
         let event = self.event(asker, action, name.as_str(), json!({ "versions": numbers }));
-        let told = self.changed(asker, name, kind, event.at_us);
         let (key, asker) = (name.key().to_owned(), asker.clone());
         let changed = self.store().write_points("credential_versions_change", move |tx| {
             async move {
@@ -137,11 +137,12 @@ impl Credentials {
         asker: &CredentialAsker,
         name: &Name,
     ) -> Result<History, CredentialError> {
-        let listed = self.store().credentials().versions_listed(asker, name.key(), LISTED_MAX).await?;
+        let listed =
+            tables::Credentials::of(self.store()).versions_listed(asker, name.key(), LISTED_MAX).await?;
         let first = listed.versions.first().ok_or(CredentialError::NotFound)?;
         Ok(History {
             name: first.name.clone(),
-            kind: first.kind.clone(),
+            kind: first.kind,
             created_at_us: listed.created_at_us,
             last_number: listed.last_number,
             metadata: listed.metadata.and_then(|text| serde_json::from_str(&text).ok()),
@@ -161,8 +162,9 @@ impl Credentials {
         path: Option<&Name>,
     ) -> Result<Vec<String>, CredentialError> {
         let path = path.map_or_else(|| "/".to_owned(), |path| format!("{}/", path.key()));
-        let children =
-            self.store().credentials().children(asker, &path, CHILDREN_MAX + 1, self.now_us()).await?;
+        let children = tables::Credentials::of(self.store())
+            .children(asker, &path, CHILDREN_MAX + 1, self.now_us())
+            .await?;
         if children.len() > CHILDREN_MAX {
             return Err(CredentialError::bad(format!("{path} has more than {CHILDREN_MAX} children.")));
         }
@@ -178,7 +180,7 @@ impl Credentials {
         let now_us = self.now_us();
         let kept_since_us = self.since_us(self.options().undelete_days);
         let goes_on = || !stop.is_cancelled() && !self.is_read_only();
-        while goes_on() && self.store().credentials().destroy_deleted(kept_since_us).await? > 0 {}
+        while goes_on() && tables::Credentials::of(self.store()).destroy_deleted(kept_since_us).await? > 0 {}
         while goes_on() && self.destroy_ended(kept_since_us, now_us).await? {}
         if self.options().retention.iter().all(|retention| retention.days.is_none()) {
             return Ok(());
@@ -186,7 +188,8 @@ impl Credentials {
         let since_of = |name: &str| self.options().retention_of(name)?.days.map(|days| self.since_us(days));
         let (mut after, mut ended) = (0, false);
         while !ended && goes_on() {
-            let (walk, _) = self.store().credentials().destroy_old_versions(after, since_of).await?;
+            let (walk, _) =
+                tables::Credentials::of(self.store()).destroy_old_versions(after, since_of).await?;
             (after, ended) = (walk.after, walk.ended);
         }
         Ok(())
@@ -194,7 +197,7 @@ impl Credentials {
 
     /// Destroys some hundred versions that ended by a time; false when there are none.
     async fn destroy_ended(&self, ended_by_us: i64, now_us: i64) -> Result<bool, StoreError> {
-        let ended = self.store().credentials().ended_versions(ended_by_us).await?;
+        let ended = tables::Credentials::of(self.store()).ended_versions(ended_by_us).await?;
         if ended.is_empty() {
             return Ok(false);
         }
@@ -209,18 +212,25 @@ impl Credentials {
         Ok(true)
     }
 
-    pub(crate) fn changed(
-        &self,
-        asker: &CredentialAsker,
-        name: &Name,
-        kind: &'static str,
-        at_us: i64,
-    ) -> Event {
-        Event {
+    /// Says that a credential changed, without a new version.
+    pub(crate) fn changed(&self, asker: &CredentialAsker, name: &Name, at_us: i64) -> NewEvent {
+        store::new_event(
             at_us,
-            kind,
-            subject: format!("credential{name}"),
-            body: json!({ "name": name.as_str(), "by": asker.actor }),
-        }
+            format!("credential{name}"),
+            &events::Event::CredentialChanged(change(asker, name)),
+        )
     }
+
+    /// Says that a credential, or versions of it, were deleted.
+    pub(crate) fn gone(&self, asker: &CredentialAsker, name: &Name, at_us: i64) -> NewEvent {
+        store::new_event(
+            at_us,
+            format!("credential{name}"),
+            &events::Event::CredentialDeleted(change(asker, name)),
+        )
+    }
+}
+
+fn change(asker: &CredentialAsker, name: &Name) -> CredentialChange {
+    CredentialChange { name: name.to_string(), by: asker.actor.clone(), kind: None, version: None }
 }

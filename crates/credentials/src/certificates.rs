@@ -9,12 +9,13 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde_json::{Value as Json, json};
 use store::StoreError;
-use store::credentials::{
-    CredentialAsker, CredentialVersionRow, delete_credential_version, set_transitional_version,
-};
 use uuid::Uuid;
 
 use crate::regenerate::Changes;
+use crate::tables;
+use crate::tables::{
+    CredentialAsker, CredentialVersionRow, delete_credential_version, set_transitional_version,
+};
 use crate::value::{Given, certificate_of};
 use crate::version::{Version, VersionView};
 use crate::writing::Draft;
@@ -116,7 +117,8 @@ impl Credentials {
         let (mut all, mut after): (Vec<CertificateView>, _) = (Vec::new(), None);
         loop {
             let now = self.now_us();
-            let page = self.store().credentials().certificates(asker, after.as_ref(), PAGE, now).await?;
+            let page =
+                tables::Credentials::of(self.store()).certificates(asker, after.as_ref(), PAGE, now).await?;
             for row in page.rows {
                 match all.last_mut().filter(|last| last.id == row.credential) {
                     Some(last) => last.versions.push(row.into()),
@@ -248,7 +250,7 @@ impl Credentials {
         })?;
         let event =
             self.event(asker, "credential.delete_version", name.as_str(), json!({ "version": version }));
-        let told = self.changed(asker, &name, "credential.changed", event.at_us);
+        let told = self.changed(asker, &name, event.at_us);
         let (key, who) = (name.key().to_owned(), asker.clone());
         let deleted = self.store().write("credential_version_delete", move |tx| {
             async move {
@@ -288,7 +290,7 @@ impl Credentials {
             Some(text) => Some(Uuid::parse_str(text).map_err(|_| CredentialError::NoVersion)?),
         };
         let event = self.event(asker, "credential.transition", name.as_str(), json!({ "version": version }));
-        let told = self.changed(asker, &name, "credential.changed", event.at_us);
+        let told = self.changed(asker, &name, event.at_us);
         let (key, who) = (name.key().to_owned(), asker.clone());
         let moved = self.store().write("credential_transition", move |tx| {
             async move {
@@ -319,7 +321,7 @@ impl Credentials {
         name: &Name,
         mut version: Version,
     ) -> Result<Version, CredentialError> {
-        if self.store().credentials().may(asker, name.key(), Operation::Read).await? {
+        if tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Read).await? {
             self.log_reading(asker, std::slice::from_ref(&version)).await;
         } else if let Value::Certificate(value) = &mut version.value {
             value.private_key = None;
@@ -368,11 +370,11 @@ impl Credentials {
         name: &Name,
     ) -> Result<Vec<CredentialVersionRow>, CredentialError> {
         let now_us = self.now_us();
-        let mut rows =
-            self.store().credentials().versions_listed(asker, name.key(), LISTED_MAX).await?.versions;
-        rows.retain(|row| {
-            row.kind == Kind::Certificate.name() && row.ends_at_us.is_none_or(|at| at > now_us)
-        });
+        let mut rows = tables::Credentials::of(self.store())
+            .versions_listed(asker, name.key(), LISTED_MAX)
+            .await?
+            .versions;
+        rows.retain(|row| row.kind == Kind::Certificate && row.ends_at_us.is_none_or(|at| at > now_us));
         if rows.is_empty() { Err(CredentialError::NotFound) } else { Ok(rows) }
     }
 
@@ -390,9 +392,9 @@ impl Credentials {
         id: Uuid,
         operation: Operation,
     ) -> Result<Name, CredentialError> {
-        let name = self.store().credentials().name(id).await?.ok_or(CredentialError::NotFound)?;
+        let name = tables::Credentials::of(self.store()).name(id).await?.ok_or(CredentialError::NotFound)?;
         let name = Name::stored(name);
-        if self.store().credentials().may(asker, name.key(), operation).await? {
+        if tables::Credentials::of(self.store()).may(asker, name.key(), operation).await? {
             return Ok(name);
         }
         Err(if operation == Operation::Write {

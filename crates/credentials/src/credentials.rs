@@ -6,17 +6,12 @@ use std::time::Duration;
 
 use authority::Authority;
 use authority::keystore::KeyStore;
+use authority::tables::{Insertion, NewIssued};
+use events::CredentialChange;
 use futures_util::FutureExt;
 use keys::keyring::Keyring;
 use parking_lot::Mutex;
-use store::credentials::{
-    CredentialAsker, CredentialRow, NAMES_UNBOUNDED, NewCredentialVersion, Put, SEALED_CREDENTIALS,
-    SEALED_HOOKS, SEALED_WRAPS, put_credential_versions,
-};
-use store::{
-    AuditEvent, Batcher, BatcherOptions, Clock, Event, Insertion, NewCertificate, NewIssued, Store,
-    StoreError, Tx,
-};
+use store::{AuditEvent, Batcher, BatcherOptions, Clock, NewCertificate, NewEvent, Store, StoreError, Tx};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -27,6 +22,11 @@ use crate::options::CredentialsOptions;
 use crate::read_log::ReadLog;
 use crate::rotation::{HookSender, RotationReport};
 use crate::stock::RsaStock;
+use crate::tables;
+use crate::tables::{
+    CredentialAsker, CredentialRow, NAMES_UNBOUNDED, NewCredentialVersion, Put, SEALED_CREDENTIALS,
+    SEALED_HOOKS, SEALED_WRAPS, put_credential_versions,
+};
 use crate::version::Version;
 
 /// Versions of one transaction; some KiB each.
@@ -169,7 +169,7 @@ impl Credentials {
             if self.is_read_only() {
                 continue;
             }
-            if let Err(error) = self.store().credentials().tidy_tokens(self.now_us()).await {
+            if let Err(error) = tables::Credentials::of(self.store()).tidy_tokens(self.now_us()).await {
                 tracing::warn!(%error, "ended tokens could not be tidied");
             }
             if let Err(error) = self.destroy_past(&stop).await {
@@ -237,7 +237,7 @@ impl Credentials {
     /// its round trip costs several times what it does.
     pub(crate) async fn rows_of(&self, asked: LookupKey) -> Result<Vec<CredentialRow>, CredentialError> {
         let Some(lookups) = &self.0.lookups else {
-            let rows = self.store().credentials().current(&[asked], self.now_us()).await?;
+            let rows = tables::Credentials::of(self.store()).current(&[asked], self.now_us()).await?;
             return Ok(rows.into_iter().map(|(_, row)| row).collect());
         };
         let answer = lookups.submit(asked).await;
@@ -281,7 +281,7 @@ async fn look_up(
     now_us: i64,
     all: Vec<LookupKey>,
 ) -> Vec<Result<Vec<CredentialRow>, Arc<StoreError>>> {
-    match store.credentials().current(&all, now_us).await {
+    match tables::Credentials::of(&store).current(&all, now_us).await {
         Ok(rows) => {
             let mut answers = vec![Vec::new(); all.len()];
             for (place, row) in rows {
@@ -340,7 +340,7 @@ async fn put_all(
     if recorded.iter().any(|fate| *fate != Insertion::New) {
         return Err(StoreError::Corrupt("a key that was just made is blocked".to_owned()));
     }
-    let events: Vec<Event> = stored().map(|(new, name)| told(new, name)).collect();
+    let events: Vec<NewEvent> = stored().map(|(new, name)| told(new, name)).collect();
     store::audit_and_emit(tx, stored().map(|(new, name)| audited(new, name)).collect(), &events).await?;
     Ok(fates)
 }
@@ -355,16 +355,12 @@ fn audited(new: &NewVersion, name: &str) -> AuditEvent {
     }
 }
 
-fn told(new: &NewVersion, name: &str) -> Event {
-    Event {
-        at_us: new.row.at_us,
-        kind: "credential.changed",
-        subject: format!("credential{name}"),
-        body: serde_json::json!({
-            "name": name,
-            "type": new.row.kind,
-            "version": new.row.version,
-            "by": new.row.asker.actor,
-        }),
-    }
+fn told(new: &NewVersion, name: &str) -> NewEvent {
+    let body = CredentialChange {
+        name: name.to_owned(),
+        by: new.row.asker.actor.clone(),
+        kind: Some(new.row.kind.to_string()),
+        version: Some(new.row.version),
+    };
+    store::new_event(new.row.at_us, format!("credential{name}"), &events::Event::CredentialChanged(body))
 }

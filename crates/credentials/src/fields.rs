@@ -5,8 +5,9 @@
 
 use futures_util::FutureExt;
 use serde_json::{Map, Value as Json, json};
-use store::credentials::{CredentialAsker, hold_credential_metadata, set_credential_metadata};
 
+use crate::tables;
+use crate::tables::{CredentialAsker, hold_credential_metadata, set_credential_metadata};
 use crate::writing::checked_metadata;
 use crate::{CredentialError, Credentials, Kind, Name, Operation, SetRequest, Value, Version, VersionView};
 
@@ -122,7 +123,7 @@ impl Credentials {
         name: &Name,
         number: Option<u64>,
     ) -> Result<(Numbered, u64), CredentialError> {
-        let found = self.store().credentials().numbered(asker, name.key(), number).await?;
+        let found = tables::Credentials::of(self.store()).numbered(asker, name.key(), number).await?;
         let found = found.ok_or(CredentialError::NotFound)?;
         let last = found.last_number;
         let found = match found.version {
@@ -149,8 +150,10 @@ impl Credentials {
         fields: Map<String, Json>,
         expected_number: Option<u64>,
     ) -> Result<Version, CredentialError> {
-        let there = self.store().credentials().numbered(&asker.with_everything(), name.key(), None).await?;
-        let kind = there.as_ref().and_then(|there| there.kind.parse().ok()).unwrap_or(Kind::Json);
+        let there = tables::Credentials::of(self.store())
+            .numbered(&asker.with_everything(), name.key(), None)
+            .await?;
+        let kind = there.as_ref().map_or(Kind::Json, |there| there.kind);
         let value = match value_of(kind, fields) {
             Ok(value) => value,
             // Of what type it is, is nothing for whoever may not write there.
@@ -242,7 +245,7 @@ impl Credentials {
         change: impl FnOnce(Option<Json>) -> Result<Option<Json>, CredentialError> + Send + 'static,
     ) -> Result<(), CredentialError> {
         let event = self.event(asker, "credential.metadata", name.as_str(), json!({}));
-        let told = self.changed(asker, name, "credential.changed", event.at_us);
+        let told = self.changed(asker, name, event.at_us);
         let (key, asker) = (name.key().to_owned(), asker.clone());
         let changed = self.store().write_points("credential_metadata", move |tx| {
             async move {

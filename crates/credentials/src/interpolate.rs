@@ -1,8 +1,8 @@
 //! Bindings of services, with references to credentials replaced by what they refer to.
 
 use serde_json::Value as Json;
-use store::credentials::CredentialAsker;
 
+use crate::tables::CredentialAsker;
 use crate::{CredentialError, Credentials, Name, Value};
 
 /// References of one request, at most.

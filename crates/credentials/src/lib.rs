@@ -11,7 +11,6 @@ mod error;
 mod fields;
 mod generate;
 mod interpolate;
-mod kind;
 mod live_tokens;
 mod name;
 mod options;
@@ -22,6 +21,7 @@ mod regenerate;
 mod rotation;
 mod ssh;
 mod stock;
+pub mod tables;
 mod token;
 mod value;
 mod version;
@@ -42,7 +42,6 @@ pub use generate::{
     RsaParameters, SshParameters, UserParameters,
 };
 pub use interpolate::REFERENCES_MAX;
-pub use kind::Kind;
 pub use live_tokens::TokenError;
 pub use name::{NAME_CHARS_MAX, Name, PermissionPath};
 pub use options::{CredentialsOptions, Retention};
@@ -53,11 +52,11 @@ pub use rotation::{
     ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy, RotationReport, ShownHook,
 };
 pub use stock::RsaStock;
-pub use store::credentials::{
-    AccessDifference, AccessRow, AccessWay, CredentialAsker as Asker, FoundCredential,
-};
+pub use store::states::CredentialKind as Kind;
 pub use token::{Grant, Tokens};
 pub use value::{CertificateValue, KeyPair, UserValue, VALUE_OCTETS_MAX, Value};
 pub use version::{Facts, History, Version, VersionView};
 pub use wrap::{OneTime, WRAP_MAX_S, WRAP_MIN_S, Wrapped};
 pub use writing::{METADATA_CHARS_MAX, SetRequest, TTL_S_MAX};
+
+pub use crate::tables::{AccessDifference, AccessRow, AccessWay, CredentialAsker as Asker, FoundCredential};

@@ -2,14 +2,15 @@
 
 use futures_util::FutureExt;
 use serde_json::json;
-use store::credentials::{
-    CredentialAsker, CredentialOperation, PermissionRow, PermissionSettings, delete_permission,
-    insert_permission, update_permission,
-};
 use store::{AuditEvent, Cursor, Page};
 use uuid::Uuid;
 
 use crate::name::PermissionPath;
+use crate::tables;
+use crate::tables::{
+    CredentialAsker, CredentialOperation, PermissionRow, PermissionSettings, delete_permission,
+    insert_permission, update_permission,
+};
 use crate::{CredentialError, Credentials, Name};
 
 /// Permissions of one path that are told.
@@ -208,7 +209,7 @@ impl Credentials {
         path: &PermissionPath,
     ) -> Result<Permission, CredentialError> {
         self.require_acl(asker, path.key(), Operation::ReadAcl).await?;
-        let row = self.store().credentials().permission_of(actor, path.key()).await?;
+        let row = tables::Credentials::of(self.store()).permission_of(actor, path.key()).await?;
         row.map(Into::into).ok_or(CredentialError::NoPermission)
     }
 
@@ -222,10 +223,10 @@ impl Credentials {
         asker: &CredentialAsker,
         path: &PermissionPath,
     ) -> Result<Vec<Permission>, CredentialError> {
-        if !self.store().credentials().may(asker, path.key(), Operation::ReadAcl).await? {
+        if !tables::Credentials::of(self.store()).may(asker, path.key(), Operation::ReadAcl).await? {
             return Err(CredentialError::NotFound);
         }
-        let rows = self.store().credentials().permissions_at(path.key(), AT_ONE_PATH_MAX).await?;
+        let rows = tables::Credentials::of(self.store()).permissions_at(path.key(), AT_ONE_PATH_MAX).await?;
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
@@ -243,7 +244,7 @@ impl Credentials {
         if !asker.everything {
             return Err(CredentialError::NoPermission);
         }
-        let page = self.store().credentials().permissions(after, limit).await?;
+        let page = tables::Credentials::of(self.store()).permissions(after, limit).await?;
         Ok(Page { rows: page.rows.into_iter().map(Into::into).collect(), next: page.next })
     }
 
@@ -258,7 +259,7 @@ impl Credentials {
         name: &Name,
         operation: Operation,
     ) -> Result<bool, CredentialError> {
-        Ok(self.store().credentials().may(asker, name.key(), operation).await?)
+        Ok(tables::Credentials::of(self.store()).may(asker, name.key(), operation).await?)
     }
 
     async fn permission_row(
@@ -267,7 +268,10 @@ impl Credentials {
         id: Uuid,
         operation: Operation,
     ) -> Result<PermissionRow, CredentialError> {
-        let row = self.store().credentials().permission(id).await?.ok_or(CredentialError::NoPermission)?;
+        let row = tables::Credentials::of(self.store())
+            .permission(id)
+            .await?
+            .ok_or(CredentialError::NoPermission)?;
         self.require_acl(asker, &row.settings.path_key, operation).await?;
         Ok(row)
     }
@@ -278,7 +282,7 @@ impl Credentials {
         path_key: &str,
         operation: Operation,
     ) -> Result<(), CredentialError> {
-        let may = self.store().credentials().may(asker, path_key, operation).await?;
+        let may = tables::Credentials::of(self.store()).may(asker, path_key, operation).await?;
         if may { Ok(()) } else { Err(CredentialError::NoPermission) }
     }
 

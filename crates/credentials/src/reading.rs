@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use keys::keyring::Keyring;
-use store::credentials::{
-    CredentialAsker, CredentialRow, FoundCredential, NAMES_UNBOUNDED, SEALED_CREDENTIALS, SEALED_OCTETS_MAX,
-};
 use uuid::Uuid;
 
 use crate::read_log::Reading;
+use crate::tables;
+use crate::tables::{
+    CredentialAsker, CredentialRow, FoundCredential, NAMES_UNBOUNDED, SEALED_CREDENTIALS, SEALED_OCTETS_MAX,
+};
 use crate::version::Version;
 use crate::{CredentialError, Credentials, Name};
 
@@ -80,7 +81,7 @@ impl Credentials {
     /// The newest version of each of these names that is there, in no order, whoever asks. One statement.
     pub(crate) async fn newest_of(&self, names: &[Name]) -> Result<Vec<Version>, CredentialError> {
         let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
-        let rows = self.store().credentials().newest(&keys, self.now_us()).await?;
+        let rows = tables::Credentials::of(self.store()).newest(&keys, self.now_us()).await?;
         rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
@@ -104,7 +105,7 @@ impl Credentials {
         keys.dedup();
         let asked: Vec<_> = keys.into_iter().map(|key| (asker.clone(), key)).collect();
         let mut found: HashMap<&str, CredentialRow> = HashMap::new();
-        for (place, row) in self.store().credentials().current(&asked, self.now_us()).await? {
+        for (place, row) in tables::Credentials::of(self.store()).current(&asked, self.now_us()).await? {
             // The active one comes first.
             found.entry(&asked[place].1).or_insert(row);
         }
@@ -139,12 +140,14 @@ impl Credentials {
     ) -> Result<Vec<Version>, CredentialError> {
         let (most, now_us) = (most.unwrap_or(VERSIONS_MAX).min(VERSIONS_MAX), self.now_us());
         if most > NAMES_UNBOUNDED {
-            let octets = self.store().credentials().versions_octets(asker, name.key(), most, now_us).await?;
+            let octets = tables::Credentials::of(self.store())
+                .versions_octets(asker, name.key(), most, now_us)
+                .await?;
             if octets > SEALED_OCTETS_MAX {
                 return Err(too_much("Its versions", "Ask for the newest only: versions=10."));
             }
         }
-        let rows = self.store().credentials().versions(asker, name.key(), most, now_us).await?;
+        let rows = tables::Credentials::of(self.store()).versions(asker, name.key(), most, now_us).await?;
         let versions = rows.into_iter().map(|row| self.open_row(row)).collect::<Result<Vec<_>, _>>()?;
         if versions.is_empty() {
             return Err(CredentialError::NotFound);
@@ -170,7 +173,7 @@ impl Credentials {
         asker: &CredentialAsker,
         id: Uuid,
     ) -> Result<Version, CredentialError> {
-        let row = self.store().credentials().version(asker, id, self.now_us()).await?;
+        let row = tables::Credentials::of(self.store()).version(asker, id, self.now_us()).await?;
         self.open_row(row.ok_or(CredentialError::NotFound)?)
     }
 
@@ -194,12 +197,14 @@ impl Credentials {
                 let from = if path == "/" { path } else { format!("{path}/") };
                 // The character after the slash: what follows everything below the path.
                 let before = format!("{}0", &from[..from.len() - 1]);
-                self.store().credentials().under(asker, (&from, &before), ends, most, now).await?
+                tables::Credentials::of(self.store()).under(asker, (&from, &before), ends, most, now).await?
             }
             Find::NameLike(part) => {
                 // As CredHub: a percent sign stands for anything, an underscore for itself.
                 let part = part.to_ascii_lowercase().replace('\\', "\\\\").replace('_', "\\_");
-                self.store().credentials().like(asker, &format!("%{part}%"), ends, most, now).await?
+                tables::Credentials::of(self.store())
+                    .like(asker, &format!("%{part}%"), ends, most, now)
+                    .await?
             }
         };
         if found.len() > FIND_MAX {
@@ -221,7 +226,7 @@ impl Credentials {
         asker: &CredentialAsker,
         name: &Name,
     ) -> Result<Option<FoundCredential>, CredentialError> {
-        Ok(self.store().credentials().found(asker, name.key(), self.now_us()).await?)
+        Ok(tables::Credentials::of(self.store()).found(asker, name.key(), self.now_us()).await?)
     }
 
     /// How many versions are sealed under which key.
@@ -232,7 +237,7 @@ impl Credentials {
     pub async fn key_usage(&self) -> Result<KeyUsage, CredentialError> {
         let mut usage = KeyUsage::default();
         let (current, known) = (self.keyring().current(), self.keyring().masters());
-        for (head, count) in self.store().keys().sealed_heads(&SEALED_CREDENTIALS).await? {
+        for (head, count) in store::Keys::of(self.store()).sealed_heads(&SEALED_CREDENTIALS).await? {
             match Keyring::master_of_head(&head) {
                 Some(master) if master == current => usage.active += count,
                 Some(master) if known.contains(&master) => usage.inactive += count,

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use serde_json::Value as Json;
-use store::credentials::CredentialAsker;
 use uuid::Uuid;
 
 use crate::generate::{CertificateParameters, Parameters};
+use crate::tables;
+use crate::tables::CredentialAsker;
 use crate::version::Version;
 use crate::writing::{Draft, checked_metadata};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
@@ -63,7 +64,7 @@ impl Credentials {
         asker: &CredentialAsker,
         signer: &Name,
     ) -> Result<Vec<String>, CredentialError> {
-        if !self.store().credentials().may(asker, signer.key(), Operation::Read).await? {
+        if !tables::Credentials::of(self.store()).may(asker, signer.key(), Operation::Read).await? {
             return Err(CredentialError::NotFound);
         }
         let levels = self.signed_below(asker, signer).await?;
@@ -93,7 +94,7 @@ impl Credentials {
         let mut all = Vec::new();
         for _ in 0..DEPTH_MAX {
             let mut next = Vec::new();
-            for (name, may_write) in self.store().credentials().signed_by(asker, &level).await? {
+            for (name, may_write) in tables::Credentials::of(self.store()).signed_by(asker, &level).await? {
                 let name = Name::stored(name);
                 if !seen.insert(name.key().to_owned()) {
                     continue;
@@ -115,13 +116,14 @@ impl Credentials {
     /// What a credential signed that is current, itself left out.
     pub(crate) async fn signed_by(&self, signer: &Name) -> Result<Vec<Name>, CredentialError> {
         let names = [signer.key().to_owned()];
-        let signed = self.store().credentials().signed_by(&CredentialAsker::system(), &names).await?;
+        let signed =
+            tables::Credentials::of(self.store()).signed_by(&CredentialAsker::system(), &names).await?;
         let names = signed.into_iter().map(|(name, _)| Name::stored(name));
         Ok(names.filter(|name| name.key() != signer.key()).collect())
     }
 
     async fn to_regenerate(&self, asker: &CredentialAsker, name: &Name) -> Result<Version, CredentialError> {
-        if !self.store().credentials().may(asker, name.key(), Operation::Write).await? {
+        if !tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Write).await? {
             return Err(CredentialError::Forbidden);
         }
         self.newest(name).await?.ok_or(CredentialError::NotFound)

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::live_tokens::TokenError;
+use crate::tables;
 use crate::{CredentialError, Credentials};
 
 /// How long an access token is good.
@@ -162,7 +163,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn end_token(&self, id: Uuid) -> Result<(), CredentialError> {
         let until_us = self.now_us().saturating_add(REFRESH_FOR * 1_000_000);
-        self.store().credentials().end_token(id, until_us).await?;
+        tables::Credentials::of(self.store()).end_token(id, until_us).await?;
         self.live_tokens().invalidate(&id);
         Ok(())
     }
@@ -189,7 +190,7 @@ impl Credentials {
     async fn was_ended(&self, id: Uuid) -> Result<bool, TokenError> {
         let store = self.store().clone();
         let ask = move || async move {
-            let ended = store.credentials().token_ended(id).await;
+            let ended = tables::Credentials::of(&store).token_ended(id).await;
             ended
                 .map(|value| Fresh { value, lifetime: BELIEVED })
                 .map_err(|_| Failed { error: TokenError::Unavailable, lifetime: Duration::ZERO })

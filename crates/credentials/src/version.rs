@@ -4,10 +4,10 @@ use keys::keyring::{Context, Keyring};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use store::SealedColumn;
-use store::credentials::{CredentialRow, CredentialVersionRow, SEALED_CREDENTIALS};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use crate::tables::{CredentialRow, CredentialVersionRow, SEALED_CREDENTIALS};
 use crate::value::Value;
 use crate::{CredentialError, Kind};
 
@@ -79,7 +79,7 @@ pub struct History {
     /// As it was first written.
     pub name: String,
     /// Its type.
-    pub kind: String,
+    pub kind: Kind,
     /// When the name was made, µs.
     pub created_at_us: i64,
     /// The number of the newest version there ever was; what is missing up to it was destroyed.
@@ -130,10 +130,9 @@ impl Version {
 
     pub(crate) fn open(row: CredentialRow, keyring: &Keyring) -> Result<Self, CredentialError> {
         let sealed = |why: String| CredentialError::Sealed { name: row.name.clone(), why };
-        let kind: Kind = row.kind.parse().map_err(|_| sealed(format!("its type is {:?}", row.kind)))?;
         let opened = open(keyring, &row.name.to_ascii_lowercase(), row.version, &row.sealed);
         let octets = opened.map_err(sealed)?;
-        let value = Value::opened(kind, &octets).map_err(|_| sealed("it is no value".to_owned()))?;
+        let value = Value::opened(row.kind, &octets).map_err(|_| sealed("it is no value".to_owned()))?;
         let json = |text: Option<String>| text.and_then(|text| serde_json::from_str(&text).ok());
         Ok(Self {
             credential: row.credential,

@@ -11,12 +11,13 @@ use keys::Secret;
 use parking_lot::Mutex;
 use serde_json::json;
 use store::StoreError;
-use store::credentials::{
-    CredentialAsker, NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap,
-};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use crate::tables;
+use crate::tables::{
+    CredentialAsker, NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap,
+};
 use crate::version::{open_in, seal_in};
 use crate::{CredentialError, Credentials, Kind, Name, Value};
 
@@ -104,7 +105,7 @@ impl Credentials {
             token_hash: hash(token.expose()),
             id,
             name: name.to_owned(),
-            kind: value.kind().name().to_owned(),
+            kind: value.kind(),
             version,
             sealed: seal_in(&SEALED_WRAPS, self.keyring(), &name.to_ascii_lowercase(), id, &octets),
             at_us,
@@ -131,7 +132,7 @@ impl Credentials {
 
     /// Forgets a value that nobody is to read any more.
     pub(crate) async fn forget_wrapped(&self, wrapped: &Wrapped) -> Result<(), CredentialError> {
-        Ok(self.store().credentials().forget_wrap(hash(wrapped.token.expose())).await?)
+        Ok(tables::Credentials::of(self.store()).forget_wrap(hash(wrapped.token.expose())).await?)
     }
 
     /// Reads the value of a token, once; `by` is for the log, for the token itself is what counts.
@@ -159,7 +160,7 @@ impl Credentials {
                 };
                 match taken {
                     Unwrapped::First { id, name, kind, version, sealed, by } => {
-                        let value = own.unwrapped((&name, id), &kind, &sealed).map_err(|error| {
+                        let value = own.unwrapped((&name, id), kind, &sealed).map_err(|error| {
                             // What does not open stays, for when it does.
                             let undone = StoreError::Stale(error.to_string());
                             *unopened.lock() = Some(error);
@@ -194,20 +195,21 @@ impl Credentials {
     fn unwrapped(
         &self,
         (name, id): (&str, Uuid),
-        kind: &str,
+        kind: Kind,
         sealed: &[u8],
     ) -> Result<Value, CredentialError> {
         let failed = |why: String| CredentialError::Sealed { name: name.to_owned(), why };
         let key = name.to_ascii_lowercase();
         let octets = open_in(&SEALED_WRAPS, self.keyring(), &key, id, sealed).map_err(failed)?;
-        let kind: Kind = kind.parse().map_err(|_| failed(format!("its type is {kind:?}")))?;
         Value::opened(kind, &octets).map_err(|_| failed("it is no value".to_owned()))
     }
 
     /// Forgets what nobody read in time, and readings of a month ago.
     pub(crate) async fn tidy_wraps(&self) -> Result<u64, CredentialError> {
         let now_us = self.now_us();
-        Ok(self.store().credentials().tidy_wraps(now_us, now_us.saturating_sub(READ_KEPT_US)).await?)
+        Ok(tables::Credentials::of(self.store())
+            .tidy_wraps(now_us, now_us.saturating_sub(READ_KEPT_US))
+            .await?)
     }
 }
 

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use authority::tables::NewIssued;
 use authority::tree::{Ca, CaState, CredentialCa, ImportError};
 use futures_util::FutureExt;
 use keys::PrivateKey;
 use serde_json::{Value as Json, json};
-use store::credentials::{CredentialAsker, NewCredentialVersion, Put, delete_credential};
-use store::{NewCertificate, NewIssued};
+use store::NewCertificate;
 use uuid::Uuid;
 use x509::{Certificate, UnixTime};
 
 use crate::credentials::NewVersion;
 use crate::generate::{self, CertificateParameters, GenerateRequest, Mode, Parameters, Published, SigningCa};
+use crate::tables;
+use crate::tables::{CredentialAsker, NewCredentialVersion, Put, delete_credential};
 use crate::value::{CertificateValue, Given, certificate_of, is_authority, signed_by};
 use crate::version::{Facts, Version, seal};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
@@ -206,7 +208,7 @@ impl Credentials {
         let GenerateRequest { name, parameters, mode, metadata, ttl_s } = request;
         let metadata = checked_metadata(metadata)?;
         let ttl_s = checked_ttl(ttl_s)?;
-        if !self.store().credentials().may(asker, name.key(), Operation::Write).await? {
+        if !tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Write).await? {
             return Err(CredentialError::Forbidden);
         }
         let there = self.newest(&name).await?;
@@ -241,7 +243,7 @@ impl Credentials {
         name: &Name,
         there: Version,
     ) -> Result<Version, CredentialError> {
-        let may = self.store().credentials().may(asker, name.key(), Operation::Read).await?;
+        let may = tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Read).await?;
         if may { Ok(there) } else { Err(CredentialError::NotFound) }
     }
 
@@ -392,8 +394,7 @@ impl Credentials {
         if ca.state != CaState::Active {
             return Err(CredentialError::bad(format!(
                 "The CA is {}, as {:?}. Please regenerate it, or use another.",
-                ca.state.as_str(),
-                ca.name
+                ca.state, ca.name
             )));
         }
         let extensions = authority.revocation_extensions(&ca);
@@ -422,7 +423,9 @@ impl Credentials {
     ) -> Result<Version, CredentialError> {
         let written = match self.write_once(asker, &draft).await {
             Err(CredentialError::Forbidden)
-                if self.store().credentials().may(asker, draft.name.key(), Operation::Write).await? =>
+                if tables::Credentials::of(self.store())
+                    .may(asker, draft.name.key(), Operation::Write)
+                    .await? =>
             {
                 self.write_once(asker, &draft).await
             }
@@ -444,7 +447,7 @@ impl Credentials {
             asker: asker.clone(),
             name: draft.name.as_str().to_owned(),
             name_key: draft.name.key().to_owned(),
-            kind: kind.name(),
+            kind,
             version: id,
             at_us,
             sealed: seal(self.keyring(), draft.name.key(), id, &octets),
@@ -504,7 +507,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn delete(&self, asker: &CredentialAsker, name: &Name) -> Result<(), CredentialError> {
         let event = self.event(asker, "credential.delete", name.as_str(), json!({}));
-        let told = self.changed(asker, name, "credential.deleted", event.at_us);
+        let told = self.gone(asker, name, event.at_us);
         let (key, asker) = (name.key().to_owned(), asker.clone());
         let kept_since_us = (self.options().undelete_days > 0).then_some(event.at_us);
         let gone = self.store().write_points("credential_delete", move |tx| {

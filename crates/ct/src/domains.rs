@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use x509::SuffixKind;
+
 use super::names::Name;
 
 /// Domains of the largest set; each takes some hundred octets.
@@ -14,7 +16,7 @@ const FILTER_BITS: usize = 32;
 #[must_use]
 pub fn registered_domain(host: &str) -> Option<String> {
     let name = canonical(host)?;
-    psl::domain_str(&name).map(str::to_owned)
+    x509::registered_domain(&name).map(str::to_owned)
 }
 
 /// A DNS name in the form names are compared in: A-labels (RFC 5890), lower case, no dot at the end, no wildcard label
@@ -73,9 +75,9 @@ impl DomainSet {
         for domain in domains {
             let name =
                 canonical(domain).ok_or_else(|| BadDomain::NotName(domain.chars().take(260).collect()))?;
-            let suffix = psl::suffix(name.as_bytes());
-            let is_suffix = suffix.is_some_and(|s| s.as_bytes() == name.as_bytes());
-            let private = suffix.is_some_and(|s| s.typ() == Some(psl::Type::Private));
+            let suffix = x509::public_suffix(&name);
+            let is_suffix = suffix.is_some_and(|suffix| suffix.text == name);
+            let private = suffix.is_some_and(|suffix| suffix.kind == SuffixKind::Private);
             // Whoever runs a private suffix (a hoster) may well watch it.
             if !name.contains('.') || (is_suffix && !private) {
                 return Err(BadDomain::PublicSuffix(name));

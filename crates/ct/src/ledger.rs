@@ -4,9 +4,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use store::ct::{
-    CtIssuanceRow, CtVerdict, NewCtIssuance, ct_expected, ct_known, judge_ct_issuances, record_ct_issuances,
-};
 use store::{StoreError, Tx};
 use uuid::Uuid;
 use x509::UnixTime;
@@ -15,6 +12,9 @@ use super::DomainSet;
 use super::follow::Match;
 use super::issuance::{
     Issuance, IssuanceId, IssuerRule, KnownAs, KnownCertificate, LATE_RENEWAL, Verdict, judge,
+};
+use crate::tables::{
+    CtIssuanceRow, CtVerdict, NewCtIssuance, ct_expected, ct_known, judge_ct_issuances, record_ct_issuances,
 };
 
 /// How long an issuance waits for its verdict. A precertificate is logged before the issuer answers, so a renewal of

@@ -27,7 +27,7 @@
 //!    [`ledger::GRACE`] (our own renewals are logged before their issuer answers) [`ledger::judge_issuances`] looks up what
 //!    is known and stores the verdicts: alert on [`Verdict::Unasked`], in that transaction.
 //!
-//! Limits are constants beside what they bound. Only [`ledger`] and [`monitor`] touch the database, by `store::ct`.
+//! Limits are constants beside what they bound. Only [`ledger`] and [`monitor`] touch the database, by `crate::tables`.
 
 pub mod domains;
 pub mod entry;
@@ -42,6 +42,7 @@ pub mod monitor;
 pub mod names;
 pub mod note;
 pub mod search;
+pub mod tables;
 pub mod tile;
 
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.

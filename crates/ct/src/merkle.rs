@@ -268,7 +268,6 @@ mod tests {
             &[0x60, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6a, 0x6b, 0x6c, 0x6d, 0x6e, 0x6f],
         ];
         let hashes: Vec<Hash> = leaves.iter().map(|leaf| leaf_hash(leaf)).collect();
-        let hex = |hash: Hash| hash.iter().map(|b| format!("{b:02x}")).collect::<String>();
         for (size, root) in [
             (0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
             (1, "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"),
@@ -277,7 +276,11 @@ mod tests {
             (7, "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c"),
             (8, "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"),
         ] {
-            assert_eq!(hex(root_of(&hashes[..size])), root, "{size} leaves");
+            assert_eq!(
+                x509::Fingerprint::from_bytes(root_of(&hashes[..size])).to_string(),
+                root,
+                "{size} leaves"
+            );
         }
     }
 

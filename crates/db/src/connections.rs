@@ -5,7 +5,7 @@ use crate::error::StoreError;
 use crate::options::StoreOptions;
 use crate::postgres::Postgres;
 use crate::statement::Sends;
-use crate::url::{Place, StoreUrl};
+use crate::url::{Location, StoreUrl};
 use crate::value::Row;
 
 /// Connections for ordinary users, on PostgreSQL; `reserved_connections` is there since 16.
@@ -53,8 +53,8 @@ impl Database {
     #[crate::boxed]
     pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
         match &url.0 {
-            Place::Sqlite(_) => Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None }),
-            Place::Postgres(address) => {
+            Location::Sqlite(_) => Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None }),
+            Location::Postgres(address) => {
                 let (readers, writers) = options.readers_and_writers();
                 let row = Postgres::ask(address, url.to_string(), CONNECTIONS_MAX).await?;
                 Ok(Connections { ours: readers + writers, servers: servers(row)? })

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures_util::future::BoxFuture;
 
 use crate::error::StoreError;
-use crate::joint::{Answer, Work};
+use crate::joint::{Work, WorkResult};
 use crate::options::StoreOptions;
 use crate::pool::PoolUse;
 use crate::postgres::{Planned, Postgres};
@@ -14,14 +14,13 @@ use crate::schema::Schema;
 use crate::sqlite::{Sqlite, SqliteTransaction};
 use crate::statement::Bulk;
 use crate::tx::Tx;
-use crate::url::{Place, StoreUrl};
+use crate::url::{Location, StoreUrl};
 use crate::value::{Row, Value};
 
 /// A database. Cheap to clone; the clones share connections.
 #[derive(Clone)]
 pub struct Database {
     pub(crate) backend: Backend,
-    pub(crate) schema: Schema,
 }
 
 #[derive(Clone)]
@@ -53,18 +52,18 @@ impl Database {
     pub async fn open(url: &StoreUrl, options: &StoreOptions, schema: Schema) -> Result<Self, StoreError> {
         let now_us = system_now_us();
         let backend = match &url.0 {
-            Place::Sqlite(path) => {
+            Location::Sqlite(path) => {
                 let (path, options) = (path.clone(), options.clone());
                 let opened =
                     tokio::task::spawn_blocking(move || Sqlite::open(&path, &options, schema.sqlite, now_us))
                         .await;
                 Backend::Sqlite(Arc::new(opened.map_err(|_| StoreError::Closed)??))
             }
-            Place::Postgres(address) => Backend::Postgres(Arc::new(
+            Location::Postgres(address) => Backend::Postgres(Arc::new(
                 Postgres::open(address, url.to_string(), options, schema.postgres, now_us).await?,
             )),
         };
-        Ok(Self { backend, schema })
+        Ok(Self { backend })
     }
 
     /// Reads rows.
@@ -189,7 +188,7 @@ impl Database {
         name: &'static str,
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (work, answer) = Answer::of(work);
+        let (work, answer) = WorkResult::of(work);
         self.transact(name, Planned::EachTime, work).await?;
         answer.take()
     }
@@ -204,11 +203,13 @@ impl Database {
         name: &'static str,
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (work, answer) = Answer::of(work);
+        let (work, answer) = WorkResult::of(work);
         self.transact(name, Planned::Once, work).await?;
         answer.take()
     }
 
+    /// Boxed, because the generic functions above are compiled in each crate that calls them.
+    #[crate::boxed]
     async fn transact(&self, name: &'static str, planned: Planned, work: Work) -> Result<(), StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,

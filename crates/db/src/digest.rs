@@ -1,6 +1,7 @@
 //! SHA-256 and hexadecimal text.
 
 use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
 
 /// SHA-256 of `bytes`.
 #[must_use]
@@ -13,10 +14,5 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
 /// `bytes` in lower-case hexadecimal.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        for nibble in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
-        }
-        text
-    })
+    HEXLOWER.encode(bytes)
 }

@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 use crate::error::StoreError;
 use crate::tx::Tx;
 
-/// Work in a transaction. Its answer goes where [`Answer`] finds it.
+/// Work in a transaction. Its answer goes where [`WorkResult`] finds it.
 pub(crate) type Work =
     Box<dyn for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<(), StoreError>> + Send + 'static>;
 
 /// The answer of a piece of work.
-pub(crate) struct Answer<T>(Arc<Mutex<Option<T>>>);
+pub(crate) struct WorkResult<T>(Arc<Mutex<Option<T>>>);
 
-impl<T: Send + 'static> Answer<T> {
+impl<T: Send + 'static> WorkResult<T> {
     /// `work`, and where its answer will be.
     pub(crate) fn of(
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,

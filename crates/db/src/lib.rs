@@ -1,7 +1,7 @@
 //! The database engine: SQLite (one file) or PostgreSQL 14+, alike to its callers. Knows no table.
 //!
 //! [`Database`] is the handle: it opens the database, applies migrations, and runs statements and transactions ([`Tx`]).
-//! The owner of the tables passes its [`Schema`], the migrations and all statements, when it opens a database. Every
+//! The owner of the tables passes its [`Schema`], the migrations, when it opens a database. Every
 //! database also has leases, an audit log and an outbox, which this crate reads and writes.
 //!
 //! Times are microseconds since 1970-01-01 UTC, given by the caller.
@@ -13,6 +13,7 @@ mod column;
 mod connections;
 mod cursor;
 mod database;
+pub mod dialect;
 mod digest;
 mod error;
 mod joint;
@@ -53,7 +54,7 @@ pub use options::Fault;
 pub use options::{
     CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, REPLICA_ALONE_DEFAULT, StoreOptions,
 };
-pub use outbox::{Event, OutboxPlace, OutboxRow, emit, outbox_advance};
+pub use outbox::{NewEvent, OutboxPlace, OutboxRow, emit, outbox_advance};
 pub use page::{PAGE_ROWS_MAX, Page, key_or, limit_of, page, with_limit};
 pub use pool::PoolUse;
 pub use schema::Schema;
@@ -62,4 +63,4 @@ pub use statement::{Bulk, Sends};
 pub use text::{contains, reversed, storable};
 pub use tx::Tx;
 pub use url::StoreUrl;
-pub use value::{Row, Value};
+pub use value::{Row, Value, coded};

@@ -1,25 +1,24 @@
 //! The outbox: events that commit with what they tell of. Delivery is at least once; each consumer keeps its place.
 
-use serde_json::Value as Json;
-
 use crate::column::Column;
 use crate::database::{Cost, Database};
+use crate::dialect::bulk;
 use crate::error::StoreError;
 use crate::statement::{Bulk, Sends};
 use crate::tx::Tx;
 use crate::value::Row;
 
-/// What happened, for whoever wants to act on it.
+/// An event that is to go into the outbox.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct NewEvent {
     /// When, µs.
     pub at_us: i64,
     /// What, as noun and past tense: `certificate.issued`.
     pub kind: &'static str,
     /// To what: `certificate/UUID`.
     pub subject: String,
-    /// The rest; never a secret.
-    pub body: Json,
+    /// The rest as JSON; never a secret.
+    pub body: String,
 }
 
 /// An event on its way out.
@@ -46,20 +45,17 @@ pub struct OutboxPlace {
     pub id: i64,
 }
 
-pub(crate) const INSERT: Bulk = Bulk {
-    sqlite: "-- outbox_insert
-INSERT INTO outbox (at, kind, subject, body) VALUES (?1, ?2, ?3, ?4)",
-    postgres: "-- outbox_insert
-INSERT INTO outbox (at, kind, subject, body) SELECT * FROM UNNEST(?1::bigint[], ?2::text[], ?3::text[], ?4::text[])",
+pub(crate) const INSERT: Bulk = bulk! { (at bigint, kind text, subject text, body text)
+    "-- outbox_insert
+INSERT INTO outbox (at, kind, subject, body) VALUES (:at, :kind, :subject, :body)"
 };
 
-const READ_SQLITE: &str = "-- outbox_read
-SELECT tx, id, at, kind, subject, body FROM outbox WHERE (tx, id) > (?1, ?2) ORDER BY tx, id LIMIT ?3";
-
-/// Only what no transaction still open can come before.
-const READ_POSTGRES: &str = "-- outbox_read
+/// On PostgreSQL only what no transaction still open can come before.
+const READ: Bulk = bulk! {
+    "-- outbox_read
 SELECT tx, id, at, kind, subject, body FROM outbox
-WHERE (tx, id) > (?1, ?2) AND tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint ORDER BY tx, id LIMIT ?3";
+WHERE (tx, id) > (?1, ?2){| AND tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint} ORDER BY tx, id LIMIT ?3"
+};
 
 const PLACE: &str = "-- outbox_place
 SELECT tx, id FROM outbox_consumers WHERE name = ?1";
@@ -73,9 +69,11 @@ const LAST: &str = "-- outbox_last
 SELECT tx, id FROM outbox ORDER BY tx DESC, id DESC LIMIT 1";
 
 /// The last row that a reader sees; whatever commits later stands behind it.
-const SEEN_POSTGRES: &str = "-- outbox_seen
-SELECT tx, id FROM outbox WHERE tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-ORDER BY tx DESC, id DESC LIMIT 1";
+const SEEN: Bulk = bulk! {
+    "-- outbox_seen
+SELECT tx, id FROM outbox{| WHERE tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint}
+ORDER BY tx DESC, id DESC LIMIT 1"
+};
 
 const HAS: &str = "-- outbox_has
 SELECT tx, id FROM outbox WHERE tx = ?1 AND id = ?2";
@@ -86,30 +84,25 @@ DELETE FROM outbox WHERE at < ?1
 AND NOT EXISTS (SELECT 1 FROM outbox_consumers c WHERE (c.tx, c.id) < (outbox.tx, outbox.id))";
 
 const ALL: &[&str] = &[PLACE, ADVANCE, LAST, HAS, TRIM];
-const SQLITE: &[&str] = &[READ_SQLITE];
-const POSTGRES: &[&str] = &[READ_POSTGRES, SEEN_POSTGRES];
-const BULKS: &[&Bulk] = &[&INSERT];
+const BULKS: &[&Bulk] = &[&INSERT, &READ, &SEEN];
 
-pub(crate) const SENDS: Sends =
-    Sends { both: ALL, sqlite: SQLITE, postgres: POSTGRES, bulks: BULKS, composed: Vec::new };
+pub(crate) const SENDS: Sends = Sends::of(ALL, BULKS);
 
 /// Puts events into the outbox, in the caller's transaction: one statement, however many events.
 ///
 /// # Errors
 /// Those of the database.
 #[crate::boxed]
-pub async fn emit(tx: &mut Tx, events: Vec<Event>) -> Result<(), StoreError> {
+pub async fn emit(tx: &mut Tx, events: Vec<NewEvent>) -> Result<(), StoreError> {
     tx.bulk(&INSERT, columns_of(&events)).await.map(drop)
 }
 
-pub(crate) fn columns_of(events: &[Event]) -> Vec<Column> {
+pub(crate) fn columns_of(events: &[NewEvent]) -> Vec<Column> {
     vec![
         Column::Int(events.iter().map(|event| event.at_us).collect()),
         Column::Text(events.iter().map(|event| event.kind.to_owned()).collect()),
         Column::Text(events.iter().map(|event| event.subject.replace('\0', "\u{fffd}")).collect()),
-        Column::Text(
-            events.iter().map(|event| event.body.to_string().replace("\\u0000", "\\ufffd")).collect(),
-        ),
+        Column::Text(events.iter().map(|event| event.body.replace("\\u0000", "\\ufffd")).collect()),
     ]
 }
 
@@ -129,9 +122,8 @@ impl Database {
     /// Those of the database.
     #[crate::boxed]
     pub async fn outbox_after(&self, after: OutboxPlace, limit: i64) -> Result<Vec<OutboxRow>, StoreError> {
-        let statement = if self.is_postgres() { READ_POSTGRES } else { READ_SQLITE };
         let parameters = vec![after.transaction.into(), after.id.into(), limit.into()];
-        self.rows(Cost::Point, statement, parameters).await?.into_iter().map(row_of).collect()
+        self.rows(Cost::Point, READ.of(self), parameters).await?.into_iter().map(row_of).collect()
     }
 
     /// Where a consumer stands; the beginning for a new one.
@@ -159,8 +151,7 @@ impl Database {
     /// Those of the database.
     #[crate::boxed]
     pub async fn outbox_seen(&self) -> Result<OutboxPlace, StoreError> {
-        let statement = if self.is_postgres() { SEEN_POSTGRES } else { LAST };
-        self.row(statement, Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
+        self.row(SEEN.of(self), Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
     }
 
     /// Whether the event at this place is still kept: then so are those after it.

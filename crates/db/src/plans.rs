@@ -1,5 +1,5 @@
-//! Every statement this build may send, for the tests that look at all of them: that each is accepted, and that none walks
-//! a large table.
+//! The statements of modules, for the tests that look at all of them: that each is accepted, and that none walks a large
+//! table.
 
 use futures_util::FutureExt;
 
@@ -21,9 +21,10 @@ const OWN: &[Sends] = &[
 ];
 
 impl Database {
-    fn every_statement(&self) -> Vec<String> {
+    /// Those of the engine first.
+    fn every_statement(&self, modules: &[Sends]) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
-        for module in OWN.iter().chain(self.schema.statements) {
+        for module in OWN.iter().chain(modules) {
             all.extend(module.both.iter().map(|text| (*text).to_owned()));
             all.extend((module.composed)());
             let own = if self.is_postgres() { module.postgres } else { module.sqlite };
@@ -33,14 +34,14 @@ impl Database {
         all
     }
 
-    /// Prepares every statement this build may send, runs none, and says how many there are.
+    /// Prepares every statement of these modules and of the engine, runs none, and returns how many there are.
     ///
     /// # Errors
     /// [`StoreError::Statement`] naming the first that the database does not accept.
     #[doc(hidden)]
     #[crate::boxed]
-    pub async fn check_statements(&self) -> Result<usize, StoreError> {
-        let all = self.every_statement();
+    pub async fn check_statements(&self, modules: &[Sends]) -> Result<usize, StoreError> {
+        let all = self.every_statement(modules);
         for statement in &all {
             match &self.backend {
                 Backend::Sqlite(sqlite) => sqlite.check(statement.clone()).await?,
@@ -50,7 +51,7 @@ impl Database {
         Ok(all.len())
     }
 
-    /// Every statement with the plan that the database has for it whatever its parameters are, a line a step. Nothing is
+    /// Every statement of these modules and of the engine with the plan that the database has for it whatever its parameters are, a line a step. Nothing is
     /// run. PostgreSQL is told to read a table from end to end only where no index answers, so that plans do not
     /// depend on how much the tables hold.
     ///
@@ -58,8 +59,8 @@ impl Database {
     /// Those of the database.
     #[doc(hidden)]
     #[crate::boxed]
-    pub async fn plans(&self) -> Result<Vec<(String, Vec<String>)>, StoreError> {
-        let all = self.every_statement();
+    pub async fn plans(&self, modules: &[Sends]) -> Result<Vec<(String, Vec<String>)>, StoreError> {
+        let all = self.every_statement(modules);
         if self.is_postgres() {
             return self.write("plans", move |tx| postgres_plans(tx, all).boxed()).await;
         }

@@ -13,12 +13,12 @@ pub(crate) fn for_postgres(statement: &str) -> String {
     statement.replace('?', "$")
 }
 
-/// A statement over many rows.
+/// A statement with a text for each database, mostly over many rows. [`bulk!`](crate::bulk) makes both from one.
 #[derive(Debug)]
 pub struct Bulk {
-    /// For one row, its columns as ?1, ?2, …; run for each inside the process.
+    /// Over rows: for one row, its columns as ?1, ?2, …; run for each inside the process.
     pub sqlite: &'static str,
-    /// For all rows at once, its columns as arrays.
+    /// Over rows: for all rows at once, its columns as arrays.
     pub postgres: &'static str,
 }
 
@@ -30,7 +30,7 @@ pub struct Sends {
     pub sqlite: &'static [&'static str],
     /// Statements for PostgreSQL only.
     pub postgres: &'static [&'static str],
-    /// Statements over many rows.
+    /// Statements with a text for each database.
     pub bulks: &'static [&'static Bulk],
     /// Returns every form of the statements that are put together from parts.
     pub composed: fn() -> Vec<String>,

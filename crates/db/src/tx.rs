@@ -12,7 +12,7 @@ use crate::value::{Row, Value};
 
 /// One open transaction.
 pub struct Tx {
-    pub(crate) inner: Inner,
+    pub(crate) connection: TxConnection,
     /// The audit chain this transaction writes to, once it has written; forgotten when it ends.
     pub(crate) audit_head: Option<Head>,
     pub(crate) sent: u64,
@@ -20,7 +20,7 @@ pub struct Tx {
     pub(crate) begin: bool,
 }
 
-pub(crate) enum Inner {
+pub(crate) enum TxConnection {
     Sqlite(rusqlite::Connection),
     Postgres(Box<Connected>),
 }
@@ -29,7 +29,13 @@ impl Tx {
     /// Whether this is PostgreSQL, where a statement that differs is needed.
     #[must_use]
     pub fn is_postgres(&self) -> bool {
-        matches!(self.inner, Inner::Postgres(_))
+        matches!(self.connection, TxConnection::Postgres(_))
+    }
+
+    /// The text of a statement for this database.
+    #[must_use]
+    pub fn text_of(&self, statement: &Bulk) -> &'static str {
+        if self.is_postgres() { statement.postgres } else { statement.sqlite }
     }
 
     /// Runs one statement; returns its rows.
@@ -39,9 +45,9 @@ impl Tx {
     #[crate::boxed]
     pub async fn rows(&mut self, statement: &str, parameters: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         self.sent += 1;
-        match &mut self.inner {
-            Inner::Sqlite(connection) => sqlite::rows(connection, statement, parameters),
-            Inner::Postgres(connected) => {
+        match &mut self.connection {
+            TxConnection::Sqlite(connection) => sqlite::rows(connection, statement, parameters),
+            TxConnection::Postgres(connected) => {
                 let parameters = parameters.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
                 let begin = std::mem::take(&mut self.begin);
                 let found = connected.pipelined(begin, &[(statement, parameters)]).await?;
@@ -70,7 +76,7 @@ impl Tx {
         statement: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        let Inner::Postgres(connected) = &mut self.inner else { return Err(StoreError::Closed) };
+        let TxConnection::Postgres(connected) = &mut self.connection else { return Err(StoreError::Closed) };
         let begin = std::mem::take(&mut self.begin);
         let found = connected.pipelined(begin, &[(statement, parameters.to_vec())]).await?;
         Ok(found.into_iter().flatten().collect())
@@ -83,9 +89,9 @@ impl Tx {
     #[crate::boxed]
     pub async fn execute(&mut self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
         self.sent += 1;
-        match &mut self.inner {
-            Inner::Sqlite(connection) => sqlite::execute(connection, statement, &parameters),
-            Inner::Postgres(connected) => {
+        match &mut self.connection {
+            TxConnection::Sqlite(connection) => sqlite::execute(connection, statement, &parameters),
+            TxConnection::Postgres(connected) => {
                 if std::mem::take(&mut self.begin) {
                     connected.pipelined(true, &[]).await?;
                 }
@@ -122,14 +128,14 @@ impl Tx {
         if wanted.is_empty() {
             return Ok(answers);
         }
-        match &mut self.inner {
-            Inner::Sqlite(connection) => {
+        match &mut self.connection {
+            TxConnection::Sqlite(connection) => {
                 for at in wanted {
                     let (bulk, columns) = &all[at];
                     answers[at] = sqlite::bulk(connection, bulk.sqlite, columns, lengths[at])?;
                 }
             }
-            Inner::Postgres(connected) => {
+            TxConnection::Postgres(connected) => {
                 let statement = |at: &usize| {
                     let (bulk, columns) = &all[*at];
                     (bulk.postgres, columns.iter().map(Column::as_parameter).collect())

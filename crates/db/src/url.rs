@@ -10,10 +10,10 @@ use crate::error::StoreError;
 ///
 /// `Display` and `Debug` never show a password.
 #[derive(Clone, Eq, PartialEq)]
-pub struct StoreUrl(pub(crate) Place);
+pub struct StoreUrl(pub(crate) Location);
 
 #[derive(Clone, Eq, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     Sqlite(PathBuf),
     Postgres(String),
 }
@@ -22,22 +22,22 @@ impl StoreUrl {
     /// The address of an SQLite file.
     #[must_use]
     pub fn sqlite(path: impl AsRef<Path>) -> Self {
-        Self(Place::Sqlite(path.as_ref().to_path_buf()))
+        Self(Location::Sqlite(path.as_ref().to_path_buf()))
     }
 
     /// The file, if this is SQLite.
     #[must_use]
     pub fn sqlite_path(&self) -> Option<&Path> {
         match &self.0 {
-            Place::Sqlite(path) => Some(path),
-            Place::Postgres(_) => None,
+            Location::Sqlite(path) => Some(path),
+            Location::Postgres(_) => None,
         }
     }
 
     /// Whether this is a PostgreSQL server.
     #[must_use]
     pub fn is_postgres(&self) -> bool {
-        matches!(self.0, Place::Postgres(_))
+        matches!(self.0, Location::Postgres(_))
     }
 }
 
@@ -48,7 +48,7 @@ impl FromStr for StoreUrl {
     /// [`StoreError::Url`] when the text is empty or has a scheme other than `postgres`, `postgresql` and `sqlite`.
     fn from_str(text: &str) -> Result<Self, StoreError> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self(Place::Postgres(text.to_owned())));
+            return Ok(Self(Location::Postgres(text.to_owned())));
         }
         let path = match text.strip_prefix("sqlite:") {
             // sqlite:///abs and sqlite://rel are widespread spellings of the same thing.
@@ -68,15 +68,15 @@ impl FromStr for StoreUrl {
         if path.starts_with(":memory:") {
             return Err(refuse("an inventory in memory would be lost at once: give a file"));
         }
-        Ok(Self(Place::Sqlite(PathBuf::from(path))))
+        Ok(Self(Location::Sqlite(PathBuf::from(path))))
     }
 }
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Sqlite(path) => write!(f, "{}", path.display()),
-            Place::Postgres(url) => f.write_str(&without_password(url)),
+            Location::Sqlite(path) => write!(f, "{}", path.display()),
+            Location::Postgres(url) => f.write_str(&without_password(url)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A database value, alike on both back ends, so that reads are written once.
 
+use coded::{Coded, Named};
 use uuid::Uuid;
 
 use crate::error::StoreError;
@@ -77,6 +78,47 @@ impl Row {
         self.maybe_int()?
             .map(|value| T::try_from(value).map_err(|_| unexpected("a smaller number", &Value::Int(value))))
             .transpose()
+    }
+
+    /// The next column as the code of an enum, or NULL. `column` (`jobs.state`) is for the error.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when no value has that code, the row has no further column, or one of another kind.
+    pub fn maybe_coded<T: Coded>(&mut self, column: &str) -> Result<Option<T>, StoreError> {
+        self.maybe_int()?.map(|code| coded(code, column)).transpose()
+    }
+
+    /// The next column as the code of an enum. `column` (`jobs.state`) is for the error.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when no value has that code, the row has no further column, or one of another kind.
+    pub fn coded<T: Coded>(&mut self, column: &str) -> Result<T, StoreError> {
+        self.maybe_coded(column)?
+            .ok_or_else(|| StoreError::Corrupt(format!("{column}: NULL, not {}", T::NOUN)))
+    }
+
+    /// The next column as the name of a value of an enum, or NULL. `column` (`cas.state`) is for the error.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when no value has that name, the row has no further column, or one of another kind.
+    pub fn maybe_named<T: Named>(&mut self, column: &str) -> Result<Option<T>, StoreError> {
+        let read = |name: String| {
+            T::ALL
+                .iter()
+                .copied()
+                .find(|value| value.name() == name)
+                .ok_or_else(|| StoreError::Corrupt(format!("{column}: unknown {} {name:?}", T::NOUN)))
+        };
+        self.maybe_text()?.map(read).transpose()
+    }
+
+    /// The next column as the name of a value of an enum. `column` (`cas.state`) is for the error.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when no value has that name, the row has no further column, or one of another kind.
+    pub fn named<T: Named>(&mut self, column: &str) -> Result<T, StoreError> {
+        self.maybe_named(column)?
+            .ok_or_else(|| StoreError::Corrupt(format!("{column}: NULL, not {}", T::NOUN)))
     }
 
     /// The next column as a boolean.
@@ -166,6 +208,15 @@ impl Row {
     }
 }
 
+/// The value of a code that `column` holds.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] when no value has that code.
+pub fn coded<T: Coded>(code: i64, column: &str) -> Result<T, StoreError> {
+    let unknown = || StoreError::Corrupt(format!("{column}: unknown code {code} of {}", T::NOUN));
+    T::from_code(code).ok_or_else(unknown)
+}
+
 fn unexpected(wanted: &str, found: &Value) -> StoreError {
     StoreError::Corrupt(format!("expected {wanted}, found {found:?}"))
 }
@@ -228,5 +279,44 @@ impl From<&[u8]> for Value {
 impl From<Uuid> for Value {
     fn from(value: Uuid) -> Self {
         Self::Blob(value.as_bytes().to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    coded::coded! {
+        enum State: "job state" {
+            Queued = 0 => "queued",
+            Done = 4 => "done",
+        }
+    }
+
+    fn row(value: impl Into<Value>) -> Row {
+        Row::new(vec![value.into()])
+    }
+
+    #[test]
+    fn enums_are_read_by_code_and_by_name() {
+        assert_eq!(row(State::Done.code()).coded::<State>("jobs.state").unwrap(), State::Done);
+        assert_eq!(row(State::Done.name()).named::<State>("jobs.state").unwrap(), State::Done);
+        assert_eq!(row(Value::Null).maybe_coded::<State>("jobs.state").unwrap(), None);
+        assert_eq!(row(Value::Null).maybe_named::<State>("jobs.state").unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_value_of_an_enum_is_an_error_with_column_and_value() {
+        let code = |value: Value| row(value).coded::<State>("jobs.state").unwrap_err().to_string();
+        let name = |value: Value| row(value).named::<State>("jobs.state").unwrap_err().to_string();
+        for (found, expected) in [
+            (code(3.into()), "jobs.state: unknown code 3 of job state"),
+            (code(Value::Null), "jobs.state: NULL, not job state"),
+            (name("Done".into()), "jobs.state: unknown job state \"Done\""),
+            (name(Value::Null), "jobs.state: NULL, not job state"),
+        ] {
+            assert!(found.ends_with(expected), "{found}");
+        }
+        assert!(row("done").coded::<State>("jobs.state").is_err());
     }
 }

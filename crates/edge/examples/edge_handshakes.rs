@@ -181,7 +181,7 @@ async fn edge(folder: &Path, keys: PathBuf, upstream: SocketAddr) -> Outcome<edg
     let options = edge::Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         certificates: folder.to_owned(),
-        routes: Routes::new(Some(Route::new(&upstream.to_string(), &[], false)?)),
+        routes: Routes::new(Some(Route::new(&upstream.to_string(), &[])?)),
         ..edge::Options::default()
     };
     Ok(edge::start(options, client, EdgeMetrics::default()).await?.0)
@@ -274,6 +274,7 @@ async fn one(connector: &TlsConnector, address: SocketAddr) -> Outcome<Duration>
     let mut tls = connector.connect(ServerName::try_from(HOST)?, stream).await?;
     let took = began.elapsed();
     tls.write_all(b"?").await?;
+    tls.flush().await?;
     // With the answer comes the ticket for the next time.
     tls.read_exact(&mut [0; 1]).await?;
     tls.shutdown().await?;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use http_relay::access_log::AccessLogger;
-use http_relay::service_tasks::{ConnectionHandler, ServiceTasks};
 use http_relay::upstream::{PoolOptions, UpstreamPolicies, Upstreams};
+use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
 use keyless::client::Client;
+use outbound::dial::close_fast;
 use outbound::http;
 use outbound::resolve::{ResolveError, Resolver};
 use parking_lot::RwLock;
@@ -126,7 +127,8 @@ pub async fn start(
         running.tasks.spawn(staples.fetch(http, counted, look, stop));
     }
     running.tasks.spawn(swept.sweep(running.tasks.stopping()));
-    running.tasks.open(listener, shared, connections_max);
+    let slots = Slots::new(connections_max);
+    Acceptor::new(&running.tasks, slots, WhenFull::Refuse).start(listener, shared);
     Ok((running, loaded))
 }
 
@@ -191,16 +193,16 @@ impl Running {
 }
 
 impl ConnectionHandler for Terminator {
-    const TASK: &'static str = "edge-connection";
-
-    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, _: &mut Slot) {
+        let _live = telemetry::tasks::guard("edge-connection");
         let _open = self.metrics.connection();
         let end = self.connection(stream, client).await;
         self.metrics.ended(end);
     }
 
-    fn refused(&self) {
+    fn refused(&self, stream: TcpStream) {
         self.metrics.refused();
+        close_fast(stream);
     }
 
     fn cut_off(&self) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http_relay::access_log::AccessLog;
+use http_relay::access_log::{AccessLog, LoggedQuery};
 use ipnet::IpNet;
 
 use super::routes::Routes;
@@ -62,8 +62,8 @@ pub struct Options {
     pub trusted_clients: Vec<IpNet>,
     /// The destination of the access log. Default: `None`, which writes no access log.
     pub access_log: Option<AccessLog>,
-    /// Whether lines of the access log contain queries. Default: false.
-    pub access_log_query: bool,
+    /// Whether lines of the access log contain queries. Default: omitted.
+    pub access_log_query: LoggedQuery,
 }
 
 impl Options {
@@ -99,7 +99,7 @@ impl Default for Options {
             upstream_idle: Duration::from_secs(30),
             trusted_clients: Vec::new(),
             access_log: None,
-            access_log_query: false,
+            access_log_query: LoggedQuery::Omitted,
         }
     }
 }

@@ -202,7 +202,7 @@ impl Connection {
         let tee = entry.as_ref().map(|entry| entry.up());
         let request = request.map(|body| RequestBody::new(body, tee, upload, forwarded::clean_trailers));
         let prepare =
-            |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
+            |request: &mut Request<RequestBody>, version| address(request, origin, authority, version);
         match self.shared.requesting.upstreams.send(origin, request, prepare).await {
             Ok(response) => self.passed_on(response.map(|body| body.beside(&uploading)), client, entry),
             Err(error) => {

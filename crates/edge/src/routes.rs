@@ -88,7 +88,7 @@ pub enum BadRoute {
 impl Route {
     /// # Errors
     /// [`BadRoute`]
-    pub fn new(upstream: &str, alpn: &[String], proxy_protocol: bool) -> Result<Self, BadRoute> {
+    pub fn new(upstream: &str, alpn: &[String]) -> Result<Self, BadRoute> {
         let wrong = || BadRoute::Upstream(upstream.to_owned());
         let (host, port) = upstream.rsplit_once(':').ok_or_else(wrong)?;
         let host = match host.strip_prefix('[') {
@@ -104,7 +104,13 @@ impl Route {
         if alpn.len() > ALPN_MAX || !alpn.iter().all(fits) {
             return Err(BadRoute::Alpn);
         }
-        Ok(Self { host: host.to_owned(), port, alpn: alpn.to_vec(), proxy_protocol, http: None })
+        Ok(Self { host: host.to_owned(), port, alpn: alpn.to_vec(), proxy_protocol: false, http: None })
+    }
+
+    /// The same, with a header of the PROXY protocol before what each client sends.
+    #[must_use]
+    pub fn with_proxy_protocol(self) -> Self {
+        Self { proxy_protocol: true, ..self }
     }
 
     /// As it is, or asked by requests: then by the first of its protocols.
@@ -238,7 +244,7 @@ mod tests {
     use super::*;
 
     fn route(upstream: &str) -> Route {
-        Route::new(upstream, &[], false).unwrap()
+        Route::new(upstream, &[]).unwrap()
     }
 
     #[test]
@@ -254,41 +260,42 @@ mod tests {
             (":80", None),
             ("[]:80", None),
         ] {
-            let read = Route::new(text, &[], false).ok();
+            let read = Route::new(text, &[]).ok();
             assert_eq!(read.as_ref().map(|route| (route.host.as_str(), route.port)), wanted, "{text}");
         }
-        assert_eq!(Route::new("a:1", &[String::new()], false), Err(BadRoute::Alpn));
+        assert_eq!(Route::new("a:1", &[String::new()]), Err(BadRoute::Alpn));
     }
 
     #[test]
     fn what_is_asked_by_requests_speaks_http() {
-        let by = |alpn: &[&str], told| {
+        let route_of = |alpn: &[&str]| {
             let alpn: Vec<String> = alpn.iter().map(ToString::to_string).collect();
-            Route::new("app:1", &alpn, told).unwrap().with_mode(Mode::Http)
+            Route::new("app:1", &alpn).unwrap()
         };
+        let by = |alpn: &[&str]| route_of(alpn).with_mode(Mode::Http);
         for (alpn, http2, upgrades_by_http2) in [
             (&["http/1.1"][..], false, false),
             (&["h2"], true, true),
             (&["h2", "http/1.1"], true, false),
             (&["http/1.1", "h2"], false, false),
         ] {
-            let route = by(alpn, false).unwrap();
+            let route = by(alpn).unwrap();
             assert_eq!(route.offered(), ["h2", "http/1.1"], "whatever the upstream speaks");
             let http = route.http.unwrap();
             assert_eq!((http.origin(false).http2, http.origin(true).http2), (http2, upgrades_by_http2));
         }
-        assert_eq!(by(&[], false), Err(BadRoute::Http(Vec::new())));
-        assert_eq!(by(&["h2", "h3"], false), Err(BadRoute::Http(vec!["h2".into(), "h3".into()])));
-        assert_eq!(by(&["h2"], true), Err(BadRoute::ProxyProtocol));
-        let nobody = Route::new("a b:1", &["h2".into()], false).unwrap();
+        assert_eq!(by(&[]), Err(BadRoute::Http(Vec::new())));
+        assert_eq!(by(&["h2", "h3"]), Err(BadRoute::Http(vec!["h2".into(), "h3".into()])));
+        let told = route_of(&["h2"]).with_proxy_protocol();
+        assert_eq!(told.with_mode(Mode::Http), Err(BadRoute::ProxyProtocol));
+        let nobody = Route::new("a b:1", &["h2".into()]).unwrap();
         assert_eq!(nobody.with_mode(Mode::Http), Err(BadRoute::Host("a b".into())));
     }
 
     #[test]
     fn one_upstream_of_several_has_half_of_the_places() {
-        let asked = |upstream: &str| {
-            Route::new(upstream, &["h2".into()], false).unwrap().with_mode(Mode::Http).unwrap()
-        };
+        let asked =
+            |upstream: &str| Route::new(upstream, &["h2".into()]).unwrap().with_mode(Mode::Http).unwrap();
         let options =
             |own| Options { upstream_connections_max: 9, upstream_per_host_max: own, ..Options::default() };
         let mut routes = Routes::new(Some(asked("one:1")));

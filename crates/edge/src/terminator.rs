@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use http_relay::access_log::AccessLogger;
-use http_relay::service_tasks::ServiceTasks;
 use http_relay::upstream::Upstreams;
+use inbound::ServiceTasks;
 use ipnet::IpNet;
 use outbound::resolve::Resolver;
 use s2n_tls::config::Config;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{fmt, io};
 
 use aws_lc_rs::hmac;
+use data_encoding::HEXLOWER_PERMISSIVE;
 use s2n_tls::config::Builder;
 use s2n_tls::error::Error;
 use zeroize::Zeroizing;
@@ -119,10 +120,7 @@ fn secret(line: &str) -> Option<Secret> {
         return None;
     }
     let mut secret = Secret::default();
-    for (octet, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-        let digit = |at: usize| char::from(pair[at]).to_digit(16);
-        *octet = (digit(0)? << 4 | digit(1)?) as u8;
-    }
+    HEXLOWER_PERMISSIVE.decode_mut(digits, &mut secret[..]).ok()?;
     Some(secret)
 }
 

@@ -31,5 +31,5 @@ pub fn identity_of(kind: &str, id: Uuid, uri: &str, key: &IdentityKey, at_us: i6
 /// Those of the database.
 #[crate::boxed]
 pub async fn identity_revision(store: &Store, id: Uuid) -> Result<Option<i64>, StoreError> {
-    Ok(store.access().identity(IdentityKind::Certificate, id).await?.map(|known| known.revision))
+    Ok(store::Access::of(store).identity(IdentityKind::Certificate, id).await?.map(|known| known.revision))
 }

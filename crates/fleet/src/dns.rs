@@ -9,12 +9,11 @@ use std::time::Duration;
 use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::{A, CNAME, SOA};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
+use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 /// Octets of the largest question read; real ones have under 300.
 const QUESTION_MAX: usize = 1_232;
@@ -67,29 +66,16 @@ impl Questions {
     }
 }
 
-/// Starts a name server on a free port of `127.0.0.1`, its tasks in `tasks` until `stop`.
-pub(crate) async fn start(
-    zone: Arc<dyn Zone>,
-    tasks: &mut JoinSet<()>,
-    stop: CancellationToken,
-) -> io::Result<(SocketAddr, Questions)> {
+/// Starts a name server on a free port of `127.0.0.1`, as some of the `tasks`.
+pub(crate) async fn start(zone: Arc<dyn Zone>, tasks: &ServiceTasks) -> io::Result<(SocketAddr, Questions)> {
     let (datagrams, streams) = bind().await?;
     let address = datagrams.local_addr()?;
     // Thousands of questions may come at once; the default holds a few hundred.
     let _ = socket2::SockRef::from(&datagrams).set_recv_buffer_size(4 << 20);
     let questions = Questions::default();
     let server = Arc::new(Server { zone, questions: questions.clone() });
-    let (over_udp, over_tcp, stopped) = (server.clone(), server, stop.clone());
-    tasks.spawn(async move {
-        let mut late = JoinSet::new();
-        stopped.run_until_cancelled(over_udp.answer_datagrams(datagrams, &mut late)).await;
-        late.shutdown().await;
-    });
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        stop.run_until_cancelled(over_tcp.answer_streams(streams, &mut connections)).await;
-        connections.shutdown().await;
-    });
+    tasks.spawn_bounded(server.clone().answer_datagrams(datagrams, tasks.clone()));
+    Acceptor::new(tasks, Slots::new(STREAMS_MAX), WhenFull::Wait).start(streams, server);
     Ok((address, questions))
 }
 
@@ -113,12 +99,11 @@ struct Server {
 }
 
 impl Server {
-    async fn answer_datagrams(self: Arc<Self>, socket: UdpSocket, waiting: &mut JoinSet<()>) {
+    async fn answer_datagrams(self: Arc<Self>, socket: UdpSocket, tasks: ServiceTasks) {
         let socket = Arc::new(socket);
         let late = Arc::new(Semaphore::new(LATE_MAX));
         let mut question = vec![0; QUESTION_MAX];
         loop {
-            while waiting.try_join_next().is_some() {}
             // An error belongs to one datagram: somebody's port is closed already.
             let Ok((length, from)) = socket.recv_from(&mut question).await else { continue };
             if !from.ip().is_loopback() {
@@ -131,26 +116,11 @@ impl Server {
             }
             let Ok(place) = late.clone().acquire_owned().await else { return };
             let socket = socket.clone();
-            waiting.spawn(async move {
+            tasks.spawn_bounded(async move {
                 let _place = place;
                 tokio::time::sleep(after).await;
                 let _ = socket.send_to(&answer, from).await;
             });
-        }
-    }
-
-    async fn answer_streams(self: Arc<Self>, listener: TcpListener, streams: &mut JoinSet<()>) {
-        loop {
-            while streams.len() >= STREAMS_MAX {
-                streams.join_next().await;
-            }
-            while streams.try_join_next().is_some() {}
-            let Ok((stream, from)) = listener.accept().await else { continue };
-            if from.ip().is_loopback() {
-                let server = self.clone();
-                // A client that breaks off ends its own connection only.
-                streams.spawn(async move { drop(server.answer_stream(stream).await) });
-            }
         }
     }
 
@@ -183,6 +153,15 @@ impl Server {
             octets = answer.truncate().to_vec().ok()?;
         }
         Some((octets, after))
+    }
+}
+
+impl ConnectionHandler for Server {
+    async fn serve(self: Arc<Self>, stream: TcpStream, from: SocketAddr, _: &mut Slot) {
+        if from.ip().is_loopback() {
+            // A client that breaks off ends its own connection only.
+            drop(self.answer_stream(stream).await);
+        }
     }
 }
 

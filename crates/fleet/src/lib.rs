@@ -32,9 +32,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use inbound::ServiceTasks;
 use rustls::RootCertStore;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;
 use x509::crl::{Reason, Revoked};
 
@@ -68,8 +67,7 @@ pub struct Fleet {
     truth: Vec<Truth>,
     tally: Tally,
     revocation: Option<RevocationServer>,
-    tasks: JoinSet<()>,
-    stop: CancellationToken,
+    tasks: ServiceTasks,
     _holes: Vec<BlackHole>,
     _reserved: socket2::Socket,
 }
@@ -107,15 +105,15 @@ impl Fleet {
         };
         let truth = estate.truth(&ports, &revoked);
         let (estate, tally) = (Arc::new(estate), Tally::default());
-        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
-        let (dns, questions) = dns::start(estate.clone(), &mut tasks, stop.clone()).await?;
+        let tasks = ServiceTasks::default();
+        let (dns, questions) = dns::start(estate.clone(), &tasks).await?;
         let mut client_roots = RootCertStore::empty();
         for root in mint.roots() {
             client_roots.add(root.clone())?;
         }
         let servers = Arc::new(Servers::new(estate.clone(), tally.clone(), client_roots));
         for listener in listeners {
-            tasks.spawn(servers.clone().accept(listener, stop.clone()));
+            servers.clone().accept(listener, &tasks);
         }
         Ok(Self {
             dns,
@@ -126,7 +124,6 @@ impl Fleet {
             tally,
             revocation,
             tasks,
-            stop,
             _holes: holes,
             _reserved: reserved,
         })
@@ -191,11 +188,16 @@ impl Fleet {
 
     /// Stops every server and waits until all are gone.
     pub async fn stop(mut self) {
-        self.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
-        if let Some(server) = self.revocation {
+        self.tasks.clone().close(Duration::ZERO).await;
+        if let Some(server) = self.revocation.take() {
             server.stop().await;
         }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.tasks.abort();
     }
 }
 

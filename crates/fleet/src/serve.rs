@@ -8,15 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
 use parking_lot::Mutex;
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, RootCertStore, version};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
 
 use crate::FleetError;
 use crate::estate::{Estate, Host};
@@ -58,37 +57,15 @@ impl Servers {
         Self { estate, tally, configs: Mutex::default(), client_roots: Arc::new(client_roots) }
     }
 
-    /// Accepts on `listener` until `stop`.
-    pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let mut connections = JoinSet::new();
-        loop {
-            while connections.try_join_next().is_some() {}
-            if connections.len() >= CONNECTIONS_MAX {
-                connections.join_next().await;
-                continue;
-            }
-            let accepted = tokio::select! {
-                () = stop.cancelled() => return connections.shutdown().await,
-                accepted = listener.accept() => accepted,
-            };
-            // Out of descriptors: those under way will give some back.
-            let Ok((stream, peer)) = accepted else {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
-            };
-            if peer.ip().is_loopback() {
-                let servers = self.clone();
-                // What clients do wrong is theirs to know.
-                connections.spawn(async move { drop(servers.serve(stream).await) });
-            }
-        }
+    /// Accepts on `listener`, as one of the `tasks`.
+    pub(crate) fn accept(self: Arc<Self>, listener: TcpListener, tasks: &ServiceTasks) {
+        Acceptor::new(tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait).start(listener, self);
     }
 
-    async fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+    async fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
         let IpAddr::V4(address) = stream.local_addr()?.ip() else { return Ok(()) };
         let Some(host) = self.estate.at(address).cloned() else { return Ok(()) };
         self.tally.0.connections.fetch_add(1, Relaxed);
-        stream.set_nodelay(true)?;
         pause(host.delays.dial).await;
         match host.kind.serve {
             Serve::Fault(fault) => fault::misbehave(stream, fault).await,
@@ -180,6 +157,15 @@ impl Servers {
             config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         }
         Ok(config)
+    }
+}
+
+impl ConnectionHandler for Servers {
+    async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, _: &mut Slot) {
+        if peer.ip().is_loopback() {
+            // What clients do wrong is theirs to know.
+            drop(self.answer(stream).await);
+        }
     }
 }
 

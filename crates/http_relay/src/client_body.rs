@@ -10,7 +10,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::EXPECT;
 use outbound::unwanted::read_away;
 
-use crate::service_tasks::ServiceTasks;
+use inbound::ServiceTasks;
 
 /// The body of a client's request. What is left of it when it is dropped is read and discarded, so that a client that is still
 /// sending gets its answer.

@@ -67,12 +67,17 @@ fn port_of(authority: &Authority) -> Result<Option<u16>, &'static str> {
     port.and_then(|port| port.parse().ok()).map(Some).ok_or("behind the host is no port")
 }
 
-/// Puts the request into the form that the origin's protocol has.
-pub fn address(request: &mut Request<RequestBody>, origin: &Origin, authority: &HeaderValue, http2: bool) {
+/// Puts the request into the form that the origin's version of HTTP has: HTTP/2, or HTTP/1.1 for any other `version`.
+pub fn address(
+    request: &mut Request<RequestBody>,
+    origin: &Origin,
+    authority: &HeaderValue,
+    version: Version,
+) {
     let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let mut parts = Parts::default();
     parts.path_and_query = Some(path);
-    if http2 {
+    if version == Version::HTTP_2 {
         parts.scheme = Some(if origin.server.is_some() { Scheme::HTTPS } else { Scheme::HTTP });
         parts.authority = authority.to_str().ok().and_then(|authority| authority.parse().ok());
         request.headers_mut().remove(HOST);

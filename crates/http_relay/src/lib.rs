@@ -1,6 +1,6 @@
 //! What the proxy and the TLS terminator both need of HTTP and of relaying.
 //!
-//! - Connections: [`service_tasks`] accepts them, [`opening`] reads their first bytes, [`serve`] serves HTTP on them, [`relay`] passes bytes on.
+//! - Connections: [`opening`] reads their first bytes, [`serve`] serves HTTP on them, [`relay`] passes bytes on.
 //! - Requests: [`client`] and [`target`] say who asks for what, [`client_body`] and [`request_body`] carry the body, [`fields`] removes the
 //!   header fields of one connection, [`upgrade`] and [`websocket`] change protocols.
 //! - [`upstream`]: the pool of connections to upstreams.
@@ -20,7 +20,6 @@ pub mod page;
 pub mod relay;
 pub mod request_body;
 pub mod serve;
-pub mod service_tasks;
 pub mod stall;
 pub mod streams;
 pub mod target;

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 use super::fields::changes_as_asked;
 use super::streams::TunnelGuard;
 use super::websocket::Websocket;
-use crate::service_tasks::ServiceTasks;
+use inbound::ServiceTasks;
 
 /// A client that waits for another protocol.
 pub struct Upgrading<'a> {

@@ -1,9 +1,19 @@
-//! What a connection in needs: somebody who listens.
+//! Connections that come in: a listener, one accept loop for every service, slots, and the tasks that serve.
+
+mod acceptor;
+mod listener;
+mod slots;
+mod tasks;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpSocket};
+
+pub use acceptor::{Acceptor, ConnectionHandler, WhenFull};
+pub use listener::Listener;
+pub use slots::{OriginLimit, Slot, Slots};
+pub use tasks::ServiceTasks;
 
 /// Connections that may wait to be taken. The system has no more than it is told to (`net.core.somaxconn`, 4,096 where nobody changed
 /// it); of whoever comes beyond, the first packet is dropped and sent again after a second. Tokio's own listeners have 128.
@@ -19,6 +29,15 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(WAITING_MAX)
+}
+
+/// The network that a limit counts as one client: an IPv4 address, or the /64 of an IPv6 address, all of which one host can use.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
+        address => address,
+    }
 }
 
 #[cfg(test)]
@@ -47,5 +66,13 @@ mod tests {
             assert!(waiting.iter().all(Result::is_ok), "{address}");
             assert_eq!(listen(at).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         }
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_and_mapped_addresses_are_ipv4() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2::1"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
     }
 }

@@ -24,6 +24,7 @@ use clouds::{
 use ct::DomainSet;
 use ct::ledger::{Sighting, record};
 use ct::search::{SearchCursor, SearchQuery, SearchService, poll};
+use ct::tables::{CtDomainSettings, insert_ct_domain};
 use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan};
 use fleet::cloud::azure::{AzureCloud, AzurePlan, SUBSCRIPTION};
 use fleet::cloud::gcp::{GcpCloud, GcpPlan};
@@ -35,7 +36,6 @@ use inventory::sources::{Observer, keep, states_of};
 use outbound::resolve::Resolver;
 use scan::revocation::{RevocationChecker, RevocationOptions};
 use scan::{Known, Outcome, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
-use store::ct::{CtDomainSettings, insert_ct_domain};
 use store::{Clock, Sender, Store, StoreUrl, Writer, WriterOptions};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -487,7 +487,7 @@ impl Estate {
         let Self { store, pools, sources, resolver, revocation, search, rows, .. } = self;
         let began = Instant::now();
         let id = Uuid::now_v7();
-        store.scans().begin(id, now_us(), "{}").await?;
+        store::Scans::of(store).begin(id, now_us(), "{}").await?;
         let usual = WriterOptions::default();
         let options = WriterOptions { rows_max: rows.unwrap_or(usual.rows_max), ..usual };
         let (sender, writer) = Writer::start(store.clone(), id, options);

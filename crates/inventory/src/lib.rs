@@ -12,6 +12,7 @@ pub mod ownership;
 pub mod record;
 pub mod recording;
 pub mod sources;
+pub mod tables;
 pub mod watch;
 
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.

@@ -105,7 +105,7 @@ pub async fn observed(store: &Store, scan: Uuid) -> Result<HashSet<String>, Stor
     let mut identities = HashSet::new();
     let mut after = None;
     loop {
-        let page = store.scans().endpoints(scan, after.as_ref(), PAGE_ROWS).await?;
+        let page = store::Scans::of(store).endpoints(scan, after.as_ref(), PAGE_ROWS).await?;
         identities.extend(page.rows.iter().filter_map(identity));
         after = page.next;
         if after.is_none() {

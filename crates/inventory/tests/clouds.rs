@@ -85,8 +85,8 @@ impl Inventory {
     /// Lists into the inventory, from what is kept there.
     async fn list(&self, sources: Vec<Arc<dyn CloudSource>>, at_us: i64) -> (Vec<Observation>, Vec<Listed>) {
         let id = Uuid::now_v7();
-        self.store.scans().begin(id, at_us, "{}").await.unwrap();
-        let states = self.store.sources().all().await.unwrap();
+        store::Scans::of(&self.store).begin(id, at_us, "{}").await.unwrap();
+        let states = inventory::tables::Sources::of(&self.store).all().await.unwrap();
         let states =
             states.into_iter().map(|(source, text)| (source, State::from_text(&text).unwrap())).collect();
         let observer = Observer::new(&ScanOptions::default(), Trusted::nobody(), Some(self.store.clone()));
@@ -97,10 +97,13 @@ impl Inventory {
             rows.push(recorder.row(&observation, "{}".to_owned()));
             seen.push(observation);
         }
-        self.store.scans().record(id, &rows).await.unwrap();
+        store::Scans::of(&self.store).record(id, &rows).await.unwrap();
         let ended = ended.await.unwrap().unwrap();
         for listed in &ended {
-            self.store.sources().put(&listed.source, &listed.state.to_text(), at_us).await.unwrap();
+            inventory::tables::Sources::of(&self.store)
+                .put(&listed.source, &listed.state.to_text(), at_us)
+                .await
+                .unwrap();
         }
         (seen, ended)
     }
@@ -127,7 +130,7 @@ async fn certificates_live_in_the_inventory_as_those_of_endpoints_do() {
     // All that have a certificate, but the renewed one; the deleted one had none yet.
     assert_eq!(unchanged.len(), cloud.truth().iter().filter(|one| one.leaf_sha256.is_some()).count() - 1);
     assert!(unchanged.iter().all(|seen| seen.chain.len() == 2 && !seen.findings.is_empty()));
-    let page = inventory.store.inventory().diff(2_000, None, 100).await.unwrap();
+    let page = store::Inventory::of(&inventory.store).diff(2_000, None, 100).await.unwrap();
     let kinds: Vec<_> = page.rows.iter().map(|row| (row.endpoint.host.clone(), row.kind)).collect();
     assert!(kinds.contains(&(renewed, ChangeKind::CertificateChanged)), "{kinds:?}");
 }

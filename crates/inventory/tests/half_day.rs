@@ -93,10 +93,10 @@ async fn twelve_hours_of_a_watch_leave_no_task_behind() {
         }
         runner.idle().await;
     }
-    let row = store.watches().get(id).await.expect("the watch").expect("the watch");
+    let row = inventory::tables::Watches::of(&store).get(id).await.expect("the watch").expect("the watch");
     let last = row.last.expect("it has run");
     assert_eq!((last.outcome.as_str(), &last.error), ("finished", &None));
-    assert_eq!(store.scans().page(None, 100).await.expect("scans").rows.len(), RUNS as usize);
+    assert_eq!(store::Scans::of(&store).page(None, 100).await.expect("scans").rows.len(), RUNS as usize);
     // A task of the first run may have been about to end when they were counted.
     let more = || live().iter().any(|(kind, live)| *live > at_first.get(kind).copied().unwrap_or(0));
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use callout::HttpConfig;
 use keys::Secret;
+use outbound::rate::Rate;
 use serde::{Deserialize, Serialize};
 
 use crate::dns01::Dns01Config;
@@ -87,6 +88,13 @@ pub struct Limits {
     pub rest_max_seconds: u32,
     /// Longest one order may take, seconds, whatever the caller allows.
     pub order_seconds: u32,
+}
+
+impl Limits {
+    /// How often orders may begin; `None` for no limit.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        Some(Rate::per_minute(self.per_minute?).with_burst(self.burst))
+    }
 }
 
 impl Default for Limits {

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand;
 use futures_util::future::{BoxFuture, FutureExt};
 use keys::{KeyRef, Secret};
+use outbound::rate::Bucket;
 use parking_lot::Mutex;
-use store::{Clock, IssuerHealth, Store};
+use store::{Clock, Store};
 use tokio::sync::Semaphore;
 use x509::crl::Reason;
 use x509::{Certificate, UnixTime};
 
 use crate::breaker::{Breaker, Health};
-use crate::bucket::Bucket;
 use crate::check::Check;
 use crate::config::Limits;
 use crate::counts::Counts;
@@ -23,6 +23,8 @@ use crate::error::IssuerError;
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::memory::{OrderMemory, request_of};
 use crate::order::{Order, Window};
+use crate::tables;
+use crate::tables::IssuerHealth;
 
 /// Longest an order waits for room before it is sent back to the queue.
 const ROOM_PATIENCE: Duration = Duration::from_secs(5);
@@ -149,9 +151,11 @@ impl Governed {
                 "it failed repeatedly; its circuit breaker is open".to_owned(),
             )
         })?;
-        state.bucket.take(now, &self.limits).map_err(|wait| {
-            self.held(micros(wait), "the orders a minute that are allowed for it are used up".to_owned())
-        })?;
+        if let Some(rate) = self.limits.rate() {
+            state.bucket.take(now, rate).map_err(|wait| {
+                self.held(micros(wait), "the orders a minute that are allowed for it are used up".to_owned())
+            })?;
+        }
         state.breaker = next;
         drop(state);
         Ok(permit)
@@ -183,7 +187,7 @@ impl Governed {
             }
             health_row(state.breaker, error, now)
         };
-        if let Err(error) = self.store.external_issuers().set_health(self.identity.id, row).await {
+        if let Err(error) = tables::ExternalIssuers::of(&self.store).set_health(self.identity.id, row).await {
             tracing::warn!(issuer = %self.identity.name, %error, "the issuer's health was not written down");
         }
     }

@@ -4,6 +4,7 @@ use authority::Authority;
 use authority::issue::{IssueError, IssueRequest, Source};
 use authority::revoke::{RevokeError, Selection};
 use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
 use futures_util::future::{BoxFuture, FutureExt};
 use x509::Certificate;
 use x509::crl::Reason;
@@ -45,8 +46,7 @@ impl Internal {
         };
         let spki = request.public_key.spki.to_vec();
         // The same wish for another key is another certificate, not a misused key.
-        let hash: String =
-            digest(&SHA256, &spki).as_ref()[..KEY_HASH].iter().map(|b| format!("{b:02x}")).collect();
+        let hash = HEXLOWER.encode(&digest(&SHA256, &spki).as_ref()[..KEY_HASH]);
         let wish = IssueRequest {
             idempotency_key: Some(format!("{}:{hash}", order.key)),
             ca,

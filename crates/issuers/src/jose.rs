@@ -6,7 +6,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keys::{KeyRef, KeyType, SignError};
 use serde_json::{Value, json};
-use x509::der::{Reader, tag};
 
 /// Bytes as JOSE writes them.
 pub(crate) fn base64url(bytes: impl AsRef<[u8]>) -> String {
@@ -30,13 +29,17 @@ pub(crate) struct JwsKey {
     algorithm: &'static str,
     /// Octets of each half of an ECDSA signature; 0 for others.
     half: usize,
-    members: Vec<(&'static str, String)>,
+    jwk: Value,
+    thumbprint: String,
 }
 
 impl JwsKey {
     pub(crate) fn new(key: KeyRef) -> Result<Self, UnusableKey> {
         let kind = key.key_type();
-        let members = members_of(kind, key.spki()).ok_or(UnusableKey(kind))?;
+        let canonical = x509::jwk::canonical(key.spki()).ok_or(UnusableKey(kind))?;
+        let jwk = serde_json::from_str(&canonical).map_err(|_| UnusableKey(kind))?;
+        let thumbprint =
+            base64url(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, canonical.as_bytes()));
         let (algorithm, half) = match kind {
             KeyType::P256 => ("ES256", 32),
             KeyType::P384 => ("ES384", 48),
@@ -45,7 +48,7 @@ impl JwsKey {
             KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => ("RS256", 0),
             _ => return Err(UnusableKey(kind)),
         };
-        Ok(Self { key, algorithm, half, members })
+        Ok(Self { key, algorithm, half, jwk, thumbprint })
     }
 
     /// `alg`, for protected headers.
@@ -54,17 +57,13 @@ impl JwsKey {
     }
 
     /// The public key as a JWK.
-    pub(crate) fn jwk(&self) -> Value {
-        self.members.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+    pub(crate) fn jwk(&self) -> &Value {
+        &self.jwk
     }
 
     /// SHA-256 thumbprint (RFC 7638).
-    pub(crate) fn thumbprint(&self) -> String {
-        // Members in lexicographic order, no white space; the values are base64url and need no escapes.
-        let body: Vec<String> =
-            self.members.iter().map(|(name, value)| format!("\"{name}\":\"{value}\"")).collect();
-        let text = format!("{{{}}}", body.join(","));
-        base64url(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes()))
+    pub(crate) fn thumbprint(&self) -> &str {
+        &self.thumbprint
     }
 
     /// The flattened JSON serialisation (RFC 7515 section 7.2.2).
@@ -96,7 +95,7 @@ impl JwsKey {
         if self.half == 0 {
             return Ok(signature);
         }
-        fixed_width(&signature, self.half)
+        x509::jwk::fixed_width(&signature, self.half)
             .ok_or_else(|| SignError::Failed("it gave something that is no ECDSA signature".to_owned()))
     }
 }
@@ -109,48 +108,6 @@ pub(crate) fn flattened_hmac(key: &[u8], protected: &Value, payload: &Value) -> 
     json!({ "protected": protected, "payload": payload, "signature": base64url(mac) })
 }
 
-/// The members a thumbprint is made of, in lexicographic order.
-fn members_of(kind: KeyType, spki: &[u8]) -> Option<Vec<(&'static str, String)>> {
-    let mut info = Reader::new(spki).sequence().ok()?;
-    info.expect(tag::SEQUENCE).ok()?;
-    let bits = info.expect(tag::BIT_STRING).ok()?.whole_bits().ok()?;
-    let curve = |name: &str, half: usize| {
-        let (x, y) = bits.strip_prefix(&[4])?.split_at_checked(half)?;
-        (y.len() == half).then(|| {
-            vec![("crv", name.to_owned()), ("kty", "EC".to_owned()), ("x", base64url(x)), ("y", base64url(y))]
-        })
-    };
-    match kind {
-        KeyType::P256 => curve("P-256", 32),
-        KeyType::P384 => curve("P-384", 48),
-        KeyType::P521 => curve("P-521", 66),
-        KeyType::Ed25519 => {
-            Some(vec![("crv", "Ed25519".to_owned()), ("kty", "OKP".to_owned()), ("x", base64url(bits))])
-        }
-        KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => {
-            let mut numbers = Reader::new(bits).sequence().ok()?;
-            let n = numbers.expect(tag::INTEGER).ok()?.content;
-            let e = numbers.expect(tag::INTEGER).ok()?.content;
-            let bare = |number: &[u8]| base64url(number.strip_prefix(&[0]).unwrap_or(number));
-            Some(vec![("e", bare(e)), ("kty", "RSA".to_owned()), ("n", bare(n))])
-        }
-        _ => None,
-    }
-}
-
-/// Two INTEGERs in DER as two numbers of fixed width (RFC 7518 section 3.4).
-fn fixed_width(der: &[u8], half: usize) -> Option<Vec<u8>> {
-    let mut numbers = Reader::new(der).sequence().ok()?;
-    let mut out = vec![0; 2 * half];
-    for place in 0..2 {
-        let content = numbers.expect(tag::INTEGER).ok()?.content;
-        let significant = content.iter().position(|&b| b != 0).map_or(&[][..], |at| &content[at..]);
-        let start = (place + 1) * half - Some(significant.len()).filter(|&length| length <= half)?;
-        out[start..(place + 1) * half].copy_from_slice(significant);
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -158,50 +115,9 @@ mod tests {
 
     use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 
+    use x509::der::Reader;
+
     use super::*;
-
-    #[test]
-    fn signatures_become_fixed_width() {
-        let der = |r: &[u8], s: &[u8]| {
-            x509::der::write(|w| {
-                w.sequence(|w| {
-                    w.unsigned(r).unsigned(s);
-                });
-            })
-        };
-        assert_eq!(fixed_width(&der(&[0x80, 1], &[7]), 4), Some(vec![0, 0, 0x80, 1, 0, 0, 0, 7]));
-        assert_eq!(
-            fixed_width(&der(&[1, 2, 3, 4], &[0xff; 4]), 4),
-            Some(vec![1, 2, 3, 4, 255, 255, 255, 255])
-        );
-        assert_eq!(fixed_width(&der(&[1, 2, 3, 4, 5], &[1]), 4), None);
-        assert_eq!(fixed_width(b"nonsense", 4), None);
-    }
-
-    #[test]
-    fn the_thumbprint_of_rfc_7638() {
-        let n = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZ\
-                 CiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJ\
-                 ZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBni\
-                 Iqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw";
-        let spki = x509::der::write(|w| {
-            w.sequence(|w| {
-                w.sequence(|w| {
-                    w.oid(&[1, 2, 840, 113_549, 1, 1, 1]).null();
-                });
-                w.bits_of(|w| {
-                    w.sequence(|w| {
-                        w.unsigned(&from_base64url(n).unwrap()).unsigned(&[1, 0, 1]);
-                    });
-                });
-            });
-        });
-        let members = members_of(KeyType::Rsa2048, &spki).unwrap();
-        assert_eq!(members[2].1, n);
-        let key = Arc::new(keys::PrivateKey::generate(KeyType::P256).unwrap());
-        let jws = JwsKey { key, algorithm: "RS256", half: 0, members };
-        assert_eq!(jws.thumbprint(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
-    }
 
     #[tokio::test]
     async fn what_is_signed_verifies() {

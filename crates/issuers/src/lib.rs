@@ -6,7 +6,6 @@
 
 mod acme;
 mod breaker;
-mod bucket;
 mod check;
 mod command;
 mod config;
@@ -29,6 +28,7 @@ mod registry;
 mod responder;
 mod secrets;
 mod step_ca;
+pub mod tables;
 mod vault;
 mod webhook;
 

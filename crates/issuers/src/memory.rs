@@ -1,13 +1,15 @@
 //! What is remembered of orders, so that none is issued twice: where one stands and what it gave.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use store::{Clock, IssuerOrder, Store};
+use store::{Clock, Store};
 use uuid::Uuid;
 use x509::csr::CertificateRequest;
 use x509::der::Reader;
 
 use crate::error::IssuerError;
 use crate::order::{ORDER_KEY_MAX, Order};
+use crate::tables;
+use crate::tables::IssuerOrder;
 
 /// How long an order is remembered, microseconds: ACME orders live a week at most, and nobody repeats an order of
 /// last week.
@@ -43,7 +45,7 @@ impl OrderMemory {
     /// What is known of the order. One for another public key under the same name is another order.
     pub(crate) async fn recall(&self, order: &Order) -> Result<RememberedOrder, IssuerError> {
         let spki_sha256 = spki_hash(order)?;
-        let known = self.store.external_issuers().order(self.issuer, &order.key).await?;
+        let known = tables::ExternalIssuers::of(&self.store).order(self.issuer, &order.key).await?;
         Ok(match known.filter(|known| known.spki_sha256 == spki_sha256) {
             Some(known) => RememberedOrder { url: known.url, chain: known.chain.as_deref().and_then(split) },
             None => RememberedOrder::default(),
@@ -62,7 +64,7 @@ impl OrderMemory {
 
     /// Forgets the order: it came to nothing.
     pub(crate) async fn forget(&self, order: &Order) -> Result<(), IssuerError> {
-        Ok(self.store.external_issuers().delete_order(self.issuer, &order.key).await?)
+        Ok(tables::ExternalIssuers::of(&self.store).delete_order(self.issuer, &order.key).await?)
     }
 
     async fn put(
@@ -73,7 +75,7 @@ impl OrderMemory {
     ) -> Result<(), IssuerError> {
         let row =
             IssuerOrder { spki_sha256: spki_hash(order)?, url, chain, created_at_us: self.clock.now_us() };
-        Ok(self.store.external_issuers().put_order(self.issuer, &order.key, row).await?)
+        Ok(tables::ExternalIssuers::of(&self.store).put_order(self.issuer, &order.key, row).await?)
     }
 }
 

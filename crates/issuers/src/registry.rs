@@ -6,10 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::{
-    AuditEvent, ConfiguredIssuer, Cursor, IssuerChange, IssuerSettings, Page, StoreError, Tx, audit,
-    delete_configured_issuer, insert_configured_issuer, update_configured_issuer,
-};
+use store::{AuditEvent, Cursor, Page, StoreError, Tx, audit};
 use uuid::Uuid;
 
 use crate::breaker::Breaker;
@@ -23,6 +20,11 @@ use crate::governed::{Governed, GovernedParts};
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::memory::LIFE_US;
 use crate::secrets::Secrets;
+use crate::tables;
+use crate::tables::{
+    ConfiguredIssuer, IssuerChange, IssuerSettings, delete_configured_issuer, insert_configured_issuer,
+    update_configured_issuer,
+};
 
 /// The name that stands for our own authority when no issuer of that name is configured.
 pub const INTERNAL: &str = "internal";
@@ -100,7 +102,7 @@ impl Issuers {
     /// The issuers of this database.
     #[must_use]
     pub fn new(context: IssuerContext) -> Self {
-        context.keystore.also_sealed(&store::SEALED_ISSUERS);
+        context.keystore.also_sealed(&tables::SEALED_ISSUERS);
         Self(Arc::new(Registry {
             context,
             counts: Arc::default(),
@@ -136,7 +138,7 @@ impl Issuers {
         if let Some(given) = self.0.given.lock().get(name) {
             return Ok(Arc::clone(given));
         }
-        match self.0.context.store.external_issuers().named(name).await? {
+        match tables::ExternalIssuers::of(&self.0.context.store).named(name).await? {
             Some(row) if row.enabled => self.of(&row),
             Some(_) => Err(IssuerError::misconfigured(format!("the issuer {name:?} is disabled"))),
             None if name == INTERNAL => self.own(),
@@ -150,7 +152,9 @@ impl Issuers {
     /// As [`Issuer::test`]; `None` when there is none.
     #[crate::boxed]
     pub async fn test(&self, id: Uuid) -> Result<Option<String>, IssuerError> {
-        let Some(row) = self.0.context.store.external_issuers().get(id).await? else { return Ok(None) };
+        let Some(row) = tables::ExternalIssuers::of(&self.0.context.store).get(id).await? else {
+            return Ok(None);
+        };
         self.of(&row)?.test().await.map(Some)
     }
 
@@ -162,8 +166,10 @@ impl Issuers {
     #[crate::boxed]
     pub async fn upkeep(&self) -> Result<(), IssuerError> {
         let now = self.0.context.clock.now_us();
-        self.0.context.store.external_issuers().expire_orders(now.saturating_sub(LIFE_US), now).await?;
-        let page = self.0.context.store.external_issuers().page(None, UPKEEP_PAGE).await?;
+        tables::ExternalIssuers::of(&self.0.context.store)
+            .expire_orders(now.saturating_sub(LIFE_US), now)
+            .await?;
+        let page = tables::ExternalIssuers::of(&self.0.context.store).page(None, UPKEEP_PAGE).await?;
         let enabled = page.rows.iter().filter(|row| row.enabled);
         let each = enabled.map(|row| async move {
             let kept = async { self.of(row)?.upkeep().await }.await;
@@ -187,7 +193,7 @@ impl Issuers {
             created_at_us: 0,
             updated_at_us: 0,
             account: None,
-            health: store::IssuerHealth::default(),
+            health: tables::IssuerHealth::default(),
         };
         self.of(&row)
     }
@@ -260,7 +266,7 @@ impl Issuers {
     /// Those of the database.
     #[crate::boxed]
     pub async fn page(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<IssuerView>, StoreError> {
-        let page = self.0.context.store.external_issuers().page(after, limit).await?;
+        let page = tables::ExternalIssuers::of(&self.0.context.store).page(after, limit).await?;
         Ok(Page { rows: page.rows.into_iter().map(|row| self.view(row)).collect(), next: page.next })
     }
 
@@ -270,7 +276,7 @@ impl Issuers {
     /// Those of the database.
     #[crate::boxed]
     pub async fn find(&self, id: Uuid) -> Result<Option<IssuerView>, StoreError> {
-        Ok(self.0.context.store.external_issuers().get(id).await?.map(|row| self.view(row)))
+        Ok(tables::ExternalIssuers::of(&self.0.context.store).get(id).await?.map(|row| self.view(row)))
     }
 
     /// One issuer by its name, as it may be shown.
@@ -279,7 +285,7 @@ impl Issuers {
     /// Those of the database.
     #[crate::boxed]
     pub async fn find_named(&self, name: &str) -> Result<Option<IssuerView>, StoreError> {
-        Ok(self.0.context.store.external_issuers().named(name).await?.map(|row| self.view(row)))
+        Ok(tables::ExternalIssuers::of(&self.0.context.store).named(name).await?.map(|row| self.view(row)))
     }
 
     fn view(&self, mut row: ConfiguredIssuer) -> IssuerView {
@@ -324,7 +330,8 @@ impl Issuers {
         new: NewIssuer,
         actor: &str,
     ) -> Result<IssuerView, ManageError> {
-        let row = self.0.context.store.external_issuers().get(id).await?.ok_or(ManageError::Unknown)?;
+        let row =
+            tables::ExternalIssuers::of(&self.0.context.store).get(id).await?.ok_or(ManageError::Unknown)?;
         let same_kind = new.config["type"] == json!(row.kind);
         let before = if same_kind { self.secrets_of(&row).unwrap_or_default() } else { Secrets::default() };
         let settings = self.settings(id, new, before)?;

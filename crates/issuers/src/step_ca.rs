@@ -136,7 +136,8 @@ impl StepCa {
         deadline: Instant,
     ) -> Result<String, IssuerError> {
         let now = self.clock.now_seconds();
-        let key_id = self.config.provisioner.key_id.clone().unwrap_or_else(|| self.key.thumbprint());
+        let key_id =
+            self.config.provisioner.key_id.clone().unwrap_or_else(|| self.key.thumbprint().to_owned());
         let header = json!({ "alg": self.key.algorithm(), "kid": key_id, "typ": "JWT" });
         let mut claims = json!({
             "iss": self.config.provisioner.name,
@@ -204,7 +205,7 @@ impl StepCa {
         let body = json!({
             "serial": serial,
             "ott": token,
-            "reasonCode": reason as u8,
+            "reasonCode": reason.code(),
             "reason": reason.to_string(),
             "passive": true,
         });

@@ -221,11 +221,7 @@ impl Drop for Place {
 }
 
 fn ski(text: &str) -> Ski {
-    let mut octets = [0; 20];
-    for (at, octet) in octets.iter_mut().enumerate() {
-        *octet = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap();
-    }
-    Ski(octets)
+    Ski(data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).unwrap().try_into().unwrap())
 }
 
 /// A request without its id, which stands at the octets 4 to 8.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use uuid::Uuid;
 use x509::SpkiHash;
 
 /// The prefix of the URI in a node's certificate. Only the profile for nodes issues such names, and a node is accepted with its
@@ -17,13 +18,7 @@ pub struct NodeId(pub [u8; 16]);
 
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, octet) in self.0.iter().enumerate() {
-            if [4, 6, 8, 10].contains(&at) {
-                f.write_str("-")?;
-            }
-            write!(f, "{octet:02x}")?;
-        }
-        Ok(())
+        Uuid::from_bytes(self.0).hyphenated().fmt(f)
     }
 }
 
@@ -59,11 +54,7 @@ pub struct Member {
 /// The node that a URI of a certificate names.
 pub(crate) fn node_of_uri(uri: &str) -> Option<NodeId> {
     let text = uri.strip_prefix(NODES_URI)?.strip_prefix('/')?;
-    let digits: String = text.split('-').collect();
-    if digits.len() != 32 || !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    let id = NodeId(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes());
+    let id = NodeId(Uuid::try_parse(text).ok()?.into_bytes());
     // No other way to write it.
     (id.to_string() == text).then_some(id)
 }

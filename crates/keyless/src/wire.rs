@@ -4,6 +4,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use data_encoding::HEXLOWER;
+
 /// The major version spoken here.
 pub const MAJOR: u8 = 1;
 /// The port that clients of the protocol expect.
@@ -146,7 +148,7 @@ impl Ski {
 
 impl fmt::Display for Ski {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        HEXLOWER.encode_write(&self.0, f)
     }
 }
 

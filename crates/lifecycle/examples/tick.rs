@@ -17,12 +17,13 @@ use filled::{DAY, NOW, Nobody, REVOCABLE, fill};
 use futures_util::FutureExt;
 use keys::Keyring;
 use lifecycle::managed::NewCertificate;
+use lifecycle::tables::jobs::claim_jobs;
+use lifecycle::tables::managed::{ManagedFilter, ManagedOrder};
 use lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority, RevokeRequest, Selection};
-use store::jobs::claim_jobs;
-use store::managed::{ManagedFilter, ManagedOrder};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 use uuid::Uuid;
+use x509::crl::Reason;
 
 /// Runs claimed in one statement.
 const CLAIM: i64 = 10_000;
@@ -127,7 +128,7 @@ async fn measure(life: &Lifecycle, store: &Store, clock: &Clock, count: usize) {
     let began = Instant::now();
     let first = life.page(&ManagedFilter::default(), ManagedOrder::Created, None, REVOCABLE).await.unwrap();
     let first = Selection::Ids(first.rows.iter().map(|one| one.id).collect());
-    let request = RevokeRequest { reason: 4, replace: false };
+    let request = RevokeRequest { reason: Reason::Superseded, replace: false };
     let report = life.revoke(&first, request, "user:bench").await.unwrap();
     let took = began.elapsed().as_secs_f64() * 1_000.0;
     println!("{count:>9} {} revoked, the authority's part left out, ms {took:>9.0}", report.done);

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use inventory::ownership::Assignment;
 use keys::KeyType;
 use store::EndpointKey;
-use store::people::Dismissal;
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, GeneralName};
 
 use crate::managed::{KeyLocation, Options, TargetRef};
+use crate::tables::people::Dismissal;
 
 /// A certificate that was found, to be managed from now on.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use issuers::{Delivered, IssuerError};
-use store::jobs::JobRow;
 
 use crate::at_work::AtWork;
 use crate::job::{JobId, id_of};
 use crate::surroundings::ProfileFacts;
+use crate::tables::jobs::JobRow;
 
 /// An attempt that came to an end.
 #[derive(Clone, Debug)]

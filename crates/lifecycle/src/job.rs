@@ -1,11 +1,12 @@
 //! Runs of issuance, renewal, deployment and revocation.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use store::jobs::{JobRow, JobView};
+pub use store::states::{Consent, JobKind, JobState};
 use uuid::Uuid;
+
+use crate::tables::jobs::{JobRow, JobView};
 
 /// Names a run: a UUIDv7 (RFC 9562) made of the time it was made, to the microsecond, and its row. So it needs no column
 /// and no index, and two runs of one database never share one.
@@ -35,124 +36,6 @@ impl JobId {
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// What a run does. The numbers are those of the database.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobKind {
-    /// The first version.
-    Issuance = 0,
-    /// The next version.
-    Renewal = 1,
-    /// Puts a version in place at an agent's targets.
-    Deployment = 2,
-    /// Revokes a version.
-    Revocation = 3,
-}
-
-/// How far a run is. The numbers are those of the database.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobState {
-    /// Waits for its time, or a place.
-    Queued = 0,
-    /// Somebody is at it, as long as the lease lasts.
-    Running = 1,
-    /// Waits for a second person.
-    AwaitingApproval = 2,
-    /// Waits for the agent's CSR.
-    AwaitingCsr = 3,
-    /// Ended with success.
-    Done = 4,
-    /// Ended without.
-    Failed = 5,
-    /// Taken back.
-    Cancelled = 6,
-}
-
-/// Whether a run needs consent. The numbers are those of the database.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Consent {
-    /// No.
-    NotNeeded = 0,
-    /// Yes, and it was not given yet.
-    Needed = 1,
-    /// It was given.
-    Given = 2,
-}
-
-macro_rules! words {
-    ($kind:ident, $noun:literal, $($variant:ident $word:literal),*) => {
-        impl $kind {
-            /// Every one, in the order of their numbers.
-            pub const ALL: &[Self] = &[$(Self::$variant),*];
-
-            /// The number stored.
-            #[must_use]
-            pub fn code(self) -> i64 {
-                self as i64
-            }
-
-            /// That of a stored number.
-            #[must_use]
-            pub fn from_code(code: i64) -> Option<Self> {
-                usize::try_from(code).ok().and_then(|at| Self::ALL.get(at)).copied()
-            }
-
-            /// The word shown to people and programs.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word),*
-                }
-            }
-        }
-
-        impl FromStr for $kind {
-            type Err = UnknownWord;
-
-            fn from_str(word: &str) -> Result<Self, UnknownWord> {
-                let found = Self::ALL.iter().find(|one| one.as_str() == word).copied();
-                found.ok_or_else(|| UnknownWord { noun: $noun, word: word.to_owned() })
-            }
-        }
-
-        impl fmt::Display for $kind {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-    };
-}
-
-words!(JobKind, "kind of job", Issuance "issuance", Renewal "renewal", Deployment "deployment", Revocation "revocation");
-words!(
-    JobState, "state of a job",
-    Queued "queued", Running "running", AwaitingApproval "awaiting_approval", AwaitingCsr "awaiting_csr",
-    Done "done", Failed "failed", Cancelled "cancelled"
-);
-
-/// Not one of the words there are.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("there is no {noun} {word:?}")]
-pub struct UnknownWord {
-    noun: &'static str,
-    word: String,
-}
-
-impl JobState {
-    /// Whether something is still to come.
-    #[must_use]
-    pub fn is_open(self) -> bool {
-        self.code() <= Self::AwaitingCsr.code()
-    }
-}
-
-impl Consent {
-    pub(crate) fn code(self) -> i64 {
-        self as i64
     }
 }
 
@@ -200,13 +83,13 @@ pub struct Job {
 impl Job {
     pub(crate) fn from_view(view: &JobView, now_us: i64) -> Self {
         let row = &view.job;
-        let state = JobState::from_code(row.state).unwrap_or(JobState::Failed);
+        let state = row.state;
         Self {
             id: id_of(row),
             certificate: view.certificate,
             name: view.name.clone(),
             profile: view.profile.clone(),
-            kind: JobKind::from_code(row.kind).unwrap_or(JobKind::Renewal),
+            kind: row.kind,
             state,
             planned: state == JobState::Queued && row.attempts == 0 && row.next_attempt_at_us > now_us,
             issuer: row.issuer.clone(),
@@ -233,19 +116,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn words_and_numbers_lead_back() {
-        for kind in JobKind::ALL {
-            assert_eq!(kind.as_str().parse(), Ok(*kind));
-            assert_eq!(JobKind::from_code(kind.code()), Some(*kind));
-        }
-        for state in JobState::ALL {
-            assert_eq!(state.as_str().parse(), Ok(*state));
-            assert_eq!(JobState::from_code(state.code()), Some(*state));
-        }
-        assert_eq!("x".parse::<JobState>().unwrap_err().to_string(), "there is no state of a job \"x\"");
-    }
 
     proptest! {
         #[test]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use store::policies::ViolationRow;
 
 use crate::job::Consent;
 use crate::managed::ManagedCertificate;
 use crate::policy::{PolicySet, Violation};
 use crate::renewal::RenewalRule;
 use crate::surroundings::ProfileFacts;
+use crate::tables::policies::ViolationRow;
 
 /// The policies, read now and then.
 pub(crate) struct PolicyCache {
@@ -69,7 +69,7 @@ pub(crate) fn violation_row(certificate: i64, violation: &Violation, now_us: i64
         certificate,
         policy: violation.policy.clone(),
         rule: violation.rule.to_owned(),
-        severity: violation.severity.code(),
+        severity: violation.severity,
         message: violation.message.clone(),
         found_at_us: now_us,
     }

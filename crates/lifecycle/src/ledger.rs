@@ -3,17 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use events::Event;
 use futures_util::future::BoxFuture;
-use serde_json::{Value as Json, json};
-use store::approvals::{ApprovalRow, insert_approvals, withdraw_approvals};
-use store::jobs::{JobChange, JobRow, NewJob, QueuedJob, change_jobs, insert_claimed_jobs, insert_jobs};
-use store::managed::{ManagedRow, ManagedTotal, adjust_managed_totals, move_managed, update_managed};
-use store::{AuditEvent, Event, Store, StoreError, Tx};
+use serde_json::Value as Json;
+use store::{AuditEvent, NewEvent, Store, StoreError, Tx, new_event};
 use uuid::Uuid;
 
-use crate::job::{JobState, id_of};
+use crate::job::JobState;
 use crate::managed::standing;
 use crate::state::{Current, Effect, Illegal, Input, State, step};
+use crate::tables::approvals::{ApprovalRow, insert_approvals, withdraw_approvals};
+use crate::tables::jobs::{
+    JobChange, JobRow, NewJob, QueuedJob, change_jobs, insert_claimed_jobs, insert_jobs,
+};
+use crate::tables::managed::{ManagedRow, ManagedTotal, adjust_managed_totals, move_managed, update_managed};
+use crate::transition::{Transition, described};
 
 /// How often a transaction that lost against another is tried again.
 const ATTEMPTS_MAX: u32 = 12;
@@ -33,7 +37,7 @@ pub(crate) struct Ledger {
     withdrawn: Vec<i64>,
     totals: BTreeMap<ManagedTotal, i64>,
     audit: Vec<AuditEvent>,
-    events: Vec<Event>,
+    events: Vec<NewEvent>,
 }
 
 /// A certificate in a transaction.
@@ -48,9 +52,8 @@ impl Entry {
         Self { was: row.clone(), row }
     }
 
-    pub(crate) fn state(&self) -> Result<State, StoreError> {
-        State::from_code(self.row.state)
-            .ok_or_else(|| StoreError::Corrupt(format!("a certificate's state is {}", self.row.state)))
+    pub(crate) fn state(&self) -> State {
+        self.row.state
     }
 
     pub(crate) fn current(&self) -> Current {
@@ -79,28 +82,19 @@ impl Ledger {
         self.at_us
     }
 
-    /// Moves a certificate; the move's audit row and events are written with it. What the move asks for besides is the
-    /// caller's to do.
-    pub(crate) fn step(
-        &mut self,
-        entry: &mut Entry,
-        input: Input,
-        details: Json,
-    ) -> Result<Vec<Effect>, Illegal> {
-        let Some(state) = State::from_code(entry.row.state) else {
-            return Err(Illegal { state: State::Archived, input });
-        };
+    /// Moves a certificate; the transition's audit row and event are written with it. The effects that it returns are the
+    /// caller's to carry out.
+    pub(crate) fn step(&mut self, entry: &mut Entry, transition: Transition) -> Result<Vec<Effect>, Illegal> {
+        let (state, input) = (entry.row.state, transition.input());
         let (next, effects) = step(state, input)?;
-        entry.row.state = next.code();
-        for effect in &effects {
-            if let Effect::Announce(kind) = effect {
-                self.announce(&entry.row, kind, &details);
-            }
+        entry.row.state = next;
+        let mut details = transition.details();
+        if let Some(event) = transition.event(described(&entry.row)) {
+            self.announce(&entry.row, &event);
         }
-        let mut details = details;
         if let Json::Object(fields) = &mut details {
-            fields.insert("from".to_owned(), state.as_str().into());
-            fields.insert("to".to_owned(), next.as_str().into());
+            fields.insert("from".to_owned(), state.name().into());
+            fields.insert("to".to_owned(), next.name().into());
         }
         self.note(&entry.row, action(input), details);
         Ok(effects)
@@ -134,28 +128,9 @@ impl Ledger {
         self.audit.push(AuditEvent { at_us, actor, action, resource, details });
     }
 
-    /// An event about a certificate: what it is, and what is said besides.
-    pub(crate) fn announce(&mut self, row: &ManagedRow, kind: &'static str, details: &Json) {
-        let mut body = json!({
-            "name": row.name,
-            "profile": row.profile,
-            "issuer": row.issuer,
-            "owner": row.owner,
-            "team": row.team,
-            "environment": row.environment,
-            "tags": serde_json::from_str::<Json>(&row.tags).unwrap_or_default(),
-            "not_before_us": row.fingerprint.map(|_| row.not_before_us),
-            "not_after_us": row.fingerprint.map(|_| row.not_after_us),
-        });
-        if let (Json::Object(into), Json::Object(from)) = (&mut body, details) {
-            into.extend(from.clone());
-        }
-        self.events.push(Event {
-            at_us: self.at_us,
-            kind,
-            subject: format!("certificate/{}", row.uuid),
-            body,
-        });
+    /// An event about a certificate.
+    pub(crate) fn announce(&mut self, row: &ManagedRow, event: &Event) {
+        self.events.push(new_event(self.at_us, format!("certificate/{}", row.uuid), event));
     }
 
     /// Takes a certificate as it is to be; each once.
@@ -171,7 +146,7 @@ impl Ledger {
 
     fn count(&mut self, row: &ManagedRow, by: i64) {
         *self.totals.entry(ManagedTotal::State(row.state)).or_default() += by;
-        if row.state != State::Archived.code()
+        if row.state != State::Archived
             && let Some(day) = ManagedTotal::expiry(row.not_after_us)
         {
             *self.totals.entry(day).or_default() += by;
@@ -189,11 +164,11 @@ impl Ledger {
 
     /// Ends an open run.
     pub(crate) fn end(&mut self, job: JobRow, state: JobState, error: Option<String>) {
-        if job.state == JobState::AwaitingApproval.code() {
+        if job.state == JobState::AwaitingApproval {
             self.withdrawn.push(job.id);
         }
         let mut to = job.clone();
-        to.state = state.code();
+        to.state = state;
         to.finished_at_us = Some(self.at_us);
         to.last_error = error.or(to.last_error);
         self.change(job, to);
@@ -274,11 +249,6 @@ fn differs_in_its_move_only(was: &ManagedRow, row: &ManagedRow) -> bool {
 /// The error of a transaction that was overtaken.
 pub(crate) fn lost(what: &'static str) -> StoreError {
     StoreError::Busy { source: format!("{what} was changed meanwhile").into() }
-}
-
-/// What a job says about itself in details.
-pub(crate) fn job_details(job: &JobRow) -> Json {
-    json!({ "job": id_of(job), "reason": job.reason, "requested_by": job.requested_by, "attempts": job.attempts })
 }
 
 fn action(input: Input) -> &'static str {

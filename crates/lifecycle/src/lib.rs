@@ -26,6 +26,8 @@ mod scheduler;
 pub mod signing_keys;
 pub mod state;
 mod surroundings;
+pub mod tables;
+mod transition;
 
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
@@ -38,8 +40,8 @@ pub use requests::{
     ApprovalError, BulkError, BulkReport, CertificatePage, ClaimError, Counts, CsrError, DismissError,
     ExportError, ExportFormat, Exported, FOUND_LOOKED_MAX, FoundEndpoint, IDS_MAX, JobError, JobPage,
     MoveError, NOTE_OCTETS_MAX, OwnerFilter, PASSWORD_OCTETS_MIN, PersonChangeError, PersonRecord,
-    PolicyChangeError, PolicyRecord, Reassign, RevokeRequest, Selection, UpdateError, VersionPage,
-    ViolationRecord,
+    PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign, RevokeRequest, Selection, UpdateError,
+    VersionPage, ViolationRecord,
 };
 pub use scheduler::TickReport;
 pub use surroundings::{AuthorityError, IssuerSource, LocalAuthority, OwnAuthority, ProfileFacts};

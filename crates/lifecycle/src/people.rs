@@ -3,13 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::managed::BadRequest;
+pub use crate::tables::people::PeopleKind;
 
 /// Most contacts of an owner or team.
 pub const CONTACTS_MAX: usize = 16;
 /// Longest contact or description, in octets.
 pub const TEXT_OCTETS_MAX: usize = 500;
-
-pub use store::people::PeopleKind;
 
 /// An owner or a team.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use keys::KeyType;
 use serde::{Deserialize, Serialize};
+pub use store::states::PolicySeverity as Severity;
 use x509::GeneralName;
 
 use crate::managed::{BadRequest, ManagedCertificate};
@@ -69,46 +70,6 @@ pub enum Enforcement {
     Advisory,
     /// It is listed, and creating or changing a certificate against it is refused.
     Enforced,
-}
-
-/// How bad a violation is. The numbers are those of the database.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// Worth knowing.
-    Info = 0,
-    /// To be mended.
-    #[default]
-    Warning = 1,
-    /// To be mended soon.
-    Error = 2,
-    /// To be mended now.
-    Critical = 3,
-}
-
-impl Severity {
-    /// The number stored.
-    #[must_use]
-    pub fn code(self) -> i64 {
-        self as i64
-    }
-
-    /// That of a stored number.
-    #[must_use]
-    pub fn from_code(code: i64) -> Option<Self> {
-        [Self::Info, Self::Warning, Self::Error, Self::Critical].into_iter().find(|one| one.code() == code)
-    }
-
-    /// The word shown to people and programs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Error => "error",
-            Self::Critical => "critical",
-        }
-    }
 }
 
 /// One rule.

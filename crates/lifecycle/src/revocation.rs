@@ -1,7 +1,6 @@
-//! A revocation that this process has claimed, and its reason.
+//! A revocation that this process has claimed.
 
-use store::jobs::JobRow;
-use x509::crl::Reason;
+use crate::tables::jobs::JobRow;
 
 /// A revocation that this process has claimed.
 #[derive(Clone, Copy, Debug)]
@@ -17,17 +16,5 @@ pub(crate) struct ClaimedRevocation {
 impl ClaimedRevocation {
     pub(crate) fn of(job: &JobRow) -> Self {
         Self { job: job.id, attempts: job.attempts, certificate: job.certificate }
-    }
-}
-
-/// The reason of a number that was checked when it was asked for.
-pub(crate) fn reason(code: i64) -> Reason {
-    match code {
-        1 => Reason::KeyCompromise,
-        3 => Reason::AffiliationChanged,
-        4 => Reason::Superseded,
-        5 => Reason::CessationOfOperation,
-        9 => Reason::PrivilegeWithdrawn,
-        _ => Reason::Unspecified,
     }
 }

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::json;
-use store::jobs::{JobRow, NewJob};
-use store::managed::{ManagedRow, NEVER_ISSUED_US};
 use uuid::Uuid;
 
 use crate::job::{Consent, JobKind, JobState};
@@ -15,6 +13,8 @@ use crate::managed::ManagedCertificate;
 use crate::policy::PolicySet;
 use crate::renewal::{Life, Suggested, due, next_open};
 use crate::state::{Current, State};
+use crate::tables::jobs::{JobRow, NewJob};
+use crate::tables::managed::{ManagedRow, NEVER_ISSUED_US};
 
 /// How long a run may be without news before others take it over, µs. Renewed at a third of it while it is at work.
 pub(crate) const LEASE_US: i64 = 120_000_000;
@@ -67,8 +67,8 @@ pub(crate) fn planned(row: &ManagedRow, at_us: i64, reason: &str, consent: Conse
     let kind = if row.fingerprint.is_some() { JobKind::Renewal } else { JobKind::Issuance };
     NewJob {
         certificate: row.id,
-        kind: kind.code(),
-        approval: consent.code(),
+        kind,
+        approval: consent,
         issuer: row.issuer.clone(),
         agent: row.agent,
         version: None,
@@ -86,9 +86,9 @@ pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) 
     let kind = if row.fingerprint.is_some() { JobKind::Renewal } else { JobKind::Issuance };
     NewJob {
         certificate: row.id,
-        kind: kind.code(),
+        kind,
         // Whether consent is needed is asked when the run begins, on every path.
-        approval: Consent::NotNeeded.code(),
+        approval: Consent::NotNeeded,
         issuer: row.issuer.clone(),
         agent: row.agent,
         version: None,
@@ -103,7 +103,7 @@ pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) 
 
 /// The open run of issuance or renewal among the open ones.
 pub(crate) fn run_of(open: &HashMap<i64, Vec<JobRow>>, certificate: i64) -> Option<&JobRow> {
-    open.get(&certificate)?.iter().find(|job| job.kind <= JobKind::Renewal.code())
+    open.get(&certificate)?.iter().find(|job| job.kind <= JobKind::Renewal)
 }
 
 /// Lets a run that waits begin now.
@@ -137,9 +137,9 @@ pub(crate) fn plan(
             }
         }
         Some(run) => {
-            let untouched = run.state == JobState::Queued.code()
+            let untouched = run.state == JobState::Queued
                 && run.attempts == 0
-                && run.kind == JobKind::Renewal.code()
+                && run.kind == JobKind::Renewal
                 && run.reason == "planned";
             if !untouched {
                 return;
@@ -163,7 +163,7 @@ pub(crate) fn plan(
                 Some(wanted) => {
                     let mut to = run.clone();
                     to.next_attempt_at_us = wanted.at_us;
-                    to.approval = judged.consent().code();
+                    to.approval = judged.consent();
                     if to != *run {
                         ledger.change(run.clone(), to);
                     }
@@ -192,8 +192,8 @@ pub(crate) fn deployment(
 ) -> NewJob {
     NewJob {
         certificate: row.id,
-        kind: JobKind::Deployment.code(),
-        approval: Consent::NotNeeded.code(),
+        kind: JobKind::Deployment,
+        approval: Consent::NotNeeded,
         issuer: row.issuer.clone(),
         agent: Some(agent),
         version,

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use authority::keystore::{KeyId, KeyStore};
 use keys::KeyRef;
-use store::managed::{SigningKeyRow, SigningKeysBy};
 use store::{Clock, Store, StoreError};
+
+use crate::tables;
+use crate::tables::managed::{SigningKeyRow, SigningKeysBy};
 
 /// Keys at most: 2 to 5 KB each.
 pub const SIGNING_KEYS_MAX: usize = 100_000;
@@ -102,7 +104,7 @@ impl SigningKeys {
 
     async fn walk(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         // Before the walk: what comes meanwhile is found by the next look.
-        let newest = self.store.managed().newest_version().await?;
+        let newest = tables::Managed::of(&self.store).newest_version().await?;
         let (rows, _) = self.after(SigningKeysBy::Certificate, 0, HashSet::new()).await?;
         let look = self.take(rows, true).await?;
         (self.newest, self.walked) = (newest, Some(Instant::now()));
@@ -124,7 +126,8 @@ impl SigningKeys {
         mut rows: HashSet<SigningKeyRow>,
     ) -> Result<(HashSet<SigningKeyRow>, i64), SigningKeysError> {
         loop {
-            let page = self.store.managed().signing_keys(by, after, PAGE, self.clock.now_us()).await?;
+            let page =
+                tables::Managed::of(&self.store).signing_keys(by, after, PAGE, self.clock.now_us()).await?;
             rows.extend(page.keys);
             if rows.len() > SIGNING_KEYS_MAX {
                 return Err(SigningKeysError::TooMany);

@@ -4,34 +4,8 @@
 //! (issuance, renewal, deployment) are jobs; the state says what the certificate waits for, the job how far it is.
 
 use std::fmt;
-use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
-/// What a managed certificate is waiting for, if anything. The numbers are those of the database.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum State {
-    /// Entered, never issued.
-    Pending = 0,
-    /// A run waits for a second person.
-    AwaitingApproval = 1,
-    /// A run waits for the agent that holds the key.
-    AwaitingCsr = 2,
-    /// A run is with the issuer, or will ask it again.
-    Issuing = 3,
-    /// Issued; not in place at every target yet.
-    Deploying = 4,
-    /// Issued, and in place where it has targets.
-    Active = 5,
-    /// The last run ended without success. What was issued before is still the current version.
-    Failed = 6,
-    /// The current version is revoked.
-    Revoked = 7,
-    /// Out of management; kept for the record.
-    Archived = 8,
-}
+pub use store::states::ManagedState as State;
 
 /// What became of the newest version, where a move leads back to rest.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -91,13 +65,11 @@ pub enum Effect {
     EndRun,
     /// One deployment for each target is queued.
     Deploy,
-    /// An event of this kind goes out.
-    Announce(&'static str),
 }
 
 /// A move that does not exist.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a certificate that is {state} cannot be {input}")]
+#[error("a certificate that is {} cannot be {input}", state.name().replace('_', " "))]
 pub struct Illegal {
     /// Where it stood.
     pub state: State,
@@ -110,56 +82,40 @@ pub struct Illegal {
 /// # Errors
 /// [`Illegal`] when there is none; nothing changes then.
 pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), Illegal> {
-    use Effect::{Announce, AskApproval, Deploy, EndRun, Schedule, Unschedule};
+    use Effect::{AskApproval, Deploy, EndRun, Schedule, Unschedule};
     use State::{
         Active, Archived, AwaitingApproval, AwaitingCsr, Deploying, Failed, Issuing, Pending, Revoked,
     };
     let resting = matches!(state, Pending | Active | Failed | Revoked | Deploying);
     let (next, effects) = match (state, input) {
-        (_, Input::ApprovalNeeded) if resting => {
-            (AwaitingApproval, vec![AskApproval, Announce("certificate.approval_needed")])
-        }
+        (_, Input::ApprovalNeeded) if resting => (AwaitingApproval, vec![AskApproval]),
         (AwaitingApproval, Input::Approved(current)) => (rest(current), vec![]),
-        (AwaitingApproval, Input::Rejected(current)) => {
-            (rest(current), vec![EndRun, Schedule, Announce("certificate.rejected")])
-        }
+        (AwaitingApproval, Input::Rejected(current)) => (rest(current), vec![EndRun, Schedule]),
 
-        (_, Input::CsrNeeded) if resting => (AwaitingCsr, vec![Announce("certificate.csr_needed")]),
+        (_, Input::CsrNeeded) if resting => (AwaitingCsr, vec![]),
         (AwaitingCsr, Input::Started) => (Issuing, vec![]),
         (_, Input::Started) if resting => (Issuing, vec![]),
 
-        (Issuing, Input::Issued { deploys: true }) => {
-            (Deploying, vec![Schedule, Deploy, Announce("certificate.issued")])
-        }
-        (Issuing, Input::Issued { deploys: false }) => {
-            (Active, vec![Schedule, Announce("certificate.issued")])
-        }
-        (Deploying, Input::Deployed) => (Active, vec![Announce("certificate.deployed")]),
+        (Issuing, Input::Issued { deploys: true }) => (Deploying, vec![Schedule, Deploy]),
+        (Issuing, Input::Issued { deploys: false }) => (Active, vec![Schedule]),
+        (Deploying, Input::Deployed) => (Active, vec![]),
         (Active | Failed, Input::RedeployAsked) => (Deploying, vec![Deploy]),
 
-        (AwaitingCsr | Issuing | Deploying, Input::RunFailed) => {
-            (Failed, vec![EndRun, Schedule, Announce("certificate.failed")])
-        }
+        (AwaitingCsr | Issuing | Deploying, Input::RunFailed) => (Failed, vec![EndRun, Schedule]),
         (AwaitingApproval | AwaitingCsr | Issuing | Deploying, Input::Cancelled(current)) => {
-            (rest(current), vec![EndRun, Schedule, Announce("certificate.cancelled")])
+            (rest(current), vec![EndRun, Schedule])
         }
 
         // A run that is under way replaces what is revoked: it goes on.
-        (AwaitingApproval | AwaitingCsr | Issuing, Input::Revoked) => {
-            (state, vec![Announce("certificate.revoked")])
-        }
-        (Active | Failed | Deploying, Input::Revoked) => {
-            (Revoked, vec![EndRun, Unschedule, Announce("certificate.revoked")])
-        }
+        (AwaitingApproval | AwaitingCsr | Issuing, Input::Revoked) => (state, vec![]),
+        (Active | Failed | Deploying, Input::Revoked) => (Revoked, vec![EndRun, Unschedule]),
 
         // The issuer may be about to deliver: what it delivers must not be lost.
         (
             Pending | Active | Failed | Revoked | AwaitingApproval | AwaitingCsr | Deploying,
             Input::Archived,
-        ) => (Archived, vec![EndRun, Unschedule, Announce("certificate.archived")]),
-        (Archived, Input::Restored(current)) => {
-            (rest(current), vec![Schedule, Announce("certificate.restored")])
-        }
+        ) => (Archived, vec![EndRun, Unschedule]),
+        (Archived, Input::Restored(current)) => (rest(current), vec![Schedule]),
         (_, input) => return Err(Illegal { state, input }),
     };
     Ok((next, effects))
@@ -172,73 +128,6 @@ pub fn rest(current: Current) -> State {
         Current::None => State::Pending,
         Current::Good => State::Active,
         Current::Revoked => State::Revoked,
-    }
-}
-
-impl State {
-    /// Every state, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
-        Self::Pending,
-        Self::AwaitingApproval,
-        Self::AwaitingCsr,
-        Self::Issuing,
-        Self::Deploying,
-        Self::Active,
-        Self::Failed,
-        Self::Revoked,
-        Self::Archived,
-    ];
-
-    /// The number stored.
-    #[must_use]
-    pub fn code(self) -> i64 {
-        self as i64
-    }
-
-    /// The state of a stored number.
-    #[must_use]
-    pub fn from_code(code: i64) -> Option<Self> {
-        usize::try_from(code).ok().and_then(|at| Self::ALL.get(at)).copied()
-    }
-
-    /// The word shown to people and programs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::AwaitingApproval => "awaiting_approval",
-            Self::AwaitingCsr => "awaiting_csr",
-            Self::Issuing => "issuing",
-            Self::Deploying => "deploying",
-            Self::Active => "active",
-            Self::Failed => "failed",
-            Self::Revoked => "revoked",
-            Self::Archived => "archived",
-        }
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.as_str().replace('_', " "))
-    }
-}
-
-/// Not the word of a state.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error(
-    "{0:?} is no state: use pending, awaiting_approval, awaiting_csr, issuing, deploying, active, failed, revoked or archived"
-)]
-pub struct UnknownState(String);
-
-impl FromStr for State {
-    type Err = UnknownState;
-
-    fn from_str(word: &str) -> Result<Self, UnknownState> {
-        Self::ALL
-            .into_iter()
-            .find(|state| state.as_str() == word)
-            .ok_or_else(|| UnknownState(word.to_owned()))
     }
 }
 
@@ -312,10 +201,10 @@ archived: Restored(None) > pending, Restored(Good) > active, Restored(Revoked) >
                 .iter()
                 .filter_map(|input| {
                     let (next, _) = step(state, *input).ok()?;
-                    Some(format!("{input:?} > {}", next.as_str()))
+                    Some(format!("{input:?} > {}", next.name()))
                 })
                 .collect();
-            drawn.push_str(&format!("{}: {}\n", state.as_str(), moves.join(", ")));
+            drawn.push_str(&format!("{}: {}\n", state.name(), moves.join(", ")));
         }
         assert_eq!(drawn, GRAPH);
     }
@@ -336,17 +225,6 @@ archived: Restored(None) > pending, Restored(Good) > active, Restored(Revoked) >
             at += 1;
         }
         assert_eq!(reached.len(), State::ALL.len());
-    }
-
-    #[test]
-    fn words_and_numbers_lead_back() {
-        for state in State::ALL {
-            assert_eq!(state.as_str().parse(), Ok(state));
-            assert_eq!(State::from_code(state.code()), Some(state));
-        }
-        assert_eq!(State::from_code(9), None);
-        assert_eq!(State::from_code(-1), None);
-        assert!("Active".parse::<State>().is_err());
     }
 
     #[test]

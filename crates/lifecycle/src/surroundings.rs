@@ -8,13 +8,14 @@ use authority::revoke::{RevokeError, Selection};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use issuers::{Issuer, IssuerError, Issuers, Limits};
-use store::managed::issued_ids_of;
 use store::{Store, StoreError};
 use x509::Fingerprint;
+use x509::crl::Reason;
 
 use crate::error::DataError;
 use crate::ledger::on;
 use crate::managed::INTERNAL_ISSUER;
+use crate::tables::managed::issued_ids_of;
 
 /// Orders our own authority gets at once when nothing else is configured: it signs in groups, so few would be slow.
 const OWN_PLACES: usize = 128;
@@ -61,15 +62,15 @@ pub trait OwnAuthority: Send + Sync {
     /// [`DataError`] when it cannot be read.
     fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>>;
 
-    /// Revokes certificates of ours by their fingerprints, all in one; `reason` is the CRLReason's number. Those that are
-    /// revoked already stay as they are. Answers how many are known to be ours.
+    /// Revokes certificates of ours by their fingerprints, all in one. Those that are revoked already
+    /// stay as they are. Answers how many are known to be ours.
     ///
     /// # Errors
     /// [`AuthorityError`]; none is revoked then, or calling again does the rest.
     fn revoke<'a>(
         &'a self,
         certificates: &'a [Fingerprint],
-        reason: i64,
+        reason: Reason,
         actor: &'a str,
     ) -> BoxFuture<'a, Result<usize, AuthorityError>>;
 }
@@ -137,14 +138,13 @@ impl OwnAuthority for LocalAuthority {
     fn revoke<'a>(
         &'a self,
         certificates: &'a [Fingerprint],
-        reason: i64,
+        reason: Reason,
         actor: &'a str,
     ) -> BoxFuture<'a, Result<usize, AuthorityError>> {
         async move {
             let fingerprints: Vec<[u8; 32]> = certificates.iter().map(|one| *one.as_bytes()).collect();
             let look = on(move |tx| async move { issued_ids_of(tx, &fingerprints).await }.boxed());
             let ids = self.store.0.write("issued_ids", look).await.map_err(Arc::new)?;
-            let reason = crate::revocation::reason(reason);
             for some in ids.chunks(REVOKE_IDS_MAX) {
                 let revoked = self.authority.revoke(Selection::Ids(some.to_vec()), reason, None, actor).await;
                 revoked.map_err(|error| match error {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use reqwest::{Url, redirect};
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
@@ -29,6 +30,15 @@ const EXCERPT_MAX: usize = 200;
 
 /// Redirects that [`Client::get_following`] follows for one answer.
 pub const REDIRECTS_MAX: usize = 3;
+
+/// All bytes but the unreserved ones (RFC 3986 section 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A text as a value of a query. Its parts are pieces of `text` and constants: nothing is copied.
+#[must_use]
+pub fn percent_encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, RESERVED)
+}
 
 /// How to connect.
 #[derive(Clone, Debug, Default)]

@@ -58,6 +58,12 @@ impl Rate {
         Self { burst: burst.max(1), ..self }
     }
 
+    /// After how long an empty bucket is full.
+    #[must_use]
+    pub fn refill_time(self) -> Duration {
+        Duration::from_micros(self.apart_us.unsigned_abs().saturating_mul(u64::from(self.burst)))
+    }
+
     /// Requests a minute.
     #[must_use]
     pub fn a_minute(self) -> f64 {
@@ -94,6 +100,11 @@ impl Bucket {
             }
             wait => Err(wait),
         }
+    }
+
+    /// Returns a token that was not used. A full bucket stays full.
+    pub fn give_back(&mut self, rate: Rate) {
+        self.empty_at_us = self.empty_at_us.saturating_sub(rate.apart_us);
     }
 
     /// How long until there is a token, microseconds; zero when there is one.
@@ -281,6 +292,19 @@ mod tests {
         // Full again after a minute, and no fuller.
         let taken = (0..10).filter(|_| bucket.take(now + 10 * MINUTE_US, rate).is_ok()).count();
         assert_eq!(taken, 3);
+    }
+
+    #[test]
+    fn a_token_that_is_given_back_can_be_taken_again_and_a_full_bucket_stays_full() {
+        let rate = Rate::per_minute(6).with_burst(3);
+        assert_eq!(rate.refill_time(), Duration::from_secs(30));
+        let (mut bucket, now) = (Bucket::default(), 1_000 * MINUTE_US);
+        for _ in 0..10 {
+            assert_eq!(bucket.take(now, rate), Ok(()));
+            bucket.give_back(rate);
+        }
+        (0..5).for_each(|_| bucket.give_back(rate));
+        assert_eq!((0..10).filter(|_| bucket.take(now, rate).is_ok()).count(), 3);
     }
 
     #[test]

@@ -4,9 +4,10 @@
 use aws_lc_rs::digest::{self, Context};
 use cryptoki_sys::*;
 use keys::{Hash, KeyType, Scheme};
+use x509::jwk::fixed_width;
 
 use crate::Outcome;
-use crate::signature::{digest_of_info, raw_ecdsa};
+use crate::signature::digest_of_info;
 
 /// Octets of a message that a key signs itself (Ed25519): what the Keyless protocol carries beside a key and an opcode. TLS signs
 /// 200 of them.
@@ -209,7 +210,7 @@ pub(crate) fn signature_octets(kind: KeyType) -> usize {
 /// What the key service made, as programs get it; `None` for what it cannot have made with this key.
 pub(crate) fn encoded(kind: KeyType, signature: Vec<u8>) -> Option<Vec<u8>> {
     match kind {
-        KeyType::P256 | KeyType::P384 | KeyType::P521 => raw_ecdsa(&signature, order_octets(kind)),
+        KeyType::P256 | KeyType::P384 | KeyType::P521 => fixed_width(&signature, order_octets(kind)),
         _ => (signature.len() == signature_octets(kind)).then_some(signature),
     }
 }

@@ -8,13 +8,14 @@ use http_relay::client_body::ClientBody;
 use http_relay::opening::{self, Opening, RewoundStream};
 use http_relay::page::{self, Body};
 use http_relay::serve::Websockets;
-use http_relay::service_tasks::ConnectionHandler;
 use http_relay::streams::TunnelGuard;
 use http_relay::target::{Origin, Target};
 use hyper::body::Incoming;
 use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
+use inbound::{ConnectionHandler, Slot};
+use outbound::dial::close_fast;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
@@ -28,16 +29,16 @@ use super::rules::Action;
 use super::serving::ended;
 
 impl ConnectionHandler for Proxy {
-    const TASK: &'static str = "proxy-connection";
-
-    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, _: &mut Slot) {
+        let _live = telemetry::tasks::guard("proxy-connection");
         let _open = self.metrics.connection();
         let end = self.connection(stream, client).await;
         self.metrics.ended(end);
     }
 
-    fn refused(&self) {
+    fn refused(&self, stream: TcpStream) {
         self.metrics.ended(End::Full);
+        close_fast(stream);
     }
 
     fn cut_off(&self) {

@@ -174,7 +174,7 @@ impl Proxy {
         }
         let Destination { origin, authority } = &place;
         let prepare =
-            |request: &mut Request<RequestBody>, http2: bool| address(request, origin, authority, http2);
+            |request: &mut Request<RequestBody>, version| address(request, origin, authority, version);
         match self.upstreams.send(origin, request, prepare).await {
             Ok(response) => {
                 let mut response = response.map(|body| body.beside(&uploading));

@@ -15,6 +15,7 @@
 
 mod access;
 pub mod certificate_store;
+mod client_buckets;
 mod connect;
 mod connection;
 mod connection_context;
@@ -37,6 +38,7 @@ mod running;
 mod serving;
 mod socks;
 mod start_error;
+pub mod tables;
 mod tls;
 mod transparent;
 mod tunnel;

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use http_relay::service_tasks::ServiceTasks;
 use http_relay::upstream::Upstreams;
+use inbound::ServiceTasks;
 
 use crate::access::Access;
 use crate::metrics::ProxyMetrics;

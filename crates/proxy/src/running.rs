@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::clock::now;
-use http_relay::service_tasks::ServiceTasks;
 use http_relay::upstream::Upstreams;
+use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
 use keys::KeyError;
 use outbound::resolve::Resolver;
 use rustls::pki_types::CertificateDer;
-use tokio::sync::Semaphore;
 
 use crate::certificate_store::{CertificateStore, NewNameLimit};
 use crate::metrics::ProxyMetrics;
@@ -106,7 +105,7 @@ pub async fn start(
     let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
     let upstreams = Upstreams::new(&options.pool(), own, resolver, roots, tasks.clone(), metrics.reuse())?;
     tasks.spawn(upstreams.clone().sweep(tasks.stopping()));
-    let places = Arc::new(Semaphore::new(options.connections_max));
+    let slots = Slots::new(options.connections_max);
     let (rules, reopen) =
         (requests::LiveRules::new(options.rules.clone(), &options.requests), requests::Reopen::default());
     let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &tasks, &reopen)
@@ -135,10 +134,11 @@ pub async fn start(
     let mut running = Running { address, redirected: Vec::new(), minting, tasks, store, rules, reopen };
     for (listener, address) in redirected {
         let host = transparent::Transparent(Arc::clone(&proxy));
-        running.tasks.open_sharing(listener, Arc::new(host), Arc::clone(&places));
+        let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::Refuse);
+        acceptor.start(listener, Arc::new(host));
         running.redirected.push(address);
     }
-    running.tasks.open_sharing(listener, proxy, places);
+    Acceptor::new(&running.tasks, slots, WhenFull::Refuse).start(listener, proxy);
     Ok(running)
 }
 

@@ -71,10 +71,10 @@ impl Proxy {
             if wanted != Some(NO_AUTHENTICATION) {
                 self.metrics.denied(Denied::Missing);
             }
-            stream.write_all(&[VERSION, NO_ACCEPTABLE_METHOD]).await?;
+            send(stream, &[VERSION, NO_ACCEPTABLE_METHOD]).await?;
             return Err(NoRequest::NoMethod);
         };
-        stream.write_all(&[VERSION, wanted]).await?;
+        send(stream, &[VERSION, wanted]).await?;
         let client = match wanted {
             USER_AND_PASSWORD => self.socks_user(stream, client).await?,
             _ => client.clone(),
@@ -115,7 +115,7 @@ impl Proxy {
         let name = counted(stream).await?;
         let password = zeroize::Zeroizing::new(counted(stream).await?);
         let known = self.access.password(&name, &password, client.ip()).await;
-        stream.write_all(&[PASSWORD_VERSION, u8::from(known.is_err())]).await?;
+        send(stream, &[PASSWORD_VERSION, u8::from(known.is_err())]).await?;
         let user = known.inspect_err(|denied| self.metrics.denied(*denied))?;
         Ok(client.known_as(Some(user)))
     }
@@ -154,6 +154,33 @@ async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Result<Target, 
 
 /// With no address of our own: which one it is, is decided when something is asked for.
 async fn reply<S: AsyncWrite + Unpin>(stream: &mut S, reply: Reply) -> std::io::Result<()> {
-    stream.write_all(&[VERSION, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
+    send(stream, &[VERSION, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]).await
+}
+
+/// Writes and flushes: a TLS stream may keep in its buffer what it has taken, and reading does not send it.
+async fn send<S: AsyncWrite + Unpin>(stream: &mut S, message: &[u8]) -> std::io::Result<()> {
+    stream.write_all(message).await?;
     stream.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::io::{BufStream, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_leaves_a_stream_that_buffers() {
+        let (near, mut far) = duplex(64);
+        reply(&mut BufStream::new(near), Reply::CommandNotSupported).await.unwrap();
+        let mut answer = [0; 10];
+        far.read_exact(&mut answer).now_or_never().expect("it is sent").unwrap();
+        let (near, mut far) = duplex(64);
+        let mut near = BufStream::new(near);
+        send(&mut near, &[VERSION, NO_AUTHENTICATION]).await.unwrap();
+        let mut answer = [0; 2];
+        far.read_exact(&mut answer).now_or_never().expect("it is sent").unwrap();
+        assert_eq!(answer, [VERSION, NO_AUTHENTICATION]);
+    }
 }

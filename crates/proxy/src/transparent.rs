@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use http_relay::address::canonical;
 use http_relay::client::Client;
-use http_relay::service_tasks::ConnectionHandler;
 use http_relay::target::Target;
+use inbound::{ConnectionHandler, Slot};
 use tokio::net::TcpStream;
 
 use super::metrics::End;
@@ -22,16 +22,15 @@ use super::rules::Action;
 pub(super) struct Transparent(pub(super) Arc<Proxy>);
 
 impl ConnectionHandler for Transparent {
-    const TASK: &'static str = "proxy-redirected";
-
-    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, _: &mut Slot) {
+        let _live = telemetry::tasks::guard("proxy-redirected");
         let _open = self.0.metrics.connection();
         let end = self.0.redirected(stream, client).await;
         self.0.metrics.ended(end);
     }
 
-    fn refused(&self) {
-        self.0.refused();
+    fn refused(&self, stream: TcpStream) {
+        self.0.refused(stream);
     }
 
     fn cut_off(&self) {

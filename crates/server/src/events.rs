@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use credentials::Asker;
+use credentials::tables::{CredentialOperation as Operation, CredentialReaders};
+use events::feed::CredentialNews;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::credentials::{CredentialOperation as Operation, CredentialReaders};
 use store::{OutboxPlace, OutboxRow, Store, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
@@ -59,9 +60,6 @@ pub(crate) struct CredentialChange {
     readers: Arc<CredentialReaders>,
 }
 
-/// Kinds of events that tell those who follow credentials of a change; that a rotation failed is none.
-const CREDENTIAL: [&str; 2] = ["credential.changed", "credential.deleted"];
-
 impl Happened {
     /// Events, with those who may read the credentials that they tell of: one statement for all.
     async fn of(
@@ -69,35 +67,46 @@ impl Happened {
         store: &Store,
         actors: HashSet<String>,
     ) -> Result<Vec<Self>, StoreError> {
-        let rows: Vec<(OutboxRow, Value)> = rows
+        let rows: Vec<(OutboxRow, Option<events::CredentialChange>)> = rows
             .into_iter()
             .map(|row| {
-                let body = serde_json::from_str(&row.body).unwrap_or(Value::Null);
-                (row, body)
+                let change = change_of(store::read_event(&row));
+                (row, change)
             })
             .collect();
-        let name_of = |row: &OutboxRow, body: &Value| {
-            let credential = CREDENTIAL.contains(&row.kind.as_str());
-            credential.then(|| body["name"].as_str().map(str::to_owned)).flatten()
-        };
-        let names: Vec<String> = rows
-            .iter()
-            .filter_map(|(row, body)| name_of(row, body))
-            .map(|name| name.to_ascii_lowercase())
-            .collect();
-        let readers = Arc::new(store.credentials().readers(actors, &names).await?);
-        let event = |(row, body): (OutboxRow, Value)| {
+        let names: Vec<String> =
+            rows.iter().filter_map(|(_, change)| Some(change.as_ref()?.name.to_ascii_lowercase())).collect();
+        let readers = Arc::new(credentials::tables::Credentials::of(store).readers(actors, &names).await?);
+        let event = |(row, change): (OutboxRow, Option<events::CredentialChange>)| {
             let at = shown(row.at_us);
-            let credential = name_of(&row, &body).map(|name| {
-                let told =
-                    json!({ "at": at, "name": name, "type": body["type"], "version": body["version"] });
-                let name_key = name.to_ascii_lowercase();
-                Arc::new(CredentialChange { name_key, data: told.to_string(), readers: readers.clone() })
+            let credential = change.map(|change| {
+                let name_key = change.name.to_ascii_lowercase();
+                let news = CredentialNews {
+                    at: at.to_string(),
+                    name: change.name,
+                    kind: change.kind,
+                    version: change.version,
+                };
+                Arc::new(CredentialChange {
+                    name_key,
+                    data: json!(news).to_string(),
+                    readers: readers.clone(),
+                })
             });
+            // As it is, whatever it is: readers may know kinds and members that this version does not know.
+            let body: Value = serde_json::from_str(&row.body).unwrap_or(Value::String(row.body));
             let data = json!({ "at": at, "subject": row.subject, "body": body }).to_string();
             Self { place: row.place, kind: row.kind, data, credential }
         };
         Ok(rows.into_iter().map(event).collect())
+    }
+}
+
+/// The change that those who follow credentials are told of; that a rotation failed is none.
+fn change_of(event: Option<events::Event>) -> Option<events::CredentialChange> {
+    match event? {
+        events::Event::CredentialChanged(change) | events::Event::CredentialDeleted(change) => Some(change),
+        _ => None,
     }
 }
 
@@ -109,7 +118,9 @@ impl CredentialChange {
         }
         match self.readers.may(&asker.actor, &self.name_key) {
             Some(may) => Ok(may),
-            None => store.credentials().may(asker, &self.name_key, Operation::Read).await,
+            None => {
+                credentials::tables::Credentials::of(store).may(asker, &self.name_key, Operation::Read).await
+            }
         }
     }
 }

@@ -130,7 +130,7 @@ fn hash(parts: &[&[u8]]) -> [u8; 32] {
 /// `None` for the first; the answer for a repeat.
 async fn begin(state: &State, keyed: &Keyed) -> Result<Option<Response>, Problem> {
     let now = keyed.begun_at_us;
-    let begun = state.store().access().begin_idempotent(
+    let begun = store::Access::of(state.store()).begin_idempotent(
         keyed.key_hash,
         keyed.body_hash,
         now,
@@ -192,7 +192,8 @@ async fn keep(state: &State, keyed: Keyed, response: Response) -> Response {
     let body = body.to_bytes();
     let secret = parts.extensions.get::<HoldsSecret>().is_some();
     let kept = kept(status, &parts.headers, (!secret).then_some(&body));
-    let finished = state.store().access().finish_idempotent(keyed.key_hash, keyed.begun_at_us, kept).await;
+    let finished =
+        store::Access::of(state.store()).finish_idempotent(keyed.key_hash, keyed.begun_at_us, kept).await;
     if let Err(error) = finished {
         // The work is done; only a repeat will be told to wait, and then do it again.
         tracing::warn!(%error, "an answer could not be kept for repeats");
@@ -214,7 +215,9 @@ fn kept(status: StatusCode, headers: &http::HeaderMap, body: Option<&Bytes>) -> 
 }
 
 async fn forget(state: &State, keyed: &Keyed) {
-    if let Err(error) = state.store().access().abandon_idempotent(keyed.key_hash, keyed.begun_at_us).await {
+    if let Err(error) =
+        store::Access::of(state.store()).abandon_idempotent(keyed.key_hash, keyed.begun_at_us).await
+    {
         tracing::warn!(%error, "a failed request could not be forgotten; its key is free again after a while");
     }
 }

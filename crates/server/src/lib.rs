@@ -1,7 +1,6 @@
 //! HTTP: routes, authentication, problem documents, OpenAPI, listeners. No SQL, no cryptography.
 
 pub mod access;
-pub mod api;
 pub mod conditional;
 mod credhub;
 mod events;
@@ -17,6 +16,7 @@ pub mod problem;
 mod rotating;
 mod router;
 pub mod routes;
+pub mod routing;
 mod state;
 pub mod time;
 mod upkeep;

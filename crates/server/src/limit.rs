@@ -138,7 +138,7 @@ impl Limits {
 
     /// A request from this address.
     pub(crate) fn address(&self, address: IpAddr) -> Result<(), Problem> {
-        check(self.addresses.as_ref(), &network(address)).map(drop)
+        check(self.addresses.as_ref(), &inbound::network(address)).map(drop)
     }
 
     /// A request of this caller.
@@ -148,7 +148,7 @@ impl Limits {
 
     /// A credential refused; tells when the address has had too many.
     pub(crate) fn failure(&self, address: IpAddr) -> Result<(), Problem> {
-        check(self.failures.as_ref(), &network(address)).map(drop)
+        check(self.failures.as_ref(), &inbound::network(address)).map(drop)
     }
 
     /// Forgets whoever has their whole allowance again.
@@ -160,17 +160,6 @@ impl Limits {
 
 fn check<K: Hash + Eq + Clone>(limiter: Option<&Limiter<K>>, key: &K) -> Result<Option<Left>, Problem> {
     limiter.map(|limiter| limiter.take(key)).transpose().map_err(Problem::too_many)
-}
-
-/// One customer has a whole /64 of IPv6.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -193,14 +182,6 @@ mod tests {
         for _ in 0..1_000 {
             assert!(limits.failure(IpAddr::from([127, 0, 0, 1])).is_ok(), "switched off");
         }
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_and_mapped_addresses_are_ipv4() {
-        let of = |text: &str| network(text.parse().unwrap());
-        assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2::1"));
-        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
     }
 
     #[test]

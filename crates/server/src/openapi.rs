@@ -1,11 +1,11 @@
 //! The description of the API (OpenAPI 3.1).
 
+use api::problem::ProblemDocument;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Components, OpenApi};
 use utoipa::{OpenApi as _, PartialSchema, ToSchema};
 
 use crate::access::SESSION_COOKIE;
-use crate::problem::ProblemDocument;
 
 #[derive(utoipa::OpenApi)]
 #[openapi(

@@ -2,14 +2,13 @@
 
 use std::fmt;
 
+use api::problem::ProblemDocument;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
-use serde::Serialize;
 use serde_json::{Map, Value};
 use store::StoreError;
-use utoipa::ToSchema;
 
 /// The media type of every refusal (RFC 9457 section 3).
 pub const MEDIA_TYPE: &str = "application/problem+json";
@@ -35,33 +34,6 @@ struct ProblemParts {
     hint: Option<String>,
     members: Map<String, Value>,
     headers: Vec<(HeaderName, HeaderValue)>,
-}
-
-/// The document, for the API's description.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Problem)]
-pub struct ProblemDocument {
-    /// Which kind of problem, as a URI that never changes its meaning.
-    #[serde(rename = "type")]
-    #[schema(example = "https://bulla.dev/problems/not-found")]
-    pub kind: String,
-    /// The kind in words.
-    pub title: String,
-    /// The HTTP status.
-    pub status: u16,
-    /// What is wrong with this request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
-    /// This occurrence, as a URI to look for in the server's log.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instance: Option<String>,
-    /// Members of this kind of problem.
-    #[serde(flatten)]
-    #[schema(additional_properties)]
-    pub members: Map<String, Value>,
 }
 
 impl Problem {

@@ -14,13 +14,13 @@ use http_body_util::BodyExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use uuid::Uuid;
 
-use crate::api::{Api, RouteInfo};
 use crate::extract::BODY_MAX;
 use crate::metrics::RequestLabels;
 use crate::openapi;
 use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
 use crate::routes;
 use crate::routes::credhub::context::Context;
+use crate::routing::{Api, RouteInfo};
 use crate::state::State;
 
 /// Octets read of the text in a refusal of the framework's own: it is a sentence.
@@ -190,8 +190,8 @@ fn known_method(method: String) -> String {
 mod tests {
     use super::*;
     use crate::access::{Authenticate, Caller, CallerKind, Granted, Permission, Permissions, Scope};
-    use crate::api::{Access, routes};
     use crate::extract::Json;
+    use crate::routing::{Access, routes};
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
     use http::StatusCode;

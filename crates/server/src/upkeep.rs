@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use inbound::ServiceTasks;
 use store::Store;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::access::AccessControl;
 use crate::events::Events;
@@ -25,14 +25,14 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Starts the tasks. `tracker` waits for their end.
-    pub(crate) fn start(self, tracker: &TaskTracker) {
+    /// Starts as some of the `tasks`.
+    pub(crate) fn start(self, tasks: &ServiceTasks) {
         let Self { access, events, limits, store, stopping } = self;
         let stop = stopping.clone();
-        tracker.spawn(async move { access.run(stop).await });
+        tasks.spawn(async move { access.run(stop).await });
         let stop = stopping.clone();
-        tracker.spawn(async move { events.feed(store, stop).await });
-        tracker.spawn(async move {
+        tasks.spawn(async move { events.feed(store, stop).await });
+        tasks.spawn(async move {
             let _task = telemetry::tasks::guard("server-upkeep");
             loop {
                 tokio::select! {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
-use store::places::NodeLease;
 use uuid::Uuid;
 
+use crate::tables::NodeLease;
 use crate::timing::LEASE;
 use crate::work::MEASURED_MAX;
 

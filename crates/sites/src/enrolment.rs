@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 use keyless::places::{Attributes, BadAttribute, SignedStatement};
 use keys::sealed::KemPublic;
 use serde_json::json;
-use store::places::{NodeRow, NodeTokenRow};
 use store::{AccessChange, AuditEvent, Cursor, NewIdentity, Page, StoreError, Tx};
 use uuid::Uuid;
 use x509::{GeneralName, KeyAlgorithm};
@@ -17,6 +16,8 @@ use super::{node_domain, node_uri};
 use crate::directory::{NODES_MAX, Sites, check_site_name, stored_attributes, to_store};
 use crate::error::SiteError;
 use crate::nodes::check_address;
+use crate::tables;
+use crate::tables::{NodeRow, NodeTokenRow};
 use crate::work::{EnrolledNode, NodeEnrolment};
 
 /// What a token begins with, so that it is recognized where it leaks.
@@ -77,10 +78,10 @@ impl Sites {
             .write("key_node_token", move |tx| {
                 async move {
                     // The site may go meanwhile, and its tokens with it.
-                    if store::places::lock_site(tx, stored.site).await?.is_none() {
+                    if tables::lock_site(tx, stored.site).await?.is_none() {
                         return Ok(false);
                     }
-                    store::places::insert_node_token(tx, &stored, &hash).await?;
+                    tables::insert_node_token(tx, &stored, &hash).await?;
                     store::audit_if(tx, true, event).await
                 }
                 .boxed()
@@ -99,7 +100,7 @@ impl Sites {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<NodeTokenRow>, SiteError> {
-        Ok(self.store().places().node_tokens(after, limit).await?)
+        Ok(tables::Places::of(self.store()).node_tokens(after, limit).await?)
     }
 
     /// Takes a token back.
@@ -113,7 +114,7 @@ impl Sites {
             .store()
             .write("key_node_token_delete", move |tx| {
                 async move {
-                    let done = store::places::delete_node_token(tx, id).await?;
+                    let done = tables::delete_node_token(tx, id).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()
@@ -178,7 +179,7 @@ impl Sites {
         let (id, key, until) = (node.id, node.spki_sha256, certified.not_after_us);
         self.store()
             .write("key_node_certified", move |tx| {
-                async move { store::places::node_certified(tx, id, &key, until).await }.boxed()
+                async move { tables::node_certified(tx, id, &key, until).await }.boxed()
             })
             .await?;
         let signer = self.statement_signer().await?;
@@ -211,8 +212,10 @@ impl Sites {
         spki_sha256: &[u8; 32],
         kem: &KemPublic,
     ) -> Result<Option<NodeRow>, SiteError> {
-        let Some(node) = self.store().places().node_of_key(spki_sha256).await? else { return Ok(None) };
-        let made = self.store().places().node_of_token(hash, self.now_us()).await?;
+        let Some(node) = tables::Places::of(self.store()).node_of_key(spki_sha256).await? else {
+            return Ok(None);
+        };
+        let made = tables::Places::of(self.store()).node_of_token(hash, self.now_us()).await?;
         if made != Some(node.id) || node.retired_at_us.is_some() {
             return Ok(None);
         }
@@ -277,7 +280,7 @@ impl Sites {
                 Entered::Taken => name = other_name(&name, id),
             }
         }
-        let holder = self.store().places().node_of_key(&spki_sha256).await?;
+        let holder = tables::Places::of(self.store()).node_of_key(&spki_sha256).await?;
         Err(if holder.is_some() { SiteError::KeyTaken } else { SiteError::NameTaken(name) })
     }
 }
@@ -300,7 +303,7 @@ enum Entered {
 
 /// Token, node, identity and audit together, or nothing: a token is not lost for a name that is taken.
 async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<Entered, StoreError> {
-    use store::places;
+    use crate::tables as places;
     let (at, row) = (new.row.enrolled_at_us, &mut new.row);
     if places::is_node_taken(tx, &row.name, &row.spki_sha256).await? {
         return Ok(Entered::Taken);

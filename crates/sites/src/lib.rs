@@ -17,6 +17,7 @@ mod round;
 mod site;
 mod statements;
 mod steadiness;
+pub mod tables;
 mod timing;
 mod view;
 pub mod work;

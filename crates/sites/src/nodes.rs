@@ -6,13 +6,14 @@ use futures_util::FutureExt;
 use keyless::places::Attributes;
 use keyless::routing::NodeId;
 use serde_json::json;
-use store::places::{NodeFilter, NodeRow};
 use store::{Cursor, Page};
 use uuid::Uuid;
 use x509::HostName;
 
 use crate::directory::{Sites, stored_attributes};
 use crate::error::SiteError;
+use crate::tables;
+use crate::tables::{NodeFilter, NodeRow};
 use crate::timing::{BEAT_EVERY, LEASE};
 use crate::view::Standing;
 use crate::work::{Beat, BeatAnswer};
@@ -45,7 +46,7 @@ impl Sites {
     /// [`SiteError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn node(&self, id: Uuid) -> Result<NodeRow, SiteError> {
-        self.store().places().node(id).await?.ok_or(SiteError::NotFound("node"))
+        tables::Places::of(self.store()).node(id).await?.ok_or(SiteError::NotFound("node"))
     }
 
     /// A node by its name or its identity.
@@ -56,7 +57,9 @@ impl Sites {
     pub async fn node_called(&self, name: &str) -> Result<NodeRow, SiteError> {
         match name.parse() {
             Ok(id) => self.node(id).await,
-            Err(_) => self.store().places().node_named(name).await?.ok_or(SiteError::NotFound("node")),
+            Err(_) => {
+                tables::Places::of(self.store()).node_named(name).await?.ok_or(SiteError::NotFound("node"))
+            }
         }
     }
 
@@ -76,7 +79,7 @@ impl Sites {
             None => None,
         };
         let filter = NodeFilter { site, retired: query.retired };
-        Ok(self.store().places().nodes(&filter, after, limit).await?)
+        Ok(tables::Places::of(self.store()).nodes(&filter, after, limit).await?)
     }
 
     /// Milliseconds from a node to others and back, as it last said it to this server.
@@ -108,11 +111,11 @@ impl Sites {
             .store()
             .write("key_node_retire", move |tx| {
                 async move {
-                    let done = store::places::retire_node(tx, id, at, hostile).await?;
+                    let done = tables::retire_node(tx, id, at, hostile).await?;
                     if let (true, Some(revision)) = (done, identity) {
                         store::delete_identity(tx, id, revision).await?;
                     }
-                    let known = !done && hostile && store::places::mistrust_node(tx, id).await?;
+                    let known = !done && hostile && tables::mistrust_node(tx, id).await?;
                     store::audit_if(tx, done || known, event).await?;
                     // What follows for a hostile one may not have been done the last time.
                     Ok(done || hostile)
@@ -187,7 +190,7 @@ impl Sites {
         self.store()
             .write("key_node_address", move |tx| {
                 async move {
-                    let done = store::places::set_node_address(tx, node, &address).await?;
+                    let done = tables::set_node_address(tx, node, &address).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::directory::Sites;
 use crate::error::SiteError;
+use crate::tables;
 use crate::timing::ROUND;
 
 /// Every so many of them while there is no node: another server may have made one.
@@ -67,7 +68,10 @@ impl Sites {
     }
 
     async fn purge(&self) -> Result<(), SiteError> {
-        Ok(self.store().places().purge_node_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)?)
+        Ok(tables::Places::of(self.store())
+            .purge_node_tokens(self.now_us() - TOKENS_KEPT_US)
+            .await
+            .map(drop)?)
     }
 
     async fn write_beats(&self) -> Result<(), StoreError> {
@@ -78,9 +82,7 @@ impl Sites {
         let work = leases.clone();
         let written = self
             .store()
-            .write("key_node_leases", move |tx| {
-                async move { store::places::put_leases(tx, &work).await }.boxed()
-            })
+            .write("key_node_leases", move |tx| async move { tables::put_leases(tx, &work).await }.boxed())
             .await;
         if written.is_err() {
             self.0.beats.give_back(leases);
@@ -91,7 +93,7 @@ impl Sites {
     /// Tells of those who came, and of those who were gone by `now`, as far as this server can say.
     async fn tell(&self, now: i64) -> Result<(), StoreError> {
         let steady = self.0.steadiness.lock().round(now);
-        let mut flips = self.store().places().node_flips(now).await?;
+        let mut flips = tables::Places::of(self.store()).node_flips(now).await?;
         flips.retain(|(_, present)| *present || steady);
         if flips.is_empty() {
             return Ok(());
@@ -99,7 +101,7 @@ impl Sites {
         let (count, gone) = (flips.len(), flips.iter().filter(|(_, present)| !present).count());
         self.store()
             .write("key_node_flips", move |tx| {
-                async move { store::places::flip_nodes(tx, &flips, now).await }.boxed()
+                async move { tables::flip_nodes(tx, &flips, now).await }.boxed()
             })
             .await?;
         tracing::info!(came = count - gone, gone, "nodes of the key service came or went");
@@ -116,7 +118,7 @@ impl Sites {
         }
         let number = self.0.looks.fetch_add(1, Ordering::SeqCst) + 1;
         loop {
-            let rows = self.store().places().nodes_changed(self.0.view.last(), LOOK_ROWS).await?;
+            let rows = tables::Places::of(self.store()).nodes_changed(self.0.view.last(), LOOK_ROWS).await?;
             let whole = rows.len() == LOOK_ROWS;
             self.0.view.take(rows);
             if !whole {
@@ -125,10 +127,10 @@ impl Sites {
         }
         let (store, numbers) = (self.store(), &self.0.numbers);
         if numbers.seen() == 0 {
-            numbers.begin(store.places().last_change().await?);
+            numbers.begin(tables::Places::of(store).last_change().await?);
         }
-        let own = store.places().wraps_changed(numbers.seen(), LOOK_WRAPS).await?;
-        numbers.take(store.places().last_state().await?, own);
+        let own = tables::Places::of(store).wraps_changed(numbers.seen(), LOOK_WRAPS).await?;
+        numbers.take(tables::Places::of(store).last_state().await?, own);
         *looked = number;
         Ok(())
     }

@@ -3,12 +3,13 @@
 use futures_util::FutureExt;
 use keyless::places::Attributes;
 use serde_json::json;
-use store::places::{NodeFilter, SiteRow};
 use store::{Cursor, PAGE_ROWS_MAX, Page};
 use uuid::Uuid;
 
 use crate::directory::{SITES_MAX, Sites, check_site_name, stored_attributes, to_store};
 use crate::error::SiteError;
+use crate::tables;
+use crate::tables::{NodeFilter, SiteRow};
 
 /// A site as it is to be.
 #[derive(Clone, Debug)]
@@ -49,10 +50,10 @@ impl Sites {
             .store()
             .write("key_site_create", move |tx| {
                 async move {
-                    if store::places::count_sites(tx).await? >= SITES_MAX {
+                    if tables::count_sites(tx).await? >= SITES_MAX {
                         return Ok(Made::Full);
                     }
-                    let done = store::places::insert_site(tx, &site).await?;
+                    let done = tables::insert_site(tx, &site).await?;
                     Ok(if store::audit_if(tx, done, event).await? { Made::Done } else { Made::Taken })
                 }
                 .boxed()
@@ -72,8 +73,8 @@ impl Sites {
     #[crate::boxed]
     pub async fn site(&self, name: &str) -> Result<SiteRow, SiteError> {
         let found = match name.parse() {
-            Ok(id) => self.store().places().site(id).await?,
-            Err(_) => self.store().places().site_named(name).await?,
+            Ok(id) => tables::Places::of(self.store()).site(id).await?,
+            Err(_) => tables::Places::of(self.store()).site_named(name).await?,
         };
         found.ok_or(SiteError::NotFound("site"))
     }
@@ -84,7 +85,7 @@ impl Sites {
     /// Those of the database.
     #[crate::boxed]
     pub async fn sites(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, SiteError> {
-        Ok(self.store().places().sites(after, limit).await?)
+        Ok(tables::Places::of(self.store()).sites(after, limit).await?)
     }
 
     /// Changes a site. Its nodes get statements with its attributes within a second.
@@ -108,11 +109,11 @@ impl Sites {
             .store()
             .write("key_site_update", move |tx| {
                 async move {
-                    let done = store::places::update_site(tx, id, revision, &name, &attributes, at).await?;
+                    let done = tables::update_site(tx, id, revision, &name, &attributes, at).await?;
                     if done {
                         // Whoever writes rows of several nodes holds the numbers first: two could wait for each other else.
-                        store::places::take_changes(tx, 0).await?;
-                        store::places::sign_nodes_of_site(tx, id).await?;
+                        tables::take_changes(tx, 0).await?;
+                        tables::sign_nodes_of_site(tx, id).await?;
                     }
                     store::audit_if(tx, done, event).await
                 }
@@ -122,7 +123,7 @@ impl Sites {
         if done {
             return self.site(&id.to_string()).await;
         }
-        let other = self.store().places().site_named(&new.name).await?;
+        let other = tables::Places::of(self.store()).site_named(&new.name).await?;
         let taken = other.is_some_and(|other| other.id != id);
         Err(if taken { SiteError::NameTaken(new.name) } else { SiteError::Changed })
     }
@@ -138,15 +139,15 @@ impl Sites {
             .write("key_site_delete", move |tx| {
                 async move {
                     // First the lock: a node that joins meanwhile is counted, or finds no site.
-                    if store::places::lock_site(tx, id).await?.is_none() {
+                    if tables::lock_site(tx, id).await?.is_none() {
                         return Ok(Err(SiteError::NotFound("site")));
                     }
-                    let nodes = store::places::live_nodes(tx, Some(id)).await?;
+                    let nodes = tables::live_nodes(tx, Some(id)).await?;
                     if nodes > 0 {
                         return Ok(Err(SiteError::NotEmpty(nodes)));
                     }
-                    store::places::delete_node_tokens_of(tx, id).await?;
-                    let done = store::places::delete_site(tx, id).await?;
+                    tables::delete_node_tokens_of(tx, id).await?;
+                    let done = tables::delete_site(tx, id).await?;
                     store::audit_if(tx, done, event).await.map(|_| Ok(()))
                 }
                 .boxed()
@@ -159,7 +160,7 @@ impl Sites {
         let filter = NodeFilter { site: Some(site), retired: false };
         let mut after = None;
         loop {
-            let page = self.store().places().nodes(&filter, after.as_ref(), PAGE_ROWS_MAX).await?;
+            let page = tables::Places::of(self.store()).nodes(&filter, after.as_ref(), PAGE_ROWS_MAX).await?;
             for node in page.rows {
                 attributes.with(&stored_attributes(&node.attributes)).map_err(|error| {
                     SiteError::Invalid(format!("with those of the node {:?}: {error}", node.name))

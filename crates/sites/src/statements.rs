@@ -7,13 +7,14 @@ use keyless::places::{SignedStatement, Statement};
 use keys::sealed::KemPublic;
 use keys::{KeyRef, KeyType};
 use serde_json::json;
-use store::places::{NewStatement, NodeRow};
 use uuid::Uuid;
 use x509::SpkiHash;
 
 use crate::directory::Sites;
 use crate::error::SiteError;
 use crate::nodes::attributes_of;
+use crate::tables;
+use crate::tables::{NewStatement, NodeRow};
 
 /// How long a statement holds: what was once true of a node and is no longer is soon believed by nobody.
 const LIFE_US: i64 = 3_600 * 1_000_000;
@@ -31,7 +32,7 @@ const ACTOR: &str = "system:nodes";
 impl Sites {
     /// Makes the statements that are due; how many.
     pub(super) async fn sign_due(&self) -> Result<usize, SiteError> {
-        let rows = self.store().places().nodes_to_sign(self.now_us(), ROUND_MAX).await?;
+        let rows = tables::Places::of(self.store()).nodes_to_sign(self.now_us(), ROUND_MAX).await?;
         if rows.is_empty() {
             return Ok(0);
         }
@@ -54,9 +55,7 @@ impl Sites {
             });
             signed.push(one);
         }
-        self.store()
-            .write("key_node_statements", move |tx| store::places::put_statements(tx, new).boxed())
-            .await?;
+        self.store().write("key_node_statements", move |tx| tables::put_statements(tx, new).boxed()).await?;
         Ok(signed)
     }
 
@@ -67,7 +66,7 @@ impl Sites {
     }
 
     async fn signer_id(&self) -> Result<Uuid, SiteError> {
-        if let Some(id) = self.store().places().statement_signer().await? {
+        if let Some(id) = tables::Places::of(self.store()).statement_signer().await? {
             return Ok(id);
         }
         let new = self.parts().keystore.prepare(KeyType::Ed25519, "statements about nodes").await?;
@@ -76,7 +75,7 @@ impl Sites {
         self.store()
             .write("key_statement_signer", move |tx| {
                 async move {
-                    if store::places::claim_statement_signer(tx, id).await? {
+                    if tables::claim_statement_signer(tx, id).await? {
                         store::insert_key(tx, &row).await?;
                         store::audit(tx, vec![event]).await?;
                     }
@@ -85,7 +84,7 @@ impl Sites {
                 .boxed()
             })
             .await?;
-        let claimed = self.store().places().statement_signer().await?;
+        let claimed = tables::Places::of(self.store()).statement_signer().await?;
         claimed.ok_or(SiteError::NotFound("key that signs statements"))
     }
 }

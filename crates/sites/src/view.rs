@@ -5,9 +5,9 @@ use std::ops::Bound;
 
 use keyless::places::SignedStatement;
 use parking_lot::RwLock;
-use store::places::NodeRow;
 use uuid::Uuid;
 
+use crate::tables::NodeRow;
 use crate::work::{MEMBERS_MAX, Membership};
 
 /// As of the last look: at most as many members as nodes may be, and 40 octets for each that is retired.

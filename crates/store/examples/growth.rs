@@ -88,7 +88,7 @@ fn observation(number: usize, round: usize, at: i64, issuers: &[Arc<NewCertifica
 
 async fn scan(store: &Store, endpoints: usize, round: usize) -> (Uuid, f64, Duration) {
     let (id, at) = (Uuid::now_v7(), NOW + round as i64 * HOUR);
-    store.scans().begin(id, at, "{}").await.unwrap();
+    store::Scans::of(store).begin(id, at, "{}").await.unwrap();
     let issuers: Vec<_> = (0..ISSUERS).map(|n| certificate(10_000_000 + n, 0, 1_000)).collect();
     let began = Instant::now();
     let (sender, writer) = Writer::start(store.clone(), id, WriterOptions::default());
@@ -126,7 +126,7 @@ async fn grow(name: &str, url: &StoreUrl, endpoints: usize) {
     let began = Instant::now();
     let (mut cursor, mut middle, mut rows) = (None, None, 0);
     loop {
-        let page = store.inventory().page(&all, cursor.as_ref(), 1_000).await.unwrap();
+        let page = store::Inventory::of(&store).page(&all, cursor.as_ref(), 1_000).await.unwrap();
         rows += page.rows.len();
         if rows >= endpoints / 2 && middle.is_none() {
             middle = page.next.clone();
@@ -138,25 +138,31 @@ async fn grow(name: &str, url: &StoreUrl, endpoints: usize) {
     }
     assert_eq!(rows, endpoints);
     println!("  {:<34} {:>9.3?}", "walk of everything, 1,000 a page", began.elapsed());
-    measured!("page of 100 by expiry, first", store.inventory().page(&all, None, 100));
-    measured!("page of 100 by expiry, middle", store.inventory().page(&all, middle.as_ref(), 100));
-    measured!("page of 100 by host", store.inventory().page(&by_host, None, 100));
+    measured!("page of 100 by expiry, first", store::Inventory::of(&store).page(&all, None, 100));
+    measured!("page of 100 by expiry, middle", store::Inventory::of(&store).page(&all, middle.as_ref(), 100));
+    measured!("page of 100 by host", store::Inventory::of(&store).page(&by_host, None, 100));
     let issuer = InventoryFilter { issuer_contains: Some("CA 7,".to_owned()), ..all.clone() };
-    measured!("page of 100 of one issuer", store.inventory().page(&issuer, None, 100));
+    measured!("page of 100 of one issuer", store::Inventory::of(&store).page(&issuer, None, 100));
     let worst = InventoryFilter { severity_at_least: Some(4), ..all.clone() };
-    measured!("page of 100 by severity", store.inventory().page(&worst, None, 100));
+    measured!("page of 100 by severity", store::Inventory::of(&store).page(&worst, None, 100));
     let rare = InventoryFilter { host_contains: Some("no such host".to_owned()), ..all.clone() };
-    measured!("host that is nowhere (worst walk)", store.inventory().page(&rare, None, 100));
+    measured!("host that is nowhere (worst walk)", store::Inventory::of(&store).page(&rare, None, 100));
     let known = certificate(0, 0, 0).sha256;
     let key = observation(endpoints / 2, 0, NOW, &vec![certificate(0, 0, 0); ISSUERS]).endpoint;
-    measured!("one endpoint", store.inventory().endpoint(&key));
-    measured!("its history", store.inventory().endpoint_history(&key, None, 100));
-    measured!("certificate by fingerprint", store.inventory().certificate_by_sha256(&known));
-    measured!("changes since the second scan, 100", store.inventory().diff(NOW + HOUR, None, 100));
-    measured!("changes between the scans, 100", store.inventory().diff_scans(first, second, None, 100));
-    measured!("issuers, 100", store.inventory().issuers(None, 100));
-    measured!("names under a domain", store.inventory().certificates_named("service-17.example", None, 100));
-    measured!("summary", store.inventory().summary(NOW, 30 * DAY));
+    measured!("one endpoint", store::Inventory::of(&store).endpoint(&key));
+    measured!("its history", store::Inventory::of(&store).endpoint_history(&key, None, 100));
+    measured!("certificate by fingerprint", store::Inventory::of(&store).certificate_by_sha256(&known));
+    measured!("changes since the second scan, 100", store::Inventory::of(&store).diff(NOW + HOUR, None, 100));
+    measured!(
+        "changes between the scans, 100",
+        store::Inventory::of(&store).diff_scans(first, second, None, 100)
+    );
+    measured!("issuers, 100", store::Inventory::of(&store).issuers(None, 100));
+    measured!(
+        "names under a domain",
+        store::Inventory::of(&store).certificates_named("service-17.example", None, 100)
+    );
+    measured!("summary", store::Inventory::of(&store).summary(NOW, 30 * DAY));
 }
 
 #[tokio::main]

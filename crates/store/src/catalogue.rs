@@ -1,10 +1,9 @@
-//! What the engine is told about the tables when a database is opened: every migration and every statement.
+//! Opens the database with every migration of Bulla; the statements of this crate's tables.
 
 use crate::store::Store;
 use db::{Connections, Database, Migration, Schema, Sends, StoreError, StoreOptions, StoreUrl};
 
-const SCHEMA: Schema =
-    Schema { sqlite: SQLITE_MIGRATIONS, postgres: POSTGRES_MIGRATIONS, statements: MODULES };
+const SCHEMA: Schema = Schema { sqlite: SQLITE_MIGRATIONS, postgres: POSTGRES_MIGRATIONS };
 
 impl Store {
     /// Opens the database, making the file and its folder when missing (readable by their owner only), and brings its
@@ -90,7 +89,8 @@ migrations! {
 }
 
 /// Every module's statements, for the test that prepares them all on both databases.
-const MODULES: &[Sends] = &[
+#[doc(hidden)]
+pub const STATEMENTS: &[Sends] = &[
     Sends {
         both: crate::inventory::statements::ALL,
         sqlite: crate::inventory::recording::sqlite_statements::ALL,
@@ -98,111 +98,8 @@ const MODULES: &[Sends] = &[
         bulks: &[],
         composed: crate::inventory::statements::composed,
     },
-    crate::acme::SENDS,
-    Sends {
-        both: crate::agents::ALL,
-        sqlite: &[],
-        postgres: &[],
-        bulks: crate::agents::BULKS,
-        composed: crate::agents::composed,
-    },
-    Sends {
-        both: crate::places::ALL,
-        sqlite: &[],
-        postgres: &[],
-        bulks: crate::places::BULKS,
-        composed: crate::places::composed,
-    },
-    Sends {
-        both: crate::clouds::ALL,
-        sqlite: &[],
-        postgres: &[],
-        bulks: &[],
-        composed: crate::clouds::composed,
-    },
     Sends::of(crate::keys::ALL, crate::keys::BULKS),
     Sends::of(crate::master_keys::ALL, &[]),
-    Sends::of(&[], crate::kept_tags::BULKS),
     Sends::of(crate::known::ALL, crate::known::BULKS),
-    Sends {
-        both: crate::cas::ALL,
-        sqlite: crate::cas::SQLITE,
-        postgres: crate::cas::POSTGRES,
-        bulks: crate::cas::BULKS,
-        composed: Vec::new,
-    },
-    Sends::of(crate::profiles::ALL, &[]),
-    crate::proxy_leaves::SENDS,
-    Sends::of(crate::issued::insert::ALL, crate::issued::insert::BULKS),
-    Sends {
-        both: crate::issued::ALL,
-        sqlite: &[],
-        postgres: &[],
-        bulks: crate::issued::BULKS,
-        composed: crate::issued::composed,
-    },
-    Sends {
-        both: crate::revocations::ALL,
-        sqlite: &[],
-        postgres: crate::revocations::POSTGRES,
-        bulks: crate::revocations::BULKS,
-        composed: crate::revocations::composed,
-    },
-    Sends::of(crate::revocations::crls::ALL, crate::revocations::crls::BULKS),
     Sends::of(crate::access::ALL, crate::access::BULKS),
-    Sends::of(crate::issuers::ALL, crate::issuers::BULKS),
-    Sends::of(crate::enrolments::ALL, &[]),
-    crate::credentials::SENDS,
-    crate::credentials::ROTATION_SENDS,
-    crate::credentials::WRAP_SENDS,
-    crate::credentials::ACCESS_SENDS,
-    crate::credentials::HOOK_SENDS,
-    crate::ct::SENDS,
-    Sends::of(crate::told::ALL, crate::told::BULKS),
-    Sends::of(crate::history::ALL, crate::history::BULKS),
-    Sends {
-        both: crate::watches::ALL,
-        sqlite: crate::watches::SQLITE,
-        postgres: crate::watches::POSTGRES,
-        bulks: crate::watches::BULKS,
-        composed: Vec::new,
-    },
-    Sends {
-        both: crate::watch_parts::ALL,
-        sqlite: crate::watch_parts::SQLITE,
-        postgres: crate::watch_parts::POSTGRES,
-        bulks: crate::watch_parts::BULKS,
-        composed: Vec::new,
-    },
-    Sends {
-        both: crate::managed::ALL,
-        sqlite: &[],
-        postgres: &[],
-        bulks: crate::managed::BULKS,
-        composed: crate::managed::composed,
-    },
-    Sends {
-        both: crate::jobs::ALL,
-        sqlite: crate::jobs::SQLITE,
-        postgres: crate::jobs::POSTGRES,
-        bulks: crate::jobs::BULKS,
-        composed: crate::jobs::composed,
-    },
-    Sends {
-        both: crate::policies::ALL,
-        sqlite: &[],
-        postgres: &[],
-        bulks: crate::policies::BULKS,
-        composed: crate::policies::composed,
-    },
-    Sends::of(crate::approvals::ALL, crate::approvals::BULKS),
-    Sends::of(crate::people::ALL, crate::people::BULKS),
-    Sends::of(crate::ownership::ALL, crate::ownership::BULKS),
-    Sends {
-        both: crate::alerts::ALL,
-        sqlite: crate::alerts::SQLITE,
-        postgres: crate::alerts::POSTGRES,
-        bulks: crate::alerts::BULKS,
-        composed: Vec::new,
-    },
 ];

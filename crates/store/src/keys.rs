@@ -7,7 +7,7 @@ use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, l
 
 handle! {
     /// Stored keys, sealed columns and master keys.
-    Keys, keys
+    Keys
 }
 
 /// A private key at rest.
@@ -69,12 +69,7 @@ const BY_ID: &str = select!("key_by_id" "WHERE id = ?1");
 const BY_SPKI: &str = select!("key_by_spki" "WHERE spki_sha256 = ?1");
 const PAGE: &str = select!("keys_page" "WHERE seq > ?1 ORDER BY seq LIMIT ?2");
 
-const THESE: Bulk = Bulk {
-    sqlite: select!("keys_these" "WHERE id IN (SELECT unhex(value) FROM json_each(?1))"),
-    postgres: select!(
-        "keys_these" "WHERE id = ANY(ARRAY(SELECT h::uuid FROM json_array_elements_text(?1::text::json) AS h))"
-    ),
-};
+const THESE: Bulk = db::bulk! { select!("keys_these" "WHERE id {among ?1 uuid}") };
 
 const BLOCK: &str = "-- key_block
 UPDATE keys SET blocked_at = ?2, blocked_reason = ?3 WHERE id = ?1 AND blocked_at IS NULL";
@@ -192,33 +187,35 @@ pub struct SealedColumn {
     /// The column's name: part of what the values are bound to.
     pub column: &'static str,
     /// What the primary key is; its octets are part of what the values are bound to.
-    pub(crate) key: SealedKey,
+    pub key: SealedKey,
     /// Key and value of rows whose key is above ?1 and whose value does not begin with ?2 (9 octets), in the order of
     /// the key, at most ?3.
-    pub(crate) page: &'static str,
+    pub page: &'static str,
     /// How many rows do not begin with ?1.
-    pub(crate) count: &'static str,
+    pub count: &'static str,
     /// How many rows begin with which head.
-    pub(crate) heads: &'static str,
+    pub heads: &'static str,
     /// Key, new value, old value: replaces where the value is still the old one.
-    pub(crate) replace: Bulk,
+    pub replace: Bulk,
 }
 
 /// What names the row of a sealed value.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "the kinds are a vocabulary; not every one has a user at every time")]
-pub(crate) enum SealedKey {
+pub enum SealedKey {
+    /// A UUID, 16 octets.
     Uuid,
+    /// A text.
     Text,
 }
 
 /// A [`SealedColumn`] of a table whose key is a UUID or a text.
+#[macro_export]
 macro_rules! sealed_column {
     ($table:literal, $key:literal $kind:ident $pg:literal, $column:literal) => {
-        $crate::keys::SealedColumn {
+        $crate::SealedColumn {
             table: $table,
             column: $column,
-            key: $crate::keys::SealedKey::$kind,
+            key: $crate::SealedKey::$kind,
             page: concat!(
                 "-- sealed_page ",
                 $table,
@@ -305,8 +302,6 @@ macro_rules! sealed_column {
         }
     };
 }
-#[allow(unused_imports, reason = "for the modules that seal a column of their own")]
-pub(crate) use sealed_column;
 
 /// The private keys themselves.
 pub const SEALED_KEYS: SealedColumn = sealed_column!("keys", "id" Uuid "uuid", "sealed");

@@ -2,95 +2,51 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use uuid::Uuid;
-
 use crate::inventory::model::NewCertificate;
-use crate::store::Store;
-use db::{Bulk, Column, Cost, StoreError, Tx, reversed, sha256, storable};
+use db::{Bulk, Column, StoreError, Tx, reversed, sha256, storable};
 
-const KNOWN: Bulk = Bulk {
-    sqlite: "-- known_among
-SELECT sha256 FROM certificates WHERE sha256 = ?1",
-    postgres: "-- known_among
-SELECT sha256 FROM certificates WHERE sha256 = ANY(?1::bytea[])",
+const KNOWN: Bulk = db::bulk! { (sha256 bytea)
+    "-- known_among
+SELECT sha256 FROM certificates WHERE sha256 = {any sha256}"
 };
 
-const ISSUERS: Bulk = Bulk {
-    sqlite: "-- known_issuers
-INSERT INTO issuers (name_sha256, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
-    postgres: "-- known_issuers
-INSERT INTO issuers (name_sha256, name) SELECT n.* FROM UNNEST(?1::bytea[], ?2::text[]) AS n (hash, name)
-ORDER BY n.hash ON CONFLICT DO NOTHING",
+const ISSUERS: Bulk = db::bulk! { (hash bytea, name text)
+    "-- known_issuers
+INSERT INTO issuers (name_sha256, name) VALUES (:hash, :name){| ORDER BY :hash} ON CONFLICT DO NOTHING"
 };
 
-const CERTIFICATES: Bulk = Bulk {
-    sqlite: "-- known_certificates
+const CERTIFICATES: Bulk = db::bulk! {
+    (sha256 bytea, issuer bytea, subject text, serial text, not_before bigint, not_after bigint,
+     key_algorithm text, key_bits bigint, spki bytea, at bigint)
+    "-- known_certificates
 INSERT INTO certificates (sha256, issuer_id, subject, serial, not_before, not_after, key_algorithm, key_bits,
                           spki_sha256, first_seen_at, last_seen_at)
-SELECT ?1, i.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10 FROM issuers i WHERE i.name_sha256 = ?2
-ON CONFLICT DO NOTHING RETURNING sha256, id",
-    postgres: "-- known_certificates
-INSERT INTO certificates (sha256, issuer_id, subject, serial, not_before, not_after, key_algorithm, key_bits,
-                          spki_sha256, first_seen_at, last_seen_at)
-SELECT n.sha256, i.id, n.subject, n.serial, n.not_before, n.not_after, n.key_algorithm, n.key_bits, n.spki, n.at, n.at
-FROM UNNEST(?1::bytea[], ?2::bytea[], ?3::text[], ?4::text[], ?5::bigint[], ?6::bigint[], ?7::text[], ?8::bigint[],
-            ?9::bytea[], ?10::bigint[])
-     AS n (sha256, issuer, subject, serial, not_before, not_after, key_algorithm, key_bits, spki, at)
-JOIN issuers i ON i.name_sha256 = n.issuer ORDER BY n.sha256
-ON CONFLICT DO NOTHING RETURNING sha256, id",
+SELECT :sha256, i.id, :subject, :serial, :not_before, :not_after, :key_algorithm, :key_bits, :spki, :at, :at FROM
+  issuers i WHERE i.name_sha256 = :issuer{| ORDER BY :sha256}
+ON CONFLICT DO NOTHING RETURNING sha256, id"
 };
 
-const DERS: Bulk = Bulk {
-    sqlite: "-- known_ders
-INSERT INTO certificate_ders (certificate_id, der) VALUES (?1, ?2)",
-    postgres: "-- known_ders
-INSERT INTO certificate_ders (certificate_id, der) SELECT * FROM UNNEST(?1::bigint[], ?2::bytea[])",
+const DERS: Bulk = db::bulk! { (certificate_id bigint, der bytea)
+    "-- known_ders
+INSERT INTO certificate_ders (certificate_id, der) VALUES (:certificate_id, :der)"
 };
 
-const NAMES: Bulk = Bulk {
-    sqlite: "-- known_names
-INSERT INTO certificate_names (certificate_id, position, name, name_reversed) VALUES (?1, ?2, ?3, ?4)",
-    postgres: "-- known_names
-INSERT INTO certificate_names (certificate_id, position, name, name_reversed)
-SELECT n.id, n.position::int4, n.name, n.reversed
-FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::text[], ?4::text[]) AS n (id, position, name, reversed)",
+const NAMES: Bulk = db::bulk! { (id bigint, position bigint, name text, reversed text)
+    "-- known_names
+INSERT INTO certificate_names (certificate_id, position, name, name_reversed) VALUES (:id, :position, :name, :reversed)"
 };
 
-const ISSUERS_COUNT: Bulk = Bulk {
-    sqlite: "-- known_issuers_count
-UPDATE issuers SET certificates = certificates + ?2 WHERE name_sha256 = ?1",
-    postgres: "-- known_issuers_count
-UPDATE issuers i SET certificates = i.certificates + n.more
-FROM UNNEST(?1::bytea[], ?2::bigint[]) AS n (hash, more) WHERE i.name_sha256 = n.hash",
+const ISSUERS_COUNT: Bulk = db::bulk! { (hash bytea, more bigint)
+    "-- known_issuers_count
+UPDATE issuers SET certificates = certificates + :more WHERE name_sha256 = :hash"
 };
 
 const TOTAL: &str = "-- known_total
 INSERT INTO totals (name, value) VALUES ('certificates', ?1)
 ON CONFLICT (name) DO UPDATE SET value = totals.value + excluded.value";
 
-/// At most ?3, as no more needs to be told: a walk over what was issued, done once in an authority's life. Not counted
-/// are its own certificates, and those of authorities below it that are retired.
-const LIVING_ISSUED: &str = "-- living_issued
-SELECT count(*) FROM (
-    SELECT 1 FROM issued i WHERE i.ca = ?1 AND i.not_after > ?2 AND i.certificate_id NOT IN (
-        SELECT c.id FROM ca_certificates cc JOIN cas a ON a.id = cc.ca_id JOIN certificates c ON c.sha256 = cc.sha256
-        WHERE cc.ca_id = ?1 OR a.state = 'retired')
-    LIMIT ?3) AS living";
-
-pub(crate) const ALL: &[&str] = &[TOTAL, LIVING_ISSUED];
+pub(crate) const ALL: &[&str] = &[TOTAL];
 pub(crate) const BULKS: &[&Bulk] = &[&KNOWN, &ISSUERS, &CERTIFICATES, &DERS, &NAMES, &ISSUERS_COUNT];
-
-impl Store {
-    /// How many certificates an authority issued that are valid after `now_us`, counted up to `most`.
-    ///
-    /// # Errors
-    /// Those of the database.
-    #[crate::boxed]
-    pub async fn living_issued(&self, ca: Uuid, now_us: i64, most: i64) -> Result<u64, StoreError> {
-        let rows = self.rows(Cost::Walk, LIVING_ISSUED, vec![ca.into(), now_us.into(), most.into()]).await?;
-        rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
-    }
-}
 
 /// Puts certificates into the inventory that are not in it: seven statements at most, on PostgreSQL.
 ///

@@ -29,18 +29,21 @@ impl Deref for Store {
     }
 }
 
-/// A handle on the tables of one noun, and the method of [`Store`] that returns it.
+/// A handle on the tables of one noun: a struct over a borrowed [`Store`], made by `Name::of(&store)`.
+///
+/// Its methods read; functions that change rows take the transaction, a [`db::Tx`].
+#[macro_export]
 macro_rules! handle {
-    ($(#[$doc:meta])* $handle:ident, $accessor:ident) => {
+    ($(#[$doc:meta])* $handle:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
-        pub struct $handle<'s>(pub(crate) &'s $crate::store::Store);
+        pub struct $handle<'s>(pub(crate) &'s $crate::Store);
 
-        impl $crate::store::Store {
-            $(#[$doc])*
+        impl<'s> $handle<'s> {
+            /// The handle on these tables of a store.
             #[must_use]
-            pub fn $accessor(&self) -> $handle<'_> {
-                $handle(self)
+            pub fn of(store: &'s $crate::Store) -> Self {
+                Self(store)
             }
         }
     };

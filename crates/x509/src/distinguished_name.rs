@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use data_encoding::HEXLOWER;
+
 use crate::der::{self, DerError, Element, Reader, tag};
 use crate::{DistinguishedName, oid};
 
@@ -44,9 +46,7 @@ impl DistinguishedName {
         text.push('=');
         if !is_string(value.tag) {
             text.push('#');
-            value.whole.iter().for_each(|b| {
-                let _ = write!(text, "{b:02x}");
-            });
+            HEXLOWER.encode_append(value.whole, text);
             return Ok(());
         }
         let string = value.text();

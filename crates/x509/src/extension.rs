@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use data_encoding::HEXLOWER;
+
 use crate::certificate::Subtree;
 use crate::der::{self, DerError, Element, Reader, tag};
 use crate::faults::Faults;
@@ -166,10 +168,8 @@ fn general_name(name: Element<'_>, faults: &mut Faults) -> GeneralName {
         RFC822_NAME => GeneralName::Email(ascii(name, faults)),
         DNS_NAME => GeneralName::Dns(ascii(name, faults)),
         URI => GeneralName::Uri(ascii(name, faults)),
-        IP_ADDRESS => address(name.content).map_or_else(
-            || GeneralName::BadIp(name.content.iter().map(|b| format!("{b:02x}")).collect()),
-            GeneralName::Ip,
-        ),
+        IP_ADDRESS => address(name.content)
+            .map_or_else(|| GeneralName::BadIp(HEXLOWER.encode(name.content)), GeneralName::Ip),
         DIRECTORY_NAME => match DistinguishedName::parse(name.content) {
             Ok(directory) => GeneralName::Directory(directory.text),
             Err(error) => {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 fn sha256(bytes: &[u8]) -> [u8; 32] {
@@ -46,12 +47,7 @@ macro_rules! hash_name {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut text = [0; 64];
-                for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
-                    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-                    pair[0] = DIGITS[usize::from(byte >> 4)];
-                    pair[1] = DIGITS[usize::from(byte & 15)];
-                }
-                f.pad(std::str::from_utf8(&text).unwrap_or_default())
+                f.pad(HEXLOWER.encode_mut_str(&self.0, &mut text))
             }
         }
 
@@ -65,15 +61,10 @@ macro_rules! hash_name {
             type Err = NotSha256;
 
             fn from_str(text: &str) -> Result<Self, NotSha256> {
-                let wrong = || NotSha256(text.to_owned());
-                let mut out = [0; 32];
-                let mut digits = text.chars().filter(|c| !matches!(c, ':' | ' '));
-                for byte in &mut out {
-                    let mut digit = || digits.next()?.to_digit(16);
-                    let (high, low) = (digit().ok_or_else(wrong)?, digit().ok_or_else(wrong)?);
-                    *byte = (high * 16 + low) as u8;
-                }
-                if digits.next().is_some() { Err(wrong()) } else { Ok(Self(out)) }
+                let digits = text.replace([':', ' '], "");
+                let bytes = HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok();
+                let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+                bytes.map(Self).ok_or_else(|| NotSha256(text.to_owned()))
             }
         }
 

@@ -1,5 +1,7 @@
 //! PEM (RFC 7468): certificates in text, whatever else the text says.
 
+use data_encoding::BASE64;
+
 /// Blocks read of one text; root bundles have 150, the largest dumps some thousands.
 const BLOCKS_MAX: usize = 100_000;
 /// Octets one block may decode to; a PKCS#7 bundle of a whole root program has 200 KB.
@@ -42,29 +44,11 @@ pub fn encode(label: &str, der: &[u8]) -> String {
     let mut out = String::with_capacity(der.len() * 4 / 3 + der.len() / LINE_OCTETS + 2 * label.len() + 48);
     out.extend(["-----BEGIN ", label, "-----\n"]);
     for line in der.chunks(LINE_OCTETS) {
-        line.chunks(3).for_each(|group| push_group(&mut out, group));
+        BASE64.encode_append(line, &mut out);
         out.push('\n');
     }
     out.extend(["-----END ", label, "-----\n"]);
     out
-}
-
-/// Octets as base64 in one line (RFC 4648 section 4).
-pub(crate) fn base64(octets: &[u8]) -> String {
-    let mut out = String::with_capacity(octets.len().div_ceil(3) * 4);
-    octets.chunks(3).for_each(|group| push_group(&mut out, group));
-    out
-}
-
-/// Four letters of up to three octets (RFC 4648 section 4).
-fn push_group(out: &mut String, group: &[u8]) {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let octet = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
-    let bits = octet(0) << 16 | octet(1) << 8 | octet(2);
-    for at in 0..4 {
-        let letter = char::from(ALPHABET[(bits >> (18 - 6 * at)) as usize & 63]);
-        out.push(if at <= group.len() { letter } else { '=' });
-    }
 }
 
 /// `None` at the end of the text; `Some(None)` for a block that cannot be read.

@@ -1,57 +1,25 @@
 //! What can be wrong, how bad it is, and who says so.
 
+use coded::coded;
 use serde::Serialize;
 
 use crate::Fingerprint;
 
-/// How bad a finding is, mildest first.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[repr(u8)]
-pub enum Severity {
-    /// Worth knowing; nothing to do.
-    Info = 0,
-    /// Will not hurt today.
-    Low = 1,
-    /// Some clients object, or will soon.
-    Medium = 2,
-    /// Most clients object, or the key is unsafe.
-    High = 3,
-    /// Clients fail now.
-    Critical = 4,
-}
-
-impl Severity {
-    /// All severities, mildest first.
-    pub const ALL: [Self; 5] = [Self::Info, Self::Low, Self::Medium, Self::High, Self::Critical];
-
-    /// The lower-case word used in every output.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Critical => "critical",
-        }
-    }
-}
-
-impl std::fmt::Display for Severity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl std::str::FromStr for Severity {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|s| s.name() == word)
-            .ok_or_else(|| format!("no severity is called {word:?}: use info, low, medium, high or critical"))
+coded! {
+    /// How bad a finding or an alert is, mildest first.
+    #[derive(Default)]
+    pub enum Severity: "severity" {
+        /// Worth knowing; nothing to do.
+        #[default]
+        Info = 0 => "info",
+        /// Will not hurt today.
+        Low = 1 => "low",
+        /// Some clients object, or will soon.
+        Medium = 2 => "medium",
+        /// Most clients object, or the key is unsafe.
+        High = 3 => "high",
+        /// Clients fail now.
+        Critical = 4 => "critical",
     }
 }
 

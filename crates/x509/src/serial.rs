@@ -4,6 +4,7 @@ use std::fmt;
 
 use std::str::FromStr;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The content octets of the INTEGER as found on the wire, so it may break RFC 5280 section
@@ -78,7 +79,10 @@ impl FromStr for SerialNumber {
         if digits.len() % 2 == 1 {
             digits.insert(0, '0');
         }
-        let octets = crate::der::hexadecimal(&digits).filter(|octets| (1..=32).contains(&octets.len()));
+        let octets = HEXLOWER_PERMISSIVE
+            .decode(digits.as_bytes())
+            .ok()
+            .filter(|octets| (1..=32).contains(&octets.len()));
         let mut octets = octets.ok_or_else(|| NotSerial(text.chars().take(80).collect()))?;
         let zeros = octets.iter().take_while(|&&b| b == 0).count().min(octets.len() - 1);
         octets.drain(..zeros);
@@ -103,7 +107,7 @@ impl fmt::Display for SerialNumber {
             [0, rest @ ..] if !rest.is_empty() => rest,
             all => all,
         };
-        octets.iter().try_for_each(|b| write!(f, "{b:02x}"))
+        HEXLOWER.encode_write(octets, f)
     }
 }
 

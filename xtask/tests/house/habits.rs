@@ -55,6 +55,18 @@ fn takes_unnamed_lifetime(arguments: &str) -> bool {
     first.starts_with("self") || arguments.contains("<'_>")
 }
 
+/// Names of the types of a file that derive a schema of the OpenAPI description.
+pub(crate) fn schemas(text: &str) -> Vec<String> {
+    let derives = |line: &str| line.contains("derive(") && line.contains("ToSchema");
+    let name = |line: &str| {
+        let (_, rest) = line.split_once("struct ").or_else(|| line.split_once("enum "))?;
+        Some(rest.chars().take_while(|c| c.is_alphanumeric()).collect())
+    };
+    let lines: Vec<&str> = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")).collect();
+    let places = lines.iter().enumerate().filter(|(_, line)| derives(line));
+    places.filter_map(|(at, _)| lines[at..].iter().find_map(|line| name(line))).collect()
+}
+
 /// Paths such as `scan/src/engine.rs` that a document names in backticks, and that are no file below `crates`.
 pub(crate) fn files_missing(document: &str, crates: &Path) -> Vec<String> {
     let named = document.split('`').skip(1).step_by(2);
@@ -77,5 +89,6 @@ fn the_habits_see_what_they_look_for() {
     let text = "#[crate::boxed]\npub async fn a(&self) {}\npub async fn b() {}\npub async fn c<T>(t: T) {}\n\
                 pub async fn d(x: X<'_>) {}\n";
     assert_eq!(unboxed(text), ["b"]);
+    assert_eq!(schemas("#[derive(Serialize, ToSchema)]\n#[serde(default)]\npub struct A {"), ["A"]);
     assert_eq!(files_missing("`no/src/file.rs` and `a b`", Path::new("/")), ["no/src/file.rs"]);
 }

@@ -4,3 +4,4 @@
 
 mod agents;
 mod deploy;
+mod tables;

@@ -1,11 +1,11 @@
 //! Chat rooms.
 
 use serde_json::json;
+use x509::Severity;
 
 use super::config::Chat;
 use super::outgoing::Outgoing;
 use crate::message::{Message, MessageReason};
-use crate::severity::Severity;
 
 /// Slack's incoming webhooks: <https://api.slack.com/messaging/webhooks>.
 pub(super) fn slack(config: &Chat, message: &Message) -> Outgoing {

@@ -1,11 +1,11 @@
 //! Paging services. One incident an alert: they are told the alert's id and merge by it.
 
 use serde_json::json;
+use x509::Severity;
 
 use super::config::{Opsgenie, Pagerduty};
 use super::outgoing::Outgoing;
 use crate::message::{Message, MessageReason};
-use crate::severity::Severity;
 
 /// Characters PagerDuty takes of a summary.
 const SUMMARY_MAX: usize = 1_024;

@@ -4,6 +4,7 @@
 //! receiver refuses times more than five minutes away, so that a recorded message cannot be played back later.
 
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
+use data_encoding::HEXLOWER;
 
 use super::config::Webhook;
 use super::error::ChannelError;
@@ -23,8 +24,7 @@ fn signature(secret: &str, at: i64, body: &[u8]) -> String {
     let mut signed = format!("{at}.").into_bytes();
     signed.extend_from_slice(body);
     let tag = sign(&Key::new(HMAC_SHA256, secret.as_bytes()), &signed);
-    let hex: String = tag.as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
-    format!("t={at},v1={hex}")
+    format!("t={at},v1={}", HEXLOWER.encode(tag.as_ref()))
 }
 
 #[cfg(test)]

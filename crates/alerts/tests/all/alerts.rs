@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use alerts::{AlertOptions, Alerts, Channels, Escalation, Matcher, NewChannel, Rule, Severity, Silence};
+use alerts::{AlertOptions, Alerts, Channels, Escalation, Matcher, NewChannel, Rule, Silence};
 use authority::keystore::KeyStore;
+use events::{CertificateFailed, CertificateIssued, IssuedVersion, ManagedCertificate, Run};
 use keys::Keyring;
 use outbound::resolve::Resolver;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::testing::Cluster;
-use store::{Clock, Event, Store, StoreUrl, emit};
+use store::states::{AlertState, DeliveryState};
+use store::{Clock, NewEvent, Store, emit, new_event};
+use testbed::Database;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use uuid::Uuid;
@@ -79,25 +81,27 @@ struct World {
     clock: Clock,
     alerts: Alerts,
     receiver: Receiver,
-    _folder: tempfile::TempDir,
-    _cluster: Option<Arc<Cluster>>,
+    _database: Database,
 }
 
 impl World {
-    async fn new(postgres: bool) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let cluster =
-            if postgres { Some(tokio::task::spawn_blocking(Cluster::shared).await.unwrap()) } else { None };
-        let url =
-            cluster.as_ref().map_or_else(|| StoreUrl::sqlite(folder.path().join("b.db")), |it| it.database());
-        let store = Store::open(&url).await.unwrap();
+    async fn sqlite() -> Self {
+        Self::over(Database::sqlite()).await
+    }
+
+    async fn postgres() -> Self {
+        Self::over(Database::postgres().await).await
+    }
+
+    async fn over(database: Database) -> Self {
+        let store = database.open().await;
         let clock = Clock::manual(NOW);
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
         let channels = Channels::new(Resolver::system().unwrap());
         let options = AlertOptions { server_url: Some("https://bulla.example".to_owned()) };
         let alerts = Alerts::new(store.clone(), keystore, clock.clone(), channels, options);
         let receiver = Receiver::start().await;
-        Self { store, clock, alerts, receiver, _folder: folder, _cluster: cluster }
+        Self { store, clock, alerts, receiver, _database: database }
     }
 
     async fn channel(&self, name: &str) -> Uuid {
@@ -110,8 +114,29 @@ impl World {
         self.alerts.put_rule(None, &Uuid::now_v7().to_string(), &rule, "user:test").await.unwrap();
     }
 
-    async fn happens(&self, kind: &'static str, subject: &str, body: Value) {
-        let event = Event { at_us: self.clock.now_us(), kind, subject: subject.to_owned(), body };
+    /// A managed certificate has a new version.
+    async fn issued(&self, subject: &str, name: &str, not_before_us: i64, not_after_us: i64) {
+        let (not_before_us, not_after_us) = (Some(not_before_us), Some(not_after_us));
+        let certificate = ManagedCertificate { not_before_us, not_after_us, ..certificate(name) };
+        let (run, fingerprint) = (Run::default(), x509::Fingerprint::from_bytes([1; 32]));
+        let version = IssuedVersion { certificate, run, serial: String::new(), fingerprint };
+        let issued = CertificateIssued::Version(Box::new(version));
+        self.happens(subject, &events::Event::CertificateIssued(issued)).await;
+    }
+
+    /// The last run of a managed certificate failed.
+    async fn failed(&self, subject: &str, name: &str) {
+        let (certificate, error) = (certificate(name), Some("no".to_owned()));
+        let failed = CertificateFailed { certificate, error, ..CertificateFailed::default() };
+        self.happens(subject, &events::Event::CertificateFailed(failed)).await;
+    }
+
+    async fn happens(&self, subject: &str, event: &events::Event) {
+        let event = new_event(self.clock.now_us(), subject.to_owned(), event);
+        self.put(event).await;
+    }
+
+    async fn put(&self, event: NewEvent) {
         self.store
             .write("test", move |tx| Box::pin(async move { emit(tx, vec![event]).await }))
             .await
@@ -139,6 +164,10 @@ impl World {
     }
 }
 
+fn certificate(name: &str) -> ManagedCertificate {
+    ManagedCertificate { name: name.to_owned(), ..ManagedCertificate::default() }
+}
+
 fn all_to(channel: &str) -> Rule {
     Rule { channels: vec![channel.to_owned()], ..Rule::default() }
 }
@@ -153,8 +182,7 @@ fn titles(messages: &[(String, Value)]) -> Vec<String> {
 async fn a_certificate_near_its_end_is_told_of_once_a_threshold(world: World) {
     world.channel("hook").await;
     world.rule(all_to("hook")).await;
-    let body = json!({ "name": "web", "team": "t", "not_before": NOW, "not_after": NOW + 90 * DAY });
-    world.happens("certificate.issued", "certificate/1", body).await;
+    world.issued("certificate/1", "web", NOW, NOW + 90 * DAY).await;
     world.settle().await;
     assert_eq!(world.receiver.taken(), []);
     world.passes(73 * DAY);
@@ -164,15 +192,17 @@ async fn a_certificate_near_its_end_is_told_of_once_a_threshold(world: World) {
     world.passes(9 * DAY);
     world.settle().await;
     assert_eq!(titles(&world.receiver.taken()), ["raised web expires in 8 days"]);
-    let open = world.store.alerts().page(0, None, 10).await.unwrap().rows;
+    let open = alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows;
     assert_eq!(open.len(), 1, "the farther threshold's alert is over");
     // Renewed: what was told of is over, and those told hear it.
     let now = world.clock.now_us();
-    let body = json!({ "name": "web", "not_before": now, "not_after": now + 90 * DAY });
-    world.happens("certificate.issued", "certificate/1", body).await;
+    world.issued("certificate/1", "web", now, now + 90 * DAY).await;
     world.settle().await;
     assert_eq!(titles(&world.receiver.taken()), ["resolved web expires in 8 days"]);
-    assert_eq!(world.store.alerts().page(0, None, 10).await.unwrap().rows, []);
+    assert_eq!(
+        alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows,
+        []
+    );
     // A jump over every threshold tells once.
     world.passes(200 * DAY);
     world.settle().await;
@@ -183,24 +213,28 @@ async fn repeats_are_counted_and_not_told_again(world: World) {
     world.channel("hook").await;
     world.rule(all_to("hook")).await;
     for _ in 0..5 {
-        world.happens("certificate.failed", "certificate/1", json!({ "name": "web", "detail": "no" })).await;
+        world.failed("certificate/1", "web").await;
     }
     world.settle().await;
-    world.happens("certificate.failed", "certificate/1", json!({ "name": "web", "detail": "no" })).await;
+    world.failed("certificate/1", "web").await;
     world.settle().await;
     let messages = world.receiver.taken();
     assert_eq!(titles(&messages), ["raised web: the last run failed"]);
     assert_eq!(messages[0].1["attributes"]["detail"], "no");
     let head = &messages[0].0;
     assert!(head.contains("bulla-signature: t=") && head.contains(",v1="), "{head}");
-    assert_eq!(world.store.alerts().page(0, None, 10).await.unwrap().rows[0].count, 6);
+    assert_eq!(
+        alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows[0]
+            .count,
+        6
+    );
 }
 
 async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: World) {
     let channel = world.channel("hook").await;
     world.rule(all_to("hook")).await;
     world.receiver.answers(503);
-    world.happens("certificate.failed", "certificate/1", json!({ "name": "web" })).await;
+    world.failed("certificate/1", "web").await;
     world.settle().await;
     assert_eq!(world.receiver.taken().len(), 1);
     assert!(world.alerts.channel(channel).await.unwrap().row.last_error.unwrap().contains("503"));
@@ -211,9 +245,13 @@ async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: Wor
     assert_eq!(world.alerts.channel(channel).await.unwrap().row.last_error, None);
     // What cannot heal is given up at once, and says so.
     world.receiver.answers(404);
-    world.happens("certificate.failed", "certificate/2", json!({ "name": "db" })).await;
+    world.failed("certificate/2", "db").await;
     world.settle().await;
-    let dead = world.store.alerts().deliveries(2, None, 10).await.unwrap().rows;
+    let dead = alerts::tables::Alerts::of(&world.store)
+        .deliveries(DeliveryState::Dead, None, 10)
+        .await
+        .unwrap()
+        .rows;
     assert!(dead[0].last_error.as_ref().unwrap().contains("404"), "{dead:?}");
     world.receiver.answers(200);
     world.receiver.taken();
@@ -225,9 +263,13 @@ async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: Wor
     let off = NewChannel { name: "hook".to_owned(), config, enabled: false };
     let revision = world.alerts.channel(channel).await.unwrap().row.revision;
     world.alerts.put_channel(Some((channel, revision)), off, "user:test").await.unwrap();
-    world.happens("certificate.failed", "certificate/3", json!({ "name": "x" })).await;
+    world.failed("certificate/3", "x").await;
     world.settle().await;
-    let dead = world.store.alerts().deliveries(2, None, 10).await.unwrap().rows;
+    let dead = alerts::tables::Alerts::of(&world.store)
+        .deliveries(DeliveryState::Dead, None, 10)
+        .await
+        .unwrap()
+        .rows;
     assert!(dead[0].last_error.as_ref().unwrap().contains("disabled"), "{dead:?}");
     assert_eq!(world.receiver.taken(), []);
 }
@@ -237,11 +279,11 @@ async fn what_nobody_acknowledges_escalates_and_silences_hold(world: World) {
     world.channel("boss").await;
     let escalate = Some(Escalation { after_seconds: 600, channels: vec!["boss".to_owned()] });
     world.rule(Rule { escalate, ..all_to("hook") }).await;
-    world.happens("certificate.failed", "certificate/1", json!({ "name": "one" })).await;
-    world.happens("certificate.failed", "certificate/2", json!({ "name": "two" })).await;
+    world.failed("certificate/1", "one").await;
+    world.failed("certificate/2", "two").await;
     world.settle().await;
     assert_eq!(world.receiver.taken().len(), 2);
-    let open = world.store.alerts().page(0, None, 10).await.unwrap().rows;
+    let open = alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows;
     let one = open.iter().find(|alert| alert.title.starts_with("one")).unwrap();
     world.alerts.acknowledge(one.id, "user:ann").await.unwrap();
     assert!(world.alerts.acknowledge(one.id, "user:ann").await.is_err());
@@ -252,12 +294,35 @@ async fn what_nobody_acknowledges_escalates_and_silences_hold(world: World) {
     let when = Matcher { subjects: vec!["certificate/3".to_owned()], ..Matcher::default() };
     let silence = Silence { when, from_us: 0, until_us: now + DAY, reason: "move".to_owned() };
     world.alerts.put_silence(&silence, "user:ann").await.unwrap();
-    world.happens("certificate.failed", "certificate/3", json!({ "name": "three" })).await;
+    world.failed("certificate/3", "three").await;
     world.settle().await;
     assert_eq!(world.receiver.taken(), []);
     assert!(
-        world.store.alerts().page(0, None, 10).await.unwrap().rows.iter().any(|a| a.silenced_by.is_some())
+        alerts::tables::Alerts::of(&world.store)
+            .page(AlertState::Open, None, 10)
+            .await
+            .unwrap()
+            .rows
+            .iter()
+            .any(|a| a.silenced_by.is_some())
     );
+}
+
+async fn events_that_cannot_be_read_stop_nobody(world: World) {
+    world.channel("hook").await;
+    world.rule(all_to("hook")).await;
+    let at_us = world.clock.now_us();
+    for (kind, body) in [
+        ("certificate.failed", "[]"),
+        ("certificate.failed", "not JSON"),
+        ("certificate.teleported", r#"{"to":"mars"}"#),
+    ] {
+        let subject = "certificate/1".to_owned();
+        world.put(NewEvent { at_us, kind, subject, body: body.to_owned() }).await;
+    }
+    world.failed("certificate/2", "web").await;
+    world.settle().await;
+    assert_eq!(titles(&world.receiver.taken()), ["raised web: the last run failed"]);
 }
 
 async fn a_digest_is_one_message_a_day(world: World) {
@@ -265,7 +330,7 @@ async fn a_digest_is_one_message_a_day(world: World) {
     world.rule(Rule { digest: true, ..all_to("hook") }).await;
     for number in 0..3 {
         let name = format!("c{number}");
-        world.happens("certificate.failed", &format!("certificate/{number}"), json!({ "name": name })).await;
+        world.failed(&format!("certificate/{number}"), &name).await;
     }
     world.settle().await;
     assert_eq!(world.receiver.taken(), []);
@@ -300,27 +365,14 @@ async fn channels_and_rules_that_cannot_work_are_refused(world: World) {
     let rule = all_to("nobody");
     let error = world.alerts.put_rule(None, "r", &rule, "user:test").await.unwrap_err().to_string();
     assert!(error.contains("nobody"), "{error}");
-    assert_eq!(Severity::from_stored(4).word(), "critical");
 }
 
-macro_rules! both {
-    ($($case:ident)*) => {
-        mod sqlite { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(super::World::new(false).await).await; }
-        )* }
-        mod postgres { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(super::World::new(true).await).await; }
-        )* }
-    };
-}
-
-both! {
+testbed::on_both! { super::World:
     a_certificate_near_its_end_is_told_of_once_a_threshold
     repeats_are_counted_and_not_told_again
     a_channel_that_fails_is_tried_again_and_given_up_in_the_open
     what_nobody_acknowledges_escalates_and_silences_hold
+    events_that_cannot_be_read_stop_nobody
     a_digest_is_one_message_a_day
     channels_and_rules_that_cannot_work_are_refused
 }

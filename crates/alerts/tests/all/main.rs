@@ -3,3 +3,4 @@
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod alerts;
+mod tables;

@@ -1,15 +1,12 @@
 //! Accounts: made, shown, changed, ended (RFC 8555 section 7.3).
 
 use bytes::Bytes;
+use events::{AcmeAccountChanged, AcmeAccountCreated, Event};
 use futures_util::FutureExt;
 use http::{Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::acme::{
-    AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, insert_acme_account,
-    set_acme_account,
-};
-use store::{AuditEvent, Event, audit, emit};
+use store::{AuditEvent, NewEvent, audit, emit, new_event};
 use uuid::Uuid;
 
 use super::accounts::{actor, check};
@@ -19,6 +16,11 @@ use super::problem::{Kind, Problem, limited};
 use super::request::{OfAccount, OfKey};
 use super::{Server, respond};
 use crate::Peer;
+use crate::tables;
+use crate::tables::acme::{
+    AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, insert_acme_account,
+    set_acme_account,
+};
 
 /// Contacts of one account.
 const CONTACTS_MAX: usize = 10;
@@ -52,7 +54,7 @@ impl Server {
     ) -> Result<Response<Bytes>, Problem> {
         let (profile, directory) = self.directory_options(profile)?;
         let wanted: NewAccount = signed.json()?;
-        if let Some(existing) = self.store.acme().account_by_key(signed.key.thumbprint()).await? {
+        if let Some(existing) = tables::Acme::of(&self.store).account_by_key(signed.key.thumbprint()).await? {
             return self.existing(&existing);
         }
         if wanted.only_return_existing {
@@ -94,7 +96,7 @@ impl Server {
         match self.insert_account(new).await? {
             NewAcmeAccountOutcome::Made => {}
             NewAcmeAccountOutcome::KeyInUse => {
-                let existing = self.store.acme().account_by_key(signed.key.thumbprint()).await?;
+                let existing = tables::Acme::of(&self.store).account_by_key(signed.key.thumbprint()).await?;
                 return self.existing(&existing.ok_or_else(Problem::busy)?);
             }
             NewAcmeAccountOutcome::ExternalKeySpent => {
@@ -103,7 +105,7 @@ impl Server {
                 ));
             }
         }
-        let account = self.store.acme().account(id).await?.ok_or_else(Problem::internal)?;
+        let account = tables::Acme::of(&self.store).account(id).await?.ok_or_else(Problem::internal)?;
         let response = respond::json(StatusCode::CREATED, &self.account_json(&account))?;
         Ok(respond::with(response, header::LOCATION, &self.account_url(id)))
     }
@@ -117,18 +119,24 @@ impl Server {
     /// A key that is known to be compromised is nobody's.
     async fn check_account_key(&self, signed: &OfKey) -> Result<(), Problem> {
         let spki = super::jose::sha256(signed.key.spki());
-        if self.store.revocations().key_is_blocked(&spki).await? {
+        if tables::Revocations::of(&self.store).key_is_blocked(&spki).await? {
             return Err(Problem::new(Kind::BadPublicKey, "this key is blocked; make another one"));
         }
         Ok(())
     }
 
     async fn insert_account(&self, new: NewAcmeAccount) -> Result<NewAcmeAccountOutcome, Problem> {
+        let created = Event::AcmeAccountCreated(AcmeAccountCreated {
+            address: new.address.clone(),
+            profile: new.profile.clone(),
+            contact: new.contacts.clone(),
+            external_key: new.external_key,
+        });
         let details = json!({
             "address": new.address, "profile": new.profile, "contact": new.contacts,
             "external_key": new.external_key,
         });
-        let (event, audited) = self.told(new.id, "acme_account.create", "acme_account.created", details);
+        let (event, audited) = self.told(new.id, "acme_account.create", details, &created);
         let outcome = self
             .store
             .write("acme_new_account", move |tx| {
@@ -165,11 +173,14 @@ impl Server {
             }
         };
         let contacts = change.contact.map(contacts).transpose()?;
-        let (action, kind) = match status {
-            AcmeAccountStatus::Deactivated => ("acme_account.deactivate", "acme_account.deactivated"),
-            _ => ("acme_account.update", "acme_account.updated"),
+        let changed = AcmeAccountChanged { contact: contacts.clone() };
+        let (action, changed) = match status {
+            AcmeAccountStatus::Deactivated => {
+                ("acme_account.deactivate", Event::AcmeAccountDeactivated(changed))
+            }
+            _ => ("acme_account.update", Event::AcmeAccountUpdated(changed)),
         };
-        let (event, audited) = self.told(id, action, kind, json!({ "contact": contacts }));
+        let (event, audited) = self.told(id, action, json!({ "contact": contacts }), &changed);
         let (agreed, now_us) = (change.terms_of_service_agreed, self.now_us());
         let changed = self
             .store
@@ -186,7 +197,7 @@ impl Server {
             })
             .await?;
         self.accounts.forget(id);
-        let account = self.store.acme().account(id).await?.ok_or_else(Problem::not_found)?;
+        let account = tables::Acme::of(&self.store).account(id).await?.ok_or_else(Problem::not_found)?;
         if !changed {
             check(&account)?;
         }
@@ -198,12 +209,17 @@ impl Server {
         &self,
         account: Uuid,
         action: &'static str,
-        kind: &'static str,
         details: Value,
-    ) -> (Event, AuditEvent) {
+        event: &Event,
+    ) -> (NewEvent, AuditEvent) {
+        let audited = self.audited(account, action, details);
+        (new_event(audited.at_us, audited.resource.clone(), event), audited)
+    }
+
+    /// The audit row of a change that the account itself makes.
+    pub(crate) fn audited(&self, account: Uuid, action: &'static str, details: Value) -> AuditEvent {
         let (at_us, resource) = (self.now_us(), format!("acme-account/{account}"));
-        let event = Event { at_us, kind, subject: resource.clone(), body: details.clone() };
-        (event, AuditEvent { at_us, actor: actor(account), action, resource, details })
+        AuditEvent { at_us, actor: actor(account), action, resource, details }
     }
 
     fn account_json(&self, account: &AcmeAccount) -> Value {

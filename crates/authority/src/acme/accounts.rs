@@ -6,11 +6,12 @@ use std::time::Duration;
 use flight::{Cache, Failed, Fresh};
 use http::StatusCode;
 use store::Store;
-use store::acme::{AcmeAccount, AcmeAccountStatus};
 use uuid::Uuid;
 
 use super::jose::AccountKey;
 use super::problem::Problem;
+use crate::tables;
+use crate::tables::acme::{AcmeAccount, AcmeAccountStatus};
 
 /// Accounts kept, some two kilobytes each.
 const ACCOUNTS_MAX: u64 = 20_000;
@@ -62,7 +63,7 @@ impl Accounts {
 
 async fn read(store: Store, id: Uuid) -> Result<Fresh<Arc<Account>>, Failed<Missing>> {
     let failed = |error, lifetime| Err(Failed { error, lifetime });
-    match store.acme().account(id).await {
+    match tables::Acme::of(&store).account(id).await {
         Ok(Some(row)) => match AccountKey::from_canonical(&row.jwk) {
             Ok(key) => Ok(Fresh { value: Arc::new(Account { row, key }), lifetime: KEPT }),
             Err(error) => {

@@ -1,14 +1,16 @@
 //! What the operator sees and ends: accounts and orders. External keys stand in [`super::binding`], limits in
 //! [`super::overrides`].
 
+use events::{AcmeAccountRevoked, Event};
 use futures_util::FutureExt;
 use serde_json::json;
-use store::acme::{AcmeAccount, AcmeAccountStatus, AcmeAuthorization, AcmeOrder, set_acme_account};
-use store::{AuditEvent, Cursor, Event, Page, StoreError, audit, emit};
+use store::{AuditEvent, Cursor, Page, StoreError, audit, emit, new_event};
 use uuid::Uuid;
 
 use super::Acme;
 use super::state::OrderState;
+use crate::tables;
+use crate::tables::acme::{AcmeAccount, AcmeAccountStatus, AcmeAuthorization, AcmeOrder, set_acme_account};
 
 impl Acme {
     /// Accounts, newest first.
@@ -21,7 +23,7 @@ impl Acme {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeAccount>, StoreError> {
-        self.0.store.acme().accounts(after, limit).await
+        tables::Acme::of(&self.0.store).accounts(after, limit).await
     }
 
     /// An account.
@@ -30,7 +32,7 @@ impl Acme {
     /// Those of the database.
     #[crate::boxed]
     pub async fn find_account(&self, id: Uuid) -> Result<Option<AcmeAccount>, StoreError> {
-        self.0.store.acme().account(id).await
+        tables::Acme::of(&self.0.store).account(id).await
     }
 
     /// Ends an account, at once on this node and within seconds on others; what was issued to it stays. False when it
@@ -41,8 +43,8 @@ impl Acme {
     #[crate::boxed]
     pub async fn revoke_account(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let (now_us, resource) = (self.0.now_us(), format!("acme-account/{id}"));
-        let event =
-            Event { at_us: now_us, kind: "acme_account.revoked", subject: resource.clone(), body: json!({}) };
+        let event = Event::AcmeAccountRevoked(AcmeAccountRevoked {});
+        let event = new_event(now_us, resource.clone(), &event);
         let (actor, action) = (actor.to_owned(), "acme_account.revoke");
         let audited = AuditEvent { at_us: now_us, actor, action, resource, details: json!({}) };
         let changed = self
@@ -77,8 +79,8 @@ impl Acme {
         limit: usize,
     ) -> Result<Page<AcmeOrder>, StoreError> {
         match account {
-            Some(account) => self.0.store.acme().orders_of(account, after, limit).await,
-            None => self.0.store.acme().orders(after, limit).await,
+            Some(account) => tables::Acme::of(&self.0.store).orders_of(account, after, limit).await,
+            None => tables::Acme::of(&self.0.store).orders(after, limit).await,
         }
     }
 
@@ -91,8 +93,8 @@ impl Acme {
         &self,
         id: Uuid,
     ) -> Result<Option<(AcmeOrder, Vec<AcmeAuthorization>)>, StoreError> {
-        let Some(order) = self.0.store.acme().order(id).await? else { return Ok(None) };
-        let authorizations = self.0.store.acme().authorizations(&order.authorizations).await?;
+        let Some(order) = tables::Acme::of(&self.0.store).order(id).await? else { return Ok(None) };
+        let authorizations = tables::Acme::of(&self.0.store).authorizations(&order.authorizations).await?;
         Ok(Some((order, authorizations)))
     }
 

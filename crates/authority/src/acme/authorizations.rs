@@ -5,7 +5,6 @@ use futures_util::FutureExt;
 use http::{Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use store::acme::{AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, deactivate_acme_authorization};
 use store::audit;
 use uuid::Uuid;
 
@@ -16,6 +15,10 @@ use super::problem::{Problem, limited};
 use super::request::OfAccount;
 use super::state::{AuthorizationState, answered};
 use super::{Server, respond};
+use crate::tables;
+use crate::tables::acme::{
+    AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, deactivate_acme_authorization,
+};
 
 #[derive(Debug, Deserialize)]
 struct Change {
@@ -52,7 +55,7 @@ impl Server {
     async fn give_up(&self, row: &AcmeAuthorization) -> Result<bool, Problem> {
         let (id, account) = (row.id, row.account);
         let details = json!({ "identifier": row.identifier });
-        let (_, mut event) = self.told(account, "acme_authorization.deactivate", "", details);
+        let mut event = self.audited(account, "acme_authorization.deactivate", details);
         event.resource = format!("acme-authorization/{id}");
         let changed = self
             .store
@@ -118,7 +121,7 @@ impl Server {
             if let Some(place) = place {
                 place.send(row.clone());
             }
-        } else if let Some(current) = self.store.acme().authorization(row.id).await? {
+        } else if let Some(current) = tables::Acme::of(&self.store).authorization(row.id).await? {
             *row = current;
         }
         Ok(())

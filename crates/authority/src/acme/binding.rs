@@ -6,10 +6,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt;
 use keys::Context;
 use serde_json::{Value, json};
-use store::acme::{
-    AcmeExternalKey, NewAcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
-    insert_acme_external_key,
-};
 use store::{AuditEvent, Cursor, Page, StoreError, audit};
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -19,6 +15,11 @@ use super::jose::{AccountKey, Jws, Signer, strict};
 use super::problem::{Kind, Problem};
 use super::request::OfKey;
 use super::{Acme, Server};
+use crate::tables;
+use crate::tables::acme::{
+    AcmeExternalKey, NewAcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
+    insert_acme_external_key,
+};
 
 /// Octets of a MAC key: as many as HMAC-SHA256 has.
 const SECRET: usize = 32;
@@ -154,7 +155,7 @@ impl Acme {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeExternalKey>, StoreError> {
-        self.0.store.acme().external_keys(after, limit).await
+        tables::Acme::of(&self.0.store).external_keys(after, limit).await
     }
 
     /// An external key. Its secret is sealed.
@@ -163,7 +164,7 @@ impl Acme {
     /// Those of the database.
     #[crate::boxed]
     pub async fn external_key(&self, id: Uuid) -> Result<Option<AcmeExternalKey>, StoreError> {
-        self.0.store.acme().external_key(id).await
+        tables::Acme::of(&self.0.store).external_key(id).await
     }
 
     /// Withdraws an external key: neither it nor the accounts bound with it may do anything more, at once on this node
@@ -235,7 +236,7 @@ impl Server {
         if AccountKey::from_jwk(&named)?.thumbprint() != signed.key.thumbprint() {
             return Err(Problem::malformed("externalAccountBinding is for another account key"));
         }
-        let row = self.store.acme().external_key_named(kid).await?.ok_or_else(refused)?;
+        let row = tables::Acme::of(&self.store).external_key_named(kid).await?.ok_or_else(refused)?;
         let secret =
             self.authority.keystore().keyring().open_sealed(&context(&row.id), &row.secret).map_err(
                 |error| {

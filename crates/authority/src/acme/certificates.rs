@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
-use store::acme::AcmeOrderStatus;
 use uuid::Uuid;
 
 use super::fresh_certificates::FreshCertificate;
@@ -12,6 +11,7 @@ use super::problem::Problem;
 use super::request::OfAccount;
 use super::{Server, respond};
 use crate::issue::IssuedRef;
+use crate::tables::acme::AcmeOrderStatus;
 
 const PEM_CHAIN: &str = "application/pem-certificate-chain";
 

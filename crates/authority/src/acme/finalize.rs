@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use events::{AcmeOrderCompleted, AcmeOrderRefused, Event};
 use http::{Response, StatusCode};
 use serde::Deserialize;
-use serde_json::json;
-use store::Event;
-use store::acme::{AcmeAuthorization, AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus};
+use store::new_event;
 use uuid::Uuid;
 use x509::UnixTime;
 use x509::csr::CertificateRequest;
@@ -30,6 +29,8 @@ use super::validate::Question;
 use super::writes::Issued;
 use crate::issue::{IssueError, IssueRequest, Source};
 use crate::profile::Profile;
+use crate::tables;
+use crate::tables::acme::{AcmeAuthorization, AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus};
 
 /// How long CAA holds (RFC 8659 section 3 leaves it to the TTL, the baseline requirements section 4.2.2.1 to 8 hours), µs.
 const CAA_KEPT_US: i64 = 8 * 3_600 * 1_000_000;
@@ -156,13 +157,12 @@ impl Server {
             Err(None) => return order,
         };
         let subject = format!("acme-order/{}", order.id);
-        let (kind, body) = match &outcome {
-            Ok(certificate) => {
-                ("acme_order.completed", json!({ "certificate": certificate, "account": order.account }))
-            }
-            Err(_) => ("acme_order.refused", json!({ "account": order.account })),
+        let account = order.account;
+        let event = match outcome {
+            Ok(certificate) => Event::AcmeOrderCompleted(AcmeOrderCompleted { certificate, account }),
+            Err(_) => Event::AcmeOrderRefused(AcmeOrderRefused { account }),
         };
-        let event = Event { at_us: self.now_us(), kind, subject, body };
+        let event = new_event(self.now_us(), subject, &event);
         let row = AcmeIssued { id: order.id, outcome: outcome.clone() };
         match self.writes.issued(Issued { row, event }).await {
             Ok(true) => {
@@ -174,7 +174,9 @@ impl Server {
                 order
             }
             // Another was first, or it is not known: the database has the truth.
-            Ok(false) | Err(_) => self.store.acme().order(order.id).await.ok().flatten().unwrap_or(order),
+            Ok(false) | Err(_) => {
+                tables::Acme::of(&self.store).order(order.id).await.ok().flatten().unwrap_or(order)
+            }
         }
     }
 

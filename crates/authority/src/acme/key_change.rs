@@ -1,17 +1,19 @@
 //! Account key rollover (RFC 8555 section 7.3.5).
 
 use bytes::Bytes;
+use events::{AcmeAccountKeyChanged, Event};
 use futures_util::FutureExt;
 use http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::acme::change_acme_account_key;
 use store::{audit, emit};
 
 use super::jose::{AccountKey, Jws, Signer, sha256, strict};
 use super::problem::{Kind, Problem};
 use super::request::OfAccount;
 use super::{Server, respond};
+use crate::tables;
+use crate::tables::acme::change_acme_account_key;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,15 +28,16 @@ impl Server {
         let inner = Jws::parse(signed.payload())?;
         let new = self.check_inner(&inner, signed)?;
         let account = &signed.account.row;
-        if let Some(owner) = self.store.acme().account_by_key(new.thumbprint()).await? {
+        if let Some(owner) = tables::Acme::of(&self.store).account_by_key(new.thumbprint()).await? {
             return Err(self.key_in_use(owner.id));
         }
-        if self.store.revocations().key_is_blocked(&sha256(new.spki())).await? {
+        if tables::Revocations::of(&self.store).key_is_blocked(&sha256(new.spki())).await? {
             return Err(Problem::new(Kind::BadPublicKey, "the new key is blocked; make another one"));
         }
-        let details = json!({ "new_thumbprint": new.thumbprint_text() });
-        let (event, audited) =
-            self.told(account.id, "acme_account.change_key", "acme_account.key_changed", details);
+        let new_thumbprint = new.thumbprint_text();
+        let details = json!({ "new_thumbprint": new_thumbprint });
+        let event = Event::AcmeAccountKeyChanged(AcmeAccountKeyChanged { new_thumbprint });
+        let (event, audited) = self.told(account.id, "acme_account.change_key", details, &event);
         let (id, old, thumbprint) = (account.id, account.thumbprint, *new.thumbprint());
         let (jwk, now_us) = (new.canonical().to_owned(), self.now_us());
         let changed = self
@@ -54,7 +57,7 @@ impl Server {
         self.accounts.forget(id);
         if !changed {
             // Somebody was quicker, with this key or with this account.
-            return Err(match self.store.acme().account_by_key(new.thumbprint()).await? {
+            return Err(match tables::Acme::of(&self.store).account_by_key(new.thumbprint()).await? {
                 Some(owner) => self.key_in_use(owner.id),
                 None => {
                     Problem::malformed("the account's key changed meanwhile").status(StatusCode::CONFLICT)

@@ -43,6 +43,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method as Verb, Request, Response, StatusCode, header};
 use store::{Clock, Store};
 
+use crate::tables;
 use crate::{Authority, Peer};
 use accounts::Accounts;
 use fresh_certificates::FreshCertificates;
@@ -90,7 +91,7 @@ impl Acme {
         options: AcmeOptions,
     ) -> Result<Self, AcmeError> {
         let options = options.checked()?;
-        authority.keystore().also_sealed(&store::acme::SEALED_SECRETS);
+        authority.keystore().also_sealed(&tables::acme::SEALED_SECRETS);
         Ok(Self(Arc::new(Server {
             nonces: Nonces::new(),
             accounts: Accounts::new(),

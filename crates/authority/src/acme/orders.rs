@@ -4,14 +4,11 @@ use std::collections::HashMap;
 
 use aws_lc_rs::rand;
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use futures_util::FutureExt;
 use http::{Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
-use store::acme::{
-    AcmeAuthorization, AcmeAuthorizationStatus, AcmeOrder, AcmeOrderStatus, insert_acme_authorizations,
-    note_acme_preauthorization,
-};
 use store::audit;
 use uuid::{NoContext, Timestamp, Uuid};
 
@@ -25,6 +22,11 @@ use super::state::OrderState;
 use super::writes::Ordered;
 use super::{Server, binding, respond};
 use crate::profile::Profile;
+use crate::tables;
+use crate::tables::acme::{
+    AcmeAuthorization, AcmeAuthorizationStatus, AcmeOrder, AcmeOrderStatus, insert_acme_authorizations,
+    note_acme_preauthorization,
+};
 
 /// Octets of a token: 128 bits is what RFC 8555 section 8.1 wants.
 const TOKEN: usize = 16;
@@ -133,7 +135,7 @@ impl Server {
         let body = self.authorization_json(&new, now_us);
         let (url, account) = (self.authorization_url(new.id), new.account);
         let details = json!({ "identifier": new.identifier, "profile": new.profile });
-        let (_, mut event) = self.told(account, "acme_authorization.create", "", details);
+        let mut event = self.audited(account, "acme_authorization.create", details);
         event.resource = format!("acme-authorization/{}", new.id);
         self.store
             .write("acme_new_authorization", move |tx| {
@@ -286,7 +288,7 @@ impl Server {
             return Ok(HashMap::new());
         }
         let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
-        let found = self.store.acme().reusable(account.id, &bases, now_us).await?;
+        let found = tables::Acme::of(&self.store).reusable(account.id, &bases, now_us).await?;
         // Of several the one that lasts longest; none that this profile would not have taken.
         let mut best: HashMap<(String, bool), AcmeAuthorization> = HashMap::new();
         for one in found {
@@ -383,13 +385,12 @@ impl Server {
                 Some(cursor.parse::<store::Cursor>().map_err(|_| bad())?)
             }
         };
-        let page =
-            self.store.acme().orders_of(id, after.as_ref(), ORDERS_PAGE).await.map_err(
-                |error| match error {
-                    store::StoreError::BadCursor => bad(),
-                    other => other.into(),
-                },
-            )?;
+        let page = tables::Acme::of(&self.store).orders_of(id, after.as_ref(), ORDERS_PAGE).await.map_err(
+            |error| match error {
+                store::StoreError::BadCursor => bad(),
+                other => other.into(),
+            },
+        )?;
         let urls: Vec<String> = page.rows.iter().map(|order| self.order_url(order)).collect();
         let response = respond::json(StatusCode::OK, &json!({ "orders": urls }))?;
         Ok(match page.next {
@@ -438,7 +439,7 @@ pub(crate) fn names_of(keys: impl Iterator<Item = String>) -> (String, String) {
     keys.sort();
     let text = keys.join(",");
     let hash = super::jose::sha256(text.as_bytes());
-    (hash.iter().map(|octet| format!("{octet:02x}")).collect(), text)
+    (HEXLOWER.encode(&hash), text)
 }
 
 /// A UUIDv7 of this moment by the server's clock.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv6Net};
 use parking_lot::RwLock;
-use store::acme::AcmeLimitOverride;
 
 use super::limits::Kind;
 use super::options::Limit;
+use crate::tables::acme::AcmeLimitOverride;
 
 /// The prefix of IPv6 that counts as one client: what a site gives to one network.
 const IPV6_PREFIX: u8 = 64;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use ipnet::IpNet;
 use serde_json::json;
-use store::acme::{AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override};
 use store::{AuditEvent, StoreError, audit};
 use uuid::Uuid;
 
@@ -14,6 +13,8 @@ use super::limits::{Key, Kind};
 use super::options::Limit;
 use super::override_index::Index;
 use super::{Acme, Server};
+use crate::tables;
+use crate::tables::acme::{AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override};
 
 /// How long this node may act on overrides that another has changed, µs.
 const KEPT_US: i64 = 10_000_000;
@@ -95,7 +96,7 @@ impl Server {
         }
         // While one reads, others go on with what was known.
         self.overrides.0.write().read_at_us = Some(now_us);
-        match self.store.acme().limit_overrides().await {
+        match tables::Acme::of(&self.store).limit_overrides().await {
             Ok(rows) => self.overrides.0.write().all = Arc::new(Index::new(rows)),
             Err(error) => tracing::warn!(%error, "overrides of ACME limits cannot be read"),
         }
@@ -110,7 +111,7 @@ impl Acme {
     /// Those of the database.
     #[crate::boxed]
     pub async fn limit_overrides(&self) -> Result<Vec<AcmeLimitOverride>, StoreError> {
-        self.0.store.acme().limit_overrides().await
+        tables::Acme::of(&self.0.store).limit_overrides().await
     }
 
     /// Stores an override in place of the one for the same limit and subject. In force here at once, on other nodes

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use store::acme::AcmeAuthorization;
 use tokio::sync::mpsc;
+
+use crate::tables::acme::AcmeAuthorization;
 
 /// Validations that wait in memory; further ones wait in the database.
 pub(super) const WAITING_MAX: usize = 4_096;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use store::acme::{AcmeAuthorization, AcmeOrder};
 use store::{Batcher, BatcherOptions, Store, StoreError};
 use uuid::Uuid;
 
 use super::problem::Problem;
+use crate::tables;
+use crate::tables::acme::{AcmeAuthorization, AcmeOrder};
 
 /// Keys of one statement.
 const BATCH_MAX: usize = 128;
@@ -36,18 +37,18 @@ impl Reads {
     pub(crate) fn new(store: &Store) -> Self {
         Self {
             orders: reader(store, "acme-read-orders", |store, ids| {
-                async move { store.acme().orders_with_authorizations(&ids).await }.boxed()
+                async move { tables::Acme::of(&store).orders_with_authorizations(&ids).await }.boxed()
             }),
             authorizations: reader(store, "acme-read-authorizations", |store, ids| {
                 async move {
-                    let found = store.acme().authorizations(&ids).await?;
+                    let found = tables::Acme::of(&store).authorizations(&ids).await?;
                     Ok(found.into_iter().map(|one| (one.id, one)).collect())
                 }
                 .boxed()
             }),
             keys: reader(store, "acme-read-keys", |store, keys| {
                 async move {
-                    let taken = store.acme().keys_taken(&keys).await?;
+                    let taken = tables::Acme::of(&store).keys_taken(&keys).await?;
                     Ok(taken.into_iter().map(|key| (key, ())).collect())
                 }
                 .boxed()

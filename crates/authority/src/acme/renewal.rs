@@ -7,12 +7,14 @@ use http::{Response, StatusCode, header};
 use serde_json::json;
 use store::StoreError;
 use x509::SerialNumber;
+use x509::crl::Reason;
 
 use super::identifier::Identifier;
 use super::problem::{Kind, Problem};
 use super::request::OfAccount;
 use super::{Server, respond};
 use crate::issue::{IssuedRecord, IssuedRef};
+use crate::tables;
 use crate::tree::CaError;
 
 /// Lives below this are renewed at the middle at the latest: what can go wrong takes days, not a share of a life.
@@ -27,9 +29,6 @@ const SPREAD: f64 = 0.06;
 const RETRY_MAX: i64 = 6 * 3_600;
 const RETRY_MIN: i64 = 60;
 
-/// RFC 5280 section 5.3.1: removeFromCRL, the certificate is good again.
-const REMOVED: i64 = 8;
-
 impl Server {
     /// A certificate's window.
     pub(crate) async fn renewal_info(&self, id: &str) -> Result<Response<Bytes>, Problem> {
@@ -38,7 +37,7 @@ impl Server {
         };
         let record = self.named(id).await?.ok_or_else(unknown)?;
         let (begin, end) = (record.not_before_us / 1_000_000, record.not_after_us / 1_000_000);
-        let revoked = record.revocation.filter(|facts| facts.reason != REMOVED);
+        let revoked = record.revocation.filter(|facts| facts.reason != Reason::RemoveFromCrl);
         let (start, stop) = match revoked {
             Some(facts) => {
                 let at = facts.revoked_at_us / 1_000_000;
@@ -108,7 +107,7 @@ impl Server {
         if !shared {
             return Err(Problem::malformed("replaces: the certificate has none of the names of this order"));
         }
-        if self.store.acme().replacement(id).await?.is_some() {
+        if tables::Acme::of(&self.store).replacement(id).await?.is_some() {
             let detail = "replaces: the certificate has been replaced already";
             return Err(Problem::new(Kind::AlreadyReplaced, detail));
         }

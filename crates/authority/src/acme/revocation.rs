@@ -16,6 +16,7 @@ use super::request::{Of, OfAccount, OfKey};
 use super::{Server, respond};
 use crate::issue::{IssuedRecord, IssuedRef};
 use crate::revoke::Selection;
+use crate::tables;
 
 /// What a subscriber may say of its own certificate; the others are an operator's.
 const REASONS: [Reason; 5] = [
@@ -25,8 +26,6 @@ const REASONS: [Reason; 5] = [
     Reason::Superseded,
     Reason::CessationOfOperation,
 ];
-/// RFC 5280 section 5.3.1: removeFromCRL, the certificate is good again.
-const REMOVED: i64 = 8;
 
 #[derive(Debug, Deserialize)]
 struct Revoke {
@@ -53,7 +52,7 @@ impl Server {
             Of::Key(signed) => by_key(signed, &certificate, &record)?,
         };
         let reason = reason(wanted.reason)?;
-        if record.revocation.is_some_and(|facts| facts.reason != REMOVED) {
+        if record.revocation.is_some_and(|facts| facts.reason != Reason::RemoveFromCrl) {
             return Err(Problem::new(Kind::AlreadyRevoked, "the certificate is revoked already"));
         }
         let failed = |error: &dyn std::fmt::Display| {
@@ -86,7 +85,7 @@ impl Server {
             certificate.subject_alt_names.iter().map(Identifier::of).collect();
         let names = names.filter(|names| !names.is_empty()).ok_or_else(not_yours)?;
         let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
-        let held = self.store.acme().held(signed.account.row.id, &bases, self.now_us()).await?;
+        let held = tables::Acme::of(&self.store).held(signed.account.row.id, &bases, self.now_us()).await?;
         let held: HashSet<(String, bool)> = held.into_iter().collect();
         let all = names.iter().all(|name| held.contains(&(name.base().key(), name.is_wildcard())));
         if all { Ok(actor) } else { Err(not_yours()) }
@@ -106,8 +105,8 @@ fn not_yours() -> Problem {
 
 fn reason(code: Option<i64>) -> Result<Reason, Problem> {
     let Some(code) = code else { return Ok(Reason::Unspecified) };
-    REASONS.into_iter().find(|reason| *reason as i64 == code).ok_or_else(|| {
-        let codes: Vec<String> = REASONS.iter().map(|reason| (*reason as i64).to_string()).collect();
+    REASONS.into_iter().find(|reason| reason.code() == code).ok_or_else(|| {
+        let codes: Vec<String> = REASONS.iter().map(|reason| reason.code().to_string()).collect();
         Problem::new(
             Kind::BadRevocationReason,
             format!("reason {code} is not accepted; these are: {}", codes.join(", ")),

@@ -4,13 +4,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
-use store::acme::{AcmeAuthorization, AcmeAuthorizationStatus as Stored, AcmeOrder, AcmeOrderStatus};
 
 use super::Server;
 use super::identifier::Identifier;
 use super::options::Method;
 use super::problem::Problem;
 use super::respond::{put, time};
+use crate::tables::acme::{AcmeAuthorization, AcmeAuthorizationStatus as Stored, AcmeOrder, AcmeOrderStatus};
 
 /// What an authorization's `status` says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -228,7 +228,7 @@ fn order_error(order: &AcmeOrder, authorizations: &[AcmeAuthorization], state: O
 
 #[cfg(test)]
 mod tests {
-    use store::acme::AcmeOrderStatus;
+    use crate::tables::acme::AcmeOrderStatus;
     use uuid::Uuid;
 
     use super::*;

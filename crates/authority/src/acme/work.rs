@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use store::AuditEvent;
-use store::acme::{AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated};
 use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinSet};
 use uuid::Uuid;
@@ -26,6 +25,8 @@ use super::state::{answered, token};
 use super::validate::{Failure, Proven, Question};
 use super::writes::Validated;
 use super::{Acme, Server};
+use crate::tables;
+use crate::tables::acme::{AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated};
 
 /// Tries of a validation.
 const TRIES: u32 = 3;
@@ -180,7 +181,9 @@ impl Server {
                 Claim::Issuance(id, until_us) => issuances.push((id, until_us)),
             }
         }
-        if let Err(error) = self.store.acme().release_claims(validations, issuances, self.now_us()).await {
+        if let Err(error) =
+            tables::Acme::of(&self.store).release_claims(validations, issuances, self.now_us()).await
+        {
             tracing::warn!(%error, "what was under way is taken over when its claims end");
         }
     }
@@ -199,7 +202,7 @@ impl Server {
         let until = now_us + self.claim_us();
         // Only as many as can begin now: what waits here would be taken over by another again.
         let free = room.available_permits().min(SWEEP_ROWS);
-        match self.store.acme().claim_validations(lapsed, until, free).await {
+        match tables::Acme::of(&self.store).claim_validations(lapsed, until, free).await {
             Ok(ids) => {
                 for id in ids {
                     let (inner, room) = (self.clone(), room.clone());
@@ -207,7 +210,7 @@ impl Server {
                     tasks.spawn(Claim::Validation(id, until), async move {
                         let _guard = guard;
                         let Ok(_place) = room.acquire_owned().await else { return };
-                        match inner.store.acme().authorization(id).await {
+                        match tables::Acme::of(&inner.store).authorization(id).await {
                             Ok(Some(row)) if row.status == AcmeAuthorizationStatus::Pending => {
                                 inner.validate(row).await;
                             }
@@ -222,14 +225,14 @@ impl Server {
             Err(error) => tracing::warn!(%error, "left validations cannot be found"),
         }
         let until = self.issuing_until_us();
-        match self.store.acme().claim_issuances(lapsed, until, SWEEP_ROWS).await {
+        match tables::Acme::of(&self.store).claim_issuances(lapsed, until, SWEEP_ROWS).await {
             Ok(ids) => {
                 for id in ids {
                     let inner = self.clone();
                     let guard = telemetry::tasks::guard("acme-issuing");
                     tasks.spawn(Claim::Issuance(id, until), async move {
                         let _guard = guard;
-                        if let Ok(Some(order)) = inner.store.acme().order(id).await {
+                        if let Ok(Some(order)) = tables::Acme::of(&inner.store).order(id).await {
                             inner.issue(order).await;
                         }
                     });
@@ -250,8 +253,8 @@ impl Server {
         let (old_orders, old_proofs) = (before(orders + keep), before(orders + reuse + keep));
         for batch in 0..TIDY_BATCHES {
             let deleted = async {
-                let orders = self.store.acme().tidy_orders(old_orders, TIDY_ROWS).await?;
-                let proofs = self.store.acme().tidy_authorizations(old_proofs, TIDY_ROWS).await?;
+                let orders = tables::Acme::of(&self.store).tidy_orders(old_orders, TIDY_ROWS).await?;
+                let proofs = tables::Acme::of(&self.store).tidy_authorizations(old_proofs, TIDY_ROWS).await?;
                 Ok::<u64, store::StoreError>(orders + proofs)
             };
             match deleted.await {
@@ -301,7 +304,7 @@ impl Server {
         let method = answered(row);
         let mut thumbprints = vec![account.thumbprint];
         if method == Some(super::Method::DnsPersist01) {
-            let earlier = self.store.acme().earlier_keys(account.id, EARLIER_KEYS_MAX).await;
+            let earlier = tables::Acme::of(&self.store).earlier_keys(account.id, EARLIER_KEYS_MAX).await;
             thumbprints.extend(earlier.map_err(|error| {
                 tracing::warn!(%error, "earlier keys cannot be read");
                 None

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use store::acme::{
+use store::{AuditEvent, Batcher, BatcherOptions, NewEvent, Store, StoreError, Tx, audit, emit};
+use uuid::Uuid;
+
+use super::problem::Problem;
+use crate::tables::acme::{
     AcmeAnswer, AcmeAuthorization, AcmeFinalized, AcmeIssued, AcmeOrder, AcmeValidated, begin_acme_issuances,
     begin_acme_validations, end_acme_issuances, end_acme_validations, insert_acme_authorizations,
     insert_acme_orders,
 };
-use store::{AuditEvent, Batcher, BatcherOptions, Event, Store, StoreError, Tx, audit, emit};
-use uuid::Uuid;
-
-use super::problem::Problem;
 
 /// A validation's end, with what is told of it.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Ordered {
 #[derive(Clone, Debug)]
 pub(crate) struct Issued {
     pub(crate) row: AcmeIssued,
-    pub(crate) event: Event,
+    pub(crate) event: NewEvent,
 }
 
 /// Whether the row was in the state that the change is from, or that nothing is known to be stored.

@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use store::{BuiltCrl, CrlRow, CrlState, RevocationRow};
 use uuid::Uuid;
-use x509::crl::{CrlSpec, Reason, Revoked, Scope, tbs_crl};
+use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
 use x509::{SerialNumber, UnixTime, build};
 
 use super::document::{DELTA, SKEW_SECONDS};
 use super::error::CrlError;
 use crate::Authority;
 use crate::figures::Counters;
+use crate::tables;
+use crate::tables::{BuiltCrl, CrlRow, CrlState, RevocationRow};
 use crate::tree::{Ca, CaError, Urls};
 
 /// How long the key of an authority may take.
@@ -58,8 +59,9 @@ impl Authority {
             0 => About { freshest: self.options().delta_crls.then_some(&delta_url), ..About::default() },
             _ => About { shard_url: Some(&shard_url), ..About::default() },
         };
-        let entries =
-            self.store().revocations().crl_entries(ca.id, state.shard, self.ended_before(now_us)).await?;
+        let entries = tables::Revocations::of(self.store())
+            .crl_entries(ca.id, state.shard, self.ended_before(now_us))
+            .await?;
         let delta = match state.shard == 0 && self.options().delta_crls {
             true => Some(self.delta_entries(&ca, edition, now_us, &entries).await?),
             false => None,
@@ -96,7 +98,9 @@ impl Authority {
         now_us: i64,
         full: &[RevocationRow],
     ) -> Result<(i64, Vec<RevocationRow>), CrlError> {
-        let Some((base, from_us)) = self.store().revocations().crl_base_oldest(ca.id, now_us).await? else {
+        let Some((base, from_us)) =
+            tables::Revocations::of(self.store()).crl_base_oldest(ca.id, now_us).await?
+        else {
             return Ok((edition.number, Vec::new()));
         };
         let from_us = from_us.saturating_sub(DELTA_MARGIN_US);
@@ -105,8 +109,9 @@ impl Authority {
         if count > DELTA_ENTRIES_MIN && count > full.len() / 2 {
             return Ok((edition.number, Vec::new()));
         }
-        let mut entries =
-            self.store().revocations().crl_lifted_since(ca.id, self.ended_before(now_us), from_us).await?;
+        let mut entries = tables::Revocations::of(self.store())
+            .crl_lifted_since(ca.id, self.ended_before(now_us), from_us)
+            .await?;
         entries.extend(full.iter().filter(is_new).cloned());
         Ok((base, entries))
     }
@@ -116,12 +121,12 @@ impl Authority {
             Box::pin(async move {
                 let mut made = made.iter();
                 let Some(whole) = made.next() else { return Ok(false) };
-                if !store::crl_store(tx, whole, Some(before)).await? {
+                if !tables::crl_store(tx, whole, Some(before)).await? {
                     return Ok(false);
                 }
                 for delta in made {
                     // In step with the full one, whose number was just checked.
-                    store::crl_store(tx, delta, None).await?;
+                    tables::crl_store(tx, delta, None).await?;
                 }
                 Ok(true)
             })
@@ -193,7 +198,7 @@ fn entry(row: RevocationRow) -> Revoked {
     Revoked {
         serial: SerialNumber::from_content(&row.serial),
         at: seconds(row.revoked_at_us),
-        reason: Reason::from_code(row.reason),
+        reason: Some(row.reason),
         invalidity_date: row.invalidity_at_us.map(seconds),
     }
 }

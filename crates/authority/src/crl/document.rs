@@ -1,8 +1,9 @@
 //! A CRL as it is served.
 
 use bytes::Bytes;
-use store::CrlRow;
 use x509::UnixTime;
+
+use crate::tables::CrlRow;
 
 /// The delta, beside shard 0 (full) and those from 1 on.
 pub(crate) const DELTA: i64 = -1;

@@ -16,6 +16,7 @@ use flight::{Failed, Fresh};
 use uuid::Uuid;
 
 use crate::Authority;
+use crate::tables;
 use document::DELTA;
 use published::Key;
 
@@ -62,7 +63,7 @@ impl Authority {
 
     /// From the database, unless the one in memory is still the newest. The first one of a CA is made now.
     async fn load_crl(&self, (ca, shard): Key) -> Result<Option<Arc<CrlDocument>>, CrlError> {
-        let number = self.store().revocations().crl_number(ca, shard).await?;
+        let number = tables::Revocations::of(self.store()).crl_number(ca, shard).await?;
         let before = self.crls().kept.get_stale(&(ca, shard));
         if let Some(Ok(Some(document))) = before.map(|cached| cached.outcome.clone())
             && number == i64::try_from(document.number).ok()
@@ -72,6 +73,9 @@ impl Authority {
         if number.is_none_or(|number| number == 0) && !self.make_first_crl(ca, shard).await? {
             return Ok(None);
         }
-        Ok(self.store().revocations().crl(ca, shard).await?.map(|row| Arc::new(CrlDocument::of(row))))
+        Ok(tables::Revocations::of(self.store())
+            .crl(ca, shard)
+            .await?
+            .map(|row| Arc::new(CrlDocument::of(row))))
     }
 }

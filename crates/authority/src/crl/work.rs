@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::document::DELTA;
 use super::error::CrlError;
 use crate::Authority;
+use crate::tables;
 use crate::tree::Ca;
 
 /// Revocations that follow one another within it share a CRL.
@@ -54,7 +55,7 @@ impl Authority {
             if Instant::now() >= trim_at {
                 trim_at = Instant::now() + TRIM_EVERY;
                 let before = self.clock().now_us().saturating_sub(KEYS_KEPT_US);
-                if let Err(error) = self.store().issued().trim_keys(before).await {
+                if let Err(error) = tables::Issued::of(self.store()).trim_keys(before).await {
                     warn!(error = &error as &dyn std::error::Error, "old idempotency keys stay for now");
                 }
             }
@@ -75,7 +76,7 @@ impl Authority {
         let mut report = TickReport { heard: self.hear().await?, crls: 0 };
         let now_us = self.clock().now_us();
         self.begin_crls().await?;
-        let due = !self.store().revocations().crls_due(now_us).await?.is_empty();
+        let due = !tables::Revocations::of(self.store()).crls_due(now_us).await?.is_empty();
         if !due || !self.store().lease(LEASE, self.node(), now_us, LEASE_US).await? {
             return Ok(report);
         }
@@ -90,7 +91,7 @@ impl Authority {
     /// Under the lease, so what is due is read again: who held it before may have made it.
     async fn make_due(&self, now_us: i64) -> Result<u64, CrlError> {
         let (mut crls, mut failed) = (0, None);
-        for state in self.store().revocations().crls_due(now_us).await? {
+        for state in tables::Revocations::of(self.store()).crls_due(now_us).await? {
             match self.make_crl(&state).await {
                 Ok(made) => crls += u64::from(made),
                 // One CA whose key is away must not keep the others from their CRLs.
@@ -108,13 +109,17 @@ impl Authority {
         // A delta comes with its full one.
         let shard = if shard == DELTA { 0 } else { shard };
         let known = self.begin_crls().await?;
-        if !known.contains(&(ca, shard)) && self.store().revocations().crl_state(ca, shard).await?.is_none() {
+        if !known.contains(&(ca, shard))
+            && tables::Revocations::of(self.store()).crl_state(ca, shard).await?.is_none()
+        {
             return Ok(false);
         }
-        let Some(state) = self.store().revocations().crl_state(ca, shard).await? else { return Ok(false) };
+        let Some(state) = tables::Revocations::of(self.store()).crl_state(ca, shard).await? else {
+            return Ok(false);
+        };
         Ok(state.number > 0
             || self.make_crl(&state).await?
-            || self.store().revocations().crl_number(ca, shard).await? > Some(0))
+            || tables::Revocations::of(self.store()).crl_number(ca, shard).await? > Some(0))
     }
 
     /// Makes rows for the CRLs of authorities that have none yet. Answers all that have one.
@@ -133,7 +138,7 @@ impl Authority {
         if !missing.is_empty() {
             let new = missing.clone();
             self.store()
-                .write("crls_begin", move |tx| Box::pin(async move { store::crls_begin(tx, &new).await }))
+                .write("crls_begin", move |tx| Box::pin(async move { tables::crls_begin(tx, &new).await }))
                 .await?;
             known.extend(missing.iter().copied());
             self.crls().standing.lock().begun.extend(missing);
@@ -143,7 +148,7 @@ impl Authority {
 
     /// Forgets the OCSP responses of what other nodes have revoked.
     async fn hear(&self) -> Result<u64, CrlError> {
-        let changes = self.store().revocations().crl_changes().await?;
+        let changes = tables::Revocations::of(self.store()).crl_changes().await?;
         let now_us = self.clock().now_us();
         let from_us = {
             let mut standing = self.crls().standing.lock();
@@ -160,7 +165,7 @@ impl Authority {
             self.responders().forget_all();
             return Ok(0);
         }
-        let rows = self.store().revocations().since(from_us, FEED_MAX + 1).await?;
+        let rows = tables::Revocations::of(self.store()).since(from_us, FEED_MAX + 1).await?;
         let count = rows.len() as u64;
         self.responders().forget(&rows, if rows.len() as i64 > FEED_MAX { u64::MAX } else { count });
         Ok(count)

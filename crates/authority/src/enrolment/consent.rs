@@ -1,10 +1,8 @@
 //! Enrolments under profiles that want a second person's consent.
 
+use events::{EnrolmentDecided, EnrolmentWaiting, Event};
 use serde_json::json;
-use store::{
-    AuditEvent, Cursor, EnrolmentDecision, EnrolmentRow, EnrolmentState, Event, NewEnrolment, Page,
-    StoreError, audit, emit,
-};
+use store::{AuditEvent, Cursor, Page, StoreError, audit, emit};
 use uuid::Uuid;
 use x509::csr::CertificateRequest;
 
@@ -12,6 +10,8 @@ use super::error::EnrolmentError;
 use super::request::{Enrolment, hash, without_password};
 use crate::Authority;
 use crate::issue::Source;
+use crate::tables;
+use crate::tables::{EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment};
 
 /// Enrolments that may wait at one time; more is a flood.
 const OPEN_MAX: u32 = 10_000;
@@ -70,7 +70,7 @@ impl Authority {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<EnrolmentRow>, StoreError> {
-        self.store().enrolments().page(state, self.clock().now_us(), after, limit).await
+        tables::Enrolments::of(self.store()).page(state, self.clock().now_us(), after, limit).await
     }
 
     /// An enrolment, unless it lapsed.
@@ -79,7 +79,7 @@ impl Authority {
     /// Those of the database.
     #[crate::boxed]
     pub async fn enrolment(&self, id: Uuid) -> Result<Option<EnrolmentRow>, StoreError> {
-        self.store().enrolments().get(id, self.clock().now_us()).await
+        tables::Enrolments::of(self.store()).get(id, self.clock().now_us()).await
     }
 
     /// Decides an enrolment that waits; the certificate is issued when its client asks again.
@@ -98,7 +98,8 @@ impl Authority {
             return Err(DecideError::NoteTooLong);
         }
         let now_us = self.clock().now_us();
-        let row = self.store().enrolments().get(id, now_us).await?.ok_or(DecideError::Unknown(id))?;
+        let row =
+            tables::Enrolments::of(self.store()).get(id, now_us).await?.ok_or(DecideError::Unknown(id))?;
         if row.requester == actor {
             return Err(DecideError::OwnRequest);
         }
@@ -111,13 +112,13 @@ impl Authority {
             resource: format!("enrolment/{id}"),
             details: json!({ "note": note, "profile": row.profile, "requester": row.requester }),
         };
-        let body = json!({ "approved": approved });
-        let told = Event { at_us: now_us, kind: "enrolment.decided", subject: event.resource.clone(), body };
+        let told = Event::EnrolmentDecided(EnrolmentDecided { approved });
+        let told = store::new_event(now_us, event.resource.clone(), &told);
         let until_us = now_us.saturating_add(DECIDED_FOR_US);
         let decision = EnrolmentDecision { id, approved, by, at_us: now_us, note, until_us };
         let decided = self.store().write("enrolment_decide", move |tx| {
             Box::pin(async move {
-                if !store::decide_enrolment(tx, decision).await? {
+                if !tables::decide_enrolment(tx, decision).await? {
                     return Ok(false);
                 }
                 audit(tx, vec![event]).await?;
@@ -128,7 +129,7 @@ impl Authority {
         if !decided.await? {
             return Err(DecideError::Unknown(id));
         }
-        self.store().enrolments().get(id, now_us).await?.ok_or(DecideError::Unknown(id))
+        tables::Enrolments::of(self.store()).get(id, now_us).await?.ok_or(DecideError::Unknown(id))
     }
 }
 
@@ -154,7 +155,9 @@ pub(super) async fn under(
     source: Source,
     key: &str,
 ) -> Result<Option<Waiting>, EnrolmentError> {
-    let row = authority.store().enrolments().by_key(&key_of(source, key), authority.clock().now_us()).await?;
+    let row = tables::Enrolments::of(authority.store())
+        .by_key(&key_of(source, key), authority.clock().now_us())
+        .await?;
     let Some(row) = row else { return Ok(None) };
     let request = CertificateRequest::parse(&row.request).map_err(|error| {
         EnrolmentError::Unavailable(format!("the enrolment {} cannot be read: {error}", row.id))
@@ -176,7 +179,7 @@ fn key_of(source: Source, key: &str) -> [u8; 32] {
 async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, EnrolmentError> {
     let request = &enrolment.asked.request;
     let now_us = authority.clock().now_us();
-    authority.store().enrolments().trim(now_us).await?;
+    tables::Enrolments::of(authority.store()).trim(now_us).await?;
     let new = NewEnrolment {
         id: Uuid::now_v7(),
         key_sha256: key_of(enrolment.source, &enrolment.key),
@@ -195,11 +198,12 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
         resource: format!("enrolment/{}", new.id),
         details: json!({ "profile": new.profile, "protocol": new.protocol, "asks": new.summary }),
     };
-    let body = json!({ "profile": new.profile, "requester": new.requester });
-    let told = Event { at_us: now_us, kind: "enrolment.waiting", subject: event.resource.clone(), body };
+    let (profile, requester) = (new.profile.clone(), new.requester.clone());
+    let told = Event::EnrolmentWaiting(EnrolmentWaiting { profile, requester });
+    let told = store::new_event(now_us, event.resource.clone(), &told);
     let stored = authority.store().write("enrolment_insert", move |tx| {
         Box::pin(async move {
-            if !store::insert_enrolment(tx, new, OPEN_MAX).await? {
+            if !tables::insert_enrolment(tx, new, OPEN_MAX).await? {
                 return Ok(false);
             }
             audit(tx, vec![event]).await?;

@@ -8,7 +8,7 @@ mod request;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use store::{EnrolmentState, StoreError};
+use store::StoreError;
 use x509::crl::Reason;
 use x509::csr::{CertificateRequest, names_of};
 use x509::{Certificate, GeneralName, UnixTime};
@@ -21,6 +21,7 @@ pub(crate) use request::{Enrolment, RequestedCertificate, key};
 use crate::Authority;
 use crate::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
 use crate::profile::Profile;
+use crate::tables::EnrolmentState;
 use consent::Waiting;
 
 /// Octets of a request's body: a request for 2,000 names has 50,000, in base64 a third more.
@@ -174,7 +175,7 @@ pub(crate) async fn is_known_revoked(
 
 /// Taken off hold is not revoked.
 fn is_revoked(record: &IssuedRecord) -> bool {
-    record.revocation.is_some_and(|facts| facts.reason != i64::from(Reason::RemoveFromCrl.code()))
+    record.revocation.is_some_and(|facts| facts.reason != Reason::RemoveFromCrl)
 }
 
 /// Why `request` is no renewal of `held` under `profile` (RFC 7030 section 4.2.2): subject and names are to stay. An

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keys::SignError;
-use store::{Insertion, IssuedRow, NewIssued, Once, UsedKey};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, SerialNumber, UnixTime, build};
 
@@ -25,6 +24,8 @@ pub use writing::record;
 use crate::Authority;
 use crate::figures::Counters;
 use crate::profile::Profile;
+use crate::tables;
+use crate::tables::{Insertion, IssuedRow, NewIssued, Once, UsedKey};
 use crate::tree::{Ca, Urls, inventory_row, random_serial};
 use plan::Plan;
 
@@ -147,11 +148,13 @@ impl Authority {
     #[crate::boxed]
     pub async fn issued(&self, which: &IssuedRef) -> Result<Option<IssuedRecord>, store::StoreError> {
         match which {
-            IssuedRef::Id(id) => self.store().issued().by_id(*id).await,
+            IssuedRef::Id(id) => tables::Issued::of(self.store()).by_id(*id).await,
             IssuedRef::Fingerprint(fingerprint) => {
-                self.store().issued().by_sha256(fingerprint.as_bytes()).await
+                tables::Issued::of(self.store()).by_sha256(fingerprint.as_bytes()).await
             }
-            IssuedRef::Serial(ca, serial) => self.store().issued().by_serial(*ca, serial.content()).await,
+            IssuedRef::Serial(ca, serial) => {
+                tables::Issued::of(self.store()).by_serial(*ca, serial.content()).await
+            }
         }
     }
 
@@ -180,7 +183,7 @@ impl Authority {
 
     async fn repeat_or(&self, refusal: IssueError, once: Option<Once>) -> Result<Issued, IssueError> {
         let Some(once) = once else { return Err(refusal) };
-        match self.store().issued().key(&once.key_sha256).await? {
+        match tables::Issued::of(self.store()).key(&once.key_sha256).await? {
             Some(used) => self.repeat(used, Some(once)).await,
             None => Err(refusal),
         }
@@ -190,7 +193,7 @@ impl Authority {
         if once.is_none_or(|once| once.request_sha256 != used.request_sha256) {
             return Err(IssueError::KeyReused);
         }
-        let row = self.store().issued().by_id(used.id).await?;
+        let row = tables::Issued::of(self.store()).by_id(used.id).await?;
         let row = row.ok_or_else(|| {
             IssueError::from(store::StoreError::Corrupt(format!("the certificate {} is not there", used.id)))
         })?;

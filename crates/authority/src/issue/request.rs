@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use store::Once;
 use uuid::Uuid;
 use x509::build::Extension;
 use x509::{DistinguishedName, Fingerprint, GeneralName, SerialNumber, UnixTime};
+
+use crate::tables::Once;
 
 /// Longest idempotency key, octets.
 pub const IDEMPOTENCY_KEY_MAX: usize = 255;

@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use events::{CertificateIssued, Event, IssuedByAuthority};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use serde_json::json;
-use store::{
-    AuditEvent, Batcher, BatcherOptions, Event, Insertion, NewIssued, Store, StoreError, Tx, UsedKey,
-    audit_and_emit,
-};
+use store::{AuditEvent, Batcher, BatcherOptions, NewEvent, Store, StoreError, Tx, audit_and_emit};
 
 use x509::{Certificate, Fingerprint, NameConstraints};
 
 use super::IssueError;
+use crate::tables;
+use crate::tables::{Insertion, NewIssued, UsedKey};
 use crate::tree::Ca;
 
 /// Certificates of one transaction, lookups of one statement. Some 3 KiB each, so a batch is under a MiB.
@@ -96,7 +96,7 @@ impl Issuing {
 async fn look(store: Store, looks: Vec<IssuingLookup>) -> Vec<Result<IssuingState, Arc<StoreError>>> {
     let spkis: Vec<[u8; 32]> = looks.iter().map(|(spki, _)| *spki).collect();
     let keys: Vec<[u8; 32]> = looks.iter().filter_map(|(_, key)| *key).collect();
-    match store.issued().issuing_look(&spkis, &keys).await {
+    match tables::Issued::of(&store).issuing_look(&spkis, &keys).await {
         Ok((blocked, used)) => looks
             .iter()
             .map(|(spki, key)| {
@@ -140,9 +140,9 @@ fn insert_all(tx: &mut Tx, rows: Arc<[NewIssued]>) -> BoxFuture<'_, Result<Vec<I
 /// Those of the database.
 #[crate::boxed]
 pub async fn record(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
-    let fates = store::insert_issued(tx, rows).await?;
+    let fates = tables::insert_issued(tx, rows).await?;
     let new = || rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row);
-    let events: Vec<Event> = new().map(told).collect();
+    let events: Vec<NewEvent> = new().map(told).collect();
     audit_and_emit(tx, new().map(audited).collect(), &events).await?;
     Ok(fates)
 }
@@ -165,19 +165,15 @@ fn audited(row: &NewIssued) -> AuditEvent {
     }
 }
 
-fn told(row: &NewIssued) -> Event {
-    let certificate = &row.certificate;
-    Event {
-        at_us: row.issued_at_us,
-        kind: "certificate.issued",
-        subject: format!("certificate/{}", row.id),
-        body: json!({
-            "ca": row.ca,
-            "profile": row.profile,
-            "source": row.source,
-            "requester": row.requester,
-            "sha256": Fingerprint::from_bytes(certificate.sha256),
-            "not_after": certificate.not_after_us,
-        }),
-    }
+fn told(row: &NewIssued) -> NewEvent {
+    let issued = CertificateIssued::ByAuthority(IssuedByAuthority {
+        ca: row.ca,
+        profile: row.profile.clone(),
+        source: row.source.to_owned(),
+        requester: row.requester.clone(),
+        sha256: Fingerprint::from_bytes(row.certificate.sha256),
+        not_after: row.certificate.not_after_us,
+    });
+    let subject = format!("certificate/{}", row.id);
+    store::new_event(row.issued_at_us, subject, &Event::CertificateIssued(issued))
 }

@@ -63,15 +63,15 @@ impl KeyStore {
     #[crate::boxed]
     pub async fn prove_masters(&self) -> Result<(), ProveError> {
         let ring = &self.inner.keyring;
-        let mut known = self.inner.store.keys().master().await?;
+        let mut known = store::Keys::of(&self.inner.store).master().await?;
         if known.is_empty() {
             // Of a database from before there were canaries, what is sealed says whose it is.
-            let sealed = masters_of(self.inner.store.keys().sealed_heads(&SEALED_KEYS).await?);
+            let sealed = masters_of(store::Keys::of(&self.inner.store).sealed_heads(&SEALED_KEYS).await?);
             if !sealed.is_empty() && !sealed.keys().any(|id| ring.masters().contains(id)) {
                 return Err(wrong(sealed.into_keys(), ring));
             }
             self.note_current(true).await?;
-            known = self.inner.store.keys().master().await?;
+            known = store::Keys::of(&self.inner.store).master().await?;
         }
         let mut proven = Vec::new();
         for row in &known {
@@ -117,12 +117,12 @@ impl KeyStore {
     pub async fn masters_in_use(&self) -> Result<Vec<MasterKeyUse>, StoreError> {
         let ring = &self.inner.keyring;
         let mut all = ring.masters();
-        let noted = self.inner.store.keys().master().await?;
+        let noted = store::Keys::of(&self.inner.store).master().await?;
         all.extend(noted.iter().map(|row| MasterKeyId::from_bytes(row.id)));
         let mut values: BTreeMap<[u8; 8], Vec<(String, u64)>> = BTreeMap::new();
         let columns = self.inner.columns.read().clone();
         for column in columns {
-            for (id, count) in masters_of(self.inner.store.keys().sealed_heads(column).await?) {
+            for (id, count) in masters_of(store::Keys::of(&self.inner.store).sealed_heads(column).await?) {
                 all.push(id);
                 values.entry(*id.as_bytes()).or_default().push((super::name_of(column), count));
             }

@@ -197,8 +197,7 @@ mod tests {
 
     #[test]
     fn a_key_as_broken_chips_made_them_is_refused() {
-        let octet = |at: usize| u8::from_str_radix(&ROCA[at..at + 2], 16).unwrap();
-        let modulus: Vec<u8> = (0..ROCA.len()).step_by(2).map(octet).collect();
+        let modulus = data_encoding::HEXLOWER.decode(ROCA.as_bytes()).unwrap();
         assert!(weakness(&key_of(&modulus, 65_537)).unwrap().contains("ROCA"));
     }
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use flight::Cache;
-use store::RevokedRow;
 use uuid::Uuid;
 use x509::ocsp::{CertificateId, OcspHash};
 use x509::{SerialNumber, UnixTime};
 
 use super::error::OcspError;
 use super::responder::Responder;
+use crate::tables::RevokedRow;
 
 /// Responders kept ready, one a CA.
 const RESPONDERS_MAX: u64 = 1_000;

@@ -22,6 +22,7 @@ use x509::{SerialNumber, UnixTime};
 use crate::Authority;
 use crate::crl::SKEW_SECONDS;
 use crate::figures::Counters;
+use crate::tables;
 use crate::tree::{Ca, CaError};
 
 pub(crate) use cache::Responders;
@@ -128,12 +129,11 @@ impl Authority {
 
     async fn status_of(&self, issuers: &[Arc<Ca>], id: &CertificateId) -> Result<Status, OcspError> {
         for ca in issuers.iter().filter(|ca| means(id, ca)) {
-            let found = self.store().issued().status(ca.id, id.serial.content()).await?;
+            let found = tables::Issued::of(self.store()).status(ca.id, id.serial.content()).await?;
             match found {
                 None => {}
-                Some(Some(facts)) if facts.reason != i64::from(Reason::RemoveFromCrl.code()) => {
-                    let reason =
-                        Reason::from_code(facts.reason).filter(|reason| *reason != Reason::Unspecified);
+                Some(Some(facts)) if facts.reason != Reason::RemoveFromCrl => {
+                    let reason = Some(facts.reason).filter(|reason| *reason != Reason::Unspecified);
                     return Ok(Status::Revoked {
                         at: UnixTime(facts.revoked_at_us.div_euclid(1_000_000)),
                         reason,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use flight::{Failed, Fresh};
 use keys::{KeyRef, KeyType};
 use serde_json::json;
-use store::{AuditEvent, NewIssued, OcspResponderRow, audit};
+use store::{AuditEvent, audit};
 use uuid::Uuid;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{BasicConstraints, Certificate, KeyUsage, UnixTime};
@@ -17,6 +17,8 @@ use crate::Authority;
 use crate::crl::SKEW_SECONDS;
 use crate::issue::Source;
 use crate::keystore::NewKey;
+use crate::tables;
+use crate::tables::{NewIssued, OcspResponderRow};
 use crate::tree::{self, Ca};
 
 /// id-kp-OCSPSigning.
@@ -99,7 +101,9 @@ impl Authority {
 
     /// The one in the database, unless it is over or its key cannot be had.
     async fn kept_responder(&self, ca: &Ca) -> Result<Option<(Age, Arc<Responder>)>, OcspError> {
-        let Some(row) = self.store().revocations().ocsp_responder(ca.id).await? else { return Ok(None) };
+        let Some(row) = tables::Revocations::of(self.store()).ocsp_responder(ca.id).await? else {
+            return Ok(None);
+        };
         let age = age(&row, self.clock().now_us());
         if age == Age::Over {
             return Ok(None);
@@ -163,8 +167,8 @@ impl Authority {
         let stored = self.store().write("ocsp_responder", move |tx| {
             Box::pin(async move {
                 row.key_id = store::insert_key(tx, &key).await?;
-                store::insert_issued(tx, &[issued]).await?;
-                store::put_ocsp_responder(tx, &row).await?;
+                tables::insert_issued(tx, &[issued]).await?;
+                tables::put_ocsp_responder(tx, &row).await?;
                 audit(tx, vec![event]).await
             })
         });

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use keys::KeyRef;
-use store::OcspResponderRow;
 use x509::{UnixTime, build};
+
+use crate::tables::OcspResponderRow;
 
 /// Signs the answers of one CA.
 #[derive(Debug)]

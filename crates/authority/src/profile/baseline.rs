@@ -3,7 +3,9 @@
 
 use std::net::IpAddr;
 
-use x509::{DAY, GeneralName, KeyAlgorithm, PublicKey, SerialNumber, SignatureAlgorithm, UnixTime, lint};
+use x509::{
+    DAY, GeneralName, KeyAlgorithm, PublicKey, SerialNumber, SignatureAlgorithm, SuffixKind, UnixTime, lint,
+};
 
 /// What is about to be issued.
 #[derive(Clone, Debug)]
@@ -151,13 +153,12 @@ fn dns(text: &str, found: &mut Found) {
         found.add(SECTION, format!("{text} has an underscore"));
     }
     let host = text.strip_prefix("*.").unwrap_or(text);
-    let suffix = psl::suffix(host.as_bytes());
-    match suffix {
-        Some(suffix) if suffix.is_known() => {
+    match x509::public_suffix(host) {
+        Some(suffix) if suffix.kind != SuffixKind::Unlisted => {
             // The registry's own name, or a star right above it (BR section 3.2.2.6). Of the list's private part, such
             // as github.io, the owner may have a wildcard.
-            let whole = suffix.as_bytes().len() == host.len();
-            let icann = suffix.typ() == Some(psl::Type::Icann);
+            let whole = suffix.text == host;
+            let icann = suffix.kind == SuffixKind::Icann;
             if whole && icann && text.starts_with("*.") {
                 found.add("BR section 3.2.2.6", format!("{text} is a wildcard for a whole registry"));
             } else if whole && icann && !host.contains('.') {

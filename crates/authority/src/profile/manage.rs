@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use events::{Event, ProfileChanged};
 use flight::{Failed, Fresh};
 use serde_json::json;
-use store::{AuditEvent, Cursor, Event, Page, ProfileRow, StoreError, audit, emit};
+use store::{AuditEvent, Cursor, Page, StoreError, audit, emit, new_event};
 
 use super::Profile;
 use super::error::ProfileError;
 use crate::Authority;
+use crate::tables;
+use crate::tables::ProfileRow;
 
 /// How long the answer "there is none" is kept.
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
@@ -52,8 +55,7 @@ impl Authority {
         let wanted = key.clone();
         let make = move || async move {
             let found = async {
-                let row = store
-                    .profiles()
+                let row = tables::Profiles::of(&store)
                     .get(&wanted)
                     .await?
                     .ok_or_else(|| ProfileError::Unknown(wanted.clone()))?;
@@ -74,7 +76,7 @@ impl Authority {
     /// As [`Authority::profile`].
     #[crate::boxed]
     pub async fn profile_record(&self, name: &str) -> Result<ProfileRecord, ProfileError> {
-        let row = self.store().profiles().get(name).await?;
+        let row = tables::Profiles::of(self.store()).get(name).await?;
         ProfileRecord::of(row.ok_or_else(|| ProfileError::Unknown(name.to_owned()))?)
     }
 
@@ -88,7 +90,7 @@ impl Authority {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ProfileRecord>, ProfileError> {
-        let Page { rows, next } = self.store().profiles().page(after, limit).await?;
+        let Page { rows, next } = tables::Profiles::of(self.store()).page(after, limit).await?;
         let rows = rows.into_iter().map(ProfileRecord::of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next })
     }
@@ -111,7 +113,7 @@ impl Authority {
         let details = json!({ "profile": profile });
         let row = self.store().write("profile_put", move |tx| {
             Box::pin(async move {
-                let Some(row) = store::put_profile(tx, &name, &body, now_us, expected).await? else {
+                let Some(row) = tables::put_profile(tx, &name, &body, now_us, expected).await? else {
                     return Ok(None);
                 };
                 tell(tx, "profile.put", &name, actor, now_us, details).await?;
@@ -135,13 +137,13 @@ impl Authority {
         expected: Option<i64>,
         actor: &str,
     ) -> Result<(), ProfileError> {
-        if self.store().profiles().get(name).await?.is_none() {
+        if tables::Profiles::of(self.store()).get(name).await?.is_none() {
             return Err(ProfileError::Unknown(name.to_owned()));
         }
         let (key, now_us, actor) = (name.to_owned(), self.clock().now_us(), actor.to_owned());
         let gone = self.store().write("profile_delete", move |tx| {
             Box::pin(async move {
-                if !store::delete_profile(tx, &key, expected).await? {
+                if !tables::delete_profile(tx, &key, expected).await? {
                     return Ok(false);
                 }
                 tell(tx, "profile.delete", &key, actor, now_us, json!({})).await?;
@@ -164,5 +166,6 @@ async fn tell(
 ) -> Result<(), StoreError> {
     let resource = format!("profile/{name}");
     audit(tx, vec![AuditEvent { at_us, actor, action, resource: resource.clone(), details }]).await?;
-    emit(tx, vec![Event { at_us, kind: "profile.changed", subject: resource, body: json!({}) }]).await
+    let changed = Event::ProfileChanged(ProfileChanged {});
+    emit(tx, vec![new_event(at_us, resource, &changed)]).await
 }

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use percent_encoding::percent_decode_str;
 
 /// Padded or not.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -49,15 +50,7 @@ impl Query {
 /// Base64 within a URL. A plus sign that the client did not escape stays one, and so does what became of it on the way.
 fn decoded(value: &str) -> Option<Vec<u8>> {
     let mut letters = Vec::with_capacity(value.len());
-    let mut rest = value.bytes();
-    while let Some(byte) = rest.next() {
-        let byte = match byte {
-            b'%' => {
-                let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
-                (digit(rest.next())? * 16 + digit(rest.next())?) as u8
-            }
-            other => other,
-        };
+    for byte in percent_decode_str(value) {
         match byte {
             b'\r' | b'\n' => {}
             b' ' => letters.push(b'+'),

@@ -10,7 +10,7 @@ use aws_lc_rs::rand;
 use flight::{Failed, Fresh};
 use keys::{Context, KeyType, PrivateKey, SignError, Signer};
 use serde_json::json;
-use store::{AuditEvent, Insertion, KeyRow, NewIssued, RecipientRow, SEALED_KEYS, StoreError, Tx, audit};
+use store::{AuditEvent, KeyRow, SEALED_KEYS, StoreError, Tx, audit};
 use uuid::Uuid;
 use x509::build::{self, Attribute, CertificateSpec, Extension, distinguished_name};
 use x509::{BasicConstraints, Certificate, DAY, KeyUsage, SerialNumber, UnixTime};
@@ -19,6 +19,8 @@ use super::Scep;
 use super::recipient::{Recipient, RecipientError};
 use crate::issue::Source;
 use crate::keystore::{self, KeyStoreError};
+use crate::tables;
+use crate::tables::{Insertion, NewIssued, RecipientRow};
 use crate::tree::{self, Ca, Urls};
 
 /// What every SCEP client can encrypt to; many cannot to larger ones.
@@ -57,7 +59,7 @@ impl Scep {
     async fn make_recipient(&self, ca: &Ca) -> Result<Recipient, RecipientError> {
         let authority = &self.inner.authority;
         let now = UnixTime(authority.clock().now_seconds());
-        let row = authority.store().enrolments().recipient(ca.id).await?;
+        let row = tables::Enrolments::of(authority.store()).recipient(ca.id).await?;
         let before = match &row {
             Some(row) => self.open(row).await,
             None => None,
@@ -83,7 +85,7 @@ impl Scep {
             return Ok(Recipient { certificate, key: private });
         }
         // Another node was faster.
-        let row = authority.store().enrolments().recipient(ca.id).await?;
+        let row = tables::Enrolments::of(authority.store()).recipient(ca.id).await?;
         let opened = match &row {
             Some(row) => self.open(row).await,
             None => None,
@@ -109,7 +111,7 @@ impl Scep {
     /// The key itself, as decrypting needs it. Only keys sealed in the database can.
     async fn open_key(&self, id: Uuid) -> Result<Key, KeyStoreError> {
         let authority = &self.inner.authority;
-        let row = authority.store().keys().get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
+        let row = store::Keys::of(authority.store()).get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
         if row.blocked_at_us.is_some() {
             return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() });
         }
@@ -187,7 +189,7 @@ impl Scep {
         };
         let kept = authority.store().write("recipient_put", move |tx| {
             Box::pin(async move {
-                if !store::put_recipient(tx, &row, now_us, before.as_ref().map(|row| &row.certificate[..]))
+                if !tables::put_recipient(tx, &row, now_us, before.as_ref().map(|row| &row.certificate[..]))
                     .await?
                 {
                     return Ok(false);
@@ -210,7 +212,7 @@ async fn store_issued(tx: &mut Tx, issued: NewIssued) -> Result<(), StoreError> 
         resource: format!("certificate/{}", issued.id),
         details: json!({ "ca": issued.ca, "serial": issued.certificate.serial, "for": "SCEP" }),
     };
-    let fates = store::insert_issued(tx, &[issued]).await?;
+    let fates = tables::insert_issued(tx, &[issued]).await?;
     if fates != [Insertion::New] {
         return Err(StoreError::Stale("the SCEP key is blocked".to_owned()));
     }

@@ -3,39 +3,23 @@
 use std::fmt;
 use std::sync::Arc;
 
+use coded::named;
 use futures_util::future::BoxFuture;
 use keys::{Deadline, KeyRef, KeyType, SignError, Signer};
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use x509::{Certificate, UnixTime};
 
 use crate::keystore::{KeyId, KeyStore};
 
-/// Where an authority stands in its life.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CaState {
-    /// Issues.
-    Active,
-    /// Issues no more; its CRLs and OCSP responses go on.
-    Retiring,
-    /// Signs nothing any more.
-    Retired,
-}
-
-impl CaState {
-    /// The word stored and shown.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Retiring => "retiring",
-            Self::Retired => "retired",
-        }
-    }
-
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        [Self::Active, Self::Retiring, Self::Retired].into_iter().find(|state| state.as_str() == word)
+named! {
+    /// Where an authority stands in its life.
+    pub enum CaState: "CA state" {
+        /// Issues.
+        Active => "active",
+        /// Issues no more; its CRLs and OCSP responses go on.
+        Retiring => "retiring",
+        /// Signs nothing any more.
+        Retired => "retired",
     }
 }
 

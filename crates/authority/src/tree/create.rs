@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde_json::json;
-use store::{
-    AuditEvent, CaCertificateRole, CaCertificateRow, CaRow, Insertion, KeyRow, NewIssued, StoreError, Tx,
-};
+use store::{AuditEvent, KeyRow, StoreError, Tx};
 use uuid::Uuid;
 use x509::UnixTime;
 use x509::build::Extension;
@@ -16,9 +14,11 @@ use super::certificate::{
 };
 use super::error::NewCaError;
 use super::specification::NewCa;
-use super::{Ca, Urls};
+use super::{Ca, CaState, Urls};
 use crate::Authority;
 use crate::keystore::{self, NewKey};
+use crate::tables;
+use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow, Insertion, NewIssued};
 
 /// Over which protocol an authority's certificate is issued.
 const SOURCE: &str = "system";
@@ -148,7 +148,7 @@ impl Authority {
             id,
             name: new.name.clone(),
             key_id: key.row.id,
-            state: "active".to_owned(),
+            state: CaState::Active.to_string(),
             parent_id: parent,
             sha256: Some(*certified.certificate.fingerprint.as_bytes()),
             specification: specification(new),
@@ -282,10 +282,10 @@ async fn store_ca(
     actor: String,
 ) -> Result<(), StoreError> {
     ca.key_id = keystore::insert(tx, key, "key.generate", actor).await?;
-    if !store::insert_ca(tx, &ca).await? {
+    if !tables::insert_ca(tx, &ca).await? {
         return Err(StoreError::Stale(NAME_TAKEN.to_owned()));
     }
-    store::insert_ca_certificates(tx, vec![certificate]).await?;
+    tables::insert_ca_certificates(tx, vec![certificate]).await?;
     record_issued(tx, issued).await?;
     store::audit(tx, vec![event]).await
 }
@@ -296,13 +296,13 @@ async fn store_cross(
     issued: NewIssued,
     event: AuditEvent,
 ) -> Result<(), StoreError> {
-    store::insert_ca_certificates(tx, vec![certificate]).await?;
+    tables::insert_ca_certificates(tx, vec![certificate]).await?;
     record_issued(tx, issued).await?;
     store::audit(tx, vec![event]).await
 }
 
 pub(super) async fn record_issued(tx: &mut Tx, issued: NewIssued) -> Result<(), StoreError> {
-    let fates = store::insert_issued(tx, &[issued]).await?;
+    let fates = tables::insert_issued(tx, &[issued]).await?;
     if fates.iter().all(|fate| *fate == Insertion::New) {
         Ok(())
     } else {

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use keys::{PrivateKey, Signer};
 use serde_json::json;
-use store::NewIssued;
 use uuid::Uuid;
 use x509::build::Extension;
 use x509::{Certificate, Fingerprint};
@@ -19,6 +19,7 @@ use super::specification::{CREDENTIAL, CREDENTIAL_CAS_MAX, NAME_MAX};
 use super::{Ca, Urls, inventory_row};
 use crate::Authority;
 use crate::issue::Source;
+use crate::tables::NewIssued;
 
 /// A credential that is an authority.
 #[derive(Clone, Copy)]
@@ -99,7 +100,7 @@ impl Authority {
 /// `credential deploy.cf.ca 01f3a2b4` of `/deploy/cf/ca`: as much of the end of the path as fits, dots for what no name of an
 /// authority has, and the beginning of the certificate's fingerprint, by which its versions differ.
 fn name_of(path: &str, certificate: &Fingerprint) -> String {
-    let tag: String = certificate.as_bytes()[..4].iter().map(|octet| format!("{octet:02x}")).collect();
+    let tag = HEXLOWER.encode(&certificate.as_bytes()[..4]);
     let plain = |c: char| if c.is_alphanumeric() || "_-".contains(c) { c } else { '.' };
     let whole: Vec<char> = path.trim_start_matches('/').chars().map(plain).collect();
     let room = NAME_MAX - CREDENTIAL.len() - tag.len() - 2;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use x509::UnixTime;
 
 use crate::keystore::KeyStoreError;
+use crate::tables;
 use crate::tree::BadCa;
 
 /// Why an authority cannot be had.
@@ -37,7 +38,7 @@ pub enum NewCaError {
     #[error(transparent)]
     Bad(#[from] BadCa),
     /// An authority has this name.
-    #[error("there is a certification authority of the name {0:?} already, or there are {max}", max = store::CAS_MAX)]
+    #[error("there is a certification authority of the name {0:?} already, or there are {max}", max = tables::CAS_MAX)]
     NameTaken(String),
     /// The parent's state or dates forbid it.
     #[error("{0} does not issue: it is retiring, retired or out of its dates")]
@@ -141,7 +142,7 @@ pub enum ImportError {
     #[error(transparent)]
     Bad(#[from] BadCa),
     /// An authority has this name.
-    #[error("there is a certification authority of the name {0:?} already, or there are {max}", max = store::CAS_MAX)]
+    #[error("there is a certification authority of the name {0:?} already, or there are {max}", max = tables::CAS_MAX)]
     NameTaken(String),
     /// More versions of credentials are authorities than are kept track of.
     #[error("there are {max} authorities among the credentials already", max = super::specification::CREDENTIAL_CAS_MAX)]

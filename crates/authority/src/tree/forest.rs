@@ -6,13 +6,13 @@ use std::sync::Arc;
 use flight::Cache;
 use keys::KeyType;
 use parking_lot::RwLock;
-use store::{CaCertificateRole, CaCertificateRow, CaRows, CaWithKey};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint};
 
 use super::ca::{Ca, CaState, DerChain, LazySigner, PendingCa};
 use super::error::CaError;
 use crate::keystore::KeyStore;
+use crate::tables::{CaCertificateRole, CaCertificateRow, CaRows, CaWithKey};
 
 /// Authorities in one path: past any tree, and a bound on walking a damaged one.
 const PATH_MAX: usize = 16;
@@ -108,9 +108,12 @@ fn node(row: CaWithKey, certificates: Vec<CaCertificateRow>, now_us: i64) -> Opt
         broken("its certificate cannot be read");
         return None;
     };
-    let Some(state) = CaState::parse(&row.ca.state) else {
-        broken("its state is unknown");
-        return None;
+    let state: CaState = match row.ca.state.parse() {
+        Ok(state) => state,
+        Err(error) => {
+            broken(&format!("cas.state: {error}"));
+            return None;
+        }
     };
     let of = |role| certificates.iter().filter(move |certificate| certificate.role == role);
     let above = of(CaCertificateRole::Above).map(|above| above.der.as_slice().into()).collect();

@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures_util::FutureExt;
 use keys::{KeyType, PrivateKey, Signer};
 use serde_json::{Value, json};
-use store::{AuditEvent, CaCertificateRole, CaCertificateRow, CaRow, KeyRow, NewCertificate, StoreError, Tx};
+use store::{AuditEvent, KeyRow, NewCertificate, StoreError, Tx};
 use uuid::Uuid;
 use x509::{Certificate, KeyUsage, UnixTime, build, csr, pem};
 
@@ -14,9 +14,11 @@ use super::certificate::{Body, SIGN_FOR, in_us, inventory_row};
 use super::create::{NAME_TAKEN, specification};
 use super::error::{ImportError, NewCaError};
 use super::specification::{NewCa, check_name};
-use super::{Ca, PendingCa};
+use super::{Ca, CaState, PendingCa};
 use crate::Authority;
 use crate::keystore;
+use crate::tables;
+use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow};
 
 /// Certificates read of one chain: longer ones no client accepts.
 const CHAIN_MAX: usize = 16;
@@ -77,7 +79,7 @@ impl Authority {
             id,
             name: name.to_owned(),
             key_id: key.row.id,
-            state: "active".to_owned(),
+            state: CaState::Active.to_string(),
             parent_id: parent,
             sha256: Some(*chain.own.fingerprint.as_bytes()),
             specification: specification.to_string(),
@@ -171,7 +173,7 @@ impl Authority {
         let sha256 = *chain.own.fingerprint.as_bytes();
         let installed = self.store().write("ca_install", move |tx| {
             async move {
-                if !store::install_ca(tx, id, &sha256, parent).await? {
+                if !tables::install_ca(tx, id, &sha256, parent).await? {
                     return Ok(false);
                 }
                 store_import(tx, None, None, certificates, inventory, event).await?;
@@ -322,11 +324,11 @@ async fn store_import(
     };
     if let Some(mut ca) = ca {
         ca.key_id = held.unwrap_or(ca.key_id);
-        if !store::insert_ca(tx, &ca).await? {
+        if !tables::insert_ca(tx, &ca).await? {
             return Err(StoreError::Stale(NAME_TAKEN.to_owned()));
         }
     }
-    store::insert_ca_certificates(tx, certificates).await?;
+    tables::insert_ca_certificates(tx, certificates).await?;
     store::insert_known_certificates(tx, &inventory, event.at_us).await?;
     store::audit(tx, vec![event]).await
 }
@@ -339,14 +341,14 @@ async fn store_request(
     actor: String,
 ) -> Result<(), StoreError> {
     ca.key_id = keystore::insert(tx, key, "key.generate", actor).await?;
-    if !store::insert_ca(tx, &ca).await? {
+    if !tables::insert_ca(tx, &ca).await? {
         return Err(StoreError::Stale(NAME_TAKEN.to_owned()));
     }
     store::audit(tx, vec![event]).await
 }
 
 async fn cancel(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
-    let deleted = store::delete_pending_ca(tx, id).await?;
+    let deleted = tables::delete_pending_ca(tx, id).await?;
     if deleted {
         store::audit(tx, vec![event]).await?;
     }

@@ -13,6 +13,7 @@ use super::error::CaError;
 use super::forest::Forest;
 use crate::Authority;
 use crate::profile::Profile;
+use crate::tables;
 
 impl Authority {
     /// The house's own authorities, oldest first: those that credentials are ([`Ca::credential`]) are left out.
@@ -134,13 +135,16 @@ impl Authority {
     }
 
     async fn read_forest(&self) -> Result<Arc<Forest>, CaError> {
-        let generation = self.store().ca_generation().await?;
+        let generation = tables::Cas::of(self.store()).generation().await?;
         let last = self.cas_cache().last.read().clone();
         if let Some(last) = last.filter(|last| last.generation == generation) {
             return Ok(last);
         }
-        let forest =
-            Arc::new(Forest::build(self.store().cas().await?, self.keystore(), self.clock().now_us()));
+        let forest = Arc::new(Forest::build(
+            tables::Cas::of(self.store()).all().await?,
+            self.keystore(),
+            self.clock().now_us(),
+        ));
         *self.cas_cache().last.write() = Some(Arc::clone(&forest));
         Ok(forest)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde_json::json;
-use store::{AuditEvent, CaCertificateRole, CaCertificateRow, NewIssued, StoreError, Tx};
+use store::{AuditEvent, StoreError, Tx};
 use x509::{Certificate, UnixTime};
 
 use super::Ca;
@@ -14,6 +14,8 @@ use super::create::{BACKDATE_SECONDS, extensions_again, path_length_again, recor
 use super::error::NewCaError;
 use super::specification::LIFETIME_MIN;
 use crate::Authority;
+use crate::tables;
+use crate::tables::{CaCertificateRole, CaCertificateRow, NewIssued};
 
 /// Another call changed the authority first.
 const CHANGED: &str = "changed";
@@ -99,10 +101,10 @@ async fn store_renewed(
     issued: NewIssued,
     event: AuditEvent,
 ) -> Result<(), StoreError> {
-    if !store::renew_ca(tx, certificate.ca_id, &before, &certificate.sha256).await? {
+    if !tables::renew_ca(tx, certificate.ca_id, &before, &certificate.sha256).await? {
         return Err(StoreError::Stale(CHANGED.to_owned()));
     }
-    store::insert_ca_certificates(tx, vec![certificate]).await?;
+    tables::insert_ca_certificates(tx, vec![certificate]).await?;
     record_issued(tx, issued).await?;
     store::audit(tx, vec![event]).await
 }

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::error::RetireError;
 use super::{Ca, CaState};
 use crate::Authority;
+use crate::tables;
 
 /// What a call of [`Authority::retire`] did.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -58,7 +59,8 @@ impl Authority {
     ) -> Result<Retirement, RetireError> {
         let id = ca.id;
         if !force {
-            let certificates = self.store().living_issued(id, self.clock().now_us(), LIVING_MAX).await?;
+            let certificates =
+                tables::Cas::of(self.store()).living_issued(id, self.clock().now_us(), LIVING_MAX).await?;
             if certificates > 0 {
                 return Err(RetireError::StillNeeded { name: ca.name.clone(), certificates });
             }
@@ -70,7 +72,7 @@ impl Authority {
 }
 
 async fn first_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
-    let moved = store::begin_retiring_ca(tx, id, event.at_us).await?;
+    let moved = tables::begin_retiring_ca(tx, id, event.at_us).await?;
     if moved {
         store::audit(tx, vec![event]).await?;
     }
@@ -78,7 +80,7 @@ async fn first_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, St
 }
 
 async fn second_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
-    let moved = store::finish_retiring_ca(tx, id, event.at_us).await?;
+    let moved = tables::finish_retiring_ca(tx, id, event.at_us).await?;
     if moved {
         store::audit(tx, vec![event]).await?;
     }

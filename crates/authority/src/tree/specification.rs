@@ -7,9 +7,10 @@ use ipnet::IpNet;
 use keys::KeyType;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::CAS_MAX;
 use uuid::Uuid;
 use x509::{DistinguishedName, NameConstraints, Subtree};
+
+use crate::tables::CAS_MAX;
 
 /// Characters of an authority's name.
 pub(super) const NAME_MAX: usize = 64;

@@ -8,10 +8,10 @@ use authority::enrolment::{Decision, FixedPasswords};
 use authority::est::{Est, EstOptions};
 use authority::issue::{IssueRequest, IssuedRef, Source};
 use authority::profile::{Profile, Stapling};
+use authority::tables::EnrolmentState;
 use authority::tree::NewCa;
 use keys::{KeyType, PrivateKey, Signer};
 use serde_json::json;
-use store::EnrolmentState;
 use x509::crl::Reason;
 use x509::{Certificate, GeneralName};
 
@@ -284,7 +284,7 @@ pub(crate) async fn keys_are_made_for_those_who_cannot(place: Place) {
     // The request's kind of key, since the profile takes it; not the request's key.
     assert_eq!((certificate.public_key.bits, certificate.names()), (3_072, vec!["new.a.example".to_owned()]));
     assert_ne!(public, world.place.openssl("pkey -in new.key -pubout"));
-    let keys = world.place.store.keys().page(None, 100).await.unwrap().rows;
+    let keys = store::Keys::of(&world.place.store).page(None, 100).await.unwrap().rows;
     assert!(keys.iter().all(|key| *key.spki != *certificate.public_key.spki), "it is kept nowhere");
     assert_eq!(world.enroll("serverkeygen", "new", "").await, 401);
 }

@@ -113,7 +113,7 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Option<Reque
             length = value.trim().parse().unwrap();
         }
         if name.eq_ignore_ascii_case("expect") {
-            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;
+            testbed::write_and_flush(stream, b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;
         }
         request = request.header(name, value.trim());
     }

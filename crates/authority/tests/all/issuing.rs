@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use authority::issue::{IssueError, IssueRequest, IssuedRef, Source};
 use authority::profile::ProfileError;
+use authority::tables::IssuedFilter;
 use futures_util::future::join_all;
 use keys::{KeyType, PrivateKey, Signer};
 use serde_json::json;
-use store::{Fault, IssuedFilter, OutboxPlace};
+use store::{Fault, OutboxPlace};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use x509::build::Extension;
@@ -30,7 +31,10 @@ both! {
 }
 
 async fn count(office: &Office) -> usize {
-    let page = office.store.issued().page(&IssuedFilter::default(), None, 1_000).await.unwrap();
+    let page = authority::tables::Issued::of(&office.store)
+        .page(&IssuedFilter::default(), None, 1_000)
+        .await
+        .unwrap();
     page.rows.iter().filter(|row| !row.profile.is_empty()).count()
 }
 
@@ -71,8 +75,11 @@ async fn an_issued_certificate_holds_for_openssl_and_is_in_the_inventory(office:
     assert_eq!(verdict.trim(), "leaf.pem: OK");
     assert_eq!(issued.chain.len(), 1, "the root is left out");
 
-    let row =
-        office.store.inventory().certificate_by_sha256(issued.fingerprint.as_bytes()).await.unwrap().unwrap();
+    let row = store::Inventory::of(&office.store)
+        .certificate_by_sha256(issued.fingerprint.as_bytes())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(row.der, issued.der.to_vec());
     for which in [
         IssuedRef::Id(issued.id),
@@ -95,7 +102,10 @@ async fn an_issued_certificate_holds_for_openssl_and_is_in_the_inventory(office:
     };
     assert_eq!((told.len(), told[0].subject.clone()), (1, format!("certificate/{}", issued.id)));
     let suffix = IssuedFilter { name_suffix: Some("a.example".to_owned()), ..IssuedFilter::default() };
-    assert_eq!(office.store.issued().page(&suffix, None, 10).await.unwrap().rows.len(), 1);
+    assert_eq!(
+        authority::tables::Issued::of(&office.store).page(&suffix, None, 10).await.unwrap().rows.len(),
+        1
+    );
 }
 
 fn keyed(key: &str, names: &[&str]) -> IssueRequest {
@@ -304,7 +314,7 @@ async fn certificates_that_wait_together_share_their_statements(office: Office) 
     assert!(sent <= most || !office.store.is_postgres(), "{sent} of at most {most} statements");
     assert_eq!(office.authority.figures().storing, 0);
     assert_eq!(office.audited().await["certificate.issue"], COUNT as usize + 2);
-    let summary = office.store.inventory().summary(office.clock.now_us(), 0).await.unwrap();
+    let summary = store::Inventory::of(&office.store).summary(office.clock.now_us(), 0).await.unwrap();
     assert!(summary.certificates >= COUNT, "the inventory's counts hold");
 }
 

@@ -31,7 +31,7 @@ pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(pl
         let again = place.keystore_with(&["master"]).signer(id).await.unwrap();
         assert_eq!((again.key_type(), again.spki()), (kind, key.spki()));
         signs(&again).await;
-        let row = place.store.keys().get(id).await.unwrap().unwrap();
+        let row = store::Keys::of(&place.store).get(id).await.unwrap().unwrap();
         assert_eq!((row.label.as_str(), row.provider.as_str()), ("a label", "sealed"));
         assert!(!format!("{row:?}").contains("sealed: Some"));
         assert_eq!(place.keystore.private_key(id).await.unwrap().spki(), key.spki());
@@ -41,9 +41,9 @@ pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(pl
     let unknown = Uuid::now_v7();
     let error = place.keystore.signer(unknown).await.unwrap_err();
     assert!(matches!(error, KeyStoreError::Unknown(id) if id == unknown), "{error}");
-    let listed = place.store.keys().page(None, 3).await.unwrap();
+    let listed = store::Keys::of(&place.store).page(None, 3).await.unwrap();
     assert_eq!(listed.rows.len(), 3);
-    let rest = place.store.keys().page(listed.next.as_ref(), 3).await.unwrap();
+    let rest = store::Keys::of(&place.store).page(listed.next.as_ref(), 3).await.unwrap();
     assert_eq!((rest.rows.len(), rest.next), (1, None));
     assert_eq!(place.actions().await, ["key.generate"; 4]);
 }
@@ -53,7 +53,7 @@ pub(crate) async fn the_same_key_is_kept_once(place: Place) {
     let (one, _) = place.keystore.import(key.clone(), "one", "user:a").await.unwrap();
     let (two, _) = place.keystore.import(key, "two", "user:b").await.unwrap();
     assert_eq!(one, two);
-    assert_eq!(place.store.keys().get(one).await.unwrap().unwrap().label, "one");
+    assert_eq!(store::Keys::of(&place.store).get(one).await.unwrap().unwrap().label, "one");
     signs(&place.keystore_with(&["master"]).signer(one).await.unwrap()).await;
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn values_moved_between_rows_do_not_open(place: Place) {
     let (two, _) = place.keystore.generate(KeyType::P256, "two", "user:a").await.unwrap();
     let sealed = |id| {
         let store = place.store.clone();
-        async move { store.keys().get(id).await.unwrap().unwrap().sealed.unwrap() }
+        async move { store::Keys::of(&store).get(id).await.unwrap().unwrap().sealed.unwrap() }
     };
     let (first, second) = (sealed(one).await, sealed(two).await);
     let moved = vec![(SealedValue { row: one.as_bytes().to_vec(), sealed: first }, second)];
@@ -214,7 +214,7 @@ pub(crate) async fn a_key_may_stay_with_a_provider(place: Place) {
     place.keystore.add_provider(module.clone());
     let new = NewCa { key_provider: Some("module".to_owned()), ..NewCa::root("root", "CN=Root") };
     let ca = place.authority.create_root(&new, "user:a").await.unwrap();
-    let row = place.store.keys().get(ca.key_id).await.unwrap().unwrap();
+    let row = store::Keys::of(&place.store).get(ca.key_id).await.unwrap().unwrap();
     assert_eq!(
         (row.provider.as_str(), row.sealed, row.locator.as_deref()),
         ("module", None, Some("CA root"))
@@ -234,7 +234,7 @@ pub(crate) async fn a_key_may_stay_with_a_provider(place: Place) {
 
 /// The ids of the canaries.
 async fn canaries(place: &Place) -> Vec<[u8; 8]> {
-    place.store.keys().master().await.unwrap().into_iter().map(|row| row.id).collect()
+    store::Keys::of(&place.store).master().await.unwrap().into_iter().map(|row| row.id).collect()
 }
 
 pub(crate) async fn only_master_keys_that_the_database_knows_are_begun_with(place: Place) {

@@ -14,23 +14,10 @@ mod property;
 mod revoking;
 mod scep;
 mod serving;
+mod tables;
 mod tree;
 
-/// Runs each case on both databases: `battery! { module::case … }`, each `async fn case(place: Place)`.
-macro_rules! battery {
-    ($($module:ident::$case:ident)*) => {
-        mod sqlite { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { crate::$module::$case(crate::place::Place::sqlite().await).await; }
-        )* }
-        mod postgres { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { crate::$module::$case(crate::place::Place::postgres().await).await; }
-        )* }
-    };
-}
-
-battery! {
+testbed::on_both! { crate::place::Place:
     est::curl_enrols_and_renews
     est::what_may_not_be_is_refused
     est::a_registrar_asks_for_any_name

@@ -12,8 +12,8 @@ use authority::profile::Profile;
 use authority::tree::{Ca, NewCa};
 use authority::{Authority, AuthorityOptions};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
-use store::testing::Cluster;
-use store::{Clock, Fault, Store, StoreOptions, StoreUrl};
+use store::{Clock, Fault, Store, StoreOptions};
+use testbed::Database;
 use x509::GeneralName;
 
 use crate::place::{openssl, pem};
@@ -51,9 +51,8 @@ pub(crate) struct Office {
     keystore: KeyStore,
     options: AuthorityOptions,
     store_options: StoreOptions,
-    folder: tempfile::TempDir,
-    // Last: the store's connections go before the server.
-    _cluster: Option<Arc<Cluster>>,
+    // Last: the store's connections go before it.
+    database: Database,
 }
 
 /// What most cases want.
@@ -67,25 +66,16 @@ pub(crate) fn options() -> AuthorityOptions {
 
 impl Office {
     pub(crate) async fn sqlite(options: AuthorityOptions) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::sqlite(folder.path().join("data").join("bulla.db"));
-        Self::at(&url, options, folder, None).await
+        Self::over(Database::sqlite(), options).await
     }
 
     pub(crate) async fn postgres(options: AuthorityOptions) -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        let url = cluster.database();
-        Self::at(&url, options, tempfile::tempdir().unwrap(), Some(cluster)).await
+        Self::over(Database::postgres().await, options).await
     }
 
-    async fn at(
-        url: &StoreUrl,
-        options: AuthorityOptions,
-        folder: tempfile::TempDir,
-        cluster: Option<Arc<Cluster>>,
-    ) -> Self {
+    async fn over(database: Database, options: AuthorityOptions) -> Self {
         let store_options = StoreOptions::default();
-        let store = Store::open_with(url, &store_options).await.unwrap();
+        let store = database.open_with(&store_options).await;
         // At this moment, because openssl's OCSP client knows no other.
         let clock = Clock::manual(Clock::system().now_us());
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
@@ -95,18 +85,7 @@ impl Office {
         let root = authority.create_root(&root, "user:test").await.unwrap();
         let ca = NewCa::intermediate("web", "CN=Test Web CA, O=Example");
         let ca = authority.create_intermediate("root", &ca, "user:test").await.unwrap();
-        let this = Self {
-            store,
-            clock,
-            authority,
-            root,
-            ca,
-            keystore,
-            options,
-            store_options,
-            folder,
-            _cluster: cluster,
-        };
+        let this = Self { store, clock, authority, root, ca, keystore, options, store_options, database };
         this.profile(serde_json::json!({"name": "web", "names": {"dns_allowed": [".example"]}})).await;
         this
     }
@@ -136,11 +115,11 @@ impl Office {
     }
 
     pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+        self.database.folder()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.database.path(name)
     }
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use authority::keystore::KeyStore;
 use authority::{Authority, AuthorityOptions};
 use keys::{Keyring, KeyringConfig, MasterKey};
-use store::testing::Cluster;
-use store::{AuditFilter, Clock, Store, StoreUrl};
+use store::{AuditFilter, Clock, Store};
+use testbed::Database;
 
 /// 2026-11-21, seconds.
 pub(crate) const NOW: i64 = 1_795_219_200;
@@ -19,36 +18,31 @@ pub(crate) struct Place {
     pub(crate) clock: Clock,
     pub(crate) keystore: KeyStore,
     pub(crate) authority: Authority,
-    folder: tempfile::TempDir,
-    // Last: the store's connections go before the server.
-    _cluster: Option<Arc<Cluster>>,
+    // Last: the store's connections go before it.
+    database: Database,
 }
 
 impl Place {
     pub(crate) async fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::sqlite(folder.path().join("data").join("bulla.db"));
-        Self::at(&url, folder, None).await
+        Self::over(Database::sqlite()).await
     }
 
     pub(crate) async fn postgres() -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        let url = cluster.database();
-        Self::at(&url, tempfile::tempdir().unwrap(), Some(cluster)).await
+        Self::over(Database::postgres().await).await
     }
 
-    async fn at(url: &StoreUrl, folder: tempfile::TempDir, cluster: Option<Arc<Cluster>>) -> Self {
-        let store = Store::open(url).await.unwrap();
+    async fn over(database: Database) -> Self {
+        let store = database.open().await;
         let clock = Clock::manual(NOW * 1_000_000);
-        let keyring = ring(&folder.path().join("master"), &[]);
+        let keyring = ring(&database.path("master"), &[]);
         let keystore = KeyStore::new(store.clone(), keyring, clock.clone());
         let authority = open(&store, &keystore, &clock);
-        Self { store, clock, keystore, authority, folder, _cluster: cluster }
+        Self { store, clock, keystore, authority, database }
     }
 
     /// A path in the place's own folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.database.path(name)
     }
 
     /// A key store as after a restart, with these master keys: the current one first.
@@ -86,7 +80,7 @@ impl Place {
 
     /// Runs openssl in the place's folder; its output when it succeeds.
     pub(crate) fn try_openssl(&self, arguments: &str) -> Result<String, String> {
-        openssl(self.folder.path(), arguments)
+        openssl(self.database.folder(), arguments)
     }
 
     /// [`Self::try_openssl`], which must succeed.

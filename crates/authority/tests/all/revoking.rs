@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use authority::AuthorityOptions;
 use authority::issue::{IssueRequest, IssuedRef};
 use authority::revoke::{CertificateStatus, RevocationDates, RevocationFilter, RevokeError, Selection};
+use authority::tables::IssuedFilter;
 use futures_util::future::join_all;
 use serde_json::json;
-use store::IssuedFilter;
 use uuid::Uuid;
 use x509::crl::{Crl, Reason};
 use x509::{Certificate, SpkiHash, UnixTime};
@@ -242,7 +242,10 @@ async fn a_block_leaves_no_certificate_good_that_was_being_issued(office: Office
     let blocked = node.block_key(hash, "user:bob").await.unwrap();
     let issued = join_all(issuing).await.into_iter().filter(|done| *done.as_ref().unwrap()).count() as u64;
     assert_eq!(blocked.count, issued, "whatever was issued is revoked");
-    let page = office.store.issued().page(&IssuedFilter::default(), None, 1_000).await.unwrap();
+    let page = authority::tables::Issued::of(&office.store)
+        .page(&IssuedFilter::default(), None, 1_000)
+        .await
+        .unwrap();
     let good = page.rows.iter().filter(|row| row.spki_sha256 == *hash.as_bytes() && row.revocation.is_none());
     assert_eq!(good.count(), 0);
 }
@@ -299,7 +302,10 @@ async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
         let made = join_all(nodes.iter().map(|node| node.tick())).await;
         let made: u64 = made.into_iter().map(|report| report.unwrap().crls).sum();
         assert!(made >= 1, "by whoever holds the lease");
-        assert_eq!(office.store.revocations().crl_number(office.ca.id, 0).await.unwrap(), Some(round as i64));
+        assert_eq!(
+            authority::tables::Revocations::of(&office.store).crl_number(office.ca.id, 0).await.unwrap(),
+            Some(round as i64)
+        );
         // A node asks for newer ones after a second.
         let both = eventually("the new CRL at both nodes", async || {
             let both = (read(0).await, read(1).await);
@@ -314,10 +320,13 @@ async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
     }
     // At half of its life a new one is made though nothing was revoked.
     office.advance(lifetime / 2 + 1);
-    office.store.revocations().crls_due(office.clock.now_us()).await.unwrap();
+    authority::tables::Revocations::of(&office.store).crls_due(office.clock.now_us()).await.unwrap();
     let made = join_all(nodes.iter().map(|node| node.tick())).await;
     assert!(made.into_iter().any(|report| report.unwrap().crls > 0));
-    assert_eq!(office.store.revocations().crl_number(office.ca.id, 0).await.unwrap(), Some(5));
+    assert_eq!(
+        authority::tables::Revocations::of(&office.store).crl_number(office.ca.id, 0).await.unwrap(),
+        Some(5)
+    );
     assert!(nodes[0].crl(Uuid::new_v4(), None, false).await.unwrap().is_none());
     assert!(nodes[0].crl(office.ca.id, Some(1), false).await.unwrap().is_none(), "there are no shards");
 }
@@ -391,7 +400,9 @@ async fn an_authority_that_has_ended_has_one_last_crl(office: Office) {
     authority.tick().await.unwrap();
     let last = crl(&office).await;
     assert!(last.next_update.unwrap().0 > office.clock.now_seconds() + 60, "good for its whole life");
-    let number = async || office.store.revocations().crl_number(office.ca.id, 0).await.unwrap().unwrap();
+    let number = async || {
+        authority::tables::Revocations::of(&office.store).crl_number(office.ca.id, 0).await.unwrap().unwrap()
+    };
     let last = number().await;
     for _ in 0..5 {
         office.advance(options().crl_lifetime.as_secs());
@@ -425,8 +436,13 @@ mod sharded {
         let numbers = || async {
             let mut numbers = Vec::new();
             for shard in 0..=3 {
-                numbers
-                    .push(office.store.revocations().crl_number(office.ca.id, shard).await.unwrap().unwrap());
+                numbers.push(
+                    authority::tables::Revocations::of(&office.store)
+                        .crl_number(office.ca.id, shard)
+                        .await
+                        .unwrap()
+                        .unwrap(),
+                );
             }
             numbers
         };

@@ -8,13 +8,13 @@ use authority::enrolment::{Decision, FixedPasswords};
 use authority::issue::{IssuedRef, Source};
 use authority::profile::Profile;
 use authority::scep::{Scep, ScepOptions};
+use authority::tables::EnrolmentState;
 use authority::tree::NewCa;
 use base64::Engine as _;
 use bytes::Bytes;
 use http::Request;
 use keys::{KeyType, PrivateKey, Signer};
 use serde_json::json;
-use store::EnrolmentState;
 use x509::cms::{Attribute, DATA, Digest, Identity, SignedData, SignedSpec, signed_attributes, signed_data};
 use x509::crl::Reason;
 use x509::der::{self, Reader};
@@ -532,6 +532,6 @@ pub(crate) async fn nodes_share_the_key_and_it_outlives_its_certificate(place: P
     let reply = later.handle(request, &Peer::local()).await.body().to_vec();
     let reply = SignedData::parse(&reply).unwrap();
     assert_eq!(reply.signers[0].attribute(&attribute(3)), Some(&b"\x13\x010"[..]));
-    let keys = world.place.store.keys().page(None, 100).await.unwrap().rows;
+    let keys = store::Keys::of(&world.place.store).page(None, 100).await.unwrap().rows;
     assert_eq!(keys.iter().filter(|key| key.label == "SCEP to issuing").count(), 1);
 }

@@ -202,7 +202,8 @@ async fn a_revocation_is_heard_of_on_another_node(office: Office) {
     let patience = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         let heard = matches!(status_in(&node.ocsp(&asked).await.der), Status::Revoked { .. });
-        let crl = office.store.revocations().crl(office.ca.id, 0).await.unwrap().unwrap();
+        let crl =
+            authority::tables::Revocations::of(&office.store).crl(office.ca.id, 0).await.unwrap().unwrap();
         if heard && Crl::parse(&crl.der).unwrap().find(&other.serial).is_some() {
             break;
         }
@@ -256,12 +257,20 @@ async fn the_responder_is_made_once_and_renewed_by_itself(office: Office) {
     for one in all {
         assert_eq!(one.await.unwrap(), Status::Good);
     }
-    let row = || async { office.store.revocations().ocsp_responder(office.ca.id).await.unwrap().unwrap() };
+    let row = || async {
+        authority::tables::Revocations::of(&office.store).ocsp_responder(office.ca.id).await.unwrap().unwrap()
+    };
     let first = row().await;
     assert_eq!(office.audited().await["ocsp.responder"], 1, "by one node, once");
     let certificate = Certificate::parse(&first.certificate).unwrap();
     certificate.signed_by(&office.ca.certificate.public_key).unwrap();
-    assert!(office.store.issued().by_sha256(certificate.fingerprint.as_bytes()).await.unwrap().is_some());
+    assert!(
+        authority::tables::Issued::of(&office.store)
+            .by_sha256(certificate.fingerprint.as_bytes())
+            .await
+            .unwrap()
+            .is_some()
+    );
     let life = options().ocsp_responder_lifetime.as_secs();
     office.advance(life / 2 - 3_600);
     assert_eq!(ask(0).await.unwrap(), Status::Good);

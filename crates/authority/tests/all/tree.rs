@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use authority::tables::NewIssued;
 use authority::tree::{
     Ca, CaError, CaState, ImportError, NameLimits, NewCa, NewCaError, RetireError, Retirement,
 };
 use keys::{KeyType, PrivateKey, Signer};
-use store::NewIssued;
 use uuid::Uuid;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyUsage, SerialNumber, UnixTime};
@@ -108,8 +108,11 @@ pub(crate) async fn chains_hold_for_openssl(place: Place) {
     assert!(certificate.faults.is_empty() && certificate.serial.content().len() == 16);
     // The inventory has it, and so has what was issued: it can be revoked.
     let sha256 = certificate.fingerprint.as_bytes();
-    assert!(place.store.inventory().certificate_by_sha256(sha256).await.unwrap().is_some());
-    assert_eq!(place.store.issued().by_sha256(sha256).await.unwrap().unwrap().ca, parent.id);
+    assert!(store::Inventory::of(&place.store).certificate_by_sha256(sha256).await.unwrap().is_some());
+    assert_eq!(
+        authority::tables::Issued::of(&place.store).by_sha256(sha256).await.unwrap().unwrap().ca,
+        parent.id
+    );
     assert_eq!(authority.cas().await.unwrap().len(), 16);
     assert_eq!(authority.cas_by_key(&certificate.public_key.spki_sha256).await.unwrap()[0].id, low.id);
     let actions = place.actions().await;
@@ -177,7 +180,7 @@ pub(crate) async fn name_limits_hold_for_openssl(place: Place) {
 pub(crate) async fn what_cannot_be_made_is_refused_and_nothing_stored(place: Place) {
     let authority = &place.authority;
     authority.create_root(&NewCa { lifetime_seconds: YEAR, ..root("root") }, "user:a").await.unwrap();
-    let keys = place.store.keys().page(None, 100).await.unwrap().rows.len();
+    let keys = store::Keys::of(&place.store).page(None, 100).await.unwrap().rows.len();
     let error =
         authority.create_root(&NewCa { subject: "O".to_owned(), ..root("x") }, "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::Bad(_)), "{error}");
@@ -194,7 +197,7 @@ pub(crate) async fn what_cannot_be_made_is_refused_and_nothing_stored(place: Pla
     let new = NewCa { lifetime_seconds: 3_600, ..intermediate("x") };
     let error = authority.create_intermediate("root", &new, "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
-    assert_eq!(place.store.keys().page(None, 100).await.unwrap().rows.len(), keys);
+    assert_eq!(store::Keys::of(&place.store).page(None, 100).await.unwrap().rows.len(), keys);
     assert_eq!(authority.cas().await.unwrap().len(), 1);
     assert_eq!(place.actions().await, ["key.generate", "ca.create"]);
 }
@@ -215,7 +218,7 @@ pub(crate) async fn a_name_is_taken_once(place: Place) {
     }
     assert_eq!(made, 1);
     assert_eq!(place.authority.cas().await.unwrap().len(), 1);
-    assert_eq!(place.store.keys().page(None, 100).await.unwrap().rows.len(), 1);
+    assert_eq!(store::Keys::of(&place.store).page(None, 100).await.unwrap().rows.len(), 1);
 }
 
 /// A root and an intermediate made by OpenSSL, valid now and for ten years.
@@ -239,7 +242,7 @@ pub(crate) async fn an_authority_made_by_openssl_is_imported(place: Place) {
     accepted(verify(&place, &root_der, &ca.chain, &der));
     for row in [&*ca.certificate.der, &*root_der] {
         let sha256 = *x509::Fingerprint::of(row).as_bytes();
-        assert!(place.store.inventory().certificate_by_sha256(&sha256).await.unwrap().is_some());
+        assert!(store::Inventory::of(&place.store).certificate_by_sha256(&sha256).await.unwrap().is_some());
     }
     // Its root too, with its key: then the one below has it as its parent.
     let (root_pem, root_key) = (place.read("oroot.pem"), place.read("oroot.key"));
@@ -337,7 +340,12 @@ pub(crate) async fn a_cross_signature_gives_another_chain(place: Place) {
     assert_eq!(cross.basic_constraints, new.certificate.basic_constraints);
     assert_eq!(cross.not_after, new.certificate.not_after.min(old.certificate.not_after));
     assert_eq!(
-        place.store.issued().by_sha256(cross.fingerprint.as_bytes()).await.unwrap().unwrap().ca,
+        authority::tables::Issued::of(&place.store)
+            .by_sha256(cross.fingerprint.as_bytes())
+            .await
+            .unwrap()
+            .unwrap()
+            .ca,
         old.id
     );
     for (ca, by) in [("new", "new"), ("low", "new")] {
@@ -377,7 +385,8 @@ pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place
     }
     let low = authority.ca("low").await.unwrap();
     assert_eq!(low.anchor.as_deref(), Some(&*root_after.certificate.der));
-    let recorded = place.store.issued().by_sha256(new.fingerprint.as_bytes()).await.unwrap();
+    let recorded =
+        authority::tables::Issued::of(&place.store).by_sha256(new.fingerprint.as_bytes()).await.unwrap();
     assert_eq!(recorded.unwrap().ca, root_before.id);
     let error = authority.renew_ca("low", Some(30 * YEAR), "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::Outlives { .. }), "{error}");
@@ -451,8 +460,9 @@ async fn record(place: &Place, ca: &Ca, certificate: &Certificate) {
         shard: 0,
         once: None,
     };
-    let stored =
-        place.store.write("test", |tx| Box::pin(async move { store::insert_issued(tx, &[row]).await }));
+    let stored = place
+        .store
+        .write("test", |tx| Box::pin(async move { authority::tables::insert_issued(tx, &[row]).await }));
     stored.await.unwrap();
 }
 

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use keyless::client::{InvalidServer, Server};
 use serde::{Deserialize, Serialize};
 
-use super::proxy::access_log;
+use super::proxy::{access_log, logged_query};
 
 /// `[edge]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -224,20 +224,20 @@ impl EdgeSettings {
             Problem::usage(format_args!("an upstream of [edge]: {error}"))
                 .hint("see --upstream, edge.upstream and edge.routes")
         };
+        let read = |upstream: &str, alpn: &[String], told: bool, mode: ModeText| {
+            let to = Route::new(upstream, alpn).map_err(wrong)?;
+            let to = if told { to.with_proxy_protocol() } else { to };
+            to.with_mode(mode.into()).map_err(wrong)
+        };
         let default = match self.upstream.as_str() {
             "" => None,
-            upstream => {
-                let route = Route::new(upstream, &self.alpn, self.proxy_protocol).map_err(wrong)?;
-                Some(route.with_mode(self.mode.into()).map_err(wrong)?)
-            }
+            upstream => Some(read(upstream, &self.alpn, self.proxy_protocol, self.mode)?),
         };
         let mut routes = Routes::new(default);
         for route in &self.routes {
             let alpn = route.alpn.as_ref().unwrap_or(&self.alpn);
             let told = route.proxy_protocol.unwrap_or(self.proxy_protocol);
-            let mode = route.mode.unwrap_or(self.mode).into();
-            let to =
-                Route::new(&route.upstream, alpn, told).and_then(|to| to.with_mode(mode)).map_err(wrong)?;
+            let to = read(&route.upstream, alpn, told, route.mode.unwrap_or(self.mode))?;
             routes.add(&route.names, to).map_err(wrong)?;
         }
         Ok(routes)
@@ -267,7 +267,7 @@ impl EdgeSettings {
             upstream_idle: Duration::from_secs(self.upstream_idle_s),
             trusted_clients: self.trusted_clients.clone(),
             access_log: access_log(&self.access_log_file),
-            access_log_query: self.access_log_query,
+            access_log_query: logged_query(self.access_log_query),
             ..Options::default()
         })
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use cli::api::ServerArgs;
+use cli::connection::ServerArgs;
 
 use crate::config::{EdgeSettings, ModeText};
 

@@ -7,16 +7,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cli::api::Client;
+use api::certificates::{CertificateFilter, CertificateView, KeyLocationBody};
+use api::listing::{Listing, PageQuery};
+use cli::connection::Client;
 use cli::exit::{Exit, Outcome, Problem};
 use futures_util::{StreamExt, stream};
 use keys::{Scheme, Signer};
-use serde_json::Value;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use uuid::Uuid;
 
 /// Where the folder says which of its files were written here, and of which version each is.
 const INDEX: &str = "inventory.json";
 /// Rows of a page: as many as the server gives.
-const PAGE_ROWS: usize = 500;
+const PAGE_ROWS: u32 = 500;
 /// Chains fetched at a time.
 const FETCHED_AT_ONCE: usize = 8;
 /// For the signature that shows that the key service has the key.
@@ -29,7 +32,7 @@ pub(crate) struct Mirror {
     client: Client,
     keys: keyless::client::Client,
     folder: PathBuf,
-    query: Vec<(&'static str, String)>,
+    filter: CertificateFilter,
     /// Fingerprints by file; empty for one that is not there yet.
     written: BTreeMap<String, String>,
     /// Files that are not as they should be, and why.
@@ -47,7 +50,7 @@ pub(crate) struct SyncReport {
 
 /// A chain that is to be presented.
 struct ManagedChain {
-    id: String,
+    id: Uuid,
     file: String,
     fingerprint: String,
 }
@@ -69,11 +72,9 @@ impl Mirror {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(failed(&index, &error)),
         };
-        let mut query = vec![("limit", PAGE_ROWS.to_string())];
-        if !tag.is_empty() {
-            query.push(("tag", tag.to_owned()));
-        }
-        Ok(Self { client, keys, folder: folder.to_owned(), query, written, postponed: BTreeMap::new() })
+        let tag = Some(tag.to_owned()).filter(|tag| !tag.is_empty());
+        let filter = CertificateFilter { tag, ..CertificateFilter::default() };
+        Ok(Self { client, keys, folder: folder.to_owned(), filter, written, postponed: BTreeMap::new() })
     }
 
     /// Whether the folder has chains of an earlier sync.
@@ -101,7 +102,7 @@ impl Mirror {
         let mut postponed = BTreeMap::new();
         let (client, keys) = (&self.client, &self.keys);
         let fetched = stream::iter(missing)
-            .map(|wanted| async move { (wanted, proven_chain(client, keys, &wanted.id).await) });
+            .map(|wanted| async move { (wanted, proven_chain(client, keys, wanted.id).await) });
         let mut fetched = std::pin::pin!(fetched.buffer_unordered(FETCHED_AT_ONCE));
         while let Some((wanted, chain)) = fetched.next().await {
             match chain {
@@ -135,32 +136,30 @@ impl Mirror {
 
     /// By file: certificates whose key is no agent's, with a version that is not revoked.
     async fn wanted(&self) -> Outcome<BTreeMap<String, ManagedChain>> {
-        let (mut wanted, mut cursor) = (BTreeMap::new(), None::<String>);
+        let mut wanted = BTreeMap::new();
+        let mut page = PageQuery { limit: Some(PAGE_ROWS), ..PageQuery::default() };
         loop {
-            let mut query = self.query.clone();
-            query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-            let page = self.client.get("/api/v1/certificates", &query).await?;
-            for row in page["items"].as_array().into_iter().flatten() {
-                if let Some(one) = wanted_of(row) {
-                    wanted.insert(one.file.clone(), one);
-                }
+            let listing: Listing<CertificateView> =
+                self.client.fetch("/api/v1/certificates", &page.of(&self.filter)).await?;
+            for one in listing.items.into_iter().filter_map(wanted_of) {
+                wanted.insert(one.file.clone(), one);
             }
             if wanted.len() > CERTIFICATES_MAX {
                 return Err(Problem::usage(format_args!("more than {CERTIFICATES_MAX} certificates"))
                     .hint("take some of them: edge.inventory_tag"));
             }
-            cursor = page["next"].as_str().map(str::to_owned);
-            if cursor.is_none() {
+            if listing.next.is_none() {
                 return Ok(wanted);
             }
+            page.cursor = listing.next;
         }
     }
 }
 
 /// The current chain of a certificate, if the key service signs for it.
-async fn proven_chain(client: &Client, keys: &keyless::client::Client, id: &str) -> Result<Vec<u8>, String> {
+async fn proven_chain(client: &Client, keys: &keyless::client::Client, id: Uuid) -> Result<Vec<u8>, String> {
     let path = format!("/api/v1/certificates/{id}/chain");
-    let chain = client.get_bytes(&path, &[]).await.map_err(|problem| problem.message)?;
+    let chain = client.get_bytes(&path, &()).await.map_err(|problem| problem.message)?;
     is_signed_for(keys, &chain).await?;
     Ok(chain)
 }
@@ -176,32 +175,26 @@ async fn is_signed_for(keys: &keyless::client::Client, chain: &[u8]) -> Result<(
     signed.map(drop).map_err(|error| error.to_string())
 }
 
-fn wanted_of(row: &Value) -> Option<ManagedChain> {
-    let text = |pointer: &str| row.pointer(pointer).and_then(Value::as_str);
-    let is_over = row.pointer("/current/revoked").and_then(Value::as_bool) != Some(false)
-        || text("/status") == Some("archived")
-        || text("/key_location/at") == Some("agent");
-    if is_over {
+fn wanted_of(row: CertificateView) -> Option<ManagedChain> {
+    let current = row.current.filter(|current| !current.revoked)?;
+    if row.status == "archived" || matches!(row.key_location, KeyLocationBody::Agent { .. }) {
         return None;
     }
     Some(ManagedChain {
-        id: text("/id")?.to_owned(),
-        file: format!("{}.pem", file_stem(text("/name")?)),
-        fingerprint: text("/current/fingerprint")?.to_owned(),
+        id: row.id,
+        file: format!("{}.pem", file_stem(&row.name)),
+        fingerprint: current.fingerprint,
     })
 }
 
 /// A name as that of a file: what is no letter, digit or one of `-_.` is percent-encoded, and a dot at the begin.
 fn file_stem(name: &str) -> String {
-    let mut stem = String::with_capacity(name.len());
-    for (at, octet) in name.bytes().enumerate() {
-        match octet {
-            b'.' if at == 0 => stem.push_str("%2E"),
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => stem.push(octet.into()),
-            other => stem.push_str(&format!("%{other:02X}")),
-        }
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+    let stem = utf8_percent_encode(name, ESCAPED).to_string();
+    match stem.strip_prefix('.') {
+        Some(rest) => format!("%2E{rest}"),
+        None => stem,
     }
-    stem
 }
 
 /// At once, so that nobody reads half of it.
@@ -219,6 +212,7 @@ fn failed(path: &Path, error: &dyn std::fmt::Display) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::certificates::CurrentView;
 
     #[test]
     fn names_make_files_that_stay_in_the_folder() {
@@ -235,17 +229,32 @@ mod tests {
 
     #[test]
     fn what_is_over_or_an_agents_is_not_presented() {
-        let row = |status: &str, at: &str, revoked: bool| {
-            serde_json::json!({
-                "id": "1", "name": "a", "status": status, "key_location": { "at": at },
-                "current": { "fingerprint": "ff", "revoked": revoked },
-            })
+        let agent = KeyLocationBody::Agent { agent: Uuid::nil() };
+        let row = |status: &str, key_location: KeyLocationBody, revoked: Option<bool>| {
+            let mut row: CertificateView = serde_json::from_value(serde_json::json!({
+                "id": Uuid::nil(), "name": "a", "names": [], "status": status, "profile": "web", "issuer": "internal",
+                "tags": {}, "key_location": key_location, "key_type": "p256", "targets": [], "auto_renew": true,
+                "must_staple": false, "notes": "", "failures": 0, "revision": 1,
+                "created_at": "2026-11-01T00:00:00Z", "updated_at": "2026-11-01T00:00:00Z",
+            }))
+            .unwrap();
+            row.current = revoked.map(|revoked| CurrentView {
+                fingerprint: "ff".to_owned(),
+                not_before: "2026-11-01T00:00:00Z".to_owned(),
+                not_after: "2026-12-01T00:00:00Z".to_owned(),
+                revoked,
+            });
+            row
         };
-        assert!(wanted_of(&row("active", "server", false)).is_some());
-        assert!(wanted_of(&row("failed", "key_service", false)).is_some(), "what it has holds");
-        assert!(wanted_of(&row("active", "agent", false)).is_none());
-        assert!(wanted_of(&row("active", "server", true)).is_none());
-        assert!(wanted_of(&row("archived", "server", false)).is_none());
-        assert!(wanted_of(&serde_json::json!({ "id": "1", "name": "a", "status": "pending" })).is_none());
+        let of_server = KeyLocationBody::Server;
+        assert!(wanted_of(row("active", of_server, Some(false))).is_some());
+        assert!(
+            wanted_of(row("failed", KeyLocationBody::KeyService, Some(false))).is_some(),
+            "what it has holds"
+        );
+        assert!(wanted_of(row("active", agent, Some(false))).is_none());
+        assert!(wanted_of(row("active", of_server, Some(true))).is_none());
+        assert!(wanted_of(row("archived", of_server, Some(false))).is_none());
+        assert!(wanted_of(row("pending", of_server, None)).is_none());
     }
 }

@@ -7,7 +7,7 @@ mod routes;
 use std::time::Duration;
 
 use cli::Global;
-use cli::api::ServerArgs;
+use cli::connection::ServerArgs;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
 use edge::{EdgeMetrics, Loaded, Options, Running, StapleOptions};
@@ -212,7 +212,7 @@ impl Inventory {
         keys: Client,
         metrics: EdgeMetrics,
     ) -> Outcome<Self> {
-        let server = cli::api::Client::open(server, &configuration.settings.client)?;
+        let server = cli::connection::Client::open(server, &configuration.settings.client)?;
         let mirror = Mirror::new(server, keys, &settings.certificates, &settings.inventory_tag)?;
         let mut inventory = Self { mirror, metrics, is_away: false };
         match inventory.mirror.sync().await {

@@ -116,13 +116,15 @@ pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> 
         InventoryCommand::History { endpoint, pages } => history(&store, endpoint, pages).await?,
         InventoryCommand::Issuers(pages) => {
             list(pages, async |after, limit| {
-                Ok(map(store.inventory().issuers(after.as_ref(), limit).await?, Issuer))
+                Ok(map(store::Inventory::of(&store).issuers(after.as_ref(), limit).await?, Issuer))
             })
             .await?;
         }
         InventoryCommand::Scans(pages) => {
-            list(pages, async |after, limit| Ok(map(store.scans().page(after.as_ref(), limit).await?, Scan)))
-                .await?;
+            list(pages, async |after, limit| {
+                Ok(map(store::Scans::of(&store).page(after.as_ref(), limit).await?, Scan))
+            })
+            .await?;
         }
     }
     Ok(Exit::Ok)
@@ -143,7 +145,7 @@ async fn endpoints(store: &Store, args: &ListArgs) -> Outcome<()> {
         ..InventoryFilter::default()
     };
     list(&args.pages, async |after, limit| {
-        Ok(map(store.inventory().page(&filter, after.as_ref(), limit).await?, Endpoint))
+        Ok(map(store::Inventory::of(store).page(&filter, after.as_ref(), limit).await?, Endpoint))
     })
     .await
 }
@@ -157,7 +159,7 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
     if let Some(text) = &args.since {
         let since_us = since(text, now_us())?;
         return list(&args.pages, async |after, limit| {
-            Ok(map(store.inventory().diff(since_us, after.as_ref(), limit).await?, Change))
+            Ok(map(store::Inventory::of(store).diff(since_us, after.as_ref(), limit).await?, Change))
         })
         .await;
     }
@@ -166,7 +168,7 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
         _ => last_two(store).await?,
     };
     list(&args.pages, async |after, limit| {
-        Ok(map(store.inventory().diff_scans(a, b, after.as_ref(), limit).await?, Change))
+        Ok(map(store::Inventory::of(store).diff_scans(a, b, after.as_ref(), limit).await?, Change))
     })
     .await
 }
@@ -175,7 +177,8 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
 async fn last_two(store: &Store) -> Outcome<(Uuid, Uuid)> {
     /// Scans looked through: interrupted ones are passed over, and nobody has this many in a row.
     const SCANS_MAX: usize = 1_000;
-    let page = store.scans().page(None, SCANS_MAX).await.map_err(|error| database::problem(&error))?;
+    let page =
+        store::Scans::of(store).page(None, SCANS_MAX).await.map_err(|error| database::problem(&error))?;
     let mut ended = page.rows.iter().filter(|scan: &&ScanRow| scan.state == ScanState::Finished);
     match (ended.next(), ended.next()) {
         (Some(b), Some(a)) => Ok((a.id, b.id)),
@@ -192,7 +195,7 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
     }
     if let [endpoint] = &known[..] {
         return list(pages, async |after, limit| {
-            let page = store.inventory().endpoint_history(endpoint, after.as_ref(), limit).await?;
+            let page = store::Inventory::of(store).endpoint_history(endpoint, after.as_ref(), limit).await?;
             Ok(map(page, |row| HistoryRow { endpoint: endpoint.clone(), row }))
         })
         .await;
@@ -203,7 +206,7 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
             .hint("--after needs one: name its port"));
     }
     list_in_turn(pages, known, async |endpoint, after, limit| {
-        let page = store.inventory().endpoint_history(&endpoint, after.as_ref(), limit).await?;
+        let page = store::Inventory::of(store).endpoint_history(&endpoint, after.as_ref(), limit).await?;
         Ok(map(page, |row| HistoryRow { endpoint: endpoint.clone(), row }))
     })
     .await
@@ -213,8 +216,7 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
 async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<Vec<store::EndpointKey>> {
     /// A host with more is a network behind one name: its ports are asked for one by one.
     const ENDPOINTS_MAX: usize = 100;
-    let page = store
-        .inventory()
+    let page = store::Inventory::of(store)
         .endpoints_of_host(host, port, None, ENDPOINTS_MAX)
         .await
         .map_err(|error| database::problem(&error))?;

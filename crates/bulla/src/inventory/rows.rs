@@ -266,7 +266,7 @@ impl Listed for Scan {
 
     fn cells(&self, paint: Paint) -> Vec<Cell> {
         let row = &self.0;
-        let state = row.state.as_str();
+        let state = row.state.name();
         vec![
             paint.cell("", &units::minute(row.started_at_us.div_euclid(1_000_000))),
             paint.cell(if state == "finished" { "ok" } else { "medium" }, state),
@@ -284,7 +284,7 @@ impl Listed for Scan {
             row.id.to_string(),
             text_time(Some(row.started_at_us)),
             text_time(row.finished_at_us),
-            row.state.as_str().to_owned(),
+            row.state.name().to_owned(),
             row.observations.to_string(),
             row.answered.to_string(),
             row.changes.to_string(),
@@ -298,7 +298,7 @@ impl Listed for Scan {
             "scan": row.id,
             "started_at": time(Some(row.started_at_us)),
             "finished_at": time(row.finished_at_us),
-            "state": row.state.as_str(),
+            "state": row.state.name(),
             "observations": row.observations,
             "answered": row.answered,
             "changes": row.changes,
@@ -332,7 +332,7 @@ impl Listed for Change {
 
     fn cells(&self, paint: Paint) -> Vec<Cell> {
         let row = &self.0;
-        let kind = row.kind.as_str();
+        let kind = row.kind.name();
         let colour = match kind {
             "gone" => "high",
             "certificate-changed" | "outcome-changed" => "medium",
@@ -362,7 +362,7 @@ impl Listed for Change {
         let key = &row.endpoint;
         let hash = |sha256: &Option<[u8; 32]>| sha256.as_ref().map(hex).unwrap_or_default();
         vec![
-            row.kind.as_str().to_owned(),
+            row.kind.name().to_owned(),
             label(key),
             key.host.clone(),
             key.port.to_string(),
@@ -381,7 +381,7 @@ impl Listed for Change {
     fn json(&self) -> Value {
         let row = &self.0;
         let facts = json!({
-            "change": row.kind.as_str(),
+            "change": row.kind.name(),
             "observed_at": time(Some(row.observed_at_us)),
             "old_sha256": row.old_sha256.as_ref().map(hex),
             "new_sha256": row.new_sha256.as_ref().map(hex),
@@ -430,7 +430,7 @@ impl Listed for HistoryRow {
                 &row.tls_version.map(|v| scan::tls::names::version(v).into_owned()).unwrap_or_default(),
             ),
             paint.cell("faint", &short(row.leaf_sha256.as_ref())),
-            paint.cell("medium", row.change.map_or("", store::ChangeKind::as_str)),
+            paint.cell("medium", row.change.map_or("", store::ChangeKind::name)),
             paint.cell(state, &codes(&row.findings).join(", ")),
         ]
     }
@@ -449,7 +449,7 @@ impl Listed for HistoryRow {
             row.trust.clone(),
             severity(row.severity).map(|s| s.name().to_owned()).unwrap_or_default(),
             codes(&row.findings).join(" "),
-            row.change.map_or("", store::ChangeKind::as_str).to_owned(),
+            row.change.map_or("", store::ChangeKind::name).to_owned(),
         ]
     }
 
@@ -468,7 +468,7 @@ impl Listed for HistoryRow {
             "severity": severity(row.severity),
             "findings": stored_json(&row.findings),
             "detail": stored_json(&row.detail),
-            "change": row.change.map(store::ChangeKind::as_str),
+            "change": row.change.map(store::ChangeKind::name),
         });
         merged(key_json(&self.endpoint), facts)
     }

@@ -37,10 +37,9 @@ pub(crate) async fn run(store: &Store, what: &str, json: bool, colour: Colour) -
 }
 
 async fn certificate(store: &Store, digits: &str, as_json: bool, paint: Paint) -> Outcome<String> {
-    let found = store.inventory().certificate(digits).await.map_err(|error| wrong(&error))?;
+    let found = store::Inventory::of(store).certificate(digits).await.map_err(|error| wrong(&error))?;
     let row = found.ok_or_else(|| unknown(digits))?;
-    let endpoints = store
-        .inventory()
+    let endpoints = store::Inventory::of(store)
         .endpoints_of_certificate(&row.sha256, None, ENDPOINTS_MAX)
         .await
         .map_err(|error| wrong(&error))?;
@@ -66,8 +65,7 @@ async fn certificate(store: &Store, digits: &str, as_json: bool, paint: Paint) -
 
 async fn host(store: &Store, what: &str, as_json: bool, paint: Paint) -> Outcome<String> {
     let (host, port) = host_and_port(what);
-    let page = store
-        .inventory()
+    let page = store::Inventory::of(store)
         .endpoints_of_host(&host, port, None, ENDPOINTS_MAX)
         .await
         .map_err(|error| wrong(&error))?;
@@ -77,7 +75,9 @@ async fn host(store: &Store, what: &str, as_json: bool, paint: Paint) -> Outcome
     let (mut values, mut out) = (Vec::new(), String::new());
     for row in page.rows {
         let chain = match row.chain {
-            Some(chain) => store.inventory().chain(chain).await.map_err(|error| database::problem(&error))?,
+            Some(chain) => {
+                store::Inventory::of(store).chain(chain).await.map_err(|error| database::problem(&error))?
+            }
             None => Vec::new(),
         };
         if as_json {

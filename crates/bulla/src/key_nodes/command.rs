@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use api::sites::{
+    KeyNodeQuery, KeyNodeRetirement, KeyNodeTokenView, NewKeyNodeToken, NodeView, SiteBody, SiteView,
+};
 use clap::{Args, Subcommand};
-use cli::api::{Client, Columns, Listing, Output, show_one};
+use cli::columns;
+use cli::connection::{Client, Columns, Listing, Output, document_of, read_as, show_one};
 use cli::control::{Run, confirm, pair, segment};
 use cli::exit::{Outcome, Problem};
 use cli::units;
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::policy_effect::{Policies, nodes_of};
@@ -73,12 +77,11 @@ pub(crate) struct SiteChange {
 
 impl SiteChange {
     /// The site as it is to be.
-    fn body(&self, before: &Value) -> Value {
-        let mut attributes = before.get("attributes").and_then(Value::as_object).cloned().unwrap_or_default();
+    fn body(&self, before: &SiteView) -> SiteBody {
+        let mut attributes = before.attributes.clone();
         attributes.retain(|name, _| !self.without.contains(name));
-        attributes.extend(pairs(&self.attributes));
-        let name = self.rename.as_deref().map_or_else(|| before["name"].clone(), Value::from);
-        json!({ "name": name, "attributes": attributes })
+        attributes.extend(self.attributes.iter().cloned());
+        SiteBody { name: self.rename.clone().unwrap_or_else(|| before.name.clone()), attributes }
     }
 
     async fn make(&self, client: &Client) -> Outcome<()> {
@@ -87,24 +90,25 @@ impl SiteChange {
                 .hint("give --attribute NAME=VALUE, --without NAME or --rename NAME"));
         }
         let to_be = async |before: &Value| {
-            let after = self.body(before);
+            let before: SiteView = read_as(before)?;
+            let after = self.body(&before);
             // A name opens nothing.
-            if !self.yes && before["attributes"] != after["attributes"] {
-                self.ask(client, before, &after).await?;
+            if !self.yes && before.attributes != after.attributes {
+                self.ask(client, &before, &after).await?;
             }
-            Ok(after)
+            document_of(&after)
         };
         show_one(&client.change(&site(&self.name), to_be).await?, &self.show)
     }
 
     /// Shows who may open what from then on, and asks.
-    async fn ask(&self, client: &Client, before: &Value, after: &Value) -> Outcome<()> {
-        let name = before["name"].as_str().unwrap_or_default();
+    async fn ask(&self, client: &Client, before: &SiteView, after: &SiteBody) -> Outcome<()> {
+        let name = before.name.as_str();
         let nodes = nodes_of(client, NODES, name).await?;
         eprintln!("{} nodes at the site {name}", nodes.len());
         match Policies::read(client).await? {
             Some(policies) => {
-                let lines = policies.moved(&nodes, &before["attributes"], &after["attributes"]);
+                let lines = policies.moved(&nodes, &before.attributes, &after.attributes);
                 lines.iter().for_each(|line| eprintln!("  {line}"));
                 if lines.is_empty() {
                     eprintln!("  the same policies are open to them as before");
@@ -118,15 +122,14 @@ impl SiteChange {
 
 impl Run for SiteCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        const COLUMNS: Columns =
-            &[("Name", "/name"), ("Attributes", "/attributes"), ("Changed", "/updated_at"), ("Id", "/id")];
+        const COLUMNS: Columns = columns!(SiteView: ("Name", name), ("Attributes", attributes), ("Changed", updated_at), ("Id", id));
         match self {
             Self::Create { name, attributes, show } => {
-                let body = json!({ "name": name, "attributes": pairs(attributes) });
-                show_one(&client.send(Method::POST, SITES, Some(&body)).await?, show)
+                let body = SiteBody { name: name.clone(), attributes: attributes.iter().cloned().collect() };
+                show_one(&client.submit(Method::POST, SITES, &body).await?, show)
             }
-            Self::List(listing) => listing.print(client, SITES, &[], COLUMNS).await,
-            Self::Show { name, show } => show_one(&client.get(&site(name), &[]).await?, show),
+            Self::List(listing) => listing.print(client, SITES, &(), COLUMNS).await,
+            Self::Show { name, show } => show_one(&client.get(&site(name), &()).await?, show),
             Self::Update(change) => change.make(client).await,
             Self::Delete { name } => client.send(Method::DELETE, &site(name), None).await.map(drop),
         }
@@ -191,62 +194,64 @@ pub(crate) enum NodeCommand {
 
 impl Run for NodeCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        const COLUMNS: Columns = &[
-            ("Name", "/name"),
-            ("Site", "/site"),
-            ("Present", "/present"),
-            ("Attributes", "/attributes"),
-            ("Address", "/address"),
-            ("Enrolled", "/enrolled_at"),
-            ("Retired", "/retired_at"),
-            ("Id", "/id"),
-        ];
-        const TOKEN_COLUMNS: Columns = &[
-            ("Made", "/created_at"),
-            ("By", "/created_by"),
-            ("Ends", "/expires_at"),
-            ("Used", "/used_at"),
-            ("Node", "/node"),
-            ("Site", "/site"),
-            ("Attributes", "/attributes"),
-            ("Id", "/id"),
-        ];
+        const COLUMNS: Columns = columns!(
+            NodeView:
+            ("Name", name),
+            ("Site", site),
+            ("Present", present),
+            ("Attributes", attributes),
+            ("Address", address),
+            ("Enrolled", enrolled_at),
+            ("Retired", retired_at),
+            ("Id", id),
+        );
+        const TOKEN_COLUMNS: Columns = columns!(
+            KeyNodeTokenView:
+            ("Made", created_at),
+            ("By", created_by),
+            ("Ends", expires_at),
+            ("Used", used_at),
+            ("Node", node),
+            ("Site", site),
+            ("Attributes", attributes),
+            ("Id", id),
+        );
         let one = |name: &str| format!("{NODES}/{}", segment(name));
         match self {
             Self::Token { site, attributes, ttl, show } => {
-                let body = json!({ "site": site, "attributes": pairs(attributes), "seconds": ttl.as_secs() });
-                show_one(&client.send(Method::POST, TOKENS, Some(&body)).await?, show)
+                let body = NewKeyNodeToken {
+                    site: site.clone(),
+                    attributes: attributes.iter().cloned().collect(),
+                    seconds: Some(units::whole_seconds(*ttl)),
+                };
+                show_one(&client.submit(Method::POST, TOKENS, &body).await?, show)
             }
-            Self::Tokens(listing) => listing.print(client, TOKENS, &[], TOKEN_COLUMNS).await,
+            Self::Tokens(listing) => listing.print(client, TOKENS, &(), TOKEN_COLUMNS).await,
             Self::RevokeToken { id } => {
                 client.send(Method::DELETE, &format!("{TOKENS}/{id}"), None).await.map(drop)
             }
             Self::List { site, retired, listing } => {
-                let mut query: Vec<_> = site.iter().map(|site| ("site", site.clone())).collect();
-                if *retired {
-                    query.push(("retired", "true".to_owned()));
-                }
+                let query = KeyNodeQuery { site: site.clone(), retired: *retired };
                 listing.print(client, NODES, &query, COLUMNS).await
             }
-            Self::Show { name, show } => show_one(&client.get(&one(name), &[]).await?, show),
+            Self::Show { name, show } => show_one(&client.get(&one(name), &()).await?, show),
             Self::Retire { name, hostile, yes } => {
                 if *hostile && !yes {
-                    ask_of_hostile(client, &client.get(&one(name), &[]).await?).await?;
+                    ask_of_hostile(client, &client.fetch(&one(name), &()).await?).await?;
                 }
-                let body = json!({ "hostile": hostile });
-                client.send(Method::POST, &format!("{}/retire", one(name)), Some(&body)).await.map(drop)
+                let body = KeyNodeRetirement { hostile: *hostile };
+                client.submit(Method::POST, &format!("{}/retire", one(name)), &body).await.map(drop)
             }
         }
     }
 }
 
 /// Shows what is not trusted any more with a node, and asks.
-async fn ask_of_hostile(client: &Client, node: &Value) -> Outcome<()> {
-    let text = |member: &str| node[member].as_str().unwrap_or_default();
-    let (name, at) = (text("name"), text("site"));
+async fn ask_of_hostile(client: &Client, node: &NodeView) -> Outcome<()> {
+    let (name, at) = (&node.name, &node.site);
     eprintln!("the node {name} at {at} is let in no more, and what was open to it is not trusted");
     match Policies::read(client).await? {
-        Some(policies) => match policies.open_to(&node["attributes"]).as_slice() {
+        Some(policies) => match policies.open_to(&node.attributes).as_slice() {
             [] => eprintln!("  no policy is open to it now"),
             open => eprintln!("  rotated, with all keys sealed to them: {}", open.join(", ")),
         },
@@ -259,13 +264,11 @@ fn site(name: &str) -> String {
     format!("{SITES}/{}", segment(name))
 }
 
-fn pairs(all: &[(String, String)]) -> Map<String, Value> {
-    all.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+
     use cli::format::Format;
     use cli::terminal::Colour;
 
@@ -281,10 +284,22 @@ mod tests {
             yes: true,
             show,
         };
-        let before = json!({ "name": "a", "attributes": { "country": "DE", "region": "EU", "tier": "1" } });
-        let after = json!({ "name": "a", "attributes": { "country": "FR", "region": "EU" } });
-        assert_eq!(change.body(&before), after);
+        let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(name, value)| (text(name), text(value))).collect()
+        };
+        let before = SiteView {
+            id: Uuid::nil(),
+            name: text("a"),
+            attributes: pairs(&[("country", "DE"), ("region", "EU"), ("tier", "1")]),
+            created_at: text("2026-11-01T00:00:00Z"),
+            updated_at: text("2026-11-01T00:00:00Z"),
+        };
+        let after = change.body(&before);
+        assert_eq!(
+            (after.name.as_str(), after.attributes),
+            ("a", pairs(&[("country", "FR"), ("region", "EU")]))
+        );
         let renamed = SiteChange { rename: Some(text("b")), ..change };
-        assert_eq!(renamed.body(&before)["name"], "b");
+        assert_eq!(renamed.body(&before).name, "b");
     }
 }

@@ -1,13 +1,19 @@
 //! The effect of a change of sites and nodes on key policies, shown before the change is made.
 
-use cli::api::Client;
+use std::collections::BTreeMap;
+
+use api::key_policies::RowView;
+use api::listing::{Listing, PageQuery};
+use api::sites::{KeyNodeQuery, NodeView};
+use cli::connection::Client;
 use cli::control::POLICIES;
 use cli::exit::{Exit, Outcome};
 use keyless::places::{Attributes, Formula};
-use serde_json::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Rows of a page: as many as the server gives.
-const PAGE_ROWS: usize = 500;
+const PAGE_ROWS: u32 = 500;
 /// Nodes that are named where a policy gains or loses some.
 const NAMED_MAX: usize = 5;
 
@@ -23,26 +29,29 @@ pub(super) struct Node {
 impl Policies {
     /// `None` where the caller may not know them.
     pub(super) async fn read(client: &Client) -> Outcome<Option<Self>> {
-        let rows = match all(client, POLICIES, &[]).await {
+        let rows: Vec<RowView> = match all(client, POLICIES, &()).await {
             Ok(rows) => rows,
             Err(problem) if problem.exit == Exit::Refused => return Ok(None),
             Err(problem) => return Err(problem),
         };
-        let policy = |row: &Value| {
-            Some((row["name"].as_str()?.to_owned(), Formula::parse(row["formula"].as_str()?).ok()?))
-        };
-        Ok(Some(Self(rows.iter().filter_map(policy).collect())))
+        let policy = |row: RowView| Some((row.name, Formula::parse(&row.formula).ok()?));
+        Ok(Some(Self(rows.into_iter().filter_map(policy).collect())))
     }
 
     /// Names of those that a node with these attributes satisfies.
-    pub(super) fn open_to(&self, given: &Value) -> Vec<&str> {
+    pub(super) fn open_to(&self, given: &BTreeMap<String, String>) -> Vec<&str> {
         let given = attributes(given);
         let open = self.0.iter().filter(|(_, formula)| formula.satisfied_by(&given));
         open.map(|(name, _)| name.as_str()).collect()
     }
 
     /// A line for each policy that other nodes satisfy when a site's attributes change: `eu: lost by 2 nodes (a, b)`.
-    pub(super) fn moved(&self, nodes: &[Node], before: &Value, after: &Value) -> Vec<String> {
+    pub(super) fn moved(
+        &self,
+        nodes: &[Node],
+        before: &BTreeMap<String, String>,
+        after: &BTreeMap<String, String>,
+    ) -> Vec<String> {
         let (before, after) = (attributes(before), attributes(after));
         let mut lines = Vec::new();
         for (policy, formula) in &self.0 {
@@ -65,34 +74,28 @@ impl Policies {
 
 /// The nodes at a site that are not retired.
 pub(super) async fn nodes_of(client: &Client, path: &str, site: &str) -> Outcome<Vec<Node>> {
-    let rows = all(client, path, &[("site", site.to_owned())]).await?;
-    let node = |row: &Value| Node {
-        name: row["name"].as_str().unwrap_or_default().to_owned(),
-        own: attributes(&row["own_attributes"]),
-    };
-    Ok(rows.iter().map(node).collect())
+    let query = KeyNodeQuery { site: Some(site.to_owned()), ..KeyNodeQuery::default() };
+    let rows: Vec<NodeView> = all(client, path, &query).await?;
+    let node = |row: NodeView| Node { own: attributes(&row.own_attributes), name: row.name };
+    Ok(rows.into_iter().map(node).collect())
 }
 
 /// Every row of a listing.
-async fn all(client: &Client, path: &str, query: &[(&str, String)]) -> Outcome<Vec<Value>> {
-    let (mut rows, mut after) = (Vec::new(), None);
+async fn all<T: DeserializeOwned>(client: &Client, path: &str, query: &impl Serialize) -> Outcome<Vec<T>> {
+    let mut rows = Vec::new();
+    let mut page = PageQuery { limit: Some(PAGE_ROWS), ..PageQuery::default() };
     loop {
-        let mut query = query.to_vec();
-        query.push(("limit", PAGE_ROWS.to_string()));
-        query.extend(after.take().map(|cursor| ("cursor", cursor)));
-        let page = client.get(path, &query).await?;
-        rows.extend(page["items"].as_array().cloned().unwrap_or_default());
-        after = page["next"].as_str().map(str::to_owned);
-        if after.is_none() {
+        let listing: Listing<T> = client.fetch(path, &page.of(query)).await?;
+        rows.extend(listing.items);
+        if listing.next.is_none() {
             return Ok(rows);
         }
+        page.cursor = listing.next;
     }
 }
 
-fn attributes(given: &Value) -> Attributes {
-    let pairs = given.as_object().into_iter().flatten();
-    let pairs = pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
-    Attributes::of(pairs).unwrap_or_default()
+fn attributes(given: &BTreeMap<String, String>) -> Attributes {
+    Attributes::of(given.clone()).unwrap_or_default()
 }
 
 /// `2 nodes (a, b)`
@@ -106,10 +109,13 @@ fn named(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    fn node(name: &str, own: &Value) -> Node {
-        Node { name: name.to_owned(), own: attributes(own) }
+    fn pairs(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn node(name: &str, own: &[(&str, &str)]) -> Node {
+        Node { name: name.to_owned(), own: attributes(&pairs(own)) }
     }
 
     #[test]
@@ -120,16 +126,12 @@ mod tests {
             policy("first", "tier: 1"),
             policy("safe", "security: high"),
         ]);
-        let nodes = [
-            node("a", &json!({})),
-            node("b", &json!({ "security": "high" })),
-            node("c", &json!({ "region": "EU" })),
-        ];
-        let (before, after) = (json!({ "region": "EU" }), json!({ "tier": "1" }));
+        let nodes = [node("a", &[]), node("b", &[("security", "high")]), node("c", &[("region", "EU")])];
+        let (before, after) = (pairs(&[("region", "EU")]), pairs(&[("tier", "1")]));
         let lines = policies.moved(&nodes, &before, &after);
         assert_eq!(lines, ["eu: lost by 2 nodes (a, b)", "first: gained by 3 nodes (a, b, c)"]);
         assert!(policies.moved(&nodes, &before, &before).is_empty());
-        assert_eq!(policies.open_to(&json!({ "region": "EU", "security": "high" })), ["eu", "safe"]);
+        assert_eq!(policies.open_to(&pairs(&[("region", "EU"), ("security", "high")])), ["eu", "safe"]);
         assert_eq!(named(&["a"; 7]), "7 nodes (a, a, a, a, a, …)");
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use cli::units;
+use data_encoding::HEXLOWER;
 use scan::Observation;
 use scan::observation::{Timing, Trust};
 use scan::revocation::{Source, Verdict};
@@ -348,16 +349,8 @@ impl<'a> CertificateView<'a> {
 
 fn hex_option<S: Serializer>(bytes: &Option<&[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
     match bytes {
-        Some(bytes) => serializer.collect_str(&Hex(bytes)),
+        Some(bytes) => serializer.serialize_str(&HEXLOWER.encode(bytes)),
         None => serializer.serialize_none(),
-    }
-}
-
-struct Hex<'a>(&'a [u8]);
-
-impl std::fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -129,7 +129,7 @@ async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore)
     let store = Store::open_with(url, &how).await.map_err(away)?;
     fits(store.connections().await.map_err(away)?).map_err(OpenError::Problem)?;
     // A master key is made where nothing can have been sealed under another one.
-    let create = store.keys().master().await.map_err(away)?.is_empty();
+    let create = store::Keys::of(&store).master().await.map_err(away)?.is_empty();
     let keystore = keystore(settings, &store, create).await.map_err(OpenError::Key)?;
     Ok((store, keystore))
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use cli::api::{Client, ServerArgs};
+use cli::connection::{Client, ServerArgs};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use client::{Error, Limits};
 use keys::Secret;

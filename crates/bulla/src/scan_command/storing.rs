@@ -53,9 +53,9 @@ impl Storing {
         settings: &StoreSettings,
     ) -> Outcome<Self> {
         let begun = if resumed {
-            store.scans().resume(scan).await
+            store::Scans::of(&store).resume(scan).await
         } else {
-            store.scans().begin(scan, now_us(), spec).await
+            store::Scans::of(&store).begin(scan, now_us(), spec).await
         };
         begun.map_err(|error| database::problem(&error))?;
         let samples = Samples::new(Clock::system());
@@ -112,10 +112,11 @@ impl Storing {
             changed: totals.recorded.changed,
         };
         let state = if interrupted { ScanState::Interrupted } else { ScanState::Finished };
-        let error = match store.scans().finish(scan, now_us(), state, &summary(Some(&stored))).await {
-            Ok(()) => None,
-            Err(error) => Some(chain(&error)),
-        };
+        let error =
+            match store::Scans::of(&store).finish(scan, now_us(), state, &summary(Some(&stored))).await {
+                Ok(()) => None,
+                Err(error) => Some(chain(&error)),
+            };
         match tokio::time::timeout(LAST_TRY, samples.store(&store)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(error = chain(&error), "the scan's history is not kept"),
@@ -149,14 +150,14 @@ pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
 pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> {
     let inventory = |error: StoreError| database::problem(&error);
     if wanted == "last" {
-        return store.scans().latest_unfinished().await.map_err(inventory)?.ok_or_else(|| {
+        return store::Scans::of(store).latest_unfinished().await.map_err(inventory)?.ok_or_else(|| {
             Problem::usage("no scan was interrupted").hint("`bulla inventory scans` lists them")
         });
     }
     let id = wanted.parse::<Uuid>().map_err(|_| {
         Problem::usage(format_args!("{wanted:?} is no scan")).hint("`bulla inventory scans` lists them")
     })?;
-    let scan = store.scans().get(id).await.map_err(inventory)?.ok_or_else(|| {
+    let scan = store::Scans::of(store).get(id).await.map_err(inventory)?.ok_or_else(|| {
         Problem::usage(format_args!("the inventory has no scan {id}"))
             .hint("`bulla inventory scans` lists them")
     })?;
@@ -179,13 +180,18 @@ pub(crate) struct EarlierResults {
 pub(crate) async fn earlier_results(store: &Store, all: bool) -> Outcome<EarlierResults> {
     let inventory = |error: StoreError| database::problem(&error);
     let mut before = EarlierResults { known: Known::default(), endpoints: 0, by_address: 0 };
-    if !all && store.inventory().summary(now_us(), 0).await.map_err(inventory)?.endpoints > SILENT_LOOKUP_MAX
+    if !all
+        && store::Inventory::of(store).summary(now_us(), 0).await.map_err(inventory)?.endpoints
+            > SILENT_LOOKUP_MAX
     {
         return Ok(before);
     }
     let mut after = None;
     loop {
-        let page = store.inventory().known_endpoints(after.as_ref(), PAGE_ROWS).await.map_err(inventory)?;
+        let page = store::Inventory::of(store)
+            .known_endpoints(after.as_ref(), PAGE_ROWS)
+            .await
+            .map_err(inventory)?;
         before.endpoints += page.rows.len() as u64;
         before.by_address += page.rows.iter().filter(|row| by_address(row)).count() as u64;
         let silent = page.rows.iter().filter(|row| row.silent);
@@ -211,7 +217,7 @@ pub(crate) fn again(
     tokio::spawn(async move {
         let mut after = None;
         loop {
-            let page = match store.inventory().known_endpoints(after.as_ref(), PAGE_ROWS).await {
+            let page = match store::Inventory::of(&store).known_endpoints(after.as_ref(), PAGE_ROWS).await {
                 Ok(page) => page,
                 Err(error) => {
                     tracing::error!(error = chain(&error), "the inventory could not be read to its end");

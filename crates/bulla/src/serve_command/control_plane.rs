@@ -79,10 +79,10 @@ impl ControlPlane {
         let resolver = Resolver::system()
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
         let keystore = master_keys::keystore(settings, store, clock, &resolver, true).await?;
-        keystore.also_sealed(&store::agents::SEALED_TARGETS);
+        keystore.also_sealed(&agent::tables::SEALED_TARGETS);
         // What proxies keep here is sealed under the same master key.
-        keystore.also_sealed(&store::proxy_leaves::SEALED_LEAVES);
-        keystore.also_sealed(&store::proxy_leaves::SEALED_LEAF_KEYS);
+        keystore.also_sealed(&proxy::tables::SEALED_LEAVES);
+        keystore.also_sealed(&proxy::tables::SEALED_LEAF_KEYS);
         let authority = authority(&settings.authority, addresses, store, keystore.clone(), clock)?;
         let first = server::access::nobody_can_enter(store).await;
         first_start::prepare(&authority, first.map_err(|error| database::problem(&error))?).await?;

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use inventory::history::{History, SeriesStatus as Measured, Verdict};
+use inventory::tables::watches::WatchRow;
+use lifecycle::tables::managed::{ManagedFilter, ManagedOrder};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
-use store::managed::{ManagedFilter, ManagedOrder};
-use store::watches::WatchRow;
 use store::{Clock, InventoryFilter, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;
@@ -92,7 +92,7 @@ impl Estate {
     }
 
     async fn read(&self) -> Result<EstateSnapshot, StoreError> {
-        let watches = self.store.watches().page(None, WATCHES_MAX).await?.rows;
+        let watches = inventory::tables::Watches::of(&self.store).page(None, WATCHES_MAX).await?.rows;
         Ok(EstateSnapshot { not_after: self.not_after().await?, watches, now_us: self.clock.now_us() })
     }
 
@@ -127,7 +127,9 @@ impl Estate {
     async fn not_after(&self) -> Result<Vec<(CertificateLabels, f64)>, StoreError> {
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let managed = ManagedFilter::default();
-        let managed = self.store.managed().page(&managed, ManagedOrder::Expiry, None, SOONEST_MAX).await?;
+        let managed = lifecycle::tables::Managed::of(&self.store)
+            .page(&managed, ManagedOrder::Expiry, None, SOONEST_MAX)
+            .await?;
         for row in managed.rows.into_iter().map(|view| view.row) {
             if let Some(fingerprint) = row.fingerprint.filter(|one| met.insert(*one)) {
                 let labels = labels(&row.name, &row.issuer, fingerprint, "managed");
@@ -135,7 +137,7 @@ impl Estate {
             }
         }
         let answering = InventoryFilter { answering: Some(true), ..InventoryFilter::default() };
-        let found = self.store.inventory().page(&answering, None, SOONEST_MAX).await?;
+        let found = store::Inventory::of(&self.store).page(&answering, None, SOONEST_MAX).await?;
         for leaf in found.rows.into_iter().filter_map(|row| row.leaf) {
             if met.insert(leaf.sha256) {
                 let labels = labels(&leaf.subject, &leaf.issuer, leaf.sha256, "found");

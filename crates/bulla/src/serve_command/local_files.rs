@@ -1,6 +1,6 @@
 //! What a server leaves in the data folder for the commands on the same machine.
 
-use cli::api::local;
+use cli::connection::local;
 use cli::exit::Outcome;
 use secrecy::{ExposeSecret, SecretString};
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use agent::{AgentQuery, Agents};
 use alerts::Alerts;
+use events::{AgentContact, AuditBroken, Event, IssuerCondition};
 use issuers::Issuers;
-use serde_json::{Value, json};
-use store::{Clock, Event, Store, StoreError};
+use serde_json::Value;
+use store::{Clock, NewEvent, Store, StoreError, new_event};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -91,15 +92,16 @@ impl Watch {
     async fn agents(
         &self,
         states: &mut SubjectStates,
-    ) -> Result<Vec<Event>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<Vec<NewEvent>, Box<dyn std::error::Error + Send + Sync>> {
         let (mut events, mut after) = (Vec::new(), None);
         loop {
             let page = self.agents.list(&AgentQuery::default(), after.as_ref(), PAGE).await?;
             for agent in &page.rows {
                 let subject = format!("agent/{}", agent.id);
-                let body = json!({ "name": agent.name });
+                let contact = AgentContact { name: agent.name.clone() };
                 let silent = !self.agents.is_online(agent);
-                events.extend(self.changed(states, subject, silent, ["agent.offline", "agent.online"], body));
+                let event = if silent { Event::AgentOffline(contact) } else { Event::AgentOnline(contact) };
+                events.extend(self.changed(states, subject, silent, &event));
             }
             after = page.next;
             if after.is_none() {
@@ -108,7 +110,7 @@ impl Watch {
         }
     }
 
-    async fn issuers(&self, states: &mut SubjectStates) -> Result<Vec<Event>, StoreError> {
+    async fn issuers(&self, states: &mut SubjectStates) -> Result<Vec<NewEvent>, StoreError> {
         let (mut events, mut after) = (Vec::new(), None);
         loop {
             let page = self.issuers.page(after.as_ref(), PAGE).await?;
@@ -118,14 +120,15 @@ impl Watch {
                 let resting = serde_json::from_str::<Value>(&health.breaker)
                     .is_ok_and(|breaker| breaker.to_string().to_lowercase().contains("open"));
                 let subject = format!("issuer/{}", issuer.row.id);
-                let body = json!({ "name": issuer.row.name, "detail": health.last_error });
-                events.extend(self.changed(
-                    states,
-                    subject,
-                    ill && resting,
-                    ["issuer.unhealthy", "issuer.healthy"],
-                    body,
-                ));
+                let (name, detail) = (issuer.row.name.clone(), health.last_error.clone());
+                let condition = IssuerCondition { name, detail };
+                let unhealthy = ill && resting;
+                let event = if unhealthy {
+                    Event::IssuerUnhealthy(condition)
+                } else {
+                    Event::IssuerHealthy(condition)
+                };
+                events.extend(self.changed(states, subject, unhealthy, &event));
             }
             after = page.next;
             if after.is_none() {
@@ -140,40 +143,29 @@ impl Watch {
         states: &mut SubjectStates,
         subject: String,
         wrong: bool,
-        [went, came]: [&'static str; 2],
-        body: Value,
-    ) -> Option<Event> {
+        event: &Event,
+    ) -> Option<NewEvent> {
         let before = states.wrong.insert(subject.clone(), wrong);
         // At the first look only what is wrong is news; what came right while nobody looked is told too.
         let news = before != Some(wrong);
-        news.then(|| Event {
-            at_us: self.clock.now_us(),
-            kind: if wrong { went } else { came },
-            subject,
-            body,
-        })
+        news.then(|| new_event(self.clock.now_us(), subject, event))
     }
 
-    async fn audit(&self) -> Result<Option<Event>, StoreError> {
+    async fn audit(&self) -> Result<Option<NewEvent>, StoreError> {
         let verified = self.store.audit_verify().await?;
         if verified.faults.is_empty() {
             return Ok(None);
         }
         tracing::error!(faults = ?verified.faults, "the audit log was altered");
-        let body = json!({ "detail": verified.faults.join("; ") });
-        Ok(Some(Event {
-            at_us: self.clock.now_us(),
-            kind: "audit.broken",
-            subject: "audit/log".to_owned(),
-            body,
-        }))
+        let broken = Event::AuditBroken(AuditBroken { detail: verified.faults.join("; ") });
+        Ok(Some(new_event(self.clock.now_us(), "audit/log".to_owned(), &broken)))
     }
 
     async fn trim(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let now_us = self.clock.now_us();
         self.store.outbox_trim(now_us - EVENTS_KEPT_US).await?;
         let keep_days = i64::from(self.alerts.settings().await?.keep_days);
-        self.store.alerts().trim(now_us - keep_days * DAY_US).await?;
+        alerts::tables::Alerts::of(&self.store).trim(now_us - keep_days * DAY_US).await?;
         Ok(())
     }
 }

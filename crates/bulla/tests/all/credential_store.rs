@@ -20,6 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const KEY: &str = "AGE-SECRET-KEY-19DAUCNLJ9VV98XPFGATP53AZ9U5JHAV5075PMSLMPPFJZZX5DPJQ83L689";
 const RECIPIENT: &str = "age1yec9cznn3xkzjptex4xz3vfmfkuslk6kpxrjc8l2llue5se8q3zqjtc29j";
 
+/// The identity of each version, and of each certificate.
+const VERSION: &str = "01939e5c-0000-7000-8000-000000000001";
+const CERTIFICATE: &str = "01939e5c-0000-7000-8000-000000000002";
+const STORED_AT: &str = "2026-11-21T05:00:00Z";
+
 #[derive(Clone, Debug)]
 struct Asked {
     /// `PUT /api/v1/data`
@@ -120,12 +125,13 @@ fn document(output: &Output) -> Value {
 
 /// A list of what is there, for `find` and `export`.
 fn names(all: &[&str]) -> Value {
-    let all: Vec<Value> = all.iter().map(|name| json!({ "name": name })).collect();
+    let one = |name: &&str| json!({ "name": name, "version_created_at": STORED_AT });
+    let all: Vec<Value> = all.iter().map(one).collect();
     json!({ "credentials": all })
 }
 
 fn value(name: &str, text: &str) -> Value {
-    json!({ "name": name, "type": "value", "id": "1", "value": text, "metadata": null })
+    json!({ "name": name, "type": "value", "id": VERSION, "value": text, "metadata": null, "version_created_at": STORED_AT })
 }
 
 #[test]
@@ -193,7 +199,7 @@ fn values_keep_their_end_on_the_way_and_those_past_it_stay_behind() {
             let results = vec![Value::Null; asked.body["lookups"].as_array().unwrap().len()];
             (200, json!({ "results": results }))
         }
-        _ => (200, json!({ "id": "2" })),
+        _ => (200, value("/set", "a")),
     });
     let output = store.run(&["export", "--to", "out", "--recipient", RECIPIENT]);
     assert!(output.status.success(), "{}", describe(&output));
@@ -217,29 +223,32 @@ fn values_keep_their_end_on_the_way_and_those_past_it_stay_behind() {
 
 #[test]
 fn a_mark_that_was_lost_is_made_by_the_next_import() {
-    let certificate = |id: &str, marked: bool| {
-        json!({ "name": "/ca", "type": "certificate", "id": id, "transitional": marked, "certificate_authority": true,
+    let certificate = |marked: bool| {
+        json!({ "name": "/ca", "type": "certificate", "id": VERSION, "transitional": marked, "expiry_date": null,
+            "certificate_authority": true, "version_created_at": STORED_AT,
             "value": { "certificate": "PEM", "private_key": "PEM" } })
     };
+    let mark_path = format!("PUT /api/v1/certificates/{CERTIFICATE}/update_transitional_version");
+    let mark_line = mark_path.clone();
     let (away, there, marked) = (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(true));
     let state = Arc::new((away, there, marked));
     let seen = Arc::clone(&state);
     let store = FakeStore::start(move |asked| {
         let (away, there, marked) = &*seen;
-        let found = || json!({ "certificates": [{ "id": "c", "name": "/ca", "versions": [] }] });
+        let found = || json!({ "certificates": [{ "id": CERTIFICATE, "name": "/ca", "versions": [] }] });
         match asked.line.as_str() {
             line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/ca"])),
             line if line.starts_with("GET /api/v1/certificates") && away.load(SeqCst) => (503, json!({})),
             line if line.starts_with("GET /api/v1/certificates") => (200, found()),
             "POST /api/v1/lookup" if there.load(SeqCst) => {
-                (200, json!({ "results": [certificate("v", marked.load(SeqCst))] }))
+                (200, json!({ "results": [certificate(marked.load(SeqCst))] }))
             }
             "POST /api/v1/lookup" => (200, json!({ "results": [null] })),
             "PUT /api/v1/data" => {
                 there.store(true, SeqCst);
-                (200, certificate("v", false))
+                (200, certificate(false))
             }
-            "PUT /api/v1/certificates/c/update_transitional_version" => {
+            line if line == mark_line => {
                 marked.store(true, SeqCst);
                 (200, json!([]))
             }
@@ -261,8 +270,8 @@ fn a_mark_that_was_lost_is_made_by_the_next_import() {
     let second = document(&import());
     assert!(marked.load(SeqCst), "{second}");
     assert_eq!((&second["updated"], &second["versions"]), (&json!(1), &json!(0)), "{second}");
-    let mark = store.asked("PUT /api/v1/certificates/c/");
-    assert_eq!(mark[0].body, json!({ "version": "v" }));
+    let mark = store.asked(&mark_path);
+    assert_eq!(mark[0].body, json!({ "version": VERSION }));
     assert_eq!(document(&import())["unchanged"], 1);
     assert_eq!(store.asked("PUT /api/v1/data").len(), 1);
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -174,13 +174,7 @@ pub(crate) fn figures(said: &str) -> String {
     text
 }
 
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < PATIENCE, "{what} never came to be");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
+pub(crate) use testbed::until_blocking as until;
 
 #[test]
 fn a_folder_is_all_it_needs() {
@@ -283,7 +277,8 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
         let text = format!(
             "[keys]\ndirectories = [\"keys\"]\nlisten = \"127.0.0.1:0\"\nnative_listen = \"127.0.0.1:0\"\n\
              native_socket = \"native.sock\"\ncertificate_file = \"server.pem\"\nkey_file = \"server.key\"\n\
-             client_ca_files = [\"ca.pem\"]\n[[keys.tenant]]\nname = \"a\"\nclients = [\"localhost\"]\n{tenant}\n"
+             client_ca_files = [\"ca.pem\"]\n[[keys.tenant]]\nname = \"socket\"\n\
+             [[keys.tenant]]\nname = \"a\"\nclients = [\"localhost\"]\n{tenant}\n"
         );
         // At once, as a deployment does.
         std::fs::write(folder.join("bulla.toml.new"), text).unwrap();
@@ -318,7 +313,10 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
     std::fs::write(place.path("digest"), [7; 32]).unwrap();
     std::fs::write(place.path("signature"), made.into_iter().find_map(Result::ok).unwrap()).unwrap();
     place.openssl("pkeyutl -verify -pubin -inkey keys/web-1.pub -in digest -sigfile signature");
-    assert!(native(&runtime, &local, mail, 100).iter().all(Result::is_ok), "the default tenant has no limit");
+    assert!(
+        native(&runtime, &local, mail, 100).iter().all(Result::is_ok),
+        "the tenant of the socket has no limit"
+    );
 
     // Other limits, on the same connection.
     configure("keys = [\"web-*\"]");
@@ -351,7 +349,7 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
     let figures = figures(&said);
     for line in [
         "bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"rate\"}",
-        "bulla_keyless_tenant_requests_total{tenant=\"default\"} 100",
+        "bulla_keyless_tenant_requests_total{tenant=\"socket\"} 100",
         "bulla_keyless_littles_law_ratio{tenant=\"a\"}",
     ] {
         assert!(figures.contains(line), "{line} is missing in\n{figures}");

@@ -196,7 +196,7 @@ fn a_request_is_found_by_its_trace() {
     assert_eq!((&request["trace_id"], &request["parent_id"]), (&TRACE.into(), &"00f067aa0ba902b7".into()));
     assert_eq!((&request["outcome"], &request["opcode"]), (&"done".into(), &"ecdsa-sha256".into()));
     assert_eq!(request["tenant"], "default");
-    let ski: String = world.ski.iter().map(|octet| format!("{octet:02x}")).collect();
+    let ski = data_encoding::HEXLOWER.encode(&world.ski);
     assert_eq!(request["key"], ski);
     let of = |stage: &str| request["stages"][stage].as_u64();
     let (stages, took) =

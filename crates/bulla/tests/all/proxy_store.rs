@@ -2,12 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+
+use testbed::until_blocking as until;
 
 use crate::proxy::{Proxy, World};
 use crate::world::{describe, run, stdout};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the proxy's figure is now.
 fn figure(proxy: &Proxy, name: &str) -> u64 {
@@ -15,14 +14,6 @@ fn figure(proxy: &Proxy, name: &str) -> u64 {
     let all = stdout(&output);
     let line = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {all}")).parse().unwrap()
-}
-
-fn until(what: &str, so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// The serial number of the leaf that a client is shown for `name`.
@@ -112,7 +103,9 @@ fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
     let store = runtime.block_on(store::Store::open(&url)).unwrap();
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| world.curl(&first, &["--cacert", ca.to_str().unwrap()]));
-        until("it has the lease", || runtime.block_on(store.proxy_leaves().counts()).unwrap() == 1);
+        until("it has the lease", || {
+            runtime.block_on(proxy::tables::ProxyLeaves::of(&store).counts()).unwrap() == 1
+        });
         let killed = Command::new("kill").args(["-KILL", &first.process_id().to_string()]).status();
         assert!(killed.unwrap().success());
         assert!(!asked.join().unwrap().status.success());

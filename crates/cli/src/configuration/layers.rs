@@ -102,7 +102,8 @@ impl Layers {
             insert(&mut table, key, value(kind, &text).ok_or_else(|| unreadable(&variable, &text, kind))?);
             origins.insert(key, Origin::Variable(variable));
         }
-        let settings: S = table.try_into().map_err(|error: toml::de::Error| {
+        // By way of text: `S` is read by one deserializer, not by a second one that is compiled for values.
+        let settings: S = toml::from_str(&table.to_string()).map_err(|error: toml::de::Error| {
             Problem::usage(format_args!("in the environment: {}", error.message()))
                 .hint("`bulla config show` lists every key with its meaning")
         })?;

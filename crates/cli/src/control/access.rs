@@ -1,23 +1,25 @@
 //! Who may do what: tokens and people.
 
+use api::access::{Grant, IdentityView, NewToken, RoleView};
 use clap::Subcommand;
 use reqwest::Method;
-use serde_json::{Value, json};
 
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, show_one};
-use crate::exit::Outcome;
+use crate::columns;
+use crate::connection::{Client, Columns, Listing, Output, show_one};
+use crate::exit::{Outcome, Problem};
 use crate::units;
 
-const COLUMNS: Columns = &[
-    ("Name", "/name"),
-    ("Label", "/label"),
-    ("Grants", "/grants"),
-    ("Enabled", "/enabled"),
-    ("Ends", "/expires_at"),
-    ("Last used", "/last_used_at"),
-    ("Id", "/id"),
-];
+const COLUMNS: Columns = columns!(
+    IdentityView:
+    ("Name", name),
+    ("Label", label),
+    ("Grants", grants),
+    ("Enabled", enabled),
+    ("Ends", expires_at),
+    ("Last used", last_used_at),
+    ("Id", id),
+);
 
 /// API tokens.
 #[derive(Debug, Subcommand)]
@@ -63,15 +65,15 @@ impl Run for TokenCommand {
         const PATH: &str = "/api/v1/tokens";
         let place = |id: &str| format!("{PATH}/{}", input::segment(id));
         match self {
-            Self::List(listing) => listing.print(client, PATH, &[], COLUMNS).await,
-            Self::Show { id, show } => show_one(&client.get(&place(id), &[]).await?, show),
+            Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
+            Self::Show { id, show } => show_one(&client.get(&place(id), &()).await?, show),
             Self::Create { name, roles, lifetime, show } => {
                 let ends = lifetime.map(|span| {
                     let span = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
                     units::rfc3339_us(units::now_us().saturating_add(span))
                 });
-                let body = json!({ "name": name, "grants": grants(roles), "expires_at": ends });
-                show_one(&client.send(Method::POST, PATH, Some(&body)).await?, show)
+                let new = NewToken { name: name.clone(), grants: grants(roles)?, expires_at: ends };
+                show_one(&client.submit(Method::POST, PATH, &new).await?, show)
             }
             Self::Rotate { id, show } => {
                 show_one(&client.send(Method::POST, &format!("{}/rotate", place(id)), None).await?, show)
@@ -81,10 +83,10 @@ impl Run for TokenCommand {
     }
 }
 
-fn grants(roles: &[String]) -> Vec<Value> {
+fn grants(roles: &[String]) -> Outcome<Vec<Grant>> {
     let grant = |text: &String| {
         let (role, scope) = text.split_once('=').unwrap_or((text, "any"));
-        json!({ "role": role, "scope": scope })
+        Ok(Grant { role: role.to_owned(), scope: scope.parse().map_err(Problem::usage)? })
     };
     roles.iter().map(grant).collect()
 }
@@ -118,16 +120,17 @@ pub enum UserCommand {
 impl Run for UserCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         const PATH: &str = "/api/v1/users";
-        const ROLES: Columns = &[("Role", "/name"), ("May", "/permissions"), ("Built in", "/built_in")];
+        const ROLES: Columns =
+            columns!(RoleView: ("Role", name), ("May", permissions), ("Built in", built_in));
         let place = |id: &str| format!("{PATH}/{}", input::segment(id));
         match self {
-            Self::List(listing) => listing.print(client, PATH, &[], COLUMNS).await,
-            Self::Show { id, show } => show_one(&client.get(&place(id), &[]).await?, show),
+            Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
+            Self::Show { id, show } => show_one(&client.get(&place(id), &()).await?, show),
             Self::Logout { id } => {
                 client.send(Method::DELETE, &format!("{}/sessions", place(id)), None).await.map(drop)
             }
             Self::Delete { id } => client.send(Method::DELETE, &place(id), None).await.map(drop),
-            Self::Roles(listing) => listing.print(client, "/api/v1/roles", &[], ROLES).await,
+            Self::Roles(listing) => listing.print(client, "/api/v1/roles", &(), ROLES).await,
         }
     }
 }
@@ -135,11 +138,13 @@ impl Run for UserCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::access::Scope;
 
     #[test]
     fn a_role_reaches_everything_unless_a_scope_is_given() {
-        let all = grants(&["admin".to_owned(), "issuer=profile:web".to_owned()]);
-        assert_eq!(all[0], json!({ "role": "admin", "scope": "any" }));
-        assert_eq!(all[1], json!({ "role": "issuer", "scope": "profile:web" }));
+        let all = grants(&["admin".to_owned(), "issuer=profile:web".to_owned()]).unwrap();
+        let grant = |role: &str, scope| Grant { role: role.to_owned(), scope };
+        assert_eq!(all, [grant("admin", Scope::Any), grant("issuer", Scope::profile("web"))]);
+        assert!(grants(&["issuer=galaxy:web".to_owned()]).is_err());
     }
 }

@@ -2,40 +2,43 @@
 
 use std::time::Duration;
 
+use api::agents::{AgentGroupView, AgentPatch, AgentTokenView, AgentView, AgentsQuery, NewAgentToken};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::document::{Document, DocumentCommand};
 use super::noun::{self, Noun};
-use crate::api::{Client, Columns, Listing, Output, ServerArgs, show_one};
+use crate::columns;
 use crate::configuration::ClientSettings;
+use crate::connection::{Client, Columns, Listing, Output, ServerArgs, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units;
 
 /// How long a new token holds when nothing is said.
 const TOKEN_LIFETIME: &str = "1h";
 
-const AGENTS: Columns = &[
-    ("Name", "/name"),
-    ("Online", "/online"),
-    ("Last seen", "/last_seen_at"),
-    ("Labels", "/labels"),
-    ("Host", "/hostname"),
-    ("Version", "/version"),
-    ("Id", "/id"),
-];
+const AGENTS: Columns = columns!(
+    AgentView:
+    ("Name", name),
+    ("Online", online),
+    ("Last seen", last_seen_at),
+    ("Labels", labels),
+    ("Host", hostname),
+    ("Version", version),
+    ("Id", id),
+);
 
-const TOKENS: Columns = &[
-    ("Made", "/created_at"),
-    ("By", "/created_by"),
-    ("Ends", "/expires_at"),
-    ("Used", "/used_at"),
-    ("Agent", "/agent"),
-    ("Labels", "/labels"),
-    ("Id", "/id"),
-];
+const TOKENS: Columns = columns!(
+    AgentTokenView:
+    ("Made", created_at),
+    ("By", created_by),
+    ("Ends", expires_at),
+    ("Used", used_at),
+    ("Agent", agent),
+    ("Labels", labels),
+    ("Id", id),
+);
 
 /// What to do with the agents of a server.
 #[derive(Debug, Subcommand)]
@@ -64,7 +67,8 @@ pub struct GroupDocument;
 
 impl Document for GroupDocument {
     const PATH: &'static str = "/api/v1/agent-groups";
-    const COLUMNS: Columns = &[("Name", "/name"), ("Selector", "/selector"), ("Description", "/description")];
+    const COLUMNS: Columns =
+        columns!(AgentGroupView: ("Name", name), ("Selector", selector), ("Description", description));
     const REPLACE: Method = Method::PUT;
 }
 
@@ -168,7 +172,7 @@ impl AgentServerCommand {
             Self::Group(noun) => return noun::run(noun, settings).await,
             Self::List(args) => list(&client(&args.server)?, args).await?,
             Self::Show(args) => {
-                show_one(&client(&args.server)?.get(&agent(args.id), &[]).await?, &args.show)?;
+                show_one(&client(&args.server)?.get(&agent(args.id), &()).await?, &args.show)?;
             }
             Self::Update(args) => update(&client(&args.server)?, args).await?,
             Self::Retire(args) => {
@@ -177,7 +181,7 @@ impl AgentServerCommand {
             }
             Self::Token(args) => token(&client(&args.server)?, args).await?,
             Self::Tokens(args) => {
-                args.listing.print(&client(&args.server)?, "/api/v1/agent-tokens", &[], TOKENS).await?;
+                args.listing.print(&client(&args.server)?, "/api/v1/agent-tokens", &(), TOKENS).await?;
             }
             Self::RevokeToken(args) => {
                 let path = format!("/api/v1/agent-tokens/{}", args.id);
@@ -193,15 +197,12 @@ fn agent(id: Uuid) -> String {
 }
 
 async fn list(client: &Client, args: &ListArgs) -> Outcome<()> {
-    let mut query: Vec<(&str, String)> = Vec::new();
-    query.extend(args.labels.clone().map(|labels| ("labels", labels)));
-    query.extend(args.group.clone().map(|group| ("group", group)));
-    if args.online || args.offline {
-        query.push(("online", args.online.to_string()));
-    }
-    if args.retired {
-        query.push(("retired", "true".to_owned()));
-    }
+    let query = AgentsQuery {
+        labels: args.labels.clone(),
+        group: args.group.clone(),
+        online: (args.online || args.offline).then_some(args.online),
+        retired: args.retired,
+    };
     args.listing.print(client, "/api/v1/agents", &query, AGENTS).await
 }
 
@@ -209,29 +210,17 @@ async fn update(client: &Client, args: &UpdateArgs) -> Outcome<()> {
     if args.name.is_none() && args.labels.is_empty() {
         return Err(Problem::usage("there is nothing to change").hint("give --name or --label"));
     }
-    let mut body = Map::new();
-    if let Some(name) = &args.name {
-        body.insert("name".to_owned(), name.as_str().into());
-    }
-    if !args.labels.is_empty() {
-        body.insert("labels".to_owned(), labels(&args.labels));
-    }
-    let changed = client.send(Method::PATCH, &agent(args.id), Some(&Value::Object(body))).await?;
+    let labels = (!args.labels.is_empty()).then(|| args.labels.iter().cloned().collect());
+    let patch = AgentPatch { name: args.name.clone(), labels };
+    let changed = client.submit(Method::PATCH, &agent(args.id), &patch).await?;
     show_one(&changed, &args.show)
 }
 
 async fn token(client: &Client, args: &TokenArgs) -> Outcome<()> {
-    let body = json!({ "labels": labels(&args.labels), "seconds": args.lifetime.as_secs() });
-    let made = client.send(Method::POST, "/api/v1/agent-tokens", Some(&body)).await?;
+    let seconds = units::whole_seconds(args.lifetime);
+    let new = NewAgentToken { labels: args.labels.iter().cloned().collect(), seconds: Some(seconds) };
+    let made = client.submit(Method::POST, "/api/v1/agent-tokens", &new).await?;
     show_one(&made, &args.show)
-}
-
-fn labels(pairs: &[(String, String)]) -> Value {
-    pairs
-        .iter()
-        .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
-        .collect::<Map<_, _>>()
-        .into()
 }
 
 #[cfg(test)]
@@ -243,7 +232,5 @@ mod tests {
         assert_eq!(label("env=prod"), Ok(("env".to_owned(), "prod".to_owned())));
         assert_eq!(label("env="), Ok(("env".to_owned(), String::new())));
         assert!(label("env").is_err() && label("=x").is_err());
-        let pairs = [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())];
-        assert_eq!(labels(&pairs), json!({"a": "1", "b": "2"}));
     }
 }

@@ -2,12 +2,14 @@
 
 use std::marker::PhantomData;
 
+use api::alerts::{self, AlertView, DeliveryView, RuleView, StateQuery};
 use clap::Subcommand;
 use reqwest::Method;
 
 use super::document::{Document, DocumentCommand};
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::Outcome;
 
 /// Alerts.
@@ -73,14 +75,15 @@ pub struct ChannelDocument(PhantomData<()>);
 
 impl Document for ChannelDocument {
     const PATH: &'static str = "/api/v1/alert-channels";
-    const COLUMNS: Columns = &[
-        ("Name", "/name"),
-        ("Kind", "/kind"),
-        ("Enabled", "/enabled"),
-        ("Last message", "/last_success_at"),
-        ("Last error", "/last_error"),
-        ("Id", "/id"),
-    ];
+    const COLUMNS: Columns = columns!(
+        alerts::ChannelDocument:
+        ("Name", name),
+        ("Kind", kind),
+        ("Enabled", enabled),
+        ("Last message", last_success_at),
+        ("Last error", last_error),
+        ("Id", id),
+    );
     const REPLACE: Method = Method::PUT;
 }
 
@@ -90,8 +93,7 @@ pub struct RuleDocument(PhantomData<()>);
 
 impl Document for RuleDocument {
     const PATH: &'static str = "/api/v1/alert-rules";
-    const COLUMNS: Columns =
-        &[("Name", "/name"), ("Channels", "/rule/channels"), ("When", "/rule/when"), ("Id", "/id")];
+    const COLUMNS: Columns = columns!(RuleView: ("Name", name), ("Channels", rule, "/channels"), ("When", rule, "/when"), ("Id", id));
     const REPLACE: Method = Method::PUT;
 }
 
@@ -118,10 +120,9 @@ pub enum SilenceCommand {
 impl Run for SilenceCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         const PATH: &str = "/api/v1/alert-silences";
-        const COLUMNS: Columns =
-            &[("Reason", "/rule/reason"), ("When", "/rule/when"), ("By", "/updated_by"), ("Id", "/id")];
+        const COLUMNS: Columns = columns!(RuleView: ("Reason", rule, "/reason"), ("When", rule, "/when"), ("By", updated_by), ("Id", id));
         match self {
-            Self::List(listing) => listing.print(client, PATH, &[], COLUMNS).await,
+            Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
             Self::Create { file, show } => {
                 show_one(&client.send(Method::POST, PATH, Some(&input::document(file)?)).await?, show)
             }
@@ -134,34 +135,38 @@ impl Run for SilenceCommand {
 
 impl Run for AlertCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        const ALERTS: Columns = &[
-            ("Severity", "/severity"),
-            ("Alert", "/title"),
-            ("Since", "/first_at"),
-            ("Last", "/last_at"),
-            ("Times", "/count"),
-            ("Taken by", "/acknowledged_by"),
-            ("Id", "/id"),
-        ];
-        const MESSAGES: Columns = &[
-            ("State", "/state"),
-            ("Reason", "/reason"),
-            ("Tries", "/attempts"),
-            ("Last error", "/last_error"),
-            ("Made", "/created_at"),
-            ("Id", "/id"),
-        ];
+        const ALERTS: Columns = columns!(
+            AlertView:
+            ("Severity", severity),
+            ("Alert", title),
+            ("Since", first_at),
+            ("Last", last_at),
+            ("Times", count),
+            ("Taken by", acknowledged_by),
+            ("Id", id),
+        );
+        const MESSAGES: Columns = columns!(
+            DeliveryView:
+            ("State", state),
+            ("Reason", reason),
+            ("Tries", attempts),
+            ("Last error", last_error),
+            ("Made", created_at),
+            ("Id", id),
+        );
         let alert = |id: &str| format!("/api/v1/alerts/{}", input::segment(id));
         let post = async |path: String| client.send(Method::POST, &path, None).await.map(drop);
         match self {
             Self::List { state, listing } => {
-                listing.print(client, "/api/v1/alerts", &[("state", state.clone())], ALERTS).await
+                let query = StateQuery { state: Some(state.clone()) };
+                listing.print(client, "/api/v1/alerts", &query, ALERTS).await
             }
-            Self::Show { id, show } => show_one(&client.get(&alert(id), &[]).await?, show),
+            Self::Show { id, show } => show_one(&client.get(&alert(id), &()).await?, show),
             Self::Acknowledge { id } => post(format!("{}/acknowledge", alert(id))).await,
             Self::Resolve { id } => post(format!("{}/resolve", alert(id))).await,
             Self::Messages { state, listing } => {
-                listing.print(client, "/api/v1/alert-deliveries", &[("state", state.clone())], MESSAGES).await
+                let query = StateQuery { state: Some(state.clone()) };
+                listing.print(client, "/api/v1/alert-deliveries", &query, MESSAGES).await
             }
             Self::Requeue { id } => {
                 post(format!("/api/v1/alert-deliveries/{}/requeue", input::segment(id))).await

@@ -2,11 +2,13 @@
 
 use std::io::Write;
 
+use api::audit::{AuditQuery, AuditView, VerificationView};
 use clap::Subcommand;
 use reqwest::Method;
 
 use super::Run;
-use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 
 /// The audit log.
@@ -35,31 +37,35 @@ pub enum AuditCommand {
     },
 }
 
-const COLUMNS: Columns = &[
-    ("At", "/at"),
-    ("Actor", "/actor"),
-    ("Action", "/action"),
-    ("Resource", "/resource"),
-    ("Details", "/details"),
-];
+const COLUMNS: Columns = columns!(
+    AuditView:
+    ("At", at),
+    ("Actor", actor),
+    ("Action", action),
+    ("Resource", resource),
+    ("Details", details),
+);
 
 impl Run for AuditCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         match self {
             Self::List { actor, action, resource, listing } => {
-                let given = [("actor", actor), ("action", action), ("resource", resource)];
-                let query: Vec<(&str, String)> =
-                    given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+                let query = AuditQuery {
+                    actor: actor.clone(),
+                    action: action.clone(),
+                    resource: resource.clone(),
+                    ..AuditQuery::default()
+                };
                 listing.print(client, "/api/v1/audit", &query, COLUMNS).await
             }
             Self::Export => {
-                let lines = client.get_bytes("/api/v1/audit/export", &[]).await?;
+                let lines = client.get_bytes("/api/v1/audit/export", &()).await?;
                 std::io::stdout().write_all(&lines).map_err(|error| Problem::output(&error))
             }
             Self::Verify { show } => {
                 let verified = client.send(Method::POST, "/api/v1/audit/verify", None).await?;
                 show_one(&verified, show)?;
-                if verified.get("good") == Some(&serde_json::Value::Bool(true)) {
+                if read_as::<VerificationView>(&verified)?.good {
                     return Ok(());
                 }
                 Err(Problem::new(Exit::Findings, "the audit log was altered")

@@ -2,12 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use api::authorities::{
+    self, AuthorityView, CrossSignature, ImportedAuthority, InstalledCertificate, NewNameLimits, Renewing,
+    Retiring,
+};
+use api::revocations::NewRevocation;
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::units;
 
@@ -133,71 +139,80 @@ pub struct NewAuthority {
 }
 
 impl NewAuthority {
-    fn body(&self, external: bool) -> Value {
+    fn request(&self, external: bool) -> authorities::NewAuthority {
         let limits = (!self.permit.is_empty() || !self.exclude.is_empty())
-            .then(|| json!({ "permitted": self.permit, "excluded": self.exclude }));
-        json!({
-            "name": self.name,
-            "subject": self.subject,
-            "parent": self.parent,
-            "external": external,
-            "key_type": self.key_type,
-            "key_provider": self.key_provider,
-            "lifetime_seconds": self.lifetime.map(|span| span.as_secs()),
-            "path_length": self.path_length,
-            "name_limits": limits,
-        })
+            .then(|| NewNameLimits { permitted: self.permit.clone(), excluded: self.exclude.clone() });
+        authorities::NewAuthority {
+            name: self.name.clone(),
+            subject: self.subject.clone(),
+            parent: self.parent.clone(),
+            external,
+            key_type: self.key_type.clone(),
+            key_provider: self.key_provider.clone(),
+            lifetime_seconds: self.lifetime.map(units::whole_seconds),
+            path_length: self.path_length,
+            name_limits: limits,
+            ..authorities::NewAuthority::default()
+        }
     }
 }
 
 const PATH: &str = "/api/v1/authorities";
-const COLUMNS: Columns = &[
-    ("Name", "/name"),
-    ("State", "/state"),
-    ("Subject", "/subject"),
-    ("Key", "/key_type"),
-    ("Ends", "/not_after"),
-    ("Root", "/root"),
-    ("Credential", "/credential"),
-    ("Id", "/id"),
-];
+const COLUMNS: Columns = columns!(
+    AuthorityView:
+    ("Name", name),
+    ("State", state),
+    ("Subject", subject),
+    ("Key", key_type),
+    ("Ends", not_after),
+    ("Root", root),
+    ("Credential", credential),
+    ("Id", id),
+);
 
 impl Run for AuthorityCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         let place = |ca: &str| format!("{PATH}/{}", input::segment(ca));
-        let post = async |path: String, body: Value, show: &Output| {
-            show_one(&client.send(Method::POST, &path, Some(&body)).await?, show)
-        };
         match self {
-            Self::List(listing) => listing.print(client, PATH, &[], COLUMNS).await,
-            Self::Show { ca, show } => show_one(&client.get(&place(ca), &[]).await?, show),
-            Self::Create(new) => post(PATH.to_owned(), new.body(false), &new.show).await,
-            Self::Request(new) => post(PATH.to_owned(), new.body(true), &new.show).await,
+            Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
+            Self::Show { ca, show } => show_one(&client.get(&place(ca), &()).await?, show),
+            Self::Create(new) => post(client, PATH, &new.request(false), &new.show).await,
+            Self::Request(new) => post(client, PATH, &new.request(true), &new.show).await,
             Self::Import { name, certificates, key, show } => {
-                let body = json!({ "name": name, "certificates": read(certificates)?, "key": read(key)? });
-                post(format!("{PATH}/import"), body, show).await
+                let (certificates, key) = (read(certificates)?, read(key)?);
+                let authority = ImportedAuthority { name: name.clone(), certificates, key };
+                post(client, &format!("{PATH}/import"), &authority, show).await
             }
             Self::Install { id, certificates, show } => {
-                let body = json!({ "certificates": read(certificates)? });
+                let installed = InstalledCertificate { certificates: read(certificates)? };
                 let path = format!("{}/certificate", place(id));
-                show_one(&client.send(Method::PUT, &path, Some(&body)).await?, show)
+                show_one(&client.submit(Method::PUT, &path, &installed).await?, show)
             }
             Self::CrossSign { ca, by, show } => {
-                post(format!("{}/cross-signatures", place(ca)), json!({ "by": by }), show).await
+                let signature = CrossSignature { by: by.clone() };
+                post(client, &format!("{}/cross-signatures", place(ca)), &signature, show).await
             }
             Self::Renew { ca, lifetime, show } => {
-                let body = json!({ "lifetime_seconds": lifetime.map(|span| span.as_secs()) });
-                post(format!("{}/renew", place(ca)), body, show).await
+                let renewing = Renewing { lifetime_seconds: lifetime.map(units::whole_seconds) };
+                post(client, &format!("{}/renew", place(ca)), &renewing, show).await
             }
             Self::Retire { ca, force, show } => {
-                post(format!("{}/retire", place(ca)), json!({ "force": force }), show).await
+                post(client, &format!("{}/retire", place(ca)), &Retiring { force: *force }, show).await
             }
             Self::Revoke { certificate, reason, show } => {
-                let body = json!({ "certificate": named(certificate)?, "reason": reason });
-                post("/api/v1/revocations".to_owned(), body, show).await
+                let revocation = NewRevocation {
+                    certificate: Some(named(certificate)?),
+                    reason: reason.clone(),
+                    ..NewRevocation::default()
+                };
+                post(client, "/api/v1/revocations", &revocation, show).await
             }
         }
     }
+}
+
+async fn post(client: &Client, path: &str, request: &impl Serialize, show: &Output) -> Outcome<()> {
+    show_one(&client.submit(Method::POST, path, request).await?, show)
 }
 
 /// The fingerprint of the first certificate in a file; what names no file is one, or an id, itself.

@@ -1,14 +1,24 @@
 //! Certificates: those under management, and those issued directly.
 
+use api::listing::PageQuery;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use api::certificates::{
+    CertificateFilter, CertificateView, ExportBody, ExportKind, KeyLocationBody, NewCertificateBody,
+    RenewMany, RevokeMany, SelectionBody, ServedView, TargetBody, VersionView,
+};
+use api::inventory::{ClaimBody, DismissBody, FoundView, InventoryQuery, UndismissBody};
+use api::issued::{IssuedCertificate, IssuedQuery, IssuedView, NewIssued};
+use api::revocations::NewBlockedKey;
+use api::targets::DeployTargetView;
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, Listing, Output, document_of, read_as, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::units;
 
@@ -223,26 +233,24 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn pairs(&self) -> Vec<(&'static str, String)> {
+    fn conditions(&self) -> CertificateFilter {
         let ends = self.expiring_within.map(|span| {
             let span = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
             units::rfc3339_us(units::now_us().saturating_add(span))
         });
-        [
-            ("status", self.status.clone()),
-            ("profile", self.profile.clone()),
-            ("issuer", self.issuer.clone()),
-            ("owner", self.owner.clone()),
-            ("team", self.team.clone()),
-            ("environment", self.environment.clone()),
-            ("tag", self.tag.clone()),
-            ("contains", self.contains.clone()),
-            ("suffix", self.suffix.clone()),
-            ("expires_before", ends),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect()
+        CertificateFilter {
+            status: self.status.clone(),
+            profile: self.profile.clone(),
+            issuer: self.issuer.clone(),
+            owner: self.owner.clone(),
+            team: self.team.clone(),
+            environment: self.environment.clone(),
+            tag: self.tag.clone(),
+            contains: self.contains.clone(),
+            suffix: self.suffix.clone(),
+            expires_before: ends,
+            ..CertificateFilter::default()
+        }
     }
 }
 
@@ -259,24 +267,23 @@ pub struct Which {
 }
 
 impl Which {
-    async fn selection(&self, client: &Client) -> Outcome<Value> {
-        let filter = self.filter.pairs();
-        if self.certificates.is_empty() && !self.all && filter.is_empty() {
+    async fn selection(&self, client: &Client) -> Outcome<SelectionBody> {
+        let filter = self.filter.conditions();
+        let matches_all = filter == CertificateFilter::default();
+        if self.certificates.is_empty() && !self.all && matches_all {
             return Err(Problem::usage("which certificates?").hint("name some, give a filter, or say --all"));
         }
         if self.certificates.is_empty() {
-            let filter: Map<String, Value> =
-                filter.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-            return Ok(json!({ "filter": filter }));
+            return Ok(SelectionBody { ids: None, filter: Some(filter) });
         }
-        if !filter.is_empty() {
+        if !matches_all {
             return Err(Problem::usage("names and a filter do not go together").hint("give either"));
         }
         let mut ids = Vec::with_capacity(self.certificates.len());
         for certificate in &self.certificates {
             ids.push(id_of(client, certificate).await?);
         }
-        Ok(json!({ "ids": ids }))
+        Ok(SelectionBody { ids: Some(ids), filter: None })
     }
 }
 
@@ -333,38 +340,37 @@ pub struct NewCertificate {
 }
 
 impl NewCertificate {
-    async fn body(&self, client: &Client) -> Outcome<Value> {
+    async fn request(&self, client: &Client) -> Outcome<NewCertificateBody> {
         let mut targets = Vec::new();
         let mut first_agent = None;
         for target in &self.target {
-            let found = client.get(&format!("/api/v1/targets/{}", input::segment(target)), &[]).await?;
-            let agent = found.get("agent").cloned().unwrap_or_default();
-            first_agent.get_or_insert(agent.clone());
-            targets.push(json!({ "kind": "deploy", "target": found.get("id"), "agent": agent }));
+            let path = format!("/api/v1/targets/{}", input::segment(target));
+            let DeployTargetView { id, agent, .. } = client.fetch(&path, &()).await?;
+            first_agent.get_or_insert(agent);
+            targets.push(TargetBody::Deploy { target: id, agent });
         }
         let location = match first_agent {
-            Some(agent) if self.key_on_agent => json!({ "at": "agent", "agent": agent }),
-            _ => json!({ "at": "server" }),
+            Some(agent) if self.key_on_agent => KeyLocationBody::Agent { agent },
+            _ => KeyLocationBody::Server,
         };
-        let tags: Map<String, Value> =
-            self.tag.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-        Ok(json!({
-            "name": self.name,
-            "names": self.names,
-            "profile": self.profile,
-            "issuer": self.issuer,
-            "owner": self.owner,
-            "team": self.team,
-            "environment": self.environment,
-            "policy": self.policy,
-            "tags": tags,
-            "key_type": self.key_type,
-            "key_location": location,
-            "targets": targets,
-            "lifetime_seconds": self.lifetime.map(|span| span.as_secs()),
-            "auto_renew": !self.no_auto_renew,
-            "issue": !self.no_issue,
-        }))
+        Ok(NewCertificateBody {
+            name: self.name.clone(),
+            names: self.names.clone(),
+            profile: self.profile.clone(),
+            issuer: self.issuer.clone(),
+            owner: self.owner.clone(),
+            team: self.team.clone(),
+            environment: self.environment.clone(),
+            policy: self.policy.clone(),
+            tags: self.tag.iter().cloned().collect(),
+            key_type: self.key_type.clone(),
+            key_location: Some(location),
+            targets,
+            lifetime_seconds: self.lifetime.map(units::whole_seconds),
+            auto_renew: Some(!self.no_auto_renew),
+            issue: Some(!self.no_issue),
+            ..NewCertificateBody::default()
+        })
     }
 }
 
@@ -393,77 +399,84 @@ pub struct Claim {
 }
 
 const PATH: &str = "/api/v1/certificates";
-const COLUMNS: Columns = &[
-    ("Name", "/name"),
-    ("Status", "/status"),
-    ("Ends", "/current/not_after"),
-    ("Renews", "/renew_at"),
-    ("Issuer", "/issuer"),
-    ("Owner", "/owner"),
-    ("Last error", "/last_error"),
-    ("Id", "/id"),
-];
-const VERSIONS: Columns = &[
-    ("Issued", "/issued_at"),
-    ("From", "/not_before"),
-    ("Ends", "/not_after"),
-    ("Serial", "/serial"),
-    ("Revoked", "/revoked_at"),
-    ("Fingerprint", "/fingerprint"),
-];
-const SERVED: Columns = &[
-    ("Host", "/endpoint/host"),
-    ("Port", "/endpoint/port"),
-    ("Current", "/current"),
-    ("Ends", "/not_after"),
-    ("Seen", "/last_seen_at"),
-    ("Fingerprint", "/fingerprint"),
-];
-const FOUND: Columns = &[
-    ("Host", "/endpoint/host"),
-    ("Port", "/endpoint/port"),
-    ("State", "/state"),
-    ("Subject", "/leaf/subject"),
-    ("Ends", "/leaf/not_after"),
-    ("Fingerprint", "/leaf/fingerprint"),
-    ("Team", "/team"),
-    ("Owner", "/owner"),
-];
-const ISSUED: Columns = &[
-    ("Issued", "/issued_at"),
-    ("Names", "/names"),
-    ("Ends", "/not_after"),
-    ("Status", "/status"),
-    ("Profile", "/profile"),
-    ("Over", "/source"),
-    ("For", "/requester"),
-    ("Id", "/id"),
-];
+const COLUMNS: Columns = columns!(
+    CertificateView:
+    ("Name", name),
+    ("Status", status),
+    ("Ends", current?.not_after),
+    ("Renews", renew_at),
+    ("Issuer", issuer),
+    ("Owner", owner),
+    ("Last error", last_error),
+    ("Id", id),
+);
+const VERSIONS: Columns = columns!(
+    VersionView:
+    ("Issued", issued_at),
+    ("From", not_before),
+    ("Ends", not_after),
+    ("Serial", serial),
+    ("Revoked", revoked_at),
+    ("Fingerprint", fingerprint),
+);
+const SERVED: Columns = columns!(
+    ServedView:
+    ("Host", endpoint.host),
+    ("Port", endpoint.port),
+    ("Current", current),
+    ("Ends", not_after),
+    ("Seen", last_seen_at),
+    ("Fingerprint", fingerprint),
+);
+const FOUND: Columns = columns!(
+    FoundView:
+    ("Host", endpoint.host),
+    ("Port", endpoint.port),
+    ("State", state),
+    ("Subject", leaf?.subject),
+    ("Ends", leaf?.not_after),
+    ("Fingerprint", leaf?.fingerprint),
+    ("Team", team),
+    ("Owner", owner),
+);
+const ISSUED: Columns = columns!(
+    IssuedView:
+    ("Issued", issued_at),
+    ("Names", names),
+    ("Ends", not_after),
+    ("Status", status),
+    ("Profile", profile),
+    ("Over", source),
+    ("For", requester),
+    ("Id", id),
+);
 
 impl Run for CertificateCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         match self {
-            Self::List { filter, listing } => listing.print(client, PATH, &filter.pairs(), COLUMNS).await,
-            Self::Show { certificate, show } => {
-                show_one(&client.get(&place(client, certificate).await?, &[]).await?, show)
+            Self::List { filter, listing } => {
+                listing.print(client, PATH, &filter.conditions(), COLUMNS).await
             }
-            Self::Summary { show } => show_one(&client.get(&format!("{PATH}/summary"), &[]).await?, show),
+            Self::Show { certificate, show } => {
+                show_one(&client.get(&place(client, certificate).await?, &()).await?, show)
+            }
+            Self::Summary { show } => show_one(&client.get(&format!("{PATH}/summary"), &()).await?, show),
             Self::Create(new) => {
-                let body = new.body(client).await?;
-                show_one(&client.send(Method::POST, PATH, Some(&body)).await?, &new.show)
+                let body = new.request(client).await?;
+                show_one(&client.submit(Method::POST, PATH, &body).await?, &new.show)
             }
             Self::Update { certificate, file, show } => {
                 let (path, body) = (place(client, certificate).await?, input::document(file)?);
                 show_one(&client.send(Method::PATCH, &path, Some(&body)).await?, show)
             }
             Self::Renew { which, show } => {
-                let body = json!({ "select": which.selection(client).await? });
-                show_one(&client.send(Method::POST, &format!("{PATH}/renew"), Some(&body)).await?, show)
+                let body = RenewMany { select: which.selection(client).await?, reason: None };
+                show_one(&client.submit(Method::POST, &format!("{PATH}/renew"), &body).await?, show)
             }
             Self::Revoke { which, reason, replace, show } => {
-                let body =
-                    json!({ "select": which.selection(client).await?, "reason": reason, "replace": replace });
-                show_one(&client.send(Method::POST, &format!("{PATH}/revoke"), Some(&body)).await?, show)
+                let select = which.selection(client).await?;
+                let body = RevokeMany { select, reason: Some(reason.clone()), replace: *replace };
+                show_one(&client.submit(Method::POST, &format!("{PATH}/revoke"), &body).await?, show)
             }
             Self::Deploy { certificate } => act(client, certificate, "deploy").await,
             Self::Restore { certificate } => act(client, certificate, "restore").await,
@@ -472,73 +485,81 @@ impl Run for CertificateCommand {
             }
             Self::Versions { certificate, listing } => {
                 listing
-                    .print(client, &format!("{}/versions", place(client, certificate).await?), &[], VERSIONS)
+                    .print(client, &format!("{}/versions", place(client, certificate).await?), &(), VERSIONS)
                     .await
             }
             Self::Served { certificate, listing } => {
                 let path = format!("{}/endpoints", place(client, certificate).await?);
-                listing.print(client, &path, &[], SERVED).await
+                listing.print(client, &path, &(), SERVED).await
             }
             Self::Export { certificate, key, pkcs12, file } => {
                 export(client, certificate, *key, pkcs12.as_deref(), file.as_deref()).await
             }
             Self::Found { host, team, owner, nobody, listing } => {
-                let given = [("host", host), ("team", team), ("owner", owner)];
-                let mut query: Vec<_> =
-                    given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-                query.extend(nobody.then(|| ("nobody", "true".to_owned())));
+                let query = InventoryQuery {
+                    host: host.clone(),
+                    team: team.clone(),
+                    owner: owner.clone(),
+                    nobody: nobody.then_some(true),
+                    ..InventoryQuery::default()
+                };
                 listing.print(client, "/api/v1/inventory", &query, FOUND).await
             }
             Self::Claim(claim) => {
-                let body = json!({
-                    "fingerprint": claim.fingerprint, "name": claim.name, "profile": claim.profile,
-                    "issuer": claim.issuer, "owner": claim.owner, "team": claim.team,
-                });
-                show_one(
-                    &client.send(Method::POST, "/api/v1/inventory/claim", Some(&body)).await?,
-                    &claim.show,
-                )
+                let body = ClaimBody {
+                    fingerprint: Some(claim.fingerprint.clone()),
+                    name: claim.name.clone(),
+                    profile: claim.profile.clone(),
+                    issuer: claim.issuer.clone(),
+                    owner: claim.owner.clone(),
+                    team: claim.team.clone(),
+                    ..ClaimBody::default()
+                };
+                show_one(&client.submit(Method::POST, "/api/v1/inventory/claim", &body).await?, &claim.show)
             }
             Self::Dismiss { fingerprint, note, length } => {
                 let until = length.map(|length| (jiff::Timestamp::now() + length).to_string());
-                let body = json!({ "fingerprint": fingerprint, "note": note, "until": until });
-                client.send(Method::POST, "/api/v1/inventory/dismiss", Some(&body)).await.map(drop)
+                let body = DismissBody { fingerprint: fingerprint.clone(), note: note.clone(), until };
+                client.submit(Method::POST, "/api/v1/inventory/dismiss", &body).await.map(drop)
             }
             Self::Undismiss { fingerprint } => {
-                let body = json!({ "fingerprint": fingerprint });
-                client.send(Method::POST, "/api/v1/inventory/undismiss", Some(&body)).await.map(drop)
+                let body = UndismissBody { fingerprint: fingerprint.clone() };
+                client.submit(Method::POST, "/api/v1/inventory/undismiss", &body).await.map(drop)
             }
             Self::Issue { csr, profile, lifetime, file } => {
-                let body =
-                    json!({ "csr": read(csr)?, "lifetime_seconds": lifetime.map(|span| span.as_secs()) });
+                let lifetime_seconds = lifetime.map(units::whole_seconds);
+                let body = NewIssued { csr: read(csr)?, lifetime_seconds, ..NewIssued::default() };
                 let path = format!("/api/v1/profiles/{}/certificates", input::segment(profile));
-                let issued = client.send(Method::POST, &path, Some(&body)).await?;
-                let chain = issued.get("chain").and_then(Value::as_str).unwrap_or_default();
-                write(file.as_deref(), chain.as_bytes())
+                let issued: IssuedCertificate = read_as(&client.submit(Method::POST, &path, &body).await?)?;
+                write(file.as_deref(), issued.chain.as_bytes())
             }
             Self::Issued { profile, source, name, listing } => {
-                let given = [("profile", profile), ("source", source), ("name", name)];
-                let query: Vec<_> =
-                    given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+                let query = IssuedQuery {
+                    profile: profile.clone(),
+                    source: source.clone(),
+                    name: name.clone(),
+                    ..IssuedQuery::default()
+                };
                 listing.print(client, "/api/v1/issued", &query, ISSUED).await
             }
             Self::BlockKey { key, of_certificate, show } => {
-                let member = if *of_certificate { "certificate" } else { "key" };
-                let body = json!({ (member): key });
-                show_one(&client.send(Method::POST, "/api/v1/blocked-keys", Some(&body)).await?, show)
+                let (certificate, key) = if *of_certificate { (Some(key), None) } else { (None, Some(key)) };
+                let body = NewBlockedKey { key: key.cloned(), certificate: certificate.cloned() };
+                show_one(&client.submit(Method::POST, "/api/v1/blocked-keys", &body).await?, show)
             }
         }
     }
 }
 
 /// The id of a certificate given by its name or id.
-async fn id_of(client: &Client, given: &str) -> Outcome<String> {
-    if given.parse::<uuid::Uuid>().is_ok() {
-        return Ok(given.to_owned());
+async fn id_of(client: &Client, given: &str) -> Outcome<Uuid> {
+    if let Ok(id) = given.parse() {
+        return Ok(id);
     }
-    let found = client.get(PATH, &[("name", given.to_owned()), ("limit", "1".to_owned())]).await?;
-    let id = found.pointer("/items/0/id").and_then(Value::as_str).map(str::to_owned);
-    id.ok_or_else(|| {
+    let filter = CertificateFilter { name: Some(given.to_owned()), ..CertificateFilter::default() };
+    let first = PageQuery { limit: Some(1), ..PageQuery::default() };
+    let found: api::listing::Listing<CertificateView> = client.fetch(PATH, &first.of(&filter)).await?;
+    found.items.first().map(|found| found.id).ok_or_else(|| {
         Problem::new(crate::exit::Exit::Refused, format_args!("there is no certificate named {given:?}"))
             .hint("`bulla cert list` shows names and ids")
     })
@@ -564,15 +585,15 @@ async fn export(
     let octets = match pkcs12 {
         Some(password) => {
             let password = read(password)?;
-            let body = json!({ "format": "pkcs12", "password": password.trim_end_matches(['\r', '\n']) });
+            let password = Some(password.trim_end_matches(['\r', '\n']).to_owned());
+            let body = document_of(&ExportBody { format: ExportKind::Pkcs12, password })?;
             client.send_bytes(Method::POST, &format!("{path}/export"), Some(&body)).await?
         }
         None if key => {
-            client
-                .send_bytes(Method::POST, &format!("{path}/export"), Some(&json!({ "format": "pem" })))
-                .await?
+            let body = document_of(&ExportBody { format: ExportKind::Pem, password: None })?;
+            client.send_bytes(Method::POST, &format!("{path}/export"), Some(&body)).await?
         }
-        None => client.get_bytes(&format!("{path}/chain"), &[]).await?,
+        None => client.get_bytes(&format!("{path}/chain"), &()).await?,
     };
     write(file, &octets)
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::Outcome;
 
 /// A noun that is a document.
@@ -72,8 +72,8 @@ impl<D: Document> Run for DocumentCommand<D> {
     async fn run(&self, client: &Client) -> Outcome<()> {
         let place = |id: &str| format!("{}/{}", D::PATH, input::segment(id));
         match self {
-            Self::List(listing) => listing.print(client, D::PATH, &[], D::COLUMNS).await,
-            Self::Show(one) => show_one(&client.get(&place(&one.id), &[]).await?, &one.show),
+            Self::List(listing) => listing.print(client, D::PATH, &(), D::COLUMNS).await,
+            Self::Show(one) => show_one(&client.get(&place(&one.id), &()).await?, &one.show),
             Self::Create(file) => {
                 let made = client.send(Method::POST, D::PATH, Some(&input::document(&file.file)?)).await?;
                 show_one(&made, &file.show)

@@ -1,12 +1,16 @@
 //! Runs, consent, policies, owners and teams.
 
+use api::approvals::{ApprovalQuery, ApprovalView, DecisionBody};
+use api::jobs::{JobQuery, JobView};
+use api::people::PersonView;
+use api::policies::{PolicyView, ViolationView};
 use clap::Subcommand;
 use reqwest::Method;
-use serde_json::json;
 
 use super::document::{Document, DocumentCommand};
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::Outcome;
 
 /// Runs of issuance, renewal, deployment and revocation.
@@ -42,24 +46,25 @@ pub enum JobCommand {
 impl Run for JobCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         const PATH: &str = "/api/v1/jobs";
-        const COLUMNS: Columns = &[
-            ("Certificate", "/name"),
-            ("Kind", "/kind"),
-            ("State", "/state"),
-            ("Issuer", "/issuer"),
-            ("Tries", "/attempts"),
-            ("Next", "/next_attempt_at"),
-            ("Last error", "/last_error"),
-            ("Id", "/id"),
-        ];
+        const COLUMNS: Columns = columns!(
+            JobView:
+            ("Certificate", name),
+            ("Kind", kind),
+            ("State", state),
+            ("Issuer", issuer),
+            ("Tries", attempts),
+            ("Next", next_attempt_at),
+            ("Last error", last_error),
+            ("Id", id),
+        );
         let place = |id: &str| format!("{PATH}/{}", input::segment(id));
         let post = async |path: String| client.send(Method::POST, &path, None).await.map(drop);
         match self {
             Self::List { state, listing } => {
-                let query: Vec<_> = state.iter().map(|state| ("state", state.clone())).collect();
+                let query = JobQuery { state: state.clone(), ..JobQuery::default() };
                 listing.print(client, PATH, &query, COLUMNS).await
             }
-            Self::Show { id, show } => show_one(&client.get(&place(id), &[]).await?, show),
+            Self::Show { id, show } => show_one(&client.get(&place(id), &()).await?, show),
             Self::Cancel { id } => post(format!("{}/cancel", place(id))).await,
             Self::Retry { id } => post(format!("{}/retry", place(id))).await,
         }
@@ -105,21 +110,23 @@ pub enum ApprovalCommand {
 impl Run for ApprovalCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         const PATH: &str = "/api/v1/approvals";
-        const COLUMNS: Columns = &[
-            ("Certificate", "/name"),
-            ("Asked by", "/requested_by"),
-            ("Asked", "/requested_at"),
-            ("Ends", "/expires_at"),
-            ("Reason", "/reason"),
-            ("State", "/state"),
-            ("Id", "/id"),
-        ];
+        const COLUMNS: Columns = columns!(
+            ApprovalView:
+            ("Certificate", name),
+            ("Asked by", requested_by),
+            ("Asked", requested_at),
+            ("Ends", expires_at),
+            ("Reason", reason),
+            ("State", state),
+            ("Id", id),
+        );
         let place = |id: &str| format!("{PATH}/{}", input::segment(id));
         match self {
             Self::List { state, listing } => {
-                listing.print(client, PATH, &[("state", state.clone())], COLUMNS).await
+                let query = ApprovalQuery { state: Some(state.clone()) };
+                listing.print(client, PATH, &query, COLUMNS).await
             }
-            Self::Show { id, show } => show_one(&client.get(&place(id), &[]).await?, show),
+            Self::Show { id, show } => show_one(&client.get(&place(id), &()).await?, show),
             Self::Approve { id, note } => decide(client, &place(id), "approve", note.as_deref()).await,
             Self::Reject { id, note } => decide(client, &place(id), "reject", note.as_deref()).await,
         }
@@ -127,8 +134,8 @@ impl Run for ApprovalCommand {
 }
 
 async fn decide(client: &Client, place: &str, verb: &str, note: Option<&str>) -> Outcome<()> {
-    let body = json!({ "note": note });
-    client.send(Method::POST, &format!("{place}/{verb}"), Some(&body)).await.map(drop)
+    let body = DecisionBody { note: note.map(str::to_owned) };
+    client.submit(Method::POST, &format!("{place}/{verb}"), &body).await.map(drop)
 }
 
 /// Policies.
@@ -137,12 +144,13 @@ pub struct PolicyDocument;
 
 impl Document for PolicyDocument {
     const PATH: &'static str = "/api/v1/policies";
-    const COLUMNS: Columns = &[
-        ("Name", "/name"),
-        ("Description", "/policy/description"),
-        ("Enforcement", "/policy/enforcement"),
-        ("Approval", "/policy/requires_approval"),
-    ];
+    const COLUMNS: Columns = columns!(
+        PolicyView:
+        ("Name", name),
+        ("Description", policy, "/description"),
+        ("Enforcement", policy, "/enforcement"),
+        ("Approval", policy, "/requires_approval"),
+    );
     const REPLACE: Method = Method::PUT;
 }
 
@@ -157,17 +165,18 @@ pub enum PolicyCommand {
 
 impl Run for PolicyCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        const VIOLATIONS: Columns = &[
-            ("Severity", "/severity"),
-            ("Certificate", "/name"),
-            ("Policy", "/policy"),
-            ("Rule", "/rule"),
-            ("What", "/message"),
-            ("Since", "/found_at"),
-        ];
+        const VIOLATIONS: Columns = columns!(
+            ViolationView:
+            ("Severity", severity),
+            ("Certificate", name),
+            ("Policy", policy),
+            ("Rule", rule),
+            ("What", message),
+            ("Since", found_at),
+        );
         match self {
             Self::Document(command) => command.run(client).await,
-            Self::Violations(listing) => listing.print(client, "/api/v1/violations", &[], VIOLATIONS).await,
+            Self::Violations(listing) => listing.print(client, "/api/v1/violations", &(), VIOLATIONS).await,
         }
     }
 }
@@ -192,5 +201,4 @@ impl Document for TeamDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-const PEOPLE: Columns =
-    &[("Name", "/name"), ("Description", "/description"), ("Team", "/team"), ("Contacts", "/contacts")];
+const PEOPLE: Columns = columns!(PersonView: ("Name", name), ("Description", description), ("Team", team), ("Contacts", contacts));

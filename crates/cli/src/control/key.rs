@@ -3,13 +3,15 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use api::master_key::{MasterKeyView, MasterKeysView, RotatedView, RotatingView};
 use clap::Subcommand;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::Run;
 use super::sealed_key::{self, SealArgs};
-use crate::api::{Client, Columns, DocumentRow, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::format::Format;
 use crate::printer::Printer;
@@ -59,40 +61,57 @@ impl Run for KeyCommand {
     }
 }
 
-const STATUS: Columns = &[
-    ("Master key", "/id"),
-    ("Current", "/current"),
-    ("Configured", "/configured"),
-    ("Values", "/values"),
-    ("Of", "/of"),
-];
+/// A master key as a row of a table.
+#[derive(Serialize)]
+struct KeyRow {
+    id: String,
+    current: bool,
+    configured: bool,
+    values: u64,
+    of: Vec<String>,
+}
+
+const STATUS: Columns = columns!(
+    KeyRow:
+    ("Master key", id),
+    ("Current", current),
+    ("Configured", configured),
+    ("Values", values),
+    ("Of", of),
+);
+
+/// A rotation as people see it: its columns are lines.
+#[derive(Serialize)]
+struct RotationLines<'a> {
+    master: &'a str,
+    rewrapped: u64,
+    failed: &'a [String],
+    remaining: u64,
+    columns: Vec<String>,
+}
 
 async fn status(client: &Client, show: &Output) -> Outcome<()> {
-    let found = client.get(KEYS, &[]).await?;
+    let found = client.get(KEYS, &()).await?;
     if show.output != Format::Table {
         return show_one(&found, show);
     }
-    let keys = found.get("keys").and_then(Value::as_array).cloned().unwrap_or_default();
-    let rows: Vec<DocumentRow> = keys.into_iter().map(by_column).map(DocumentRow::of).collect();
+    let MasterKeysView { keys, .. } = read_as(&found)?;
+    let rows = keys.into_iter().map(|key| document_of(&row(key)).map(DocumentRow::of));
+    let rows = rows.collect::<Outcome<Vec<_>>>()?;
     let mut printer = Printer::new(show.output, show.color)?;
     printer.documents(&rows, STATUS).map_err(|error| Problem::output(&error))?;
     printer.end(None).map_err(|error| Problem::output(&error))
 }
 
-/// The columns of a key as one line: `credential_versions.sealed 12, keys.sealed 3`.
-fn by_column(mut key: Value) -> Value {
-    key["of"] = in_line(&key, "values");
-    key
+fn row(key: MasterKeyView) -> KeyRow {
+    let MasterKeyView { id, current, configured, values, columns } = key;
+    let of = columns.iter().map(|column| (column.column.as_str(), column.values));
+    KeyRow { id, current, configured, values, of: counts(of) }
 }
 
-/// The columns of a document that have any of what is counted, on one line.
-fn in_line(document: &Value, count: &str) -> Value {
-    let columns = document.get("columns").and_then(Value::as_array);
-    let line = |column: &Value| {
-        let many = column.get(count)?.as_u64().filter(|many| *many > 0)?;
-        Some(format!("{} {many}", column.get("column")?.as_str()?))
-    };
-    json!(columns.into_iter().flatten().filter_map(line).collect::<Vec<_>>())
+/// The columns that have any values, each with their number: `credential_versions.sealed 12`.
+fn counts<'a>(columns: impl Iterator<Item = (&'a str, u64)>) -> Vec<String> {
+    columns.filter(|(_, values)| *values > 0).map(|(column, values)| format!("{column} {values}")).collect()
 }
 
 /// Until nothing is left, or nothing happens any more: then the report says why.
@@ -100,14 +119,13 @@ async fn until_ended(client: &Client) -> Outcome<()> {
     let mut before = None;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let found = client.get(KEYS, &[]).await?;
-        let remaining = found.get("remaining").and_then(Value::as_u64);
+        let MasterKeysView { remaining, rotating, .. } = client.fetch(KEYS, &()).await?;
         if std::io::stderr().is_terminal() {
-            eprintln!("{} values are under older master keys", found["remaining"]);
+            eprintln!("{remaining} values are under older master keys");
         }
         // Behind a balancer another node may answer: it does not rotate, and the count goes down.
-        let stands = before.replace(remaining) == Some(remaining) && found["rotating"] != true;
-        if remaining == Some(0) || stands {
+        let stands = before.replace(remaining) == Some(remaining) && !rotating;
+        if remaining == 0 || stands {
             return Ok(());
         }
     }
@@ -117,19 +135,19 @@ async fn rotate(client: &Client, show: &Output) -> Outcome<()> {
     let path = format!("{KEYS}/rotate");
     let done = loop {
         let answer = client.send(Method::POST, &path, None).await?;
-        // Ended, or it goes on there beside us.
-        if answer.get("rotating").is_none() {
+        // It has ended, or it goes on after the response.
+        if RotatingView::deserialize(&answer).is_err() {
             break answer;
         }
         until_ended(client).await?;
     };
-    let mut shown = done.clone();
-    if show.output == Format::Table {
-        shown["columns"] = in_line(&done, "rewrapped");
-    }
+    let RotatedView { master, rewrapped, failed, remaining, columns } = read_as(&done)?;
+    let columns = counts(columns.iter().map(|column| (column.column.as_str(), column.rewrapped)));
+    let lines = RotationLines { master: &master, rewrapped, failed: &failed, remaining, columns };
+    let shown = if show.output == Format::Table { document_of(&lines)? } else { done };
     show_one(&shown, show)?;
-    match done.get("remaining").and_then(Value::as_u64) {
-        Some(0) => Ok(()),
+    match remaining {
+        0 => Ok(()),
         _ => Err(Problem::new(Exit::Findings, "some values are still under another master key").hint(
             "keep it in authority.old_master_keys (or old_master_key_files); `failed` says what does not open, then \
              try again; `bulla key status` counts",

@@ -1,12 +1,17 @@
 //! Policies of keys: which nodes of the key service may open which keys.
 
+use api::key_policies::{
+    DetailView, FormulaBody, PairView, PolicyBody, ResolvedNodeView, ResolvedView, RowView,
+};
 use clap::Subcommand;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::consent::confirm;
 use super::{Run, input};
-use crate::api::{Client, Columns, DocumentRow, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::printer::Printer;
@@ -65,22 +70,23 @@ pub enum KeyPolicyCommand {
 
 impl Run for KeyPolicyCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        const COLUMNS: Columns = &[
-            ("Name", "/name"),
-            ("Formula", "/formula"),
-            ("Generation", "/generation"),
-            ("Made", "/created_at"),
-            ("Changed", "/updated_at"),
-            ("Id", "/id"),
-        ];
+        const COLUMNS: Columns = columns!(
+            RowView:
+            ("Name", name),
+            ("Formula", formula),
+            ("Generation", generation),
+            ("Made", created_at),
+            ("Changed", updated_at),
+            ("Id", id),
+        );
         match self {
             Self::Check { formula, show } => show_resolved(&check(client, formula).await?, show),
             Self::Create { name, formula, yes, show } => create(client, name, formula, *yes, show).await,
-            Self::List(listing) => listing.print(client, POLICIES, &[], COLUMNS).await,
-            Self::Show { name, show } => show_policy(client.get(&path(name), &[]).await?, show),
+            Self::List(listing) => listing.print(client, POLICIES, &(), COLUMNS).await,
+            Self::Show { name, show } => show_policy(&client.get(&path(name), &()).await?, show),
             Self::Rotate { name, show } => {
                 let done = client.send(Method::POST, &format!("{}/rotate", path(name)), None).await?;
-                show_policy(done, show)
+                show_policy(&done, show)
             }
             Self::Delete { name } => client.send(Method::DELETE, &path(name), None).await.map(drop),
         }
@@ -93,55 +99,51 @@ pub(super) fn path(name: &str) -> String {
 }
 
 async fn check(client: &Client, formula: &str) -> Outcome<Value> {
-    client.send(Method::POST, &format!("{POLICIES}/check"), Some(&json!({ "formula": formula }))).await
+    let formula = FormulaBody { formula: formula.to_owned() };
+    client.submit(Method::POST, &format!("{POLICIES}/check"), &formula).await
 }
 
 async fn create(client: &Client, name: &str, formula: &str, yes: bool, show: &Output) -> Outcome<()> {
     if !yes {
-        let resolved = check(client, formula).await?;
+        let resolved: ResolvedView = read_as(&check(client, formula).await?)?;
         eprintln!("{}", told(&resolved));
-        for node in resolved["nodes"].as_array().into_iter().flatten() {
-            let text = |member: &str| node[member].as_str().unwrap_or_default().to_owned();
-            eprintln!("  {} at {}", text("name"), text("site"));
+        for node in &resolved.nodes {
+            eprintln!("  {} at {}", node.name, node.site);
         }
         // Whom nobody satisfies the server refuses, and says which attributes there are.
-        if resolved["nodes"].as_array().is_some_and(|nodes| !nodes.is_empty()) {
+        if !resolved.nodes.is_empty() {
             confirm(&format!("Make the policy {name:?}?"), false)?;
         }
     }
-    let body = json!({ "name": name, "formula": formula });
-    show_policy(client.send(Method::POST, POLICIES, Some(&body)).await?, show)
+    let policy = PolicyBody { name: name.to_owned(), formula: formula.to_owned() };
+    show_policy(&client.submit(Method::POST, POLICIES, &policy).await?, show)
 }
 
 /// `region: EU: satisfied by 2 of 5 nodes, at 1 site`
-fn told(resolved: &Value) -> String {
-    let count = |member: &str| resolved[member].as_array().map_or(0, Vec::len);
-    let (nodes, sites) = (count("nodes"), count("sites"));
-    let formula = resolved["formula"].as_str().unwrap_or_default();
+fn told(resolved: &ResolvedView) -> String {
+    let ResolvedView { formula, nodes, sites, enrolled, .. } = resolved;
+    let (nodes, sites) = (nodes.len(), sites.len());
     format!(
-        "`{formula}` is satisfied by {nodes} of {} nodes, at {sites} {}",
-        resolved["enrolled"],
+        "`{formula}` is satisfied by {nodes} of {enrolled} nodes, at {sites} {}",
         if sites == 1 { "site" } else { "sites" }
     )
 }
 
-fn show_resolved(resolved: &Value, show: &Output) -> Outcome<()> {
+fn show_resolved(document: &Value, show: &Output) -> Outcome<()> {
     const COLUMNS: Columns =
-        &[("Node", "/name"), ("Site", "/site"), ("Attributes", "/attributes"), ("Id", "/id")];
+        columns!(ResolvedNodeView: ("Node", name), ("Site", site), ("Attributes", attributes), ("Id", id));
     if show.output != Format::Table {
-        return show_one(resolved, show);
+        return show_one(document, show);
     }
-    let nodes = resolved["nodes"].as_array().cloned().unwrap_or_default();
-    let is_empty = nodes.is_empty();
-    let rows: Vec<DocumentRow> = nodes.into_iter().map(DocumentRow::of).collect();
+    let resolved: ResolvedView = read_as(document)?;
+    let rows = resolved.nodes.iter().map(|node| document_of(node).map(DocumentRow::of));
+    let rows = rows.collect::<Outcome<Vec<_>>>()?;
     let mut printer = Printer::new(show.output, show.color)?;
     printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
     printer.end(None).map_err(|error| Problem::output(&error))?;
-    eprintln!("{}", told(resolved));
-    if is_empty {
-        for (name, values) in resolved["attributes"].as_object().into_iter().flatten() {
-            let values: Vec<&str> =
-                values.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    eprintln!("{}", told(&resolved));
+    if resolved.nodes.is_empty() {
+        for (name, values) in &resolved.attributes {
             eprintln!("  there is {name}: {}", values.join(", "));
         }
     }
@@ -149,20 +151,26 @@ fn show_resolved(resolved: &Value, show: &Output) -> Outcome<()> {
 }
 
 /// For people a generation is a line, without its public key.
-fn show_policy(mut policy: Value, show: &Output) -> Outcome<()> {
-    if show.output == Format::Table {
-        let nodes = policy["nodes"].clone();
-        let lines = policy["generations"].as_array().into_iter().flatten().map(|one| line(one, &nodes));
-        policy["generations"] = json!(lines.collect::<Vec<_>>());
+fn show_policy(policy: &Value, show: &Output) -> Outcome<()> {
+    /// A policy whose generations are lines.
+    #[derive(Serialize)]
+    struct PolicyLines {
+        #[serde(flatten)]
+        policy: RowView,
+        nodes: usize,
+        generations: Vec<String>,
     }
-    show_one(&policy, show)
+    if show.output != Format::Table {
+        return show_one(policy, show);
+    }
+    let DetailView { policy, nodes, generations } = read_as(policy)?;
+    let generations = generations.iter().map(|one| line(one, nodes)).collect();
+    show_one(&document_of(&PolicyLines { policy, nodes, generations })?, show)
 }
 
 /// `2: wrapped for 3 of 4 nodes, 7 keys; missing at fra-1`
-fn line(generation: &Value, nodes: &Value) -> String {
-    let (number, wrapped, keys) = (&generation["generation"], &generation["wrapped"], &generation["keys"]);
-    let lagging: Vec<&str> =
-        generation["lagging"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+fn line(pair: &PairView, nodes: usize) -> String {
+    let PairView { generation: number, wrapped, keys, lagging, .. } = pair;
     let missing =
         if lagging.is_empty() { String::new() } else { format!("; missing at {}", lagging.join(" ")) };
     format!("{number}: wrapped for {wrapped} of {nodes} nodes, {keys} keys{missing}")
@@ -171,18 +179,30 @@ fn line(generation: &Value, nodes: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_generation_is_a_line() {
-        let whole = json!({ "generation": 2, "wrapped": 3, "keys": 7, "lagging": [], "public_key": "AAAA" });
-        assert_eq!(line(&whole, &json!(3)), "2: wrapped for 3 of 3 nodes, 7 keys");
-        let part = json!({ "generation": 2, "wrapped": 3, "keys": 7, "lagging": ["fra-1"] });
-        assert_eq!(line(&part, &json!(4)), "2: wrapped for 3 of 4 nodes, 7 keys; missing at fra-1");
+        let mut pair = PairView {
+            generation: 2,
+            wrapped: 3,
+            keys: 7,
+            lagging: Vec::new(),
+            public_key: "AAAA".to_owned(),
+            created_at: "2026-11-01T00:00:00Z".to_owned(),
+        };
+        assert_eq!(line(&pair, 3), "2: wrapped for 3 of 3 nodes, 7 keys");
+        pair.lagging.push("fra-1".to_owned());
+        assert_eq!(line(&pair, 4), "2: wrapped for 3 of 4 nodes, 7 keys; missing at fra-1");
     }
 
     #[test]
     fn what_a_formula_means_is_a_line() {
-        let resolved = json!({ "formula": "a: 1", "nodes": [{}, {}], "sites": [{}], "enrolled": 5 });
+        let node = json!({ "id": uuid::Uuid::nil(), "name": "n", "site": "s", "attributes": {} });
+        let site = json!({ "name": "s", "satisfying": 2, "nodes": 2 });
+        let resolved = json!({ "formula": "a: 1", "canonical": "a: 1", "nodes": [node, node], "sites": [site],
+            "enrolled": 5, "attributes": {}, "of a later version": true });
+        let resolved = read_as(&resolved).unwrap();
         assert_eq!(told(&resolved), "`a: 1` is satisfied by 2 of 5 nodes, at 1 site");
     }
 }

@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use crate::api::{Client, ServerArgs};
 use crate::configuration::ClientSettings;
+use crate::connection::{Client, ServerArgs};
 use crate::exit::{Exit, Outcome};
 
 /// A noun and what to do with it.

@@ -1,13 +1,17 @@
 //! Owners, and the rules that say who answers for what scans found.
 
+use api::ownership::{
+    AssignBody, ExplanationView, FromTagsBody, QuestionBody, RuleBody, RuleView, StepView, WhenBody,
+};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::document::DocumentCommand;
 use super::job::OwnerDocument;
 use super::{Run, input};
-use crate::api::{Client, Columns, DocumentRow, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::printer::Printer;
@@ -109,17 +113,30 @@ pub struct NewRule {
 }
 
 impl NewRule {
-    fn body(&self) -> Value {
-        let tags: Map<String, Value> =
-            self.tag.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-        json!({
-            "name": self.name, "position": self.position,
-            "when": { "host": self.host, "name": self.san, "network": self.network, "source": self.source,
-                "issuer": self.issuer, "tag": self.cloud_tag },
-            "assign": { "team": self.team, "owner": self.owner, "environment": self.environment, "tags": tags },
-            "from_tags": { "team": self.team_from_tag, "owner": self.owner_from_tag,
-                "environment": self.environment_from_tag },
-        })
+    fn request(&self) -> RuleBody {
+        RuleBody {
+            name: self.name.clone(),
+            position: self.position,
+            when: WhenBody {
+                host: self.host.clone(),
+                name: self.san.clone(),
+                network: self.network.clone(),
+                source: self.source.clone(),
+                issuer: self.issuer.clone(),
+                tag: self.cloud_tag.clone(),
+            },
+            assign: AssignBody {
+                team: self.team.clone(),
+                owner: self.owner.clone(),
+                environment: self.environment.clone(),
+                tags: self.tag.iter().cloned().collect(),
+            },
+            from_tags: FromTagsBody {
+                team: self.team_from_tag.clone(),
+                owner: self.owner_from_tag.clone(),
+                environment: self.environment_from_tag.clone(),
+            },
+        }
     }
 }
 
@@ -155,30 +172,30 @@ pub struct Question {
 
 impl Question {
     async fn ask(&self, client: &Client) -> Outcome<()> {
-        let tags: Map<String, Value> =
-            self.cloud_tag.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
-        let body = json!({
-            "host": self.host, "server_name": self.sni.as_deref().unwrap_or_default(), "address": self.address,
-            "names": self.san, "issuer": self.issuer, "source": self.source, "group": self.group,
-            "tags": tags,
-        });
-        let answer = client.send(Method::POST, &format!("{PATH}/explain"), Some(&body)).await?;
+        let question = QuestionBody {
+            host: self.host.clone(),
+            server_name: self.sni.clone().unwrap_or_default(),
+            address: self.address.clone(),
+            names: self.san.clone(),
+            issuer: self.issuer.clone(),
+            source: self.source.clone(),
+            group: self.group.clone(),
+            tags: self.cloud_tag.iter().cloned().collect(),
+        };
+        let answer = client.submit(Method::POST, &format!("{PATH}/explain"), &question).await?;
         if self.show.output == Format::Table { self.table(&answer) } else { show_one(&answer, &self.show) }
     }
 
     /// The rules one below the other, then what the last of them says.
     fn table(&self, answer: &Value) -> Outcome<()> {
-        const STEPS: Columns =
-            &[("Position", "/position"), ("Rule", "/rule"), ("Matches", "/matches"), ("Why not", "/why_not")];
-        let steps = answer.get("steps").and_then(Value::as_array).into_iter().flatten();
-        let steps: Vec<DocumentRow> = steps.cloned().map(DocumentRow::of).collect();
+        const STEPS: Columns = columns!(StepView: ("Position", position), ("Rule", rule), ("Matches", matches), ("Why not", why_not));
+        let ExplanationView { steps, assign, .. } = read_as(answer)?;
+        let steps = steps.iter().map(|step| document_of(step).map(DocumentRow::of));
+        let steps = steps.collect::<Outcome<Vec<_>>>()?;
         let mut printer = Printer::new(self.show.output, self.show.color)?;
         printer.documents(&steps, STEPS).map_err(|error| Problem::output(&error))?;
         printer.end(None).map_err(|error| Problem::output(&error))?;
-        match answer.get("assign").filter(|assign| !assign.is_null()) {
-            Some(assign) => show_one(assign, &self.show),
-            None => Ok(()),
-        }
+        assign.map_or(Ok(()), |assign| show_one(&document_of(&assign)?, &self.show))
     }
 }
 
@@ -193,28 +210,32 @@ impl Run for OwnerCommand {
 
 impl Run for RuleCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        const RULES: Columns = &[
-            ("Position", "/position"),
-            ("Name", "/name"),
-            ("When", "/when"),
-            ("Team", "/assign/team"),
-            ("Owner", "/assign/owner"),
-            ("Environment", "/assign/environment"),
-            ("Tags", "/assign/tags"),
-            ("From tags", "/from_tags"),
-        ];
+        const RULES: Columns = columns!(
+            RuleView:
+            ("Position", position),
+            ("Name", name),
+            ("When", when),
+            ("Team", assign.team),
+            ("Owner", assign.owner),
+            ("Environment", assign.environment),
+            ("Tags", assign.tags),
+            ("From tags", from_tags),
+        );
         let one = |name: &str| format!("{PATH}/{}", input::segment(name));
         match self {
-            Self::Add(new) => show_one(&client.send(Method::POST, PATH, Some(&new.body())).await?, &new.show),
-            Self::List(listing) => listing.print(client, PATH, &[], RULES).await,
-            Self::Show { name, show } => show_one(&client.get(&one(name), &[]).await?, show),
+            Self::Add(new) => show_one(&client.submit(Method::POST, PATH, &new.request()).await?, &new.show),
+            Self::List(listing) => listing.print(client, PATH, &(), RULES).await,
+            Self::Show { name, show } => show_one(&client.get(&one(name), &()).await?, show),
             Self::Move { name, position, show } => {
-                let rule = client.get(&one(name), &[]).await?;
-                let body = json!({
-                    "name": rule.get("name"), "position": position, "when": rule.get("when"),
-                    "assign": rule.get("assign"), "from_tags": rule.get("from_tags"),
-                });
-                show_one(&client.send(Method::PUT, &one(name), Some(&body)).await?, show)
+                let rule: RuleView = client.fetch(&one(name), &()).await?;
+                let body = RuleBody {
+                    name: rule.name,
+                    position: Some(*position),
+                    when: rule.when,
+                    assign: rule.assign,
+                    from_tags: rule.from_tags,
+                };
+                show_one(&client.submit(Method::PUT, &one(name), &body).await?, show)
             }
             Self::Remove { name } => client.send(Method::DELETE, &one(name), None).await.map(drop),
             Self::Explain(question) => question.ask(client).await,

@@ -1,11 +1,15 @@
 //! Profiles, issuers and targets: documents that certificates are issued and deployed by.
 
+use api::issuers::IssuerView;
+use api::profiles;
+use api::targets::DeployTargetView;
 use clap::Subcommand;
 use reqwest::Method;
 
 use super::document::{Document, DocumentCommand};
 use super::{Run, input};
-use crate::api::{Client, Columns, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, Output, show_one};
 use crate::exit::Outcome;
 
 /// Profiles.
@@ -14,14 +18,15 @@ pub struct ProfileDocument;
 
 impl Document for ProfileDocument {
     const PATH: &'static str = "/api/v1/profiles";
-    const COLUMNS: Columns = &[
-        ("Name", "/name"),
-        ("Description", "/description"),
-        ("CA", "/ca"),
-        ("Key types", "/key_types"),
-        ("Lifetime s", "/validity/default_seconds"),
-        ("Approval", "/requires_approval"),
-    ];
+    const COLUMNS: Columns = columns!(
+        profiles::ProfileDocument:
+        ("Name", name),
+        ("Description", description),
+        ("CA", ca),
+        ("Key types", key_types),
+        ("Lifetime s", validity.default_seconds),
+        ("Approval", requires_approval),
+    );
     const REPLACE: Method = Method::PUT;
 }
 
@@ -31,14 +36,15 @@ pub struct IssuerDocument;
 
 impl Document for IssuerDocument {
     const PATH: &'static str = "/api/v1/issuers";
-    const COLUMNS: Columns = &[
-        ("Name", "/name"),
-        ("Type", "/type"),
-        ("Enabled", "/enabled"),
-        ("State", "/health/state"),
-        ("Last error", "/health/last_error"),
-        ("Id", "/id"),
-    ];
+    const COLUMNS: Columns = columns!(
+        IssuerView:
+        ("Name", name),
+        ("Type", kind as "type"),
+        ("Enabled", enabled),
+        ("State", health.breaker),
+        ("Last error", health.last_error),
+        ("Id", id),
+    );
     const REPLACE: Method = Method::PATCH;
 }
 
@@ -75,6 +81,6 @@ pub struct TargetDocument;
 impl Document for TargetDocument {
     const PATH: &'static str = "/api/v1/targets";
     const COLUMNS: Columns =
-        &[("Name", "/name"), ("Type", "/target/type"), ("Agent", "/agent"), ("Id", "/id")];
+        columns!(DeployTargetView: ("Name", name), ("Type", target, "/type"), ("Agent", agent), ("Id", id));
     const REPLACE: Method = Method::PUT;
 }

@@ -7,8 +7,8 @@ use clap::Args;
 use reqwest::Method;
 
 use super::input;
-use crate::api::{Client, ServerArgs};
 use crate::configuration::ClientSettings;
+use crate::connection::{Client, ServerArgs};
 use crate::exit::{Exit, Outcome, Problem};
 
 /// `bulla api`

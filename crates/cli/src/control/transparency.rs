@@ -1,11 +1,15 @@
 //! Certificate Transparency: what was issued for the domains that are watched.
 
+use api::transparency::{
+    CtDomainBody, CtDomainSettingsBody, CtDomainView, CtIssuanceQuery, CtIssuanceView, CtLogView,
+    CtReasonBody, CtSearchView,
+};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Value, json};
 
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::units;
 
@@ -105,15 +109,18 @@ pub struct NewDomain {
 }
 
 impl NewDomain {
-    fn settings(&self) -> Value {
-        json!({"services": self.service, "issuers": self.issuer, "trust_issuers": self.trust_issuers,
-            "enabled": !self.paused})
+    fn settings(&self) -> CtDomainSettingsBody {
+        CtDomainSettingsBody {
+            services: self.service.clone(),
+            issuers: self.issuer.clone(),
+            trust_issuers: self.trust_issuers,
+            enabled: !self.paused,
+        }
     }
 
-    fn body(&self) -> Value {
-        let mut body = self.settings();
-        body["name"] = json!(self.domain);
-        body
+    fn domain(&self) -> CtDomainBody {
+        let CtDomainSettingsBody { services, issuers, trust_issuers, enabled } = self.settings();
+        CtDomainBody { name: self.domain.clone(), services, issuers, trust_issuers, enabled }
     }
 }
 
@@ -131,44 +138,48 @@ pub struct Decision {
 
 impl Run for TransparencyCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        const DOMAINS: Columns = &[
-            ("Domain", "/name"),
-            ("Enabled", "/enabled"),
-            ("Services", "/services"),
-            ("Issuers", "/issuers"),
-            ("Any name", "/trust_issuers"),
-            ("Since", "/created_at"),
-        ];
-        const STATUS: Columns = &[
-            ("Domain", "/domain"),
-            ("Service", "/service"),
-            ("State", "/state"),
-            ("Answered", "/answered_at"),
-            ("Next", "/next_at"),
-            ("Late (s)", "/lag_s"),
-            ("Baseline", "/baseline_at"),
-            ("Error", "/last_error"),
-        ];
-        const LOGS: Columns = &[
-            ("Log", "/name"),
-            ("State", "/state"),
-            ("Entries", "/tree_size"),
-            ("Behind", "/behind"),
-            ("Checkpoint", "/checkpoint_at"),
-            ("Step", "/stepped_at"),
-            ("Alarm", "/alarm"),
-            ("Error", "/last_error"),
-            ("Id", "/id"),
-        ];
-        const ISSUANCES: Columns = &[
-            ("Found", "/found_at"),
-            ("Verdict", "/verdict"),
-            ("Names", "/names"),
-            ("Issuer", "/issuer"),
-            ("From", "/not_before"),
-            ("Source", "/source"),
-            ("Id", "/id"),
-        ];
+        const DOMAINS: Columns = columns!(
+            CtDomainView:
+            ("Domain", name),
+            ("Enabled", enabled),
+            ("Services", services),
+            ("Issuers", issuers),
+            ("Any name", trust_issuers),
+            ("Since", created_at),
+        );
+        const STATUS: Columns = columns!(
+            CtSearchView:
+            ("Domain", domain),
+            ("Service", service),
+            ("State", state),
+            ("Answered", answered_at),
+            ("Next", next_at),
+            ("Late (s)", lag_s),
+            ("Baseline", baseline_at),
+            ("Error", last_error),
+        );
+        const LOGS: Columns = columns!(
+            CtLogView:
+            ("Log", name),
+            ("State", state),
+            ("Entries", tree_size),
+            ("Behind", behind),
+            ("Checkpoint", checkpoint_at),
+            ("Step", stepped_at),
+            ("Alarm", alarm),
+            ("Error", last_error),
+            ("Id", id),
+        );
+        const ISSUANCES: Columns = columns!(
+            CtIssuanceView:
+            ("Found", found_at),
+            ("Verdict", verdict),
+            ("Names", names),
+            ("Issuer", issuer),
+            ("From", not_before),
+            ("Source", source),
+            ("Id", id),
+        );
         let domains = format!("{PATH}/domains");
         let one = |domain: &str| format!("{domains}/{}", input::segment(domain));
         let post = async |domain: &str, verb: &str| {
@@ -177,42 +188,44 @@ impl Run for TransparencyCommand {
         let issuance = |id: &str| format!("{PATH}/issuances/{}", input::segment(id));
         let decide = async |of: &Decision, verb: &str| {
             let path = format!("{}/{verb}", issuance(&of.id));
-            let body = json!({"reason": of.reason});
-            show_one(&client.send(Method::POST, &path, Some(&body)).await?, &of.show)
+            let body = CtReasonBody { reason: of.reason.clone() };
+            show_one(&client.submit(Method::POST, &path, &body).await?, &of.show)
         };
         match self {
             Self::Add(new) => {
-                show_one(&client.send(Method::POST, &domains, Some(&new.body())).await?, &new.show)
+                show_one(&client.submit(Method::POST, &domains, &new.domain()).await?, &new.show)
             }
             Self::Set(new) => {
                 let path = one(&new.domain);
-                show_one(&client.send(Method::PUT, &path, Some(&new.settings())).await?, &new.show)
+                show_one(&client.submit(Method::PUT, &path, &new.settings()).await?, &new.show)
             }
-            Self::List(listing) => listing.print(client, &domains, &[], DOMAINS).await,
-            Self::Show { domain, show } => show_one(&client.get(&one(domain), &[]).await?, show),
+            Self::List(listing) => listing.print(client, &domains, &(), DOMAINS).await,
+            Self::Show { domain, show } => show_one(&client.get(&one(domain), &()).await?, show),
             Self::Pause { domain } => post(domain, "pause").await,
             Self::Resume { domain } => post(domain, "resume").await,
             Self::Run { domain } => post(domain, "run").await,
             Self::Remove { domain } => client.send(Method::DELETE, &one(domain), None).await.map(drop),
-            Self::Status(listing) => listing.print(client, &format!("{PATH}/searches"), &[], STATUS).await,
-            Self::Logs(listing) => listing.print(client, &format!("{PATH}/logs"), &[], LOGS).await,
+            Self::Status(listing) => listing.print(client, &format!("{PATH}/searches"), &(), STATUS).await,
+            Self::Logs(listing) => listing.print(client, &format!("{PATH}/logs"), &(), LOGS).await,
             Self::ForgetLog { id } => {
                 let path = format!("{PATH}/logs/{}", input::segment(id));
                 client.send(Method::DELETE, &path, None).await.map(drop)
             }
             Self::Issuances { domain, verdict, since, listing } => {
-                let mut query = Vec::new();
-                query.extend(domain.clone().map(|domain| ("domain", domain)));
-                query.extend(verdict.clone().map(|verdict| ("verdict", verdict)));
-                if let Some(since) = since {
+                let moment = |since: &String| {
                     let at_us = units::moment(since, units::now_us()).map_err(|why| {
                         Problem::usage(format_args!("--since: {why}")).hint("give 2026-11-01, or 2d")
                     })?;
-                    query.push(("since", units::rfc3339(at_us.div_euclid(1_000_000))));
-                }
+                    Ok(units::rfc3339(at_us.div_euclid(1_000_000)))
+                };
+                let query = CtIssuanceQuery {
+                    domain: domain.clone(),
+                    verdict: verdict.clone(),
+                    since: since.as_ref().map(moment).transpose()?,
+                };
                 listing.print(client, &format!("{PATH}/issuances"), &query, ISSUANCES).await
             }
-            Self::Issuance { id, show } => show_one(&client.get(&issuance(id), &[]).await?, show),
+            Self::Issuance { id, show } => show_one(&client.get(&issuance(id), &()).await?, show),
             Self::Expect(of) => decide(of, "expect").await,
             Self::Acknowledge(of) => decide(of, "acknowledge").await,
         }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use api::history::SeriesView;
+use api::watches::{WatchBody, WatchView};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Value, json};
 
 use super::{Run, input};
-use crate::api::{Client, Columns, Listing, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::Outcome;
 use crate::units;
 
@@ -97,71 +99,82 @@ pub struct NewWatch {
 const JITTER_FRACTION: u32 = 10;
 
 impl NewWatch {
-    fn body(&self) -> Value {
+    fn request(&self) -> WatchBody {
         let jitter = self.jitter.unwrap_or(self.every / JITTER_FRACTION);
-        json!({
-            "name": self.name, "group": self.group, "targets": self.targets, "sources": self.source, "ports": self.port,
-            "server_names": self.sni, "starttls": self.starttls, "all_addresses": self.all_addresses,
-            "interval_s": self.every.as_secs(), "jitter_s": jitter.as_secs(), "enabled": !self.paused,
-        })
+        WatchBody {
+            name: self.name.clone(),
+            group: self.group.clone(),
+            targets: self.targets.clone(),
+            sources: self.source.clone(),
+            ports: self.port.clone(),
+            server_names: self.sni.clone(),
+            starttls: self.starttls.clone(),
+            all_addresses: self.all_addresses,
+            interval_s: self.every.as_secs(),
+            jitter_s: jitter.as_secs(),
+            enabled: !self.paused,
+        }
     }
 }
 
 impl Run for WatchCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        const WATCHES: Columns = &[
-            ("Name", "/name"),
-            ("Group", "/group"),
-            ("State", "/state"),
-            ("Targets", "/targets"),
-            ("Sources", "/sources"),
-            ("Every (s)", "/interval_s"),
-            ("Next run", "/next_run_at"),
-            ("Id", "/id"),
-        ];
-        const STATUS: Columns = &[
-            ("Name", "/name"),
-            ("State", "/state"),
-            ("Parts done", "/progress/parts_done"),
-            ("Of", "/progress/parts"),
-            ("Seen", "/progress/endpoints_done"),
-            ("Of", "/progress/endpoints"),
-            ("Next run", "/next_run_at"),
-            ("Late (s)", "/lag_s"),
-            ("Last run", "/last_run/ended_at"),
-            ("Outcome", "/last_run/outcome"),
-            ("Endpoints", "/last_run/counts/endpoints"),
-            ("Answered", "/last_run/counts/answered"),
-            ("Changed", "/last_run/counts/changed"),
-            ("New", "/last_run/counts/new_certificates"),
-            ("Not listed", "/last_run/counts/not_listed"),
-            ("Error", "/last_run/error"),
-        ];
-        const HISTORY: Columns = &[
-            ("Series", "/series"),
-            ("Verdict", "/verdict"),
-            ("Now", "/value"),
-            ("Before", "/baseline_value"),
-            ("Ratio", "/ratio"),
-            ("Unit", "/unit"),
-            ("p50", "/last/p50"),
-            ("p95", "/last/p95"),
-            ("p99", "/last/p99"),
-            ("Base p50", "/baseline/p50"),
-            ("Base p95", "/baseline/p95"),
-            ("Base p99", "/baseline/p99"),
-            ("Since", "/since"),
-        ];
+        const WATCHES: Columns = columns!(
+            WatchView:
+            ("Name", name),
+            ("Group", group),
+            ("State", state),
+            ("Targets", targets),
+            ("Sources", sources),
+            ("Every (s)", interval_s),
+            ("Next run", next_run_at),
+            ("Id", id),
+        );
+        const STATUS: Columns = columns!(
+            WatchView:
+            ("Name", name),
+            ("State", state),
+            ("Parts done", progress?.parts_done),
+            ("Of", progress?.parts),
+            ("Seen", progress?.endpoints_done),
+            ("Of", progress?.endpoints),
+            ("Next run", next_run_at),
+            ("Late (s)", lag_s),
+            ("Last run", last_run?.ended_at),
+            ("Outcome", last_run?.outcome),
+            ("Endpoints", last_run?.counts, "/endpoints"),
+            ("Answered", last_run?.counts, "/answered"),
+            ("Changed", last_run?.counts, "/changed"),
+            ("New", last_run?.counts, "/new_certificates"),
+            ("Not listed", last_run?.counts, "/not_listed"),
+            ("Error", last_run?.error),
+        );
+        const HISTORY: Columns = columns!(
+            SeriesView:
+            ("Series", series),
+            ("Verdict", verdict),
+            ("Now", value),
+            ("Before", baseline_value),
+            ("Ratio", ratio),
+            ("Unit", unit),
+            ("p50", last?.p50),
+            ("p95", last?.p95),
+            ("p99", last?.p99),
+            ("Base p50", baseline?.p50),
+            ("Base p95", baseline?.p95),
+            ("Base p99", baseline?.p99),
+            ("Since", since),
+        );
         let one = |name: &str| format!("{PATH}/{}", input::segment(name));
         let post = async |name: &str, verb: &str| {
             client.send(Method::POST, &format!("{}/{verb}", one(name)), None).await.map(drop)
         };
         match self {
-            Self::Add(new) => show_one(&client.send(Method::POST, PATH, Some(&new.body())).await?, &new.show),
-            Self::List(listing) => listing.print(client, PATH, &[], WATCHES).await,
-            Self::Show { name, show } => show_one(&client.get(&one(name), &[]).await?, show),
-            Self::Status(listing) => listing.print(client, PATH, &[], STATUS).await,
-            Self::History(listing) => listing.print(client, HISTORY_PATH, &[], HISTORY).await,
+            Self::Add(new) => show_one(&client.submit(Method::POST, PATH, &new.request()).await?, &new.show),
+            Self::List(listing) => listing.print(client, PATH, &(), WATCHES).await,
+            Self::Show { name, show } => show_one(&client.get(&one(name), &()).await?, show),
+            Self::Status(listing) => listing.print(client, PATH, &(), STATUS).await,
+            Self::History(listing) => listing.print(client, HISTORY_PATH, &(), HISTORY).await,
             Self::Run { name } => post(name, "run").await,
             Self::Pause { name } => post(name, "pause").await,
             Self::Resume { name } => post(name, "resume").await,

@@ -4,6 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::credhub::{
+    Data, DataQuery, ErrorView, LookupOutcome, LookupRequest, LookupView, NameList, NameQuery, StatusView,
+};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -11,11 +14,12 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
+use events::CredentialName;
+use events::feed::{CREDENTIAL_CHANGED, LAGGED, READY, Ready};
 use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use reqwest::Url;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -70,7 +74,7 @@ pub(super) fn router(client: Client, stop: CancellationToken) -> Router {
 
 /// A refusal as CredHub writes it.
 fn refusal(status: StatusCode, text: impl Into<String>) -> Response {
-    (status, Json(json!({ "error": text.into() }))).into_response()
+    (status, Json(ErrorView { error: text.into(), error_description: None })).into_response()
 }
 
 fn refused(error: &Error) -> Response {
@@ -95,27 +99,15 @@ async fn in_place(State(agent): State<AgentState>, request: Request, next: Next)
 }
 
 async fn health() -> Response {
-    Json(json!({ "status": "UP" })).into_response()
+    Json(StatusView { status: "UP".to_owned() }).into_response()
 }
 
 async fn stats(State(agent): State<AgentState>) -> Response {
     Json(agent.client.stats()).into_response()
 }
 
-#[derive(Deserialize)]
-struct DataQuery {
-    name: Option<String>,
-    current: Option<String>,
-    versions: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Data<'a> {
-    data: [&'a Value; 1],
-}
-
 fn shown(credential: &Credential) -> Response {
-    Json(Data { data: [credential.document()] }).into_response()
+    Json(Data { data: vec![credential.view()] }).into_response()
 }
 
 /// What is current under a name comes from the cache; searches, versions and changes go on.
@@ -126,7 +118,7 @@ async fn data(
 ) -> Response {
     let client = agent.client.clone();
     let name = match query {
-        Ok(Query(DataQuery { name: Some(name), current: Some(current), versions: None }))
+        Ok(Query(DataQuery { name: Some(name), current: Some(current), versions: None, .. }))
             if request.method() == Method::GET
                 && current.eq_ignore_ascii_case("true")
                 && !name.is_empty() =>
@@ -153,20 +145,6 @@ fn object(body: &Bytes) -> Option<Map<String, Value>> {
     }
 }
 
-/// One answer of a lookup, written where it lies.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum LookupOutcome<'a> {
-    Found(&'a Value),
-    Failed { error: String },
-    None,
-}
-
-#[derive(Serialize)]
-struct Results<'a> {
-    results: Vec<LookupOutcome<'a>>,
-}
-
 async fn lookup(State(agent): State<AgentState>, body: Bytes) -> Response {
     let Some(lists) = lists_of(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
     if lists.iter().map(Vec::len).sum::<usize>() > NAMES_MAX {
@@ -176,23 +154,20 @@ async fn lookup(State(agent): State<AgentState>, body: Bytes) -> Response {
     let mut results = Vec::with_capacity(found.len());
     for one in &found {
         results.push(match one {
-            Ok(Some(credential)) => LookupOutcome::Found(credential.document()),
-            Ok(None) => LookupOutcome::None,
-            Err(Error::Refused { text, .. }) => LookupOutcome::Failed { error: text.clone() },
+            Ok(Some(credential)) => Some(LookupOutcome::Found(credential.view())),
+            Ok(None) => None,
+            Err(Error::Refused { text, .. }) => Some(LookupOutcome::Failed { error: text.clone() }),
             Err(error) => return refused(error),
         });
     }
-    Json(Results { results }).into_response()
+    Json(LookupView { results }).into_response()
 }
 
 /// Lists of names; one name may stand without its list.
 fn lists_of(body: &Bytes) -> Option<Vec<Vec<String>>> {
-    let text = |name: &Value| name.as_str().map(str::to_owned);
-    let list = |lookup: &Value| match lookup {
-        Value::Array(names) if !names.is_empty() => names.iter().map(text).collect(),
-        other => text(other).map(|name| vec![name]),
-    };
-    object(body)?.get("lookups")?.as_array()?.iter().map(list).collect()
+    let request: LookupRequest = serde_json::from_slice(body).ok()?;
+    let lists = request.lookups.into_iter().map(NameList::names);
+    lists.map(|names| (!names.is_empty()).then_some(names)).collect()
 }
 
 async fn interpolated(State(agent): State<AgentState>, body: Bytes) -> Response {
@@ -255,24 +230,25 @@ fn passed(headers: &HeaderMap) -> HeaderMap {
 
 /// Which name a request changes, if it is one alone.
 fn changed_name(body: &Bytes, query: Option<&str>) -> Option<Name> {
-    let named = object(body).and_then(|fields| Some(fields.get("name")?.as_str()?.to_owned()));
-    let asked = || {
+    let in_body = serde_json::from_slice::<NameQuery>(body).ok().and_then(|body| body.name);
+    let in_query = || {
         let uri = format!("/?{}", query?).parse().ok()?;
-        Query::<DataQuery>::try_from_uri(&uri).ok()?.0.name
+        Query::<NameQuery>::try_from_uri(&uri).ok()?.0.name
     };
-    Name::parse(&named.or_else(asked)?).ok()
+    Name::parse(&in_body.or_else(in_query)?).ok()
 }
 
 /// The agent's own stream, told after its cache: who asks then has the new value.
 async fn events(State(agent): State<AgentState>) -> Response {
-    let ready = Event::default().event("ready").data(r#"{"resumed":false}"#);
+    let ready = Event::default().event(READY).data(json!(Ready { resumed: false }).to_string());
     let changes = agent.client.changes();
     let told = stream::unfold(changes, |mut changes| async move {
         let event = match changes.next().await {
-            Change::Name(name) => Event::default()
-                .event("credential.changed")
-                .data(json!({ "name": name.as_str() }).to_string()),
-            Change::Any => Event::default().event("lagged").data("{}"),
+            Change::Name(name) => {
+                let name = CredentialName { name: name.as_str().to_owned() };
+                Event::default().event(CREDENTIAL_CHANGED).data(json!(name).to_string())
+            }
+            Change::Any => Event::default().event(LAGGED).data("{}"),
         };
         Some((Ok::<_, Infallible>(event), changes))
     });

@@ -3,6 +3,8 @@
 
 use std::ops::Deref;
 
+use api::credhub::{BindingReference, CredentialReference};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::credential::wipe;
@@ -10,8 +12,6 @@ use crate::{Client, Error};
 
 /// References of one request, at most: as many as the store takes.
 const REFERENCES_MAX: usize = 1_000;
-
-const REFERENCE: [&str; 2] = ["credhub-ref", "credhub_ref"];
 
 /// Bindings with their values, wiped when they are dropped.
 pub(super) struct Services(Value);
@@ -64,8 +64,8 @@ fn bindings(services: &mut Value) -> impl Iterator<Item = &mut Value> {
 
 /// The name a binding refers to, without the double brackets it may stand in.
 fn reference(binding: &Value) -> Option<String> {
-    let credentials = binding.get("credentials")?;
-    let name = REFERENCE.iter().find_map(|key| credentials.get(key))?.as_str()?;
+    let BindingReference { credentials: CredentialReference { name } } =
+        BindingReference::deserialize(binding).ok()?;
     let inner = name.strip_prefix("((").and_then(|name| name.strip_suffix("))"));
-    Some(inner.unwrap_or(name).to_owned())
+    Some(inner.unwrap_or(&name).to_owned())
 }

@@ -15,10 +15,9 @@ use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
+use tokio::net::{UnixListener, UnixStream, unix};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::Client;
 
@@ -32,8 +31,6 @@ const HEAD_MAX: usize = 32 << 10;
 const HEAD_WITHIN: Duration = Duration::from_secs(60);
 /// At the stop, for requests under way.
 const DRAIN: Duration = Duration::from_secs(5);
-/// After an error of `accept`, before the next try.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The bits that a socket's mode may have: its owner's and its group's.
 const MODES: u32 = 0o660;
 
@@ -112,32 +109,18 @@ impl Agent {
     /// Serves until `stop`; requests under way get five seconds then.
     pub async fn serve(self, stop: CancellationToken) {
         let router = answer::router(self.client.clone(), stop.clone());
-        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let tracker = TaskTracker::new();
-        loop {
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
-            let stream = tokio::select! {
-                () = stop.cancelled() => break,
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        tracing::warn!(%error, "a connection could not be accepted");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                        continue;
-                    }
-                },
-            };
-            if !self.is_let_in(&stream) {
-                continue;
-            }
+        let (tasks, is_private) = (ServiceTasks::stopped_by(stop.clone()), self.is_private());
+        let handler = move |stream: UnixStream, _: unix::SocketAddr| {
             let (router, stop) = (router.clone(), stop.clone());
-            tracker.spawn(async move {
-                let _permit = permit;
-                connection(stream, router, stop).await;
-            });
-        }
-        tracker.close();
-        if tokio::time::timeout(DRAIN, tracker.wait()).await.is_err() {
+            async move {
+                if !is_private || is_of_owner(&stream) {
+                    connection(stream, router, stop).await;
+                }
+            }
+        };
+        let slots = Slots::new(CONNECTIONS_MAX);
+        Acceptor::new(&tasks, slots, WhenFull::Wait).run(&self.listener, Arc::new(handler)).await;
+        if !tasks.close(DRAIN).await {
             tracing::warn!("connections were cut off");
         }
         let same =
@@ -147,18 +130,19 @@ impl Agent {
         }
     }
 
-    /// The mode lets in whom it lets in; for a socket of its owner alone the peer is looked at as well, should the mode
-    /// have been changed meanwhile.
-    fn is_let_in(&self, stream: &UnixStream) -> bool {
-        if self.options.mode & 0o060 != 0 {
-            return true;
-        }
-        let let_in = stream.peer_cred().is_ok_and(|peer| [0, own_user()].contains(&peer.uid()));
-        if !let_in {
-            tracing::warn!("somebody else's process was turned away");
-        }
-        let_in
+    /// Whether the socket is of its owner alone.
+    fn is_private(&self) -> bool {
+        self.options.mode & 0o060 == 0
     }
+}
+
+/// Whether the client of a private socket is its owner or root. The socket's mode says the same, but may have been changed meanwhile.
+fn is_of_owner(stream: &UnixStream) -> bool {
+    let is_of_owner = stream.peer_cred().is_ok_and(|peer| [0, own_user()].contains(&peer.uid()));
+    if !is_of_owner {
+        tracing::warn!("somebody else's process was turned away");
+    }
+    is_of_owner
 }
 
 fn own_user() -> u32 {

@@ -1,5 +1,6 @@
 //! One request over the pool of connections, with its answer read whole within a bound.
 
+use api::credhub::ErrorView;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,12 +88,11 @@ impl StoreResponse {
 
     /// As the store refuses: `error`, and `error_description` where OAuth has one.
     pub(super) fn refusal(&self) -> (String, String) {
-        let document: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        let text = |field: &str| document.get(field).and_then(Value::as_str).map(str::to_owned);
         let raw = || String::from_utf8_lossy(&self.body).chars().take(REFUSAL_CHARS_MAX).collect();
-        let kind = text("error").unwrap_or_else(raw);
-        let shown = text("error_description").unwrap_or_else(|| kind.clone());
-        (kind, shown)
+        let ErrorView { error, error_description } = serde_json::from_slice(&self.body)
+            .unwrap_or_else(|_| ErrorView { error: raw(), error_description: None });
+        let shown = error_description.unwrap_or_else(|| error.clone());
+        (error, shown)
     }
 
     /// Success, or what the status stands for.

@@ -8,9 +8,10 @@ use client::{Change, Limits};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use testbed::until;
 use tokio::sync::Semaphore;
 
-use crate::store::{Asked, FakeStore, PATIENCE, ask, found, until};
+use crate::store::{Asked, FakeStore, PATIENCE, ask, found};
 
 fn is_lookup(asked: &Asked) -> bool {
     asked.path == "/api/v1/lookup"

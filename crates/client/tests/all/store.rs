@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -109,7 +109,12 @@ async fn answered(State(behind): State<Behind>, request: Request) -> Response {
 /// A lookup of one name after the other, each a password of this value.
 pub(crate) fn found(asked: &Asked, value: &str) -> Told {
     let body: Value = serde_json::from_slice(&asked.body).unwrap();
-    let one = |names: &Value| json!({ "name": names[0], "type": "password", "id": "1", "value": value });
+    let one = |names: &Value| {
+        json!({
+            "name": names[0], "type": "password", "id": "01939e5c-0000-7000-8000-000000000001", "metadata": null,
+            "version_created_at": "2026-11-21T05:00:00Z", "value": value,
+        })
+    };
     let results: Vec<Value> = body["lookups"].as_array().unwrap().iter().map(one).collect();
     (200, json!({ "results": results }))
 }
@@ -129,13 +134,4 @@ pub(crate) async fn ask(socket: &PathBuf, method: &str, path: &str, body: &str) 
     let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
     let (_, rest) = answer.split_once("\r\n\r\n").unwrap();
     (status, rest.to_owned())
-}
-
-/// Waits until something is so.
-pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }

@@ -9,10 +9,6 @@ use keys::Secret;
 use keys::keyring::Context;
 use parking_lot::Mutex;
 use serde_json::json;
-use store::credentials::{
-    CredentialAsker, HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, put_hook,
-    rotation_policy_that_tells, settle_hook_calls,
-};
 use uuid::Uuid;
 
 use super::error::RotateError;
@@ -20,6 +16,11 @@ use super::pace::{PAGES, backoff_us};
 use super::plan::ROTATOR;
 use super::report::RotationReport;
 use super::sender::{HOOK_LIMIT, Hook};
+use crate::tables;
+use crate::tables::{
+    CredentialAsker, HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, put_hook,
+    rotation_policy_that_tells, settle_hook_calls,
+};
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials};
 
@@ -215,13 +216,13 @@ impl Credentials {
     #[crate::boxed]
     pub async fn hooks(&self, asker: &CredentialAsker) -> Result<Vec<ShownHook>, CredentialError> {
         only_all(asker)?;
-        Ok(self.store().credentials().hooks().await?.iter().map(shown).collect())
+        Ok(tables::Credentials::of(self.store()).hooks().await?.iter().map(shown).collect())
     }
 
     /// All hooks, opened. Where a secret does not open the log says so.
     pub(super) async fn opened_hooks(&self, silent: &Silent) -> Result<Hooks, CredentialError> {
         let mut hooks = Hooks::none(silent);
-        for row in self.store().credentials().hooks().await? {
+        for row in tables::Credentials::of(self.store()).hooks().await? {
             let opened = self.keyring().open_sealed(&context(&row.id), &row.sealed);
             let secret = opened.ok().and_then(|octets| String::from_utf8(octets.to_vec()).ok());
             let Some(secret) = secret else {
@@ -303,7 +304,7 @@ impl Credentials {
             if self.is_read_only() || began.elapsed() >= CALLS_WITHIN {
                 return Ok(());
             }
-            let mut due = self.store().credentials().hook_calls_due(self.now_us(), CALLS).await?;
+            let mut due = tables::Credentials::of(self.store()).hook_calls_due(self.now_us(), CALLS).await?;
             due.retain(|call| !failed.contains(&call.hook));
             if due.is_empty() {
                 return Ok(());

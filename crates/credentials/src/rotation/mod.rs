@@ -18,13 +18,15 @@ mod step;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use events::Event;
 use futures_util::FutureExt;
-use store::OutboxRow;
-use store::credentials::{HookCall, insert_hook_calls, plan_rotation_policy};
+use store::read_event;
 use tokio_util::sync::CancellationToken;
 
 use self::pace::PAGES;
 use self::plan::{KINDS, ROTATOR, plan};
+use crate::tables;
+use crate::tables::{HookCall, insert_hook_calls, plan_rotation_policy};
 use crate::{CredentialError, Credentials};
 
 pub use hook::ShownHook;
@@ -133,9 +135,11 @@ impl Credentials {
             let place = self.store().outbox_place(DUTY).await?;
             let events = self.store().outbox_after(place, EVENTS).await?;
             let Some(last) = events.last().map(|event| event.place) else { return Ok(()) };
-            let names: BTreeSet<String> = events.iter().filter_map(name_of).collect();
+            let read: Vec<(i64, Event)> =
+                events.iter().filter_map(|row| Some((row.at_us, read_event(row)?))).collect();
+            let names: BTreeSet<String> = read.iter().filter_map(|(_, event)| name_of(event)).collect();
             let names: Vec<String> = names.into_iter().collect();
-            let calls = self.calls_for(&events).await?;
+            let calls = self.calls_for(&read).await?;
             let now_us = self.now_us();
             let full = i64::try_from(events.len()).unwrap_or(EVENTS) == EVENTS;
             let follow = self.store().write("credential_rotation_events", move |tx| {
@@ -155,15 +159,16 @@ impl Credentials {
     }
 
     /// What hooks are to be told of versions that were rotated.
-    async fn calls_for(&self, events: &[OutboxRow]) -> Result<Vec<HookCall>, CredentialError> {
-        let rotated: Vec<(String, HookCall)> = events.iter().filter_map(rotated).collect();
+    async fn calls_for(&self, events: &[(i64, Event)]) -> Result<Vec<HookCall>, CredentialError> {
+        let rotated: Vec<(String, HookCall)> =
+            events.iter().filter_map(|(at_us, event)| rotated(*at_us, event)).collect();
         if rotated.is_empty() {
             return Ok(Vec::new());
         }
         let names: Vec<String> = rotated.iter().map(|(name, _)| name.clone()).collect();
-        let hooks = self.store().credentials().hooks().await?;
+        let hooks = tables::Credentials::of(self.store()).hooks().await?;
         let told = |hook: &str| hooks.iter().any(|known| known.name == hook && known.after);
-        let of = self.store().credentials().rotation_hooks_of(&names).await?;
+        let of = tables::Credentials::of(self.store()).rotation_hooks_of(&names).await?;
         let of: std::collections::HashMap<String, String> =
             of.into_iter().filter(|(_, hook)| told(hook)).collect();
         let call = |(name, call): (String, HookCall)| Some(HookCall { hook: of.get(&name)?.clone(), ..call });
@@ -173,7 +178,7 @@ impl Credentials {
     /// Plans the names of policies that changed, some pages a round.
     async fn plan_policies(&self) -> Result<(), CredentialError> {
         for _ in 0..PAGES {
-            let Some(policy) = self.store().credentials().rotation_policy_planning().await? else {
+            let Some(policy) = tables::Credentials::of(self.store()).rotation_policy_planning().await? else {
                 return Ok(());
             };
             let now_us = self.now_us();
@@ -191,28 +196,29 @@ impl Credentials {
 }
 
 /// The name (lower case) that a write was about.
-fn name_of(event: &OutboxRow) -> Option<String> {
-    let written = matches!(event.kind.as_str(), "credential.changed" | "credential.deleted");
-    let name = event.subject.strip_prefix("credential").filter(|_| written)?;
-    Some(name.to_ascii_lowercase())
+fn name_of(event: &Event) -> Option<String> {
+    match event {
+        Event::CredentialChanged(change) | Event::CredentialDeleted(change) => {
+            Some(change.name.to_ascii_lowercase())
+        }
+        _ => None,
+    }
 }
 
 /// A version that was rotated: its name in lower case, and the call that tells of it.
-fn rotated(event: &OutboxRow) -> Option<(String, HookCall)> {
-    if event.kind != "credential.changed" {
+fn rotated(at_us: i64, event: &Event) -> Option<(String, HookCall)> {
+    let Event::CredentialChanged(change) = event else { return None };
+    if change.by != ROTATOR {
         return None;
     }
-    let body: serde_json::Value = serde_json::from_str(&event.body).ok()?;
-    let text = |field: &str| body[field].as_str();
-    let name = text("name").filter(|_| text("by") == Some(ROTATOR))?;
     let call = HookCall {
         id: 0,
         hook: String::new(),
-        name: name.to_owned(),
-        kind: text("type")?.to_owned(),
-        version: text("version")?.parse().ok()?,
-        at_us: event.at_us,
+        name: change.name.clone(),
+        kind: change.kind.clone()?,
+        version: change.version?,
+        at_us,
         tries: 0,
     };
-    Some((name.to_ascii_lowercase(), call))
+    Some((change.name.to_ascii_lowercase(), call))
 }

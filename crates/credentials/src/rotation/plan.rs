@@ -1,11 +1,13 @@
 //! Rotations planned, and failures that have ended.
 
-use serde_json::json;
-use store::credentials::plan_rotations;
-use store::{Event, StoreError, Tx};
+use events::CredentialName;
+use store::{NewEvent, StoreError, Tx};
+
+use crate::Kind;
+use crate::tables::plan_rotations;
 
 /// What can be made anew.
-pub(super) const KINDS: &[&str] = &["password", "user", "rsa", "ssh", "certificate"];
+pub(super) const KINDS: &[Kind] = &[Kind::Password, Kind::User, Kind::Rsa, Kind::Ssh, Kind::Certificate];
 /// Who makes it.
 pub(super) const ROTATOR: &str = "system:rotation";
 
@@ -16,12 +18,10 @@ pub(super) async fn plan(tx: &mut Tx, names: &[String], again: bool, at_us: i64)
 }
 
 /// What tells that these names' failures are over.
-pub(crate) fn over(names: &[String], at_us: i64) -> Vec<Event> {
-    let event = |name: &String| Event {
-        at_us,
-        kind: "credential.rotation_recovered",
-        subject: subject_of(name),
-        body: json!({ "name": name }),
+pub(crate) fn over(names: &[String], at_us: i64) -> Vec<NewEvent> {
+    let event = |name: &String| {
+        let body = CredentialName { name: name.clone() };
+        store::new_event(at_us, subject_of(name), &events::Event::CredentialRotationRecovered(body))
     };
     names.iter().map(event).collect()
 }

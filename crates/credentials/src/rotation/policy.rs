@@ -2,15 +2,16 @@
 
 use futures_util::FutureExt;
 use serde_json::json;
-use store::credentials::{
-    CredentialAsker, PlannedRotation, ROTATION_POLICIES_MAX, RotationPolicyRow, put_rotation_policy,
-    remove_rotation_policy, rotations_now,
-};
 use store::{AuditEvent, Cursor, Page, StoreError};
 
 use super::plan::plan;
 use super::step;
 use crate::name::PermissionPath;
+use crate::tables;
+use crate::tables::{
+    CredentialAsker, PlannedRotation, ROTATION_POLICIES_MAX, RotationPolicyRow, put_rotation_policy,
+    remove_rotation_policy, rotations_now,
+};
 use crate::{CredentialError, Credentials, Operation};
 
 /// Shortest time between two values, s: what depends on a value has to learn of it.
@@ -91,7 +92,7 @@ impl Credentials {
         let policy = policy.checked()?;
         self.require_write(asker, path).await?;
         if let Some(hook) = &policy.hook
-            && !self.store().credentials().hooks().await?.iter().any(|known| known.name == *hook)
+            && !tables::Credentials::of(self.store()).hooks().await?.iter().any(|known| known.name == *hook)
         {
             return Err(CredentialError::bad(format!(
                 "There is no hook {hook:?}. Make it first: `bulla credential rotation hook set`."
@@ -174,7 +175,7 @@ impl Credentials {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PlacedPolicy>, CredentialError> {
-        self.store().credentials().rotation_policies(asker, after, limit).await.map_err(unpaged)
+        tables::Credentials::of(self.store()).rotation_policies(asker, after, limit).await.map_err(unpaged)
     }
 
     /// A page of what is planned below a path that the asker may read, the next first.
@@ -189,8 +190,10 @@ impl Credentials {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<Planned>, CredentialError> {
-        let page =
-            self.store().credentials().rotations(asker, path.key(), after, limit).await.map_err(unpaged)?;
+        let page = tables::Credentials::of(self.store())
+            .rotations(asker, path.key(), after, limit)
+            .await
+            .map_err(unpaged)?;
         let planned = |row: PlannedRotation| Planned { step: step::name(row.step), row };
         Ok(Page { rows: page.rows.into_iter().map(planned).collect(), next: page.next })
     }
@@ -242,7 +245,7 @@ impl Credentials {
         asker: &CredentialAsker,
         path: &PermissionPath,
     ) -> Result<(), CredentialError> {
-        let may = self.store().credentials().may(asker, path.key(), Operation::Write).await?;
+        let may = tables::Credentials::of(self.store()).may(asker, path.key(), Operation::Write).await?;
         if may { Ok(()) } else { Err(CredentialError::Forbidden) }
     }
 

@@ -2,12 +2,9 @@
 
 use std::collections::HashMap;
 
+use events::CredentialRotationFailed;
 use futures_util::{FutureExt, StreamExt};
-use serde_json::json;
-use store::Event;
-use store::credentials::{
-    CredentialAsker, DueRotation, RotationFailure, RotationStep, fail_rotations, step_rotations,
-};
+use store::NewEvent;
 use uuid::Uuid;
 
 use super::error::RotateError;
@@ -17,6 +14,10 @@ use super::plan::{ROTATOR, plan, subject_of};
 use super::report::RotationReport;
 use super::step::{self, Act, Flag};
 use crate::regenerate::Changes;
+use crate::tables;
+use crate::tables::{
+    CredentialAsker, DueRotation, RotationFailure, RotationStep, fail_rotations, step_rotations,
+};
 use crate::version::Version;
 use crate::{CredentialError, Credentials, Name, Value};
 
@@ -60,7 +61,7 @@ impl Credentials {
                 return Ok(());
             }
             let now_us = self.now_us();
-            let due = self.store().credentials().rotations_due(now_us, DUE).await?;
+            let due = tables::Credentials::of(self.store()).rotations_due(now_us, DUE).await?;
             if page == 0 {
                 report.behind_s = due.first().map_or(0, |first| (now_us - first.due_at_us) / 1_000_000);
             }
@@ -143,7 +144,7 @@ impl Credentials {
     ) -> Result<HashMap<String, Result<Vec<Version>, CredentialError>>, CredentialError> {
         let asked: Vec<_> = names.iter().map(|name| (CredentialAsker::system(), name.clone())).collect();
         let mut all: HashMap<String, Result<Vec<Version>, CredentialError>> = HashMap::new();
-        for (place, row) in self.store().credentials().current(&asked, self.now_us()).await? {
+        for (place, row) in tables::Credentials::of(self.store()).current(&asked, self.now_us()).await? {
             let versions = all.entry(names[place].clone()).or_insert_with(|| Ok(Vec::new()));
             match (self.open_row(row), versions) {
                 (Ok(version), Ok(versions)) => versions.push(version),
@@ -351,9 +352,7 @@ impl Credentials {
         below: &mut Vec<Name>,
     ) -> Result<usize, RotateError> {
         let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
-        let told: HashMap<String, String> = self
-            .store()
-            .credentials()
+        let told: HashMap<String, String> = tables::Credentials::of(self.store())
             .rotation_hooks_of(&keys)
             .await
             .map_err(CredentialError::from)?
@@ -403,11 +402,11 @@ impl Credentials {
     }
 }
 
-fn told_of(failure: &RotationFailure, at_us: i64) -> Event {
-    Event {
-        at_us,
-        kind: "credential.rotation_failed",
-        subject: subject_of(&failure.name_key),
-        body: json!({ "name": failure.name_key, "error": failure.error, "again_at_us": failure.due_at_us }),
-    }
+fn told_of(failure: &RotationFailure, at_us: i64) -> NewEvent {
+    let body = CredentialRotationFailed {
+        name: failure.name_key.clone(),
+        error: failure.error.clone(),
+        again_at_us: failure.due_at_us,
+    };
+    store::new_event(at_us, subject_of(&failure.name_key), &events::Event::CredentialRotationFailed(body))
 }

@@ -291,7 +291,7 @@ pub(crate) async fn a_name_with_many_versions_goes_some_hundred_at_a_time(place:
     let by_us = place.clock.now_us() - 7 * DAY_S as i64 * 1_000_000;
     let mut gone = Vec::new();
     for _ in 0..3 {
-        gone.push(place.store.credentials().destroy_deleted(by_us).await.unwrap());
+        gone.push(credentials::tables::Credentials::of(&place.store).destroy_deleted(by_us).await.unwrap());
         // What is half destroyed is not taken back.
         let late = store.undelete(&admin(), &name("/many")).await;
         assert!(matches!(late, Err(CredentialError::NotFound)), "{late:?}");

@@ -153,7 +153,8 @@ pub(crate) async fn openssl_accepts_what_is_made(place: Place) {
     let days = value(&leaf).parsed().unwrap();
     assert_eq!(days.not_after.since(days.not_before), 90 * 86_400);
     // What was made stands in the inventory.
-    let known = place.store.inventory().certificate_by_sha256(days.fingerprint.as_bytes()).await.unwrap();
+    let known =
+        store::Inventory::of(&place.store).certificate_by_sha256(days.fingerprint.as_bytes()).await.unwrap();
     assert!(known.is_some(), "in the inventory");
 }
 

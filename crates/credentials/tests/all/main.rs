@@ -12,25 +12,12 @@ mod place;
 mod replica;
 mod rotation;
 mod sealing;
+mod tables;
 mod tokens;
 mod values;
 mod wrap;
 
-/// Runs each case on both databases: `battery! { module::case … }`, each `async fn case(place: Place)`.
-macro_rules! battery {
-    ($($module:ident::$case:ident)*) => {
-        mod sqlite { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { crate::$module::$case(crate::place::Place::sqlite().await).await; }
-        )* }
-        mod postgres { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { crate::$module::$case(crate::place::Place::postgres().await).await; }
-        )* }
-    };
-}
-
-battery! {
+testbed::on_both! { crate::place::Place:
     certificates::a_certificate_lives_for_the_minimum_at_least
     authorities::an_authority_is_known_as_one_and_trusted_by_nobody
     authorities::what_it_signs_is_revoked_and_published

@@ -1,7 +1,6 @@
 //! A credential store over a fresh database.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use authority::keystore::KeyStore;
@@ -9,8 +8,8 @@ use authority::{Authority, AuthorityOptions};
 use credentials::{Asker, Credentials, CredentialsOptions, Kind, Name, SetRequest, Version};
 use keys::{Keyring, KeyringConfig, MasterKey};
 use serde_json::Value as Json;
-use store::testing::Cluster;
-use store::{AuditFilter, Clock, Store, StoreUrl};
+use store::{AuditFilter, Clock, Store};
+use testbed::Database;
 
 /// 2026-11-21, seconds.
 pub(crate) const NOW: i64 = 1_795_219_200;
@@ -23,9 +22,8 @@ pub(crate) struct Place {
     pub(crate) clock: Clock,
     pub(crate) credentials: Credentials,
     pub(crate) authority: Authority,
-    folder: tempfile::TempDir,
-    // Last: the store's connections go before the server.
-    _cluster: Option<Arc<Cluster>>,
+    // Last: the store's connections go before it.
+    database: Database,
 }
 
 /// May everything.
@@ -44,28 +42,24 @@ pub(crate) fn name(text: &str) -> Name {
 
 impl Place {
     pub(crate) async fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::sqlite(folder.path().join("data").join("bulla.db"));
-        Self::at(&url, folder, None).await
+        Self::over(Database::sqlite()).await
     }
 
     pub(crate) async fn postgres() -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        let url = cluster.database();
-        Self::at(&url, tempfile::tempdir().unwrap(), Some(cluster)).await
+        Self::over(Database::postgres().await).await
     }
 
-    async fn at(url: &StoreUrl, folder: tempfile::TempDir, cluster: Option<Arc<Cluster>>) -> Self {
-        let store = Store::open(url).await.unwrap();
+    async fn over(database: Database) -> Self {
+        let store = database.open().await;
         let clock = Clock::manual(NOW * 1_000_000);
-        let keystore = KeyStore::new(store.clone(), ring(folder.path(), &["master"]), clock.clone());
+        let keystore = KeyStore::new(store.clone(), ring(database.folder(), &["master"]), clock.clone());
         let (credentials, authority) = open(&store, &keystore, &clock, CredentialsOptions::default());
-        Self { store, clock, credentials, authority, folder, _cluster: cluster }
+        Self { store, clock, credentials, authority, database }
     }
 
     /// The credential store as after a restart, with these master keys: the current one first.
     pub(crate) fn with_masters(&self, masters: &[&str]) -> (KeyStore, Credentials) {
-        let ring = ring(self.folder.path(), masters);
+        let ring = ring(self.database.folder(), masters);
         let keystore = KeyStore::new(self.store.clone(), ring, self.clock.clone());
         let (credentials, _) = open(&self.store, &keystore, &self.clock, CredentialsOptions::default());
         (keystore, credentials)
@@ -74,16 +68,16 @@ impl Place {
     /// The credential store as after a restart, kept otherwise.
     pub(crate) fn with_options(&self, options: CredentialsOptions) -> Credentials {
         let keystore =
-            KeyStore::new(self.store.clone(), ring(self.folder.path(), &["master"]), self.clock.clone());
+            KeyStore::new(self.store.clone(), ring(self.database.folder(), &["master"]), self.clock.clone());
         open(&self.store, &keystore, &self.clock, options).0
     }
 
     pub(crate) fn master(&self, name: &str) -> MasterKey {
-        MasterKey::File { path: self.folder.path().join(name), create: true }
+        MasterKey::File { path: self.database.path(name), create: true }
     }
 
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
-        self.folder.path().join(name)
+        self.database.path(name)
     }
 
     pub(crate) fn advance(&self, seconds: u64) {

@@ -1,9 +1,9 @@
 //! Values at rest.
 
+use credentials::tables::SEALED_CREDENTIALS;
 use credentials::{CredentialError, KeyUsage, Kind, NewCertificateVersion, Refusal, SetRequest};
 use serde_json::json;
 use store::SealedValue;
-use store::credentials::SEALED_CREDENTIALS;
 use tokio_util::sync::CancellationToken;
 
 use crate::place::{Place, admin, name};
@@ -13,7 +13,14 @@ pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: P
     let two = place.set("/two", Kind::Value, json!("second")).await;
     let sealed = |id| {
         let store = place.store.clone();
-        async move { store.credentials().version(&admin(), id, 0).await.unwrap().unwrap().sealed }
+        async move {
+            credentials::tables::Credentials::of(&store)
+                .version(&admin(), id, 0)
+                .await
+                .unwrap()
+                .unwrap()
+                .sealed
+        }
     };
     let (first, second) = (sealed(one.id).await, sealed(two.id).await);
     let moved = vec![(SealedValue { row: one.id.as_bytes().to_vec(), sealed: first }, second)];
@@ -32,7 +39,12 @@ pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: P
 pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(place: Place) {
     let changed = place.set("/changed", Kind::Password, json!("first")).await;
     place.set("/other", Kind::Password, json!("second")).await;
-    let whole = place.store.credentials().version(&admin(), changed.id, 0).await.unwrap().unwrap().sealed;
+    let whole = credentials::tables::Credentials::of(&place.store)
+        .version(&admin(), changed.id, 0)
+        .await
+        .unwrap()
+        .unwrap()
+        .sealed;
     let mut stored = whole.clone();
     // One bit of each octet: version, master key, wrapped data key, nonces, value, tags.
     for at in 0..whole.len() {

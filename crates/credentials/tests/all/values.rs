@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use credentials::tables::{NewCredentialVersion, Put, put_credential_versions};
 use credentials::{
     CredentialError, Find, GenerateRequest, Kind, Mode, Name, Parameters, PasswordParameters, SetRequest,
     Value,
 };
 use serde_json::json;
-use store::credentials::{NewCredentialVersion, Put, put_credential_versions};
 
 use crate::place::{Place, admin, name};
 
@@ -233,7 +233,7 @@ pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Place
         asker: admin(),
         name: format!("/set/{number}"),
         name_key: format!("/set/{number}"),
-        kind: "value",
+        kind: Kind::Value,
         version: uuid::Uuid::now_v7(),
         at_us: 1,
         sealed: vec![1; 100],

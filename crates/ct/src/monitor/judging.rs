@@ -3,19 +3,18 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use events::{CtIssuance, CtIssuanceExpected, CtLag, CtLagEnded, Event};
 use futures_util::FutureExt;
-use serde_json::{Value, json};
-use store::ct::{CT_JUDGED_MAX, CtIssuanceRow, CtVerdict};
-use store::{Cursor, Event, StoreError, emit};
+use store::{Cursor, NewEvent, StoreError, emit, new_event};
 use telemetry::chain;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{
-    BEHIND, CAUGHT_UP, EXPECTED, Monitor, UNEXPECTED, in_us, log_subject, service_subject, verdict_name,
-};
+use super::{Monitor, in_us, log_subject, service_subject};
 use crate::issuance::{Unasked, Verdict};
 use crate::ledger::{Judged, judge_issuances};
+use crate::tables;
+use crate::tables::{CT_JUDGED_MAX, CtIssuanceRow, CtVerdict};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -108,10 +107,7 @@ impl Monitor {
         let watched = self.watched().await?;
         let mut after: Option<Cursor> = None;
         for _ in 0..PAGES {
-            let page = self
-                .0
-                .store
-                .ct()
+            let page = tables::Ct::of(&self.0.store)
                 .issuances_judgeable(verdict, from_us..=to_us, after.as_ref(), CT_JUDGED_MAX)
                 .await?;
             if page.rows.is_empty() {
@@ -132,7 +128,7 @@ impl Monitor {
                 for one in &judged {
                     let stored =
                         if one.verdict.is_unasked() { CtVerdict::Unasked } else { CtVerdict::Expected };
-                    counters.verdict(verdict_name(stored));
+                    counters.verdict(stored.name());
                 }
             }
             after = page.next;
@@ -148,17 +144,18 @@ impl Monitor {
         let (store, now_us) = (&self.0.store, self.0.clock.now_us());
         let too_long = in_us(self.0.options.behind_after);
         let mut events = Vec::new();
-        let mut tell = |subject: String, since_us: Option<i64>, body: Value| {
+        let mut tell = |subject: String, since_us: Option<i64>, lag: CtLag| {
             let lag_us = since_us.map_or(0, |since| now_us.saturating_sub(since).max(0));
             let behind = since_us.is_some() && lag_us >= too_long;
             if seen.insert(subject.clone(), behind) != Some(behind) {
-                let kind = if behind { BEHIND } else { CAUGHT_UP };
-                events.push(Event { at_us: now_us, kind, subject, body });
+                let event =
+                    if behind { Event::CtBehind(lag) } else { Event::CtCaughtUp(CtLagEnded::CaughtUp(lag)) };
+                events.push(new_event(now_us, subject, &event));
             }
             lag_us as f64 / 1e6
         };
         let there = self.services();
-        for row in store.ct().services().await? {
+        for row in tables::Ct::of(store).services().await? {
             if !there.contains(&row.service.as_str()) {
                 continue;
             }
@@ -167,17 +164,17 @@ impl Monitor {
             let since = [overdue, row.failing_since_us].into_iter().flatten().min();
             let detail =
                 format!("{} of {} domains could not be asked for at the last try", row.failing, row.domains);
-            let body = json!({"name": row.service, "detail": detail});
-            let lag_s = tell(service_subject(&row.service), since, body);
+            let lag = CtLag { name: row.service.clone(), detail };
+            let lag_s = tell(service_subject(&row.service), since, lag);
             self.0.counters.lock().service(&row.service).lag_s = lag_s;
         }
-        for row in store.ct().logs().await? {
+        for row in tables::Ct::of(store).logs().await? {
             if !self.0.counters.lock().follows(&row.name) {
                 continue;
             }
             let since = [row.failing_since_us, row.behind_since_us].into_iter().flatten().min();
             let detail = row.last_error.unwrap_or_else(|| format!("{} entries are not read", row.behind));
-            tell(log_subject(&row.log_id), since, json!({"name": row.name, "detail": detail}));
+            tell(log_subject(&row.log_id), since, CtLag { name: row.name, detail });
         }
         if events.is_empty() {
             return Ok(());
@@ -187,7 +184,7 @@ impl Monitor {
 
     async fn trim(&self, before_us: i64) -> Result<(), StoreError> {
         for _ in 0..TRIMS {
-            if self.0.store.ct().issuances_trim(before_us, TRIMMED).await? < TRIMMED as u64 {
+            if tables::Ct::of(&self.0.store).issuances_trim(before_us, TRIMMED).await? < TRIMMED as u64 {
                 break;
             }
         }
@@ -196,21 +193,24 @@ impl Monitor {
 }
 
 /// What a verdict tells: that nobody asked for it, or that somebody did, after all.
-fn told(judged: &Judged, now_us: i64) -> Option<Event> {
+fn told(judged: &Judged, now_us: i64) -> Option<NewEvent> {
     let issuance = &judged.issuance;
-    let kind = match &judged.verdict {
-        Verdict::Unasked(_) => UNEXPECTED,
-        _ if issuance.verdict == CtVerdict::Unasked => EXPECTED,
+    let told = || CtIssuance {
+        name: judged.domain.clone(),
+        issuer: issuance.issuer.clone(),
+        serial: issuance.serial.clone(),
+        names: issuance.names.iter().take(NAMES_TOLD).cloned().collect(),
+        source: issuance.source.clone(),
+        detail: detail(issuance, &judged.verdict),
+    };
+    let event = match &judged.verdict {
+        Verdict::Unasked(_) => Event::CtUnexpectedIssuance(told()),
+        _ if issuance.verdict == CtVerdict::Unasked => {
+            Event::CtIssuanceExpected(CtIssuanceExpected::Known(told()))
+        }
         _ => return None,
     };
-    Some(Event {
-        at_us: now_us,
-        kind,
-        subject: format!("ct-issuance/{}", issuance.id),
-        body: json!({"name": judged.domain, "issuer": issuance.issuer, "serial": issuance.serial,
-            "names": issuance.names.iter().take(NAMES_TOLD).collect::<Vec<_>>(), "source": issuance.source,
-            "detail": detail(issuance, &judged.verdict)}),
-    })
+    Some(new_event(now_us, format!("ct-issuance/{}", issuance.id), &event))
 }
 
 fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {

@@ -3,24 +3,25 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use events::{CtLogAlarm, CtLogConsistent, CtLogInconsistent, CtLogRecovered, Event};
 use futures_util::FutureExt;
 use http::StatusCode;
 use outbound::Deadline;
 use outbound::http::Reply;
-use serde_json::json;
-use store::ct::{CtLogRow, CtLogStep, alarm_ct_log, fail_ct_log, step_ct_log};
-use store::{Event, StoreError, emit};
+use store::{NewEvent, StoreError, emit, new_event};
 use telemetry::chain;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{LOG_CONSISTENT, LOG_INCONSISTENT, Monitor, Watched, in_us, log_subject};
+use super::{Monitor, Watched, in_us, log_subject};
 use crate::LIST_SIGNATURE_OCTETS_MAX;
 use crate::follow::{Alarm, FollowError, FollowOptions, Follower, LogPosition, Step};
 use crate::ledger::{Sighting, record};
 use crate::log_list::{LIST_OCTETS_MAX, LogList, TiledLog};
 use crate::merkle::Hash;
+use crate::tables;
+use crate::tables::{CtLogRow, CtLogStep, alarm_ct_log, fail_ct_log, step_ct_log};
 
 /// Logs followed: the programmes know some dozens at a time that are not over.
 const FOLLOWED_MAX: usize = 256;
@@ -191,7 +192,7 @@ impl Monitor {
         if watched.logs.is_empty() {
             return Ok(false);
         }
-        let row = store.ct().log(*log.key.log_id()).await?;
+        let row = tables::Ct::of(store).log(*log.key.log_id()).await?;
         let place = match row.as_ref().map(|row| row.place.as_str()) {
             None | Some("") => None,
             Some(text) => match serde_json::from_str::<LogPosition>(text) {
@@ -257,7 +258,7 @@ impl Monitor {
             at_us: now_us,
         };
         let found = step.matches.into_iter().map(|one| Sighting::in_log(one, &watched.logs, name)).collect();
-        let over = row.filter(|row| row.alarm.is_some()).map(|_| self.log_event(log, LOG_CONSISTENT, None));
+        let over = row.filter(|row| row.alarm.is_some()).map(|_| self.log_event(log, None));
         let new = self.0.store.write("ct_step", move |tx| {
             async move {
                 if !step_ct_log(tx, &stored).await? {
@@ -282,7 +283,7 @@ impl Monitor {
         let known = row.and_then(|row| row.alarm.as_deref()).and_then(|text| serde_json::from_str(text).ok());
         let news = known.is_none_or(|known: Alarm| known.code() != alarm.code());
         let (log_id, name, now_us) = (*log.key.log_id(), log.description.clone(), self.0.clock.now_us());
-        let event = news.then(|| self.log_event(log, LOG_INCONSISTENT, Some(alarm)));
+        let event = news.then(|| self.log_event(log, Some(alarm)));
         // Always serialises.
         let text = serde_json::to_string(alarm).unwrap_or_default();
         tracing::error!(log = name, alarm = alarm.code(), "a CT log is not what it was: {alarm}");
@@ -311,13 +312,31 @@ impl Monitor {
         write.await
     }
 
-    fn log_event(&self, log: &TiledLog, kind: &'static str, alarm: Option<&Alarm>) -> Event {
-        Event {
-            at_us: self.0.clock.now_us(),
-            kind,
-            subject: log_subject(log.key.log_id()),
-            body: json!({"name": log.description, "operator": log.operator, "alarm": alarm.map(Alarm::code),
-                "detail": alarm.map(ToString::to_string)}),
-        }
+    /// The log has this alarm, or none any more.
+    fn log_event(&self, log: &TiledLog, alarm: Option<&Alarm>) -> NewEvent {
+        let (name, operator) = (log.description.clone(), log.operator.clone());
+        let event = match alarm {
+            Some(alarm) => Event::CtLogInconsistent(CtLogInconsistent {
+                name,
+                operator,
+                alarm: told(alarm),
+                detail: alarm.to_string(),
+            }),
+            None => Event::CtLogConsistent(CtLogConsistent::Recovered(CtLogRecovered {
+                name,
+                operator,
+                ..CtLogRecovered::default()
+            })),
+        };
+        new_event(self.0.clock.now_us(), log_subject(log.key.log_id()), &event)
+    }
+}
+
+fn told(alarm: &Alarm) -> CtLogAlarm {
+    match alarm {
+        Alarm::Forked { .. } => CtLogAlarm::Forked,
+        Alarm::RolledBack { .. } => CtLogAlarm::RolledBack,
+        Alarm::WrongTile { .. } => CtLogAlarm::WrongTile,
+        Alarm::BadCheckpoint { .. } => CtLogAlarm::BadCheckpoint,
     }
 }

@@ -18,16 +18,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use events::{CtForgotten, CtIssuanceDecision, CtIssuanceExpected, CtLagEnded, CtLogConsistent, Event};
 use futures_util::FutureExt;
 use outbound::http::Client;
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
-use store::ct::{
-    CT_DOMAINS_MAX, CtDomainInsertion, CtDomainRow, CtDomainSettings, CtFilter, CtIssuanceRow, CtLogRow,
-    CtSearchRow, CtVerdict, ct_issuance, delete_ct_domain, delete_ct_log, insert_ct_domain, seed_ct_searches,
-    update_ct_domain, want_ct_searches,
-};
-use store::{AuditEvent, Clock, Cursor, Event, Page, Store, StoreError, audit, emit};
+use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit, emit, new_event};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -42,6 +38,12 @@ use super::issuance::{Decision, IssuerRule, Verdict};
 use super::ledger::{GRACE, settle};
 use super::merkle::Hash;
 use super::search::SearchService;
+use crate::tables;
+use crate::tables::{
+    CT_DOMAINS_MAX, CtDomainInsertion, CtDomainRow, CtDomainSettings, CtFilter, CtIssuanceRow, CtLogRow,
+    CtSearchRow, ct_issuance, delete_ct_domain, delete_ct_log, insert_ct_domain, seed_ct_searches,
+    update_ct_domain, want_ct_searches,
+};
 
 /// What a domain's list of services calls the logs that are followed.
 pub const LOGS: &str = "logs";
@@ -234,7 +236,7 @@ impl Monitor {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<CtDomainRow>, MonitorError> {
-        Ok(self.0.store.ct().domains(after, limit).await?)
+        Ok(tables::Ct::of(&self.0.store).domains(after, limit).await?)
     }
 
     /// A watched domain.
@@ -243,7 +245,7 @@ impl Monitor {
     /// [`MonitorError::Unknown`]; those of the database.
     #[crate::boxed]
     pub async fn domain(&self, name: &str) -> Result<CtDomainRow, MonitorError> {
-        let row = self.0.store.ct().domain(&name.to_ascii_lowercase()).await?;
+        let row = tables::Ct::of(&self.0.store).domain(&name.to_ascii_lowercase()).await?;
         row.ok_or_else(|| MonitorError::Unknown(format!("watched domain {name}")))
     }
 
@@ -253,7 +255,7 @@ impl Monitor {
     /// Those of the database.
     #[crate::boxed]
     pub async fn searches_of(&self, domain: &str) -> Result<Vec<CtSearchRow>, MonitorError> {
-        Ok(self.0.store.ct().searches_of(domain).await?)
+        Ok(tables::Ct::of(&self.0.store).searches_of(domain).await?)
     }
 
     /// A page of where services were left, by domain and service.
@@ -266,7 +268,7 @@ impl Monitor {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<CtSearchRow>, MonitorError> {
-        Ok(self.0.store.ct().searches(after, limit).await?)
+        Ok(tables::Ct::of(&self.0.store).searches(after, limit).await?)
     }
 
     /// Every log that was ever followed, by name.
@@ -275,7 +277,7 @@ impl Monitor {
     /// Those of the database.
     #[crate::boxed]
     pub async fn logs(&self) -> Result<Vec<CtLogRow>, MonitorError> {
-        Ok(self.0.store.ct().logs().await?)
+        Ok(tables::Ct::of(&self.0.store).logs().await?)
     }
 
     /// A page of issuances, the newest found first.
@@ -289,7 +291,7 @@ impl Monitor {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<CtIssuanceRow>, MonitorError> {
-        Ok(self.0.store.ct().issuances(filter, after, limit).await?)
+        Ok(tables::Ct::of(&self.0.store).issuances(filter, after, limit).await?)
     }
 
     /// An issuance, the watched domains it was found for, and its certificate or precertificate, where it is kept.
@@ -302,8 +304,12 @@ impl Monitor {
         id: Uuid,
     ) -> Result<(CtIssuanceRow, Vec<String>, Option<Vec<u8>>), MonitorError> {
         let store = &self.0.store;
-        let row = store.ct().issuance(id).await?.ok_or_else(|| unknown_issuance(id))?;
-        Ok((row, store.ct().issuance_domains(id).await?, store.ct().issuance_der(id).await?))
+        let row = tables::Ct::of(store).issuance(id).await?.ok_or_else(|| unknown_issuance(id))?;
+        Ok((
+            row,
+            tables::Ct::of(store).issuance_domains(id).await?,
+            tables::Ct::of(store).issuance_der(id).await?,
+        ))
     }
 
     /// Watches a domain; its first questions are due at once.
@@ -472,13 +478,19 @@ impl Monitor {
         let at_us = self.0.clock.now_us();
         let decision =
             Decision { by: actor.to_owned(), reason: reason.to_owned(), at: at_us.div_euclid(1_000_000) };
-        let (verdict, action, kind) = match review {
-            Review::Expected => (Verdict::Accepted(decision), "ct.expect", EXPECTED),
-            Review::Acknowledged => (Verdict::Acknowledged(decision), "ct.acknowledge", ACKNOWLEDGED),
+        let told = CtIssuanceDecision { detail: reason.to_owned() };
+        let (verdict, action, told) = match review {
+            Review::Expected => {
+                let told = Event::CtIssuanceExpected(CtIssuanceExpected::Decided(told));
+                (Verdict::Accepted(decision), "ct.expect", told)
+            }
+            Review::Acknowledged => {
+                (Verdict::Acknowledged(decision), "ct.acknowledge", Event::CtIssuanceAcknowledged(told))
+            }
         };
         let subject = format!("ct-issuance/{id}");
         let event = self.audited(actor, action, subject.clone(), json!({"reason": reason}));
-        let told = Event { at_us, kind, subject, body: json!({"detail": reason}) };
+        let told = new_event(at_us, subject, &told);
         let decided = self.0.store.write("ct_decide", move |tx| {
             async move {
                 let moved = settle(tx, &[id], &verdict).await?;
@@ -506,12 +518,11 @@ impl Monitor {
     pub async fn forget_log(&self, log_id: Hash, actor: &str) -> Result<(), MonitorError> {
         let subject = log_subject(&log_id);
         let event = self.audited(actor, "ct.forget_log", subject.clone(), json!({}));
-        let told = [LOG_CONSISTENT, CAUGHT_UP].map(|kind| Event {
-            at_us: self.0.clock.now_us(),
-            kind,
-            subject: subject.clone(),
-            body: json!({}),
-        });
+        let told = [
+            Event::CtLogConsistent(CtLogConsistent::Forgotten(CtForgotten {})),
+            Event::CtCaughtUp(CtLagEnded::Forgotten(CtForgotten {})),
+        ];
+        let told = told.map(|event| new_event(self.0.clock.now_us(), subject.clone(), &event));
         let gone = self.0.store.write("ct_forget_log", move |tx| {
             async move {
                 let gone = delete_ct_log(tx, log_id).await?;
@@ -560,7 +571,7 @@ impl Monitor {
 
     /// The watched domains, read again where they have changed.
     async fn watched(&self) -> Result<Arc<Watched>, StoreError> {
-        let stamp = self.0.store.ct().domains_stamp().await?;
+        let stamp = tables::Ct::of(&self.0.store).domains_stamp().await?;
         let known = self.0.watched.read().clone();
         if known.stamp == stamp {
             return Ok(known);
@@ -568,7 +579,7 @@ impl Monitor {
         let (mut all, mut logs, mut rules) = (Vec::new(), Vec::new(), HashMap::new());
         let mut after = None;
         loop {
-            let page = self.0.store.ct().domains(after.as_ref(), PAGE).await?;
+            let page = tables::Ct::of(&self.0.store).domains(after.as_ref(), PAGE).await?;
             for row in page.rows {
                 let rule: IssuerRule = serde_json::from_str(&row.rule).unwrap_or_default();
                 if rule != IssuerRule::default() {
@@ -638,37 +649,3 @@ fn service_subject(service: &str) -> String {
 fn in_us(length: Duration) -> i64 {
     i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }
-
-/// For people: a verdict's word.
-#[must_use]
-pub fn verdict_name(verdict: CtVerdict) -> &'static str {
-    match verdict {
-        CtVerdict::Pending => "pending",
-        CtVerdict::Expected => "expected",
-        CtVerdict::Unasked => "unexpected",
-        CtVerdict::Acknowledged => "acknowledged",
-    }
-}
-
-/// The verdict that a word of [`verdict_name`] stands for.
-#[must_use]
-pub fn verdict_named(name: &str) -> Option<CtVerdict> {
-    [CtVerdict::Pending, CtVerdict::Expected, CtVerdict::Unasked, CtVerdict::Acknowledged]
-        .into_iter()
-        .find(|verdict| verdict_name(*verdict) == name)
-}
-
-/// Nobody asked for a certificate.
-const UNEXPECTED: &str = "ct.unexpected_issuance";
-/// Somebody did, as it turns out.
-const EXPECTED: &str = "ct.issuance_expected";
-/// Somebody has seen to it.
-const ACKNOWLEDGED: &str = "ct.issuance_acknowledged";
-/// A log is not what it was.
-const LOG_INCONSISTENT: &str = "ct.log_inconsistent";
-/// It is again.
-const LOG_CONSISTENT: &str = "ct.log_consistent";
-/// A service or log has told nothing for too long.
-const BEHIND: &str = "ct.behind";
-/// It tells again.
-const CAUGHT_UP: &str = "ct.caught_up";

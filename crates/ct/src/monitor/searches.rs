@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use outbound::jitter;
-use store::ct::{CtSearchRow, leave_ct_search, seed_ct_searches};
 use store::{Store, StoreError};
 use telemetry::chain;
 use tokio::sync::mpsc;
@@ -18,6 +17,8 @@ use super::{Monitor, in_us};
 use crate::issuance::Verdict;
 use crate::ledger::{Sighting, record, settle};
 use crate::search::{SearchCursor, SearchError, SearchOutcome, SearchPage, SearchQuery, SearchService, poll};
+use crate::tables;
+use crate::tables::{CtSearchRow, leave_ct_search, seed_ct_searches};
 
 /// Between two looks at what is due, and between two extensions of leases.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -217,8 +218,9 @@ impl SearchRunner {
                 continue;
             }
             let until_us = now_us.saturating_add(in_us(LEASE));
-            let due =
-                self.store().ct().claim_searches(service.name(), self.node, now_us, until_us, room).await?;
+            let due = tables::Ct::of(self.store())
+                .claim_searches(service.name(), self.node, now_us, until_us, room)
+                .await?;
             for row in due {
                 self.begin(Arc::clone(&service), row);
             }
@@ -246,7 +248,7 @@ impl SearchRunner {
         }
         let until_us = self.monitor.0.clock.now_us().saturating_add(in_us(LEASE));
         let keys: Vec<Key> = self.held.values().map(|(key, _)| key.clone()).collect();
-        let kept = self.store().ct().renew_searches(self.node, &keys, until_us).await?;
+        let kept = tables::Ct::of(self.store()).renew_searches(self.node, &keys, until_us).await?;
         for (key, stop) in self.held.values() {
             // One that has just ended is kept by nobody, and cancelling it does nothing.
             if !kept.contains(key) {
@@ -274,7 +276,7 @@ impl SearchRunner {
         while let Some(ended) = self.tasks.join_next_with_id().await {
             self.ended(ended);
         }
-        let given_back = self.store().ct().release_searches(self.node);
+        let given_back = tables::Ct::of(self.store()).release_searches(self.node);
         if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
             tracing::warn!("questions under way could not be given back; their leases end within a minute");
         }

@@ -24,14 +24,3 @@ pub(super) fn time(text: &str) -> x509::UnixTime {
     });
     x509::UnixTime(seconds.unwrap_or_default())
 }
-
-/// A name as it stands in a query.
-pub(super) fn encoded(name: &str) -> String {
-    name.bytes().fold(String::with_capacity(name.len()), |mut out, b| {
-        match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => out.push(char::from(b)),
-            _ => out.push_str(&format!("%{b:02X}")),
-        }
-        out
-    })
-}

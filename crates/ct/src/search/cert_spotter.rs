@@ -3,18 +3,19 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use outbound::http::percent_encoded;
 use serde::Deserialize;
 use x509::Fingerprint;
 
-use super::answer::{BadAnswer, IssuancesFound, encoded, time};
+use super::answer::{BadAnswer, IssuancesFound, time};
 use crate::issuance::{Issuance, IssuanceId, NAMES_MAX};
 use crate::merkle::{Hash, sha256};
 
 pub(super) fn url(base: &str, domain: &str, after: Option<&str>) -> String {
-    let after = after.map(|after| format!("&after={}", encoded(after))).unwrap_or_default();
+    let after = after.map(|after| format!("&after={}", percent_encoded(after))).unwrap_or_default();
     format!(
         "{base}/v1/issuances?domain={}&include_subdomains=true&expand=dns_names&expand=issuer&expand=cert_der{after}",
-        encoded(domain)
+        percent_encoded(domain)
     )
 }
 

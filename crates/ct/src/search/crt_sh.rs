@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
+use outbound::http::percent_encoded;
 use serde::Deserialize;
 use x509::SerialNumber;
 
-use super::answer::{BadAnswer, IssuancesFound, encoded, time};
+use super::answer::{BadAnswer, IssuancesFound, time};
 use crate::issuance::{Issuance, IssuanceId, NAMES_MAX};
 use crate::merkle::sha256;
 
@@ -17,7 +18,7 @@ const OVERLAP: u64 = 10_000_000;
 /// `q` finds a name and everything below it. What has ended is of no use, and one row of precertificate and certificate
 /// is enough.
 pub(super) fn url(base: &str, domain: &str) -> String {
-    format!("{base}/?q={}&output=json&exclude=expired&deduplicate=Y", encoded(domain))
+    format!("{base}/?q={}&output=json&exclude=expired&deduplicate=Y", percent_encoded(domain))
 }
 
 #[derive(Deserialize)]

@@ -398,7 +398,9 @@ async fn pages(service: &SearchService, question: SearchQuery, answers: &mpsc::S
 mod tests {
     use proptest::prelude::*;
 
-    use super::answer::{encoded, time};
+    use outbound::http::percent_encoded;
+
+    use super::answer::time;
     use super::*;
     use crate::issuance::NAMES_MAX;
 
@@ -418,8 +420,8 @@ mod tests {
 
     #[test]
     fn a_name_cannot_leave_its_place_in_a_query() {
-        assert_eq!(encoded("a-b.example"), "a-b.example");
-        assert_eq!(encoded("a&output=html#%ü"), "a%26output%3Dhtml%23%25%C3%BC");
+        assert_eq!(percent_encoded("a-b.example").to_string(), "a-b.example");
+        assert_eq!(percent_encoded("a&output=html#%ü").to_string(), "a%26output%3Dhtml%23%25%C3%BC");
     }
 
     proptest! {

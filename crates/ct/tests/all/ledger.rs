@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use ct::follow::{FollowError, FollowOptions, Follower, LogPosition, Start};
 use ct::ledger::{GRACE, Judged, Sighting, judge_issuances, record};
+use ct::tables::{
+    CtDomainSettings, CtFilter, CtLogStep, CtVerdict, alarm_ct_log, insert_ct_domain, step_ct_log,
+};
 use ct::{DomainSet, Issuance, IssuerRule, KnownAs, LogKey, Unasked, Verdict};
 use fleet::ct::{CtAuthority, CtLog, CtLogOptions, IssuedPair};
 use futures_util::FutureExt;
 use outbound::http::Client;
 use outbound::rate::Pace;
 use outbound::resolve::Resolver;
-use store::ct::{
-    CtDomainSettings, CtFilter, CtLogStep, CtVerdict, alarm_ct_log, insert_ct_domain, step_ct_log,
-};
 use store::{NewCertificate, Store, StoreUrl, insert_known_certificates};
 
 const DAY: i64 = x509::DAY;
@@ -85,7 +85,10 @@ impl World {
 
     async fn judge_those(&self, verdict: CtVerdict, after: Duration) -> Vec<Judged> {
         let before = self.now_us() + after.as_micros() as i64 - GRACE.as_micros() as i64;
-        let page = self.store.ct().issuances_judgeable(verdict, 0..=before, None, 100).await.unwrap();
+        let page = ct::tables::Ct::of(&self.store)
+            .issuances_judgeable(verdict, 0..=before, None, 100)
+            .await
+            .unwrap();
         let pending = page.rows;
         self.store
             .write("judge", move |tx| judge_issuances(tx, pending, |_| IssuerRule::default()).boxed())
@@ -123,10 +126,10 @@ async fn a_renewal_is_expected_and_what_nobody_asked_for_is_not() {
         verdict: Some(CtVerdict::Unasked),
         found_from_us: None,
     };
-    let listed = world.store.ct().issuances(&unasked, None, 10).await.unwrap();
+    let listed = ct::tables::Ct::of(&world.store).issuances(&unasked, None, 10).await.unwrap();
     assert_eq!(listed.rows.len(), 2);
     assert!(world.judge(GRACE).await.is_empty(), "judged once");
-    let evidence = world.store.ct().issuance_der(listed.rows[0].id).await.unwrap().unwrap();
+    let evidence = ct::tables::Ct::of(&world.store).issuance_der(listed.rows[0].id).await.unwrap().unwrap();
     assert!([strange.precertificate, strange.certificate].contains(&evidence));
 }
 
@@ -176,7 +179,7 @@ impl Stored<'_> {
         let key = LogKey::new(self.log.submission_url(), self.log.spki()).unwrap();
         let clock = store::Clock::system();
         let follower = Follower::new(key, &self.log.monitoring_url(), client.unwrap(), options, clock);
-        let row = self.world.store.ct().log(self.log_id).await.unwrap();
+        let row = ct::tables::Ct::of(&self.world.store).log(self.log_id).await.unwrap();
         let from = row.map(|row| row.place).unwrap_or_default();
         let place: Option<LogPosition> = (!from.is_empty()).then(|| serde_json::from_str(&from).unwrap());
         let (now, log_id) = (self.world.now_us(), self.log_id);
@@ -255,15 +258,16 @@ async fn a_log_is_followed_through_the_database_whatever_ends_and_stops_at_a_for
     while stored.step(crash).await {
         crash = !crash;
     }
-    let listed = world.store.ct().issuances(&CtFilter::default(), None, 100).await.unwrap().rows;
+    let listed =
+        ct::tables::Ct::of(&world.store).issuances(&CtFilter::default(), None, 100).await.unwrap().rows;
     let mut names: Vec<String> = listed.iter().map(|row| row.names[0].clone()).collect();
     names.reverse();
     assert_eq!(names, expected, "each once, in the log's order");
-    let before = world.store.ct().log(log_id).await.unwrap().unwrap();
+    let before = ct::tables::Ct::of(&world.store).log(log_id).await.unwrap().unwrap();
     assert_eq!((before.behind, &before.alarm), (0, &None));
     log.fork(3).unwrap();
     assert!(!stored.step(false).await);
-    let after = world.store.ct().log(log_id).await.unwrap().unwrap();
+    let after = ct::tables::Ct::of(&world.store).log(log_id).await.unwrap().unwrap();
     assert_eq!(after.place, before.place, "nothing is read past an alarm");
     assert!(after.alarm.unwrap().contains("forked"));
 }

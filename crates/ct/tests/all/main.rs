@@ -6,3 +6,4 @@ mod follow;
 mod ledger;
 mod monitor;
 mod search;
+mod tables;

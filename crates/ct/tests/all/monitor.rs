@@ -5,8 +5,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ct::ledger::{Sighting, record, settle};
-use ct::monitor::{LogLists, NewDomain, Review, verdict_name};
+use ct::monitor::{LogLists, NewDomain, Review};
 use ct::search::{SearchOptions, SearchService};
+use ct::tables::{CtFilter, CtSearchRow, leave_ct_search};
 use ct::{DomainSet, Issuance, ListSigner, Monitor, MonitorError, MonitorOptions, Verdict};
 use fleet::ct::{CtAuthority, IssuedPair};
 use fleet::revocation::{Document, RevocationServer};
@@ -14,7 +15,6 @@ use futures_util::FutureExt;
 use outbound::http::{Client, Options};
 use outbound::resolve::Resolver;
 use serde_json::json;
-use store::ct::{CtFilter, CtSearchRow, leave_ct_search};
 use store::{Clock, OutboxPlace, Store, StoreUrl};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -70,7 +70,7 @@ impl World {
 
     async fn verdict(&self, id: Uuid) -> &'static str {
         let (row, ..) = self.monitor.issuance(id).await.unwrap();
-        verdict_name(row.verdict)
+        row.verdict.name()
     }
 }
 
@@ -142,7 +142,10 @@ async fn a_service_that_fails_for_hours_is_told_and_so_is_its_return() {
     let node = Uuid::now_v7();
     let claim = async || {
         let now = world.clock.now_us();
-        let rows = world.store.ct().claim_searches("crt.sh", node, now, now + 60_000_000, 1).await.unwrap();
+        let rows = ct::tables::Ct::of(&world.store)
+            .claim_searches("crt.sh", node, now, now + 60_000_000, 1)
+            .await
+            .unwrap();
         rows[0].clone()
     };
     let leave = async |left: CtSearchRow| {

@@ -12,8 +12,9 @@ use crate::audit::head::Head;
 use crate::column::Column;
 use crate::cursor::Cursor;
 use crate::database::{Cost, Database};
+use crate::dialect::bulk;
 use crate::error::StoreError;
-use crate::outbox::{self, Event};
+use crate::outbox::{self, NewEvent};
 use crate::page::{Page, limit_of};
 use crate::statement::{Bulk, Sends};
 use crate::tx::Tx;
@@ -86,31 +87,24 @@ pub struct AuditVerification {
 /// Events verified at a time: a few MiB.
 const VERIFY_PAGE: i64 = 4_096;
 
-const HEAD_SQLITE: &str = "-- audit_head
-SELECT shard, sequence, hash FROM audit_chains ORDER BY shard LIMIT 1";
-
-const HEAD_FREE: &str = "-- audit_head_free
-SELECT shard, sequence, hash FROM audit_chains ORDER BY shard LIMIT 1 FOR UPDATE SKIP LOCKED";
+const HEAD_FREE: Bulk = bulk! {
+    "-- audit_head_free
+SELECT shard, sequence, hash FROM audit_chains ORDER BY shard LIMIT 1{| FOR UPDATE SKIP LOCKED}"
+};
 
 const HEAD_WAIT: &str = "-- audit_head_wait
 SELECT shard, sequence, hash FROM audit_chains WHERE shard = ?1 FOR UPDATE";
 
-const HEAD_MOVE: Bulk = Bulk {
-    sqlite: "-- audit_head_move
-UPDATE audit_chains SET sequence = ?2, hash = ?3 WHERE shard = ?1",
-    postgres: "-- audit_head_move
-UPDATE audit_chains c SET sequence = n.sequence, hash = n.hash
-FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bytea[]) AS n (shard, sequence, hash) WHERE c.shard = n.shard",
+const HEAD_MOVE: Bulk = bulk! { (shard bigint, sequence bigint, hash bytea)
+    "-- audit_head_move
+UPDATE audit_chains SET sequence = :sequence, hash = :hash WHERE shard = :shard"
 };
 
-const EVENTS_INSERT: Bulk = Bulk {
-    sqlite: "-- audit_insert
+const EVENTS_INSERT: Bulk = bulk! {
+    (shard bigint, sequence bigint, at bigint, actor text, action text, resource text, details text, hash bytea)
+    "-- audit_insert
 INSERT INTO audit_events (shard, sequence, at, actor, action, resource, details, hash)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    postgres: "-- audit_insert
-INSERT INTO audit_events (shard, sequence, at, actor, action, resource, details, hash)
-SELECT * FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[], ?4::text[], ?5::text[], ?6::text[], ?7::text[],
-                     ?8::bytea[])",
+VALUES (:shard, :sequence, :at, :actor, :action, :resource, :details, :hash)"
 };
 
 const CHAINS: &str = "-- audit_chains
@@ -121,9 +115,8 @@ SELECT shard, sequence, at, actor, action, resource, details, hash FROM audit_ev
 WHERE shard = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
 
 const ALL: &[&str] = &[CHAINS, CHAIN_PAGE];
-const SQLITE: &[&str] = &[HEAD_SQLITE];
-const POSTGRES: &[&str] = &[HEAD_FREE, HEAD_WAIT];
-const BULKS: &[&Bulk] = &[&EVENTS_INSERT, &HEAD_MOVE];
+const POSTGRES: &[&str] = &[HEAD_WAIT];
+const BULKS: &[&Bulk] = &[&HEAD_FREE, &EVENTS_INSERT, &HEAD_MOVE];
 
 /// Appends events to the log, in the caller's transaction: three statements, however many events.
 ///
@@ -151,7 +144,11 @@ pub async fn audit_if(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool
 /// # Errors
 /// Those of the database.
 #[crate::boxed]
-pub async fn audit_and_emit(tx: &mut Tx, events: Vec<AuditEvent>, told: &[Event]) -> Result<(), StoreError> {
+pub async fn audit_and_emit(
+    tx: &mut Tx,
+    events: Vec<AuditEvent>,
+    told: &[NewEvent],
+) -> Result<(), StoreError> {
     if events.is_empty() {
         return tx.bulk(&outbox::INSERT, outbox::columns_of(told)).await.map(drop);
     }
@@ -202,8 +199,7 @@ fn columns_of(rows: &[AuditRow]) -> Vec<Column> {
 
 /// A chain nobody else is writing to; when all are taken, the first one, once it is free.
 async fn free_head(tx: &mut Tx) -> Result<Head, StoreError> {
-    let statement = if tx.is_postgres() { HEAD_FREE } else { HEAD_SQLITE };
-    let mut found = tx.row(statement, Vec::new()).await?;
+    let mut found = tx.row(tx.text_of(&HEAD_FREE), Vec::new()).await?;
     if found.is_none() {
         found = tx.row(HEAD_WAIT, vec![0.into()]).await?;
     }
@@ -361,8 +357,7 @@ fn page(filter: &AuditFilter, after: Option<Vec<Value>>, limit: i64) -> (String,
     (statement, parameters)
 }
 
-pub(crate) const SENDS: Sends =
-    Sends { both: ALL, sqlite: SQLITE, postgres: POSTGRES, bulks: BULKS, composed };
+pub(crate) const SENDS: Sends = Sends { both: ALL, sqlite: &[], postgres: POSTGRES, bulks: BULKS, composed };
 
 /// Every form of the page, for the test that prepares all statements.
 fn composed() -> Vec<String> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::future::join_all;
+use percent_encoding::percent_decode_str;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -110,18 +111,12 @@ fn take_ssl_parameters(url: &str) -> Result<(String, SslMode, Option<String>), S
 }
 
 fn percent_decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-        let value = digit().zip(digit()).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-        bytes.push(value.ok_or_else(|| format!("{text:?} is not percent-encoded"))?);
+    let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err(format!("{text:?} is not percent-encoded"));
     }
-    String::from_utf8(bytes).map_err(|_| format!("{text:?} is not UTF-8"))
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| format!("{text:?} is not UTF-8"))?;
+    Ok(decoded.into_owned())
 }
 
 /// How often a statement is planned.

@@ -25,8 +25,8 @@ use crate::migrate::{self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRAT
 use crate::options::{Fault, StoreOptions};
 use crate::pool::PoolUse;
 use crate::statement::for_postgres;
-use crate::tx::{Inner, Tx};
-use crate::url::{Place, StoreUrl};
+use crate::tx::{Tx, TxConnection};
+use crate::url::{Location, StoreUrl};
 use crate::value::{Row, Value};
 
 /// The advisory lock held while the schema moves: "bulla" in ASCII.
@@ -140,7 +140,7 @@ impl Postgres {
     }
 
     fn replica(url: &StoreUrl, connections: usize, alone: Duration) -> Result<Replica, StoreError> {
-        let Place::Postgres(address) = &url.0 else {
+        let Location::Postgres(address) = &url.0 else {
             let reason = "a standby is a PostgreSQL server, as in postgres://bulla@standby/bulla".to_owned();
             return Err(StoreError::Url { text: url.to_string(), reason });
         };
@@ -254,11 +254,15 @@ impl Postgres {
     /// Runs `work` in one transaction.
     pub(crate) async fn write(&self, planned: Planned, work: Work) -> Result<(), StoreError> {
         let Taken { connected, permit } = self.writers.take(planned).await?;
-        let mut tx =
-            Tx { inner: Inner::Postgres(Box::new(connected)), audit_head: None, sent: 0, begin: true };
+        let mut tx = Tx {
+            connection: TxConnection::Postgres(Box::new(connected)),
+            audit_head: None,
+            sent: 0,
+            begin: true,
+        };
         let outcome = self.transaction(&mut tx, work).await;
         self.sent.fetch_add(tx.sent, Ordering::Relaxed);
-        if let Inner::Postgres(connected) = tx.inner {
+        if let TxConnection::Postgres(connected) = tx.connection {
             // Not given back, a connection is closed, and the server undoes what was not committed.
             if outcome.is_ok() || connected.client.batch_execute("ROLLBACK").await.is_ok() {
                 self.writers.give_back(Taken { connected: *connected, permit });
@@ -302,7 +306,7 @@ async fn within(
 }
 
 async fn run(tx: &mut Tx, statement: &str) -> Result<(), StoreError> {
-    let Inner::Postgres(connected) = &mut tx.inner else { return Err(StoreError::Closed) };
+    let TxConnection::Postgres(connected) = &mut tx.connection else { return Err(StoreError::Closed) };
     connected.client.batch_execute(statement).await.map_err(|error| translate("-- transaction", error))
 }
 

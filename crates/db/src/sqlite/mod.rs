@@ -22,11 +22,11 @@ use connection::{connect, create_private, execute, open_error, pragma, rows, tra
 pub use transaction::{Parameter, SqliteTransaction};
 
 use crate::error::StoreError;
-use crate::joint::{Answer, JointWork, Work};
+use crate::joint::{JointWork, Work, WorkResult};
 use crate::migrate::{self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration};
 use crate::options::{Fault, StoreOptions};
 use crate::pool::PoolUse;
-use crate::tx::{Inner, Tx};
+use crate::tx::{Tx, TxConnection};
 use crate::value::{Row, Value};
 
 /// Read connections: on two cores more would only add memory.
@@ -97,7 +97,7 @@ impl Sqlite {
         let (jobs, queue) = mpsc::channel::<Job>(WRITES_WAITING_MAX);
         let sent = Arc::new(AtomicU64::new(0));
         let state = WriterState {
-            tx: Tx { inner: Inner::Sqlite(writer), audit_head: None, sent: 0, begin: false },
+            tx: Tx { connection: TxConnection::Sqlite(writer), audit_head: None, sent: 0, begin: false },
             fault: Arc::clone(&options.fault),
             sent: Arc::clone(&sent),
         };
@@ -130,7 +130,7 @@ impl Sqlite {
     /// Runs one statement; it may share the commit of others that wait.
     pub(crate) async fn execute(&self, statement: String, parameters: Vec<Value>) -> Result<u64, StoreError> {
         let (work, changed) =
-            Answer::of(move |tx| async move { tx.execute(&statement, parameters).await }.boxed());
+            WorkResult::of(move |tx| async move { tx.execute(&statement, parameters).await }.boxed());
         self.enqueue(Job::Statement, "-- statement", work).await?;
         changed.take()
     }
@@ -216,9 +216,9 @@ impl Sqlite {
 
 impl WriterState {
     fn connection(&self) -> Result<&Connection, StoreError> {
-        match &self.tx.inner {
-            Inner::Sqlite(connection) => Ok(connection),
-            Inner::Postgres(_) => Err(StoreError::Closed),
+        match &self.tx.connection {
+            TxConnection::Sqlite(connection) => Ok(connection),
+            TxConnection::Postgres(_) => Err(StoreError::Closed),
         }
     }
 
@@ -280,7 +280,9 @@ impl WriterState {
         work: impl FnOnce(&SqliteTransaction<'_>) -> Result<T, StoreError>,
         committed: impl FnOnce(T) -> U,
     ) -> Result<U, StoreError> {
-        let Inner::Sqlite(connection) = &mut self.tx.inner else { return Err(StoreError::Closed) };
+        let TxConnection::Sqlite(connection) = &mut self.tx.connection else {
+            return Err(StoreError::Closed);
+        };
         let transaction = connection
             .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
             .map_err(|error| translate(name, error))?;

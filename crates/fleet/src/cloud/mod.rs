@@ -16,6 +16,7 @@ mod server;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use rustls::pki_types::CertificateDer;
 use x509::{DAY, Fingerprint, UnixTime};
 
@@ -125,7 +126,7 @@ impl Press {
             }
         };
         let leaf = forge(&order, key, &self.issuing)?;
-        let serial = serial.iter().map(|octet| format!("{octet:02x}")).collect();
+        let serial = HEXLOWER.encode(&serial);
         let above = self.issuing.certificate.clone();
         Ok(Minted { leaf, above, names, not_before, not_after, kind, serial })
     }

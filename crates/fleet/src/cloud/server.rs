@@ -6,7 +6,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -14,12 +13,13 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
 use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
 
 use super::ledger::Ledger;
 use super::{Manners, OperationCounts, Quota};
@@ -154,13 +154,12 @@ struct Shared {
 pub(crate) struct Server {
     port: u16,
     shared: Arc<Shared>,
-    stop: CancellationToken,
-    _tasks: JoinSet<()>,
+    tasks: ServiceTasks,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.tasks.abort();
     }
 }
 
@@ -181,10 +180,11 @@ impl Server {
             connections: AtomicU64::new(0),
             requests: AtomicU64::new(0),
         });
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, shared.clone(), tls.map(TlsAcceptor::from), stop.clone()));
-        Ok(Self { port, shared, stop, _tasks: tasks })
+        let tasks = ServiceTasks::default();
+        let connections = Connections { shared: shared.clone(), tls: tls.map(TlsAcceptor::from) };
+        let acceptor = Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait);
+        acceptor.start(listener, Arc::new(connections));
+        Ok(Self { port, shared, tasks })
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -206,44 +206,27 @@ impl Server {
     }
 }
 
-async fn accept(
-    listener: tokio::net::TcpListener,
+/// Serves the connections, over TLS where there is a configuration for it.
+struct Connections {
     shared: Arc<Shared>,
     tls: Option<TlsAcceptor>,
-    stop: CancellationToken,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= CONNECTIONS_MAX {
-            connections.join_next().await;
-            continue;
-        }
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return connections.shutdown().await,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, peer)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            continue;
-        };
-        let Ok(local) = stream.local_addr() else { continue };
+}
+
+impl ConnectionHandler for Connections {
+    async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, _: &mut Slot) {
+        let Ok(local) = stream.local_addr() else { return };
         if !peer.ip().is_loopback() {
-            continue;
+            return;
         }
-        let _ = stream.set_nodelay(true);
-        let (shared, tls) = (shared.clone(), tls.clone());
-        connections.spawn(async move {
-            match tls {
-                // What clients do wrong in their handshake is theirs to know.
-                Some(tls) => {
-                    if let Ok(stream) = tls.accept(stream).await {
-                        serve(stream, local, &shared).await;
-                    }
+        match &self.tls {
+            // What clients do wrong in their handshake is theirs to know.
+            Some(tls) => {
+                if let Ok(stream) = tls.accept(stream).await {
+                    serve(stream, local, &self.shared).await;
                 }
-                None => serve(stream, local, &shared).await,
             }
-        });
+            None => serve(stream, local, &self.shared).await,
+        }
     }
 }
 
@@ -327,21 +310,5 @@ fn pairs(text: &str) -> HashMap<String, String> {
 }
 
 fn decoded(text: &str) -> String {
-    let mut octets = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let hex = (first == b'%').then(|| after.get(..2)).flatten();
-        let octet = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        match octet {
-            Some(octet) => {
-                octets.push(octet);
-                rest = &after[2..];
-            }
-            None => {
-                octets.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&octets).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

@@ -14,10 +14,9 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::FleetError;
 
@@ -107,8 +106,7 @@ type Handler = dyn Fn(&CtRequest<'_>) -> Page + Send + Sync;
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
-    stop: CancellationToken,
-    tasks: JoinSet<()>,
+    tasks: ServiceTasks,
 }
 
 struct Shared {
@@ -148,10 +146,10 @@ impl Server {
             throttled: AtomicU64::new(0),
             under_way: AtomicU64::new(0),
         });
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, shared.clone(), stop.clone()));
-        Ok(Self { address, shared, stop, tasks })
+        let tasks = ServiceTasks::default();
+        let acceptor = Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait);
+        acceptor.start(listener, shared.clone());
+        Ok(Self { address, shared, tasks })
     }
 
     pub(crate) fn counts(&self) -> CtCounts {
@@ -169,35 +167,25 @@ impl Server {
         waiting.extend(troubles);
     }
 
-    pub(crate) async fn stop(mut self) {
-        self.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
+    pub(crate) async fn stop(self) {
+        self.tasks.clone().close(Duration::ZERO).await;
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let room = connections.len() < CONNECTIONS_MAX;
-        tokio::select! {
-            () = stop.cancelled() => break,
-            Some(_) = connections.join_next(), if !room => {}
-            taken = listener.accept(), if room => {
-                let Ok((stream, _)) = taken else { continue };
-                shared.connections.fetch_add(1, Relaxed);
-                let shared = shared.clone();
-                connections.spawn(async move {
-                    let service = service_fn(|request| answer(shared.clone(), request));
-                    // A connection that ends badly is the client's business.
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        }
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.tasks.abort();
     }
-    connections.shutdown().await;
+}
+
+impl ConnectionHandler for Shared {
+    async fn serve(self: Arc<Self>, stream: TcpStream, _: SocketAddr, _: &mut Slot) {
+        self.connections.fetch_add(1, Relaxed);
+        let service = service_fn(|request| answer(self.clone(), request));
+        // A connection that ends badly is the client's business.
+        let _ =
+            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    }
 }
 
 type Body = BoxBody<Bytes, std::io::Error>;

@@ -9,6 +9,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use data_encoding::HEXLOWER;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use parking_lot::RwLock;
@@ -247,7 +248,7 @@ impl State {
         let stored = Stored { timestamped, extra };
         self.leaves.push(stored.leaf_hash());
         self.entries.push(stored);
-        self.issuers.insert(hexadecimal(&sha256(issuer)), issuer.to_vec());
+        self.issuers.insert(HEXLOWER.encode(&sha256(issuer)), issuer.to_vec());
     }
 
     fn sign(&mut self, size: usize) -> Result<(), FleetError> {
@@ -343,8 +344,4 @@ fn chain_of(issuer: &[u8]) -> Vec<u8> {
 /// A vector with `N` octets of length (RFC 8446 section 3.4).
 fn with_length<const N: usize>(octets: &[u8]) -> Vec<u8> {
     [&(octets.len() as u64).to_be_bytes()[8 - N..], octets].concat()
-}
-
-fn hexadecimal(hash: &Hash) -> String {
-    hash.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -1,5 +1,6 @@
 //! An authority that logs what it issues: precertificates and the certificates that follow (RFC 6962 section 3.1).
 
+use data_encoding::HEXLOWER;
 use x509::der::{self, Writer};
 use x509::{DAY, UnixTime};
 
@@ -112,7 +113,7 @@ impl CtAuthority {
             issuer_key_hash: sha256(&self.key.spki()),
             issuer: self.certificate.clone(),
             issuer_name: format!("C=XX, O={}, CN={}", self.organization, self.common_name),
-            serial: serial.iter().map(|b| format!("{b:02x}")).collect(),
+            serial: HEXLOWER.encode(&serial),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             not_before,
             not_after,

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use data_encoding::HEXLOWER;
 use parking_lot::RwLock;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::http::{CtCounts, Page, Quota, Server, Trouble};
 use super::paper::IssuedPair;
-use super::tree::{Hash, sha256};
+use super::tree::sha256;
 use crate::FleetError;
 
 /// In whose shape.
@@ -125,7 +127,7 @@ impl Query {
     fn parse(query: &str) -> Self {
         let pair = |part: &str| {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            (name.to_owned(), percent_decoded(value))
+            (name.to_owned(), percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned())
         };
         Self(query.split('&').map(pair).collect())
     }
@@ -142,23 +144,6 @@ impl Query {
     fn expands(&self, field: &str) -> bool {
         self.0.iter().any(|(name, value)| name == "expand" && value == field)
     }
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut out = Vec::new();
-    let mut octets = text.bytes();
-    while let Some(octet) = octets.next() {
-        out.push(match octet {
-            b'+' => b' ',
-            b'%' => {
-                let digits: Vec<u8> = octets.by_ref().take(2).collect();
-                let digits = std::str::from_utf8(&digits).unwrap_or_default();
-                u8::from_str_radix(digits, 16).unwrap_or(b'?')
-            }
-            other => other,
-        });
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// At the domain, and below it where asked for.
@@ -215,9 +200,9 @@ fn cert_spotter(pairs: &[IssuedPair], query: &Query, page: usize) -> Page {
 fn issuance(at: usize, pair: &IssuedPair, query: &Query) -> Value {
     let mut value = json!({
         "id": format!("ct{}", at + 1),
-        "tbs_sha256": hexadecimal(&pair.tbs_sha256()),
-        "cert_sha256": hexadecimal(&sha256(&pair.certificate)),
-        "pubkey_sha256": hexadecimal(&pair.spki_sha256),
+        "tbs_sha256": HEXLOWER.encode(&pair.tbs_sha256()),
+        "cert_sha256": HEXLOWER.encode(&sha256(&pair.certificate)),
+        "pubkey_sha256": HEXLOWER.encode(&pair.spki_sha256),
         "not_before": date(pair.not_before, "Z"),
         "not_after": date(pair.not_after, "Z"),
         "revoked": false,
@@ -228,7 +213,7 @@ fn issuance(at: usize, pair: &IssuedPair, query: &Query) -> Value {
     if query.expands("issuer") {
         value["issuer"] = json!({
             "friendly_name": "Fleet CT", "name": pair.issuer_name, "caa_domains": ["ct.fleet.example"],
-            "pubkey_sha256": hexadecimal(&pair.issuer_key_hash),
+            "pubkey_sha256": HEXLOWER.encode(&pair.issuer_key_hash),
         });
     }
     if query.expands("cert_der") {
@@ -268,8 +253,4 @@ fn crt_sh(pairs: &[IssuedPair], query: &Query) -> Page {
 fn date(seconds: i64, end: &str) -> String {
     let c = x509::UnixTime(seconds).civil();
     format!("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}{end}", c.year, c.month, c.day, c.hour, c.minute, c.second)
-}
-
-fn hexadecimal(hash: &Hash) -> String {
-    hash.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -4,6 +4,7 @@ mod arithmetic;
 mod numbers;
 
 use aws_lc_rs::digest;
+use data_encoding::HEXLOWER_PERMISSIVE;
 use md5::Digest as _;
 use x509::der;
 
@@ -159,8 +160,7 @@ impl Dsa {
 }
 
 fn hex(text: &str) -> Vec<u8> {
-    let digit = |c: u8| char::from(c).to_digit(16).unwrap_or(0) as u8;
-    text.as_bytes().chunks(2).map(|pair| pair.iter().fold(0, |b, c| b << 4 | digit(*c))).collect()
+    HEXLOWER_PERMISSIVE.decode(text.as_bytes()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::super::client::Client;
-use super::line::{Line, path_of, trace_of};
+use super::line::{Line, LoggedQuery, path_of, trace_of};
 use super::log::Log;
 use crate::relay::{Count, CountedStream};
 
@@ -155,13 +155,13 @@ impl Entry {
         }
     }
 
-    pub(super) fn of<B>(log: Arc<Log>, request: &Request<B>, client: &Client, with_query: bool) -> Self {
+    pub(super) fn of<B>(log: Arc<Log>, request: &Request<B>, client: &Client, query: LoggedQuery) -> Self {
         let named = request.uri().authority().map(|authority| authority.as_str());
         let host = named.or_else(|| request.headers().get("host")?.to_str().ok()).unwrap_or_default();
         let host = host.chars().take(HOST_CHARS_MAX).collect();
         let method = request.method().as_str().chars().take(METHOD_OCTETS_MAX).collect();
         let mut entry = Self::new(log, client, method, host);
-        entry.line.path = path_of(request.uri(), with_query);
+        entry.line.path = path_of(request.uri(), query);
         entry.line.trace_id = trace_of(request.headers());
         entry
     }

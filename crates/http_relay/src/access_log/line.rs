@@ -63,10 +63,20 @@ impl Line {
     }
 }
 
+/// Whether a line of the access log has the query of its request.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LoggedQuery {
+    /// The path alone: queries may hold secrets.
+    #[default]
+    Omitted,
+    /// The whole query.
+    Whole,
+}
+
 /// A path as it may stand in a line.
-pub(super) fn path_of(uri: &hyper::Uri, with_query: bool) -> String {
+pub(super) fn path_of(uri: &hyper::Uri, query: LoggedQuery) -> String {
     let whole = match uri.path_and_query() {
-        Some(whole) if with_query => whole.as_str(),
+        Some(whole) if query == LoggedQuery::Whole => whole.as_str(),
         _ => uri.path(),
     };
     whole.chars().take(PATH_OCTETS_MAX).collect()

@@ -10,9 +10,10 @@ use tokio::sync::Notify;
 use super::super::client::Client;
 use super::entry::Entry;
 use super::file::{AccessFile, AccessLog};
+use super::line::LoggedQuery;
 use super::log::Log;
 use super::spool::Spool;
-use crate::service_tasks::ServiceTasks;
+use inbound::ServiceTasks;
 
 /// Lines that wait to be written: some megabytes, a second of a proxy under load.
 const LINES_MAX: usize = 8_192;
@@ -21,7 +22,7 @@ const LINES_MAX: usize = 8_192;
 #[derive(Clone)]
 pub struct AccessLogger {
     log: Arc<Log>,
-    with_query: bool,
+    query: LoggedQuery,
 }
 
 impl AccessLogger {
@@ -32,7 +33,7 @@ impl AccessLogger {
     /// When the file cannot be opened for writing.
     pub fn start(
         destination: Option<&AccessLog>,
-        with_query: bool,
+        query: LoggedQuery,
         dropped: &Counter,
         tasks: &ServiceTasks,
         reopen: &Arc<Notify>,
@@ -44,7 +45,7 @@ impl AccessLogger {
             tasks.spawn(work);
             lines = Some(spool);
         }
-        Ok(Self { log: Arc::new(Log { lines }), with_query })
+        Ok(Self { log: Arc::new(Log { lines }), query })
     }
 
     /// Returns whether requests are logged: to a destination of their own, or to the process's log (`--log access=info`).
@@ -54,7 +55,7 @@ impl AccessLogger {
 
     /// The entry of `request`, whether or not requests are logged: a recording needs it too.
     pub fn entry_of<B>(&self, request: &Request<B>, client: &Client) -> Box<Entry> {
-        Box::new(Entry::of(Arc::clone(&self.log), request, client, self.with_query))
+        Box::new(Entry::of(Arc::clone(&self.log), request, client, self.query))
     }
 
     /// The entry of `request`, if requests are logged.

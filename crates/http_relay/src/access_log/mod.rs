@@ -13,5 +13,6 @@ mod spool;
 pub use entry::{CapturedBody, Entry, Recording, Tee, Timings, UpstreamConnection, counted};
 pub use file::AccessLog;
 pub use file::private;
+pub use line::LoggedQuery;
 pub use logger::AccessLogger;
 pub use spool::{Sink, Spool};

@@ -27,7 +27,7 @@ use super::policy::{Policies, UpstreamWay};
 use super::sender::Sender;
 use super::slot::{Slot, SlotExecutor, Slots, SlottedStream};
 use crate::request_body::RequestBody;
-use crate::service_tasks::ServiceTasks;
+use inbound::ServiceTasks;
 
 /// Octets of an upstream's heads.
 const HEAD_OCTETS_MAX: usize = 128 << 10;

@@ -11,7 +11,7 @@ use super::super::target::Origin;
 use super::http2::StreamSlot;
 use super::sender::{Ready, Sender};
 use super::slot::Slots;
-use crate::service_tasks::ServiceTasks;
+use inbound::ServiceTasks;
 
 /// The pool of idle connections, and the slots of all connections.
 pub(super) struct Pool {

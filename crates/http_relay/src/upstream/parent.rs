@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 
 use super::super::target::Target;
 use super::error::NoParent;
-use crate::service_tasks::ServiceTasks;
+use inbound::ServiceTasks;
 
 /// Octets of a parent's answer to CONNECT.
 const HEAD_OCTETS_MAX: usize = 16 << 10;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Version};
 
 use super::super::target::Origin;
 use super::body::Relayed;
 use super::error::{NoAnswer, NoConnection, NoParent};
 use super::parent::Parent;
-use super::sender::Sender;
 use super::upstreams::{Upstreams, marked};
 use super::websocket::is_websocket;
 use crate::request_body::RequestBody;
@@ -22,7 +21,7 @@ impl Upstreams {
         &self,
         origin: &Arc<Origin>,
         mut request: Request<RequestBody>,
-        prepare: impl Fn(&mut Request<RequestBody>, bool),
+        prepare: impl Fn(&mut Request<RequestBody>, Version),
     ) -> Result<Response<Relayed>, NoAnswer> {
         let is_websocket = is_websocket(&request);
         if is_websocket && (origin.is_http2_alone() || self.0.http2_alone.contains_key(origin)) {
@@ -44,7 +43,7 @@ impl Upstreams {
             };
             let reused = ready.kept;
             self.0.reuse.request(reused);
-            prepare(&mut request, matches!(ready.sender, Sender::Http2(_)));
+            prepare(&mut request, ready.sender.version());
             let parent = self.0.dialler.asked_by_request(origin);
             if let Some(parent) = parent {
                 parent.address(&mut request, &origin.target);
@@ -81,17 +80,18 @@ mod tests {
     use std::time::Duration;
 
     use super::super::policy::UpstreamPolicies;
+    use super::super::sender::Sender;
     use super::super::upstreams::{PoolOptions, Reuse};
     use super::*;
     use crate::access_log::UpstreamConnection;
     use crate::client_body::ClientBody;
     use crate::fields::{address, clean_trailers};
-    use crate::service_tasks::ServiceTasks;
     use crate::stall::UploadTimer;
     use crate::target::Target;
     use crate::unanswered::reason_of;
     use hyper::client::conn::http1;
     use hyper::header::HeaderValue;
+    use inbound::ServiceTasks;
     use outbound::resolve::Resolver;
     use rustls::RootCertStore;
 
@@ -124,8 +124,7 @@ mod tests {
         let path = format!("/{}", "long".repeat(64));
         let request = Request::get(path).body(body).unwrap();
         let host = HeaderValue::from_static("a.example");
-        let prepare =
-            |request: &mut Request<RequestBody>, http2: bool| address(request, origin, &host, http2);
+        let prepare = |request: &mut Request<RequestBody>, version| address(request, origin, &host, version);
         let response = pool.send(origin, request, prepare).await?;
         let kept = response.extensions().get::<UpstreamConnection>() == Some(&UpstreamConnection::Kept);
         let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -21,7 +21,7 @@ use x509::HostOrIp;
 use super::super::address::canonical;
 use super::super::target::Target;
 use super::error::NoConnection;
-use crate::service_tasks::ServiceTasks;
+use inbound::ServiceTasks;
 
 /// How long a connection waits for a slot where all are taken, after the connection that was idle the longest was closed for it.
 const SLOT_WITHIN: Duration = Duration::from_millis(500);

@@ -29,7 +29,7 @@ use super::policy::{Policies, UpstreamPolicies};
 use super::sender::{Ready, Sender};
 use super::slot::{Slot, Slots};
 use crate::request_body::RequestBody;
-use crate::service_tasks::ServiceTasks;
+use inbound::ServiceTasks;
 
 /// Between two looks for connections that have waited too long.
 const SWEEP: Duration = Duration::from_secs(1);

@@ -33,7 +33,7 @@ impl Upstreams {
         &self,
         origin: &Arc<Origin>,
         mut request: Request<RequestBody>,
-        prepare: impl Fn(&mut Request<RequestBody>, bool),
+        prepare: impl Fn(&mut Request<RequestBody>, Version),
     ) -> Result<Response<Relayed>, NoAnswer> {
         let inner = &self.0;
         let deadline = Deadline::within(inner.connect_timeout);
@@ -49,7 +49,7 @@ impl Upstreams {
             }
         };
         inner.reuse.request(false);
-        prepare(&mut request, true);
+        prepare(&mut request, Version::HTTP_2);
         *request.method_mut() = Method::CONNECT;
         request.extensions_mut().insert(Protocol::from_static(WEBSOCKET));
         let headers = request.headers_mut();

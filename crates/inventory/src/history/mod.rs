@@ -14,14 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clouds::Pools;
+use events::{Drift, Event};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use serde_json::json;
-use store::history::{
-    FOLDED, HistoryKey, HistoryRow, begin_drift, delete_history, end_drift, folded_history, put_history,
-    unfolded_history,
-};
-use store::{Clock, Event, Store, StoreError, Tx, emit};
+use store::{Clock, NewEvent, Store, StoreError, Tx, emit, new_event};
 use telemetry::sketch::Sketch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -31,6 +27,12 @@ use self::slot::{DAY_US, HOUR_US, SLOT_US, start_of};
 pub use judge::{Figures, Judgement, Past, Piece, Verdict, judge};
 pub use samples::{CloudCalls, Samples};
 pub use series::{CallTarget, FleetSize, Series};
+
+use crate::tables;
+use crate::tables::history::{
+    FOLDED, HistoryKey, HistoryRow, begin_drift, delete_history, end_drift, folded_history, put_history,
+    unfolded_history,
+};
 
 /// How far back the baseline reaches.
 const BASE_US: i64 = 7 * DAY_US;
@@ -187,7 +189,7 @@ impl History {
             recent.entry(series).or_default().push(piece);
         })
         .await?;
-        let told = self.0.store.history().drifts(Series::all().count()).await?;
+        let told = tables::History::of(&self.0.store).drifts(Series::all().count()).await?;
         let mut older = self.0.older.lock().await;
         if older.until_us != day_us {
             *older = self.older(day_us).await?;
@@ -231,7 +233,7 @@ impl History {
     ) -> Result<(), StoreError> {
         let mut after = HistoryKey { from_us, ..HistoryKey::default() };
         for _ in 0..PAGES_MAX {
-            let rows = self.0.store.history().page(&after, before_us, PAGE).await?;
+            let rows = tables::History::of(&self.0.store).page(&after, before_us, PAGE).await?;
             let last = rows.last().filter(|_| rows.len() == PAGE).map(|row| row.key.clone());
             for HistoryRow { key, sketch } in rows {
                 if let (Some(series), Ok(sketch)) = (Series::named(&key.series), sketch.parse()) {
@@ -301,7 +303,7 @@ impl History {
                 break;
             }
         }
-        self.0.store.history().trim(now_us - KEPT_US).await.map(drop)
+        tables::History::of(&self.0.store).trim(now_us - KEPT_US).await.map(drop)
     }
 }
 
@@ -336,22 +338,26 @@ async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
 }
 
 /// The event of a drift that began or is over.
-fn event_of(judgement: &Judgement, begins: bool, at_us: i64) -> Option<Event> {
-    let [began, over] = match judgement.series {
-        Series::ScanDuration(_) | Series::ListDuration(_) => ["drift.scan_slow", "drift.scan_slow_over"],
-        Series::ProviderErrors(_) => ["drift.provider_errors", "drift.provider_errors_over"],
-        Series::DatabasePool => ["drift.database_pool", "drift.database_pool_over"],
-        Series::Tasks => ["drift.tasks", "drift.tasks_over"],
+fn event_of(judgement: &Judgement, begins: bool, at_us: i64) -> Option<NewEvent> {
+    type Kind = fn(Drift) -> Event;
+    let [began, over]: [Kind; 2] = match judgement.series {
+        Series::ScanDuration(_) | Series::ListDuration(_) => [Event::DriftScanSlow, Event::DriftScanSlowOver],
+        Series::ProviderErrors(_) => [Event::DriftProviderErrors, Event::DriftProviderErrorsOver],
+        Series::DatabasePool => [Event::DriftDatabasePool, Event::DriftDatabasePoolOver],
+        Series::Tasks => [Event::DriftTasks, Event::DriftTasksOver],
         Series::WriterBatch | Series::WriterFlush => return None,
     };
     let series = judgement.series.name();
-    Some(Event {
-        at_us,
-        kind: if begins { began } else { over },
-        subject: format!("drift/{series}"),
-        body: json!({"name": series, "unit": judgement.series.unit(), "value": judgement.value,
-            "baseline": judgement.base_value, "ratio": judgement.ratio(), "detail": detail(judgement)}),
-    })
+    let subject = format!("drift/{series}");
+    let drift = Drift {
+        name: series.to_owned(),
+        unit: judgement.series.unit().to_owned(),
+        value: judgement.value,
+        baseline: judgement.base_value,
+        ratio: judgement.ratio(),
+        detail: detail(judgement),
+    };
+    Some(new_event(at_us, subject, &if begins { began(drift) } else { over(drift) }))
 }
 
 /// What people are told of it, in figures.

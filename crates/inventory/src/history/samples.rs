@@ -8,13 +8,13 @@ use clouds::{Pools, Provider};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use scan::Snapshot;
-use store::history::{HistoryKey, HistoryRow, put_history};
 use store::{Clock, OnFlush, Store, StoreError};
 use telemetry::sketch::Sketch;
 use uuid::Uuid;
 
 use super::series::{CallTarget, FleetSize, Series};
 use super::slot::{SLOT_US, start_of};
+use crate::tables::history::{HistoryKey, HistoryRow, put_history};
 
 /// Stretches of time kept while the database is away: two hours. Older ones are given up.
 const SLOTS_MAX: usize = 24;

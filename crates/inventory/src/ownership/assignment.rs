@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use events::Ownership;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::error::BadRule;
 use super::limits::{LABEL_OCTETS_MAX, TAGS_MAX};
@@ -65,17 +65,9 @@ impl Assignment {
     }
 }
 
-/// Puts whom a rule names into an event's body, as alerts read it.
-pub(crate) fn write_into(assignment: &Assignment, body: &mut Value) {
-    let texts =
-        [("team", &assignment.team), ("owner", &assignment.owner), ("environment", &assignment.environment)];
-    for (member, text) in texts {
-        if let Some(text) = text {
-            body[member] = text.as_str().into();
-        }
-    }
-    if !assignment.tags.is_empty() {
-        body["tags"] =
-            assignment.tags.iter().map(|(tag, value)| (tag.clone(), Value::from(value.as_str()))).collect();
+impl From<Assignment> for Ownership {
+    fn from(assignment: Assignment) -> Self {
+        let Assignment { team, owner, environment, tags } = assignment;
+        Self { team, owner, environment, tags }
     }
 }

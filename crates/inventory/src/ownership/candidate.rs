@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use store::EndpointKey;
-use store::ownership::OWNERSHIP_NAMES_MAX;
+
+use crate::tables::ownership::OWNERSHIP_NAMES_MAX;
 
 /// An endpoint or certificate that rules are matched against. Unknown texts are empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

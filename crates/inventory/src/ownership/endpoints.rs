@@ -8,6 +8,7 @@ use store::{EndpointKey, InventoryRow, Store, StoreError};
 use super::assignment::Assignment;
 use super::candidate::Candidate;
 use super::rule::Rules;
+use crate::tables;
 
 impl Rules {
     /// Whom the rules name for endpoints of the inventory, in their order. Four statements at most, whatever their number,
@@ -40,12 +41,12 @@ impl Rules {
             leaves.sort_unstable();
             leaves.dedup();
         }
-        let names = store.ownership().names(leaves).await?;
+        let names = tables::Ownership::of(store).names(leaves).await?;
         let mut endpoints = Vec::new();
         if self.look_at_sources() {
             endpoints.extend(found.iter().map(|row| row.endpoint.clone()));
         }
-        let mut groups = store.ownership().groups(&endpoints).await?;
+        let mut groups = tables::Ownership::of(store).groups(&endpoints).await?;
         let kept = |row: &InventoryRow| (row.endpoint.clone(), row.leaf.as_ref().map(|leaf| leaf.sha256));
         let mut tags = self.tags(store, found.iter().map(kept).collect()).await?;
         let place = |(number, row): (usize, &InventoryRow)| {
@@ -86,10 +87,10 @@ impl Rules {
         }
         leaves.sort_unstable();
         leaves.dedup();
-        for (index, text) in store.kept_tags_of_places(&places).await? {
+        for (index, text) in tables::PlaceTags::of(store).of_places(&places).await? {
             tags[numbers[index]] = read(&text);
         }
-        let of_leaves = store.kept_tags_of_certificates(leaves).await?;
+        let of_leaves = tables::PlaceTags::of(store).of_certificates(leaves).await?;
         for (number, (endpoint, leaf)) in found.iter().enumerate() {
             let kept = leaf.as_ref().and_then(|leaf| of_leaves.get(leaf));
             if let (None, Some(kept)) = (CloudStore::named(&endpoint.protocol), kept) {

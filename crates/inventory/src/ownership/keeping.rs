@@ -3,10 +3,6 @@
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::ownership::{
-    OWNERSHIP_RULES_MAX, OwnershipInsertion, OwnershipRow, OwnershipSettings, delete_ownership_rule,
-    insert_ownership_rule, last_ownership_position, update_ownership_rule,
-};
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit};
 use uuid::Uuid;
 
@@ -15,6 +11,11 @@ use super::conditions::{Conditions, When};
 use super::error::BadRule;
 use super::rule::{Rule, Rules};
 use super::tagged::FromTags;
+use crate::tables;
+use crate::tables::ownership::{
+    OWNERSHIP_RULES_MAX, OwnershipInsertion, OwnershipRow, OwnershipSettings, delete_ownership_rule,
+    insert_ownership_rule, last_ownership_position, update_ownership_rule,
+};
 
 /// Characters of a name.
 pub const NAME_MAX: usize = 64;
@@ -105,7 +106,7 @@ impl Rules {
     /// Those of the database.
     #[crate::boxed]
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
-        let page = store.ownership().rules(None, OWNERSHIP_RULES_MAX).await?;
+        let page = tables::Ownership::of(store).rules(None, OWNERSHIP_RULES_MAX).await?;
         let rules = page.rows.into_iter().map(|row| record_of(row).map(|record| record.rule));
         Ok(Self::new(rules.collect::<Result<_, _>>()?))
     }
@@ -137,7 +138,7 @@ impl Ownership {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<RuleRecord>, OwnershipError> {
-        let page = self.store.ownership().rules(after, limit).await?;
+        let page = tables::Ownership::of(&self.store).rules(after, limit).await?;
         let rows = page.rows.into_iter().map(record_of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
     }
@@ -149,8 +150,8 @@ impl Ownership {
     #[crate::boxed]
     pub async fn get(&self, named: &str) -> Result<RuleRecord, OwnershipError> {
         let found = match named.parse::<Uuid>() {
-            Ok(id) => self.store.ownership().rule(id).await?,
-            Err(_) => self.store.ownership().rule_named(named).await?,
+            Ok(id) => tables::Ownership::of(&self.store).rule(id).await?,
+            Err(_) => tables::Ownership::of(&self.store).rule_named(named).await?,
         };
         Ok(record_of(found.ok_or_else(|| OwnershipError::Unknown(named.to_owned()))?)?)
     }

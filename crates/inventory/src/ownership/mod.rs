@@ -14,7 +14,6 @@ mod limits;
 mod rule;
 mod tagged;
 
-pub(crate) use assignment::write_into;
 pub use assignment::{Assignment, is_label};
 pub use candidate::Candidate;
 pub use conditions::{Conditions, When};

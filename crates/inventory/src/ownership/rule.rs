@@ -147,7 +147,6 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::super::assignment::write_into;
     use super::super::conditions::Conditions;
     use super::super::error::BadRule;
     use super::super::glob::BadGlob;
@@ -380,21 +379,6 @@ mod tests {
         assert_eq!(tags(TAGS_MAX + 1).check(), Err(BadRule::TooManyTags));
         let empty = Assignment { tags: [("pci".to_owned(), String::new())].into(), ..Assignment::default() };
         assert_eq!(empty.check(), Err(BadRule::Label("a tag")));
-    }
-
-    #[test]
-    fn an_event_says_what_the_rule_names_and_keeps_the_rest() {
-        let assign = Assignment {
-            team: Some("pay".to_owned()),
-            environment: Some("production".to_owned()),
-            tags: [("pci".to_owned(), "yes".to_owned())].into(),
-            ..Assignment::default()
-        };
-        let mut body = json!({"name": "a.example:443", "group": "prod"});
-        write_into(&assign, &mut body);
-        let wanted = json!({"name": "a.example:443", "group": "prod", "team": "pay", "environment": "production",
-            "tags": {"pci": "yes"}});
-        assert_eq!(body, wanted);
     }
 
     proptest! {

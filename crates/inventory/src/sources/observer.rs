@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use x509::{Certificate, Fingerprint};
 
+use crate::tables;
+
 /// Observations under way to the reader: a slow writer is felt at once.
 const OBSERVATIONS_IN_CHANNEL: usize = 256;
 
@@ -89,7 +91,7 @@ impl Observer {
         wanted.sort_unstable();
         wanted.dedup();
         match &self.store {
-            Some(store) if !wanted.is_empty() => Ok(store.sources().ders(&wanted).await?),
+            Some(store) if !wanted.is_empty() => Ok(tables::Sources::of(store).ders(&wanted).await?),
             _ => Ok(HashMap::new()),
         }
     }

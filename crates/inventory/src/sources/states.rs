@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use clouds::{CloudSource, Listed, State};
 use futures_util::FutureExt;
-use store::kept_tags::{KeptTags, put_kept_tags};
-use store::ownership::note_ownership_changed;
 use store::{Store, StoreError};
 
 use crate::ownership::Rules;
+use crate::tables;
+use crate::tables::kept_tags::{KeptTags, put_kept_tags};
+use crate::tables::ownership::note_ownership_changed;
 
 /// Places whose tags are written in one transaction.
 const TAGGED_AT_ONCE: usize = 500;
@@ -24,7 +25,7 @@ pub async fn states_of(
     store: &Store,
     sources: &[Arc<dyn CloudSource>],
 ) -> Result<HashMap<String, State>, StoreError> {
-    let mut all = store.sources().all().await?;
+    let mut all = tables::Sources::of(store).all().await?;
     let states = sources.iter().filter_map(|source| all.remove_entry(&**source.name()));
     Ok(states.map(|(name, state)| (name, State::from_text(&state).unwrap_or_default())).collect())
 }
@@ -48,7 +49,7 @@ pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), St
     }
     // Last: whatever broke off before is done again.
     for one in listed {
-        store.sources().put(&one.source, &one.state.to_text(), at_us).await?;
+        tables::Sources::of(store).put(&one.source, &one.state.to_text(), at_us).await?;
     }
     Ok(())
 }

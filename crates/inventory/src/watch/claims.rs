@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use store::watch_parts::PartRow;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+
+use crate::tables::watch_parts::PartRow;
 
 /// How long a claim holds without being extended: twelve periods, so that a pause of the process or a failover of the
 /// database costs no run.

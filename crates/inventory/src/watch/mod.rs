@@ -19,17 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clouds::CloudSource;
+use events::{Event, WatchRemoved};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use scan::{Observation, Scanner, Targets};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::watch_parts::RunProgress;
-use store::watches::{
-    WATCHES_MAX, WatchInsertion, WatchRow, WatchSettings, WatchTimes, delete_watch, insert_watch,
-    update_watch, want_watch,
-};
-use store::{AuditEvent, Clock, Cursor, Event, Page, Store, StoreError, audit, emit};
+use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit, emit, new_event};
 use uuid::Uuid;
 
 pub use news::TOLD_AT_ONCE;
@@ -37,6 +33,12 @@ pub use runner::Runner;
 
 use crate::history::Samples;
 use crate::sources::Observer;
+use crate::tables;
+use crate::tables::watch_parts::RunProgress;
+use crate::tables::watches::{
+    WATCHES_MAX, WatchInsertion, WatchRow, WatchSettings, WatchTimes, delete_watch, insert_watch,
+    update_watch, want_watch,
+};
 
 /// The shortest interval: below it a scan would hardly be over before the next.
 pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
@@ -229,7 +231,7 @@ impl Watches {
     /// Those of the database; a cursor of another listing.
     #[crate::boxed]
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<WatchRow>, WatchError> {
-        Ok(self.0.store.watches().page(after, limit).await?)
+        Ok(tables::Watches::of(&self.0.store).page(after, limit).await?)
     }
 
     /// A watch by its identity or name.
@@ -239,8 +241,8 @@ impl Watches {
     #[crate::boxed]
     pub async fn get(&self, named: &str) -> Result<WatchRow, WatchError> {
         let found = match named.parse::<Uuid>() {
-            Ok(id) => self.0.store.watches().get(id).await?,
-            Err(_) => self.0.store.watches().named(named).await?,
+            Ok(id) => tables::Watches::of(&self.0.store).get(id).await?,
+            Err(_) => tables::Watches::of(&self.0.store).named(named).await?,
         };
         found.ok_or_else(|| WatchError::Unknown(named.to_owned()))
     }
@@ -334,7 +336,8 @@ impl Watches {
         let scans: HashMap<Uuid, &WatchRow> =
             rows.iter().filter_map(|row| Some((row.run.as_ref()?.scan?, row))).collect();
         let now_us = self.0.clock.now_us();
-        let found = self.0.store.watch_parts().progress(scans.keys().copied().collect(), now_us).await?;
+        let found =
+            tables::WatchParts::of(&self.0.store).progress(scans.keys().copied().collect(), now_us).await?;
         let of = |(scan, done): (Uuid, RunProgress)| {
             let row = scans.get(&scan)?;
             Some((row.id, Progress { done, expected: self.expected(row) }))
@@ -359,12 +362,8 @@ impl Watches {
         // Before, so that a crash leaves nothing told without a watch; after, for what a run under way has told meanwhile.
         self.tell_of_unseen(row, None).await?;
         let event = self.event(actor, "watch.delete", id, json!({"name": row.settings.name}));
-        let removed = Event {
-            at_us: self.0.clock.now_us(),
-            kind: "watch.removed",
-            subject: format!("watch/{id}"),
-            body: json!({"name": row.settings.name}),
-        };
+        let removed = Event::WatchRemoved(WatchRemoved { name: row.settings.name.clone() });
+        let removed = new_event(self.0.clock.now_us(), format!("watch/{id}"), &removed);
         let gone = self.0.store.write("watch_delete", move |tx| {
             async move {
                 let gone = delete_watch(tx, id).await?;

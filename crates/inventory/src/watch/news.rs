@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use events::{
+    CertificateChange, CertificateFound, Condition, EndpointCertificate, EndpointCertificateChanged,
+    EndpointTrouble, EndpointTroubleOver, Event, Ownership,
+};
 use scan::target::CloudStore;
 use serde::Deserialize;
-use serde_json::{Value, json};
-use store::told::{SeenEndpoint, SeenLeaf, Told};
-use store::watches::WatchRow;
-use store::{EndpointKey, Event};
+use store::{EndpointKey, NewEvent, new_event};
 
 use super::outcome::FINISHED;
 use crate::record;
+use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, SeenLeaf};
+use crate::tables::watches::WatchRow;
 
 /// Troubles, and changes, of one kind that one run tells of by endpoint: what half an estate has in common is for a report,
 /// not for a pager. Troubles beyond are told by the runs after it, as far as they last.
@@ -21,79 +24,49 @@ const EVIDENCE_MAX: usize = 512;
 /// changed may have gone by the old ones.
 const CLOCKS_APART_US: i64 = 300_000_000;
 
-/// What an endpoint can be in, as people are told of it.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Condition {
-    Mismatch,
-    Untrusted,
-    Weak,
-    Revoked,
-    KeyNotProven,
-    Outdated,
-}
-
 /// How long after a renewal a version before it may still be served, µs: a day, for deployments to have their window.
 const REPLACED_FOR_US: i64 = 86_400_000_000;
 
-impl Condition {
-    const ALL: [Self; 6] =
-        [Self::Mismatch, Self::Untrusted, Self::Weak, Self::Revoked, Self::KeyNotProven, Self::Outdated];
+/// Every condition, in the order in which people are told of them.
+const CONDITIONS: [Condition; 6] = [
+    Condition::Mismatch,
+    Condition::Untrusted,
+    Condition::Weak,
+    Condition::Revoked,
+    Condition::KeyNotProven,
+    Condition::Outdated,
+];
 
-    /// Its bit, kept in the inventory.
-    fn bit(self) -> i64 {
-        1 << self as u8
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Mismatch => "mismatch",
-            Self::Untrusted => "untrusted",
-            Self::Weak => "weak",
-            Self::Revoked => "revoked",
-            Self::KeyNotProven => "key_not_proven",
-            Self::Outdated => "outdated",
-        }
-    }
-
-    fn of(code: &str) -> Option<Self> {
-        Some(match code {
-            "endpoint.name-mismatch" => Self::Mismatch,
-            "chain.self-signed"
-            | "chain.untrusted"
-            | "chain.incomplete"
-            | "chain.expired-intermediate"
-            | "chain.invalid" => Self::Untrusted,
-            "certificate.weak-key"
-            | "certificate.weak-signature"
-            | "certificate.sha1-signature"
-            | "protocol.obsolete"
-            | "protocol.weak-cipher" => Self::Weak,
-            "endpoint.revoked" | "endpoint.staple-revoked" => Self::Revoked,
-            "endpoint.key-not-proven" => Self::KeyNotProven,
-            _ => return None,
-        })
+/// The bit of a condition in the inventory.
+fn bit(condition: Condition) -> i64 {
+    match condition {
+        Condition::Mismatch => 1,
+        Condition::Untrusted => 2,
+        Condition::Weak => 4,
+        Condition::Revoked => 8,
+        Condition::KeyNotProven => 16,
+        Condition::Outdated => 32,
     }
 }
 
-/// How the certificate of an endpoint differs from the one told of before.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Change {
-    /// The endpoint itself was never seen before.
-    New,
-    /// Another certificate, of the same issuer: a renewal, as a rule.
-    Renewed,
-    /// Another issuer, or other certificates above the same one.
-    Chain,
-}
-
-impl Change {
-    fn word(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Renewed => "renewed",
-            Self::Chain => "chain",
-        }
-    }
+/// The condition that a finding puts its endpoint in.
+fn condition_of(code: &str) -> Option<Condition> {
+    Some(match code {
+        "endpoint.name-mismatch" => Condition::Mismatch,
+        "chain.self-signed"
+        | "chain.untrusted"
+        | "chain.incomplete"
+        | "chain.expired-intermediate"
+        | "chain.invalid" => Condition::Untrusted,
+        "certificate.weak-key"
+        | "certificate.weak-signature"
+        | "certificate.sha1-signature"
+        | "protocol.obsolete"
+        | "protocol.weak-cipher" => Condition::Weak,
+        "endpoint.revoked" | "endpoint.staple-revoked" => Condition::Revoked,
+        "endpoint.key-not-proven" => Condition::KeyNotProven,
+        _ => return None,
+    })
 }
 
 /// A finding, as stored.
@@ -105,17 +78,24 @@ struct StoredFinding {
     evidence: String,
 }
 
-/// What one run may still tell, by kind.
+/// What a run counts together.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Topic {
+    Condition(Condition),
+    Change(CertificateChange),
+}
+
+/// What one run may still tell, by topic.
 #[derive(Default)]
 pub(super) struct Budget {
-    told: BTreeMap<&'static str, usize>,
+    told: BTreeMap<Topic, usize>,
     /// What was not told for being too much.
     pub(super) untold: u64,
 }
 
 impl Budget {
-    fn take(&mut self, kind: &'static str) -> bool {
-        let told = self.told.entry(kind).or_insert(0);
+    fn take(&mut self, topic: Topic) -> bool {
+        let told = self.told.entry(topic).or_insert(0);
         *told += 1;
         let room = *told <= TOLD_AT_ONCE;
         self.untold += u64::from(!room);
@@ -123,14 +103,39 @@ impl Budget {
     }
 }
 
+/// An event about an endpoint, before it goes into the outbox.
+pub(super) struct EndpointEvent {
+    at_us: i64,
+    pub(super) subject: String,
+    event: Event,
+}
+
+impl EndpointEvent {
+    pub(super) fn set_ownership(&mut self, ownership: Ownership) {
+        match &mut self.event {
+            Event::EndpointTrouble(body) => body.ownership = ownership,
+            Event::EndpointTroubleOver(body) => body.ownership = ownership,
+            Event::EndpointCertificateChanged(body) => body.ownership = ownership,
+            Event::CertificateFound(body) => body.ownership = ownership,
+            _ => {}
+        }
+    }
+}
+
+impl From<EndpointEvent> for NewEvent {
+    fn from(of: EndpointEvent) -> Self {
+        new_event(of.at_us, of.subject, &of.event)
+    }
+}
+
 /// What one endpoint comes to.
 #[derive(Default)]
 pub(super) struct News {
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<EndpointEvent>,
     /// A certificate whose end is to be watched from now on.
-    pub(super) found: Option<Event>,
+    pub(super) found: Option<EndpointEvent>,
     /// What has been told now, when that is something else than before.
-    pub(super) told: Option<Told>,
+    pub(super) told: Option<EndpointNotice>,
     /// A certificate whose end this endpoint was watched for, and is not any more.
     pub(super) left: Option<i64>,
 }
@@ -165,12 +170,12 @@ pub(super) fn news_of(seen: &SeenEndpoint, run: TellingRun<'_>, budget: &mut Bud
     let found = findings(seen);
     let before = seen.told.map_or(0, |told| told.conditions);
     let mut conditions = 0;
-    for condition in Condition::ALL {
-        let was = before & condition.bit() != 0;
+    for condition in CONDITIONS {
+        let was = before & bit(condition) != 0;
         match found.iter().find(|(one, _)| *one == condition).filter(|_| !leaf.dismissed) {
-            Some(_) if was => conditions |= condition.bit(),
-            Some((_, finding)) if budget.take(condition.word()) => {
-                conditions |= condition.bit();
+            Some(_) if was => conditions |= bit(condition),
+            Some((_, finding)) if budget.take(Topic::Condition(condition)) => {
+                conditions |= bit(condition);
                 news.events.push(condition_began(seen, watch, condition, finding));
             }
             None if was => news.events.push(condition_ended(&seen.endpoint, condition, seen.at_us)),
@@ -179,8 +184,8 @@ pub(super) fn news_of(seen: &SeenEndpoint, run: TellingRun<'_>, budget: &mut Bud
     }
     if let Some(change) = change_of(seen, run.baseline) {
         // Ours are expected; the rest is told of as long as there is room, and is in the list of changes in any case.
-        let expected = leaf.managed || leaf.issued || leaf.dismissed || change == Change::Renewed;
-        let quiet = expected || !budget.take(change.word());
+        let expected = leaf.managed || leaf.issued || leaf.dismissed || change == CertificateChange::Renewed;
+        let quiet = expected || !budget.take(Topic::Change(change));
         news.events.push(certificate_changed(seen, watch, change, quiet));
     }
     let expiry = !leaf.managed && !leaf.dismissed;
@@ -189,25 +194,24 @@ pub(super) fn news_of(seen: &SeenEndpoint, run: TellingRun<'_>, budget: &mut Bud
         news.found = Some(certificate_found(seen, watch));
     }
     news.left = watched.filter(|watched| !expiry || *watched != leaf.row);
-    let told = Told { leaf: leaf.row, issuer: leaf.issuer, chain: leaf.chain, conditions, expiry };
+    let told = EndpointNotice { leaf: leaf.row, issuer: leaf.issuer, chain: leaf.chain, conditions, expiry };
     news.told = (seen.told != Some(told)).then_some(told);
     news
 }
 
-fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<Change> {
-    let Some(told) = seen.told else { return (seen.new && !baseline).then_some(Change::New) };
+fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<CertificateChange> {
+    let Some(told) = seen.told else { return (seen.new && !baseline).then_some(CertificateChange::New) };
     if told.leaf == seen.leaf.row {
-        return (told.chain != seen.leaf.chain).then_some(Change::Chain);
+        return (told.chain != seen.leaf.chain).then_some(CertificateChange::Chain);
     }
-    Some(if told.issuer == seen.leaf.issuer { Change::Renewed } else { Change::Chain })
+    Some(if told.issuer == seen.leaf.issuer { CertificateChange::Renewed } else { CertificateChange::Chain })
 }
 
 /// The worst finding for each condition, in the order of the findings, which is worst first; and what only the inventory
 /// knows.
 fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
     let all: Vec<StoredFinding> = serde_json::from_str(&seen.findings).unwrap_or_default();
-    let mut found: Vec<_> =
-        all.into_iter().filter_map(|one| Some((Condition::of(&one.code)?, one))).collect();
+    let mut found: Vec<_> = all.into_iter().filter_map(|one| Some((condition_of(&one.code)?, one))).collect();
     let replaced =
         seen.leaf.replaced_at_us.filter(|at_us| at_us.saturating_add(REPLACED_FOR_US) < seen.at_us);
     if let Some(at_us) = replaced {
@@ -225,7 +229,7 @@ fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
 }
 
 pub(super) fn in_set(conditions: i64) -> impl Iterator<Item = Condition> {
-    Condition::ALL.into_iter().filter(move |one| conditions & one.bit() != 0)
+    CONDITIONS.into_iter().filter(move |one| conditions & bit(*one) != 0)
 }
 
 /// As people write it.
@@ -244,15 +248,15 @@ pub(super) fn found(leaf: &[u8; 32]) -> String {
 }
 
 /// What every event about an endpoint says.
-fn body(seen: &SeenEndpoint, watch: &WatchRow) -> Value {
-    json!({
-        "name": written(&seen.endpoint),
-        "watch": watch.settings.name,
-        "group": watch.settings.group,
-        "issuer": seen.leaf.issuer_name,
-        "certificate": x509::Fingerprint::from_bytes(seen.leaf.sha256).to_string(),
-        "certificate_name": name_of(&seen.leaf),
-    })
+fn certificate(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointCertificate {
+    EndpointCertificate {
+        name: written(&seen.endpoint),
+        watch: watch.settings.name.clone(),
+        group: watch.settings.group.clone(),
+        issuer: seen.leaf.issuer_name.clone(),
+        certificate: x509::Fingerprint::from_bytes(seen.leaf.sha256),
+        certificate_name: name_of(&seen.leaf).to_owned(),
+    }
 }
 
 fn name_of(leaf: &SeenLeaf) -> &str {
@@ -264,44 +268,58 @@ fn condition_began(
     watch: &WatchRow,
     condition: Condition,
     finding: &StoredFinding,
-) -> Event {
-    let mut body = body(seen, watch);
+) -> EndpointEvent {
     let evidence: String = finding.evidence.chars().take(EVIDENCE_MAX).collect();
-    body["condition"] = condition.word().into();
-    body["code"] = finding.code.as_str().into();
-    body["detail"] =
-        if evidence.is_empty() { finding.title.clone() } else { format!("{}: {evidence}", finding.title) }
-            .into();
-    Event { at_us: seen.at_us, kind: "endpoint.trouble", subject: subject(&seen.endpoint), body }
+    let detail =
+        if evidence.is_empty() { finding.title.clone() } else { format!("{}: {evidence}", finding.title) };
+    let event = Event::EndpointTrouble(EndpointTrouble {
+        endpoint: certificate(seen, watch),
+        condition,
+        code: finding.code.clone(),
+        detail,
+        ownership: Ownership::default(),
+    });
+    EndpointEvent { at_us: seen.at_us, subject: subject(&seen.endpoint), event }
 }
 
-pub(super) fn condition_ended(endpoint: &EndpointKey, condition: Condition, at_us: i64) -> Event {
-    let body = json!({"name": written(endpoint), "condition": condition.word()});
-    Event { at_us, kind: "endpoint.trouble_over", subject: subject(endpoint), body }
+pub(super) fn condition_ended(endpoint: &EndpointKey, condition: Condition, at_us: i64) -> EndpointEvent {
+    let (name, ownership) = (written(endpoint), Ownership::default());
+    let event = Event::EndpointTroubleOver(EndpointTroubleOver { name, condition, ownership });
+    EndpointEvent { at_us, subject: subject(endpoint), event }
 }
 
-fn certificate_changed(seen: &SeenEndpoint, watch: &WatchRow, change: Change, quiet: bool) -> Event {
-    let mut body = body(seen, watch);
-    body["change"] = change.word().into();
-    body["quiet"] = quiet.into();
-    body["detail"] = format!("{} of {}", name_of(&seen.leaf), seen.leaf.issuer_name).into();
-    Event { at_us: seen.at_us, kind: "endpoint.certificate_changed", subject: subject(&seen.endpoint), body }
+fn certificate_changed(
+    seen: &SeenEndpoint,
+    watch: &WatchRow,
+    change: CertificateChange,
+    quiet: bool,
+) -> EndpointEvent {
+    let event = Event::EndpointCertificateChanged(EndpointCertificateChanged {
+        endpoint: certificate(seen, watch),
+        change,
+        quiet,
+        detail: format!("{} of {}", name_of(&seen.leaf), seen.leaf.issuer_name),
+        ownership: Ownership::default(),
+    });
+    EndpointEvent { at_us: seen.at_us, subject: subject(&seen.endpoint), event }
 }
 
-fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> Event {
-    let mut body = body(seen, watch);
-    body["name"] = name_of(&seen.leaf).into();
+fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointEvent {
     let kept = CloudStore::named(&seen.endpoint.protocol).is_some();
     let how = if kept { "kept in" } else { "served at" };
-    body["detail"] = format!("{how} {}", written(&seen.endpoint)).into();
-    body["not_before_us"] = seen.leaf.not_before_us.into();
-    body["not_after_us"] = seen.leaf.not_after_us.into();
-    Event { at_us: seen.at_us, kind: "certificate.found", subject: found(&seen.leaf.sha256), body }
+    let event = Event::CertificateFound(CertificateFound {
+        found: EndpointCertificate { name: name_of(&seen.leaf).to_owned(), ..certificate(seen, watch) },
+        detail: format!("{how} {}", written(&seen.endpoint)),
+        not_before_us: seen.leaf.not_before_us,
+        not_after_us: seen.leaf.not_after_us,
+        ownership: Ownership::default(),
+    });
+    EndpointEvent { at_us: seen.at_us, subject: found(&seen.leaf.sha256), event }
 }
 
 #[cfg(test)]
 mod tests {
-    use store::watches::{WatchSettings, WatchTimes};
+    use crate::tables::watches::{WatchLast, WatchSettings, WatchTimes};
     use uuid::Uuid;
 
     use super::*;
@@ -329,7 +347,7 @@ mod tests {
         }
     }
 
-    fn seen(told: Option<Told>) -> SeenEndpoint {
+    fn seen(told: Option<EndpointNotice>) -> SeenEndpoint {
         SeenEndpoint {
             row: 1,
             endpoint: EndpointKey {
@@ -362,10 +380,16 @@ mod tests {
         }
     }
 
-    fn kinds(news: &News) -> Vec<(&'static str, String)> {
-        let of = |event: &Event| {
-            let what = event.body["condition"].as_str().or(event.body["change"].as_str());
-            (event.kind, what.unwrap_or_default().to_owned())
+    /// What is told, without the details.
+    fn topics(news: &News) -> Vec<(&'static str, Topic)> {
+        let of = |one: &EndpointEvent| {
+            let topic = match &one.event {
+                Event::EndpointTrouble(body) => Topic::Condition(body.condition),
+                Event::EndpointTroubleOver(body) => Topic::Condition(body.condition),
+                Event::EndpointCertificateChanged(body) => Topic::Change(body.change),
+                other => panic!("{other:?}"),
+            };
+            (one.event.kind(), topic)
         };
         news.events.iter().map(of).collect()
     }
@@ -378,24 +402,24 @@ mod tests {
 
     #[test]
     fn a_version_that_was_replaced_is_told_after_a_day() {
-        let told = Told { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
+        let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
         let mut one = seen(Some(told));
         one.leaf.managed = true;
         one.leaf.replaced_at_us = Some(9 * DAY_US);
-        assert_eq!(kinds(&news(&one)), []);
+        assert_eq!(topics(&news(&one)), []);
         one.leaf.replaced_at_us = Some(9 * DAY_US - 1);
         let began = news(&one);
-        assert_eq!(kinds(&began), [("endpoint.trouble", "outdated".to_owned())]);
+        assert_eq!(topics(&began), [("endpoint.trouble", Topic::Condition(Condition::Outdated))]);
         // The new version is in its place.
         let mut over = seen(began.told);
         over.leaf = SeenLeaf { row: 8, managed: true, ..over.leaf };
-        let over = kinds(&news(&over));
-        assert_eq!(over[0], ("endpoint.trouble_over", "outdated".to_owned()));
+        let over = topics(&news(&over));
+        assert_eq!(over[0], ("endpoint.trouble_over", Topic::Condition(Condition::Outdated)));
     }
 
     #[test]
     fn an_end_is_told_of_anew_once_the_rules_of_ownership_have_changed() {
-        let told = Told { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
+        let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
         let (mut one, mut watch) = (seen(Some(told)), watch());
         let found = |one: &SeenEndpoint, watch: &WatchRow, changed_us: i64| {
             let again = changed_since(changed_us, watch);
@@ -405,14 +429,7 @@ mod tests {
         };
         let mut ended = |outcome: &str, began_at_us: i64| {
             let (outcome, ended_at_us) = (outcome.to_owned(), began_at_us + 1);
-            let last = store::watches::WatchLast {
-                scan: None,
-                began_at_us,
-                ended_at_us,
-                outcome,
-                error: None,
-                counts: None,
-            };
+            let last = WatchLast { scan: None, began_at_us, ended_at_us, outcome, error: None, counts: None };
             watch.last = Some(last);
             watch.clone()
         };
@@ -426,25 +443,30 @@ mod tests {
             "it told of nothing"
         );
         one.leaf.dismissed = true;
-        one.told = Some(Told { expiry: false, ..told });
+        one.told = Some(EndpointNotice { expiry: false, ..told });
         assert!(!found(&one, &ended("finished", 0), changed_us), "nobody wants to hear of it");
     }
 
     #[test]
     fn another_issuer_is_another_chain_unless_it_is_ours() {
-        let told = Told { leaf: 6, issuer: 2, chain: 4, conditions: 0, expiry: true };
+        let told = EndpointNotice { leaf: 6, issuer: 2, chain: 4, conditions: 0, expiry: true };
         let one = seen(Some(told));
-        let quiet = |news: &News| news.events[0].body["quiet"] == true;
+        let quiet = |news: &News| match &news.events[0].event {
+            Event::EndpointCertificateChanged(body) => body.quiet,
+            other => panic!("{other:?}"),
+        };
+        let chain = [("endpoint.certificate_changed", Topic::Change(CertificateChange::Chain))];
         let changed = news(&one);
-        assert_eq!(kinds(&changed), [("endpoint.certificate_changed", "chain".to_owned())]);
+        assert_eq!(topics(&changed), chain);
         assert!(!quiet(&changed));
         assert_eq!(changed.left, Some(6));
         assert!(changed.found.is_some());
         let mut ours = seen(Some(told));
         ours.leaf.issued = true;
         assert!(quiet(&news(&ours)));
-        let mut other_above = seen(Some(Told { leaf: 7, issuer: 3, chain: 4, conditions: 0, expiry: true }));
-        assert_eq!(kinds(&news(&other_above)), [("endpoint.certificate_changed", "chain".to_owned())]);
+        let mut other_above =
+            seen(Some(EndpointNotice { leaf: 7, issuer: 3, chain: 4, conditions: 0, expiry: true }));
+        assert_eq!(topics(&news(&other_above)), chain);
         other_above.leaf.dismissed = true;
         assert!(quiet(&news(&other_above)));
     }
@@ -460,7 +482,7 @@ mod tests {
         let run = TellingRun { watch: &watch, baseline: true, again: false };
         let told: Vec<i64> =
             (0..TOLD_AT_ONCE + 3).map(|_| news_of(&one, run, &mut budget).told.unwrap().conditions).collect();
-        let both = Condition::Weak.bit() | Condition::Mismatch.bit();
+        let both = bit(Condition::Weak) | bit(Condition::Mismatch);
         assert!(told[..TOLD_AT_ONCE].iter().all(|conditions| *conditions == both));
         assert!(
             told[TOLD_AT_ONCE..].iter().all(|conditions| *conditions == 0),

@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use store::watch_parts::{PARTS_MAX, PartRow};
-use store::watches::WatchRow;
 use telemetry::chain;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -16,6 +14,9 @@ use uuid::Uuid;
 use super::claims::{LEASE, Node};
 use super::outcome::{Findings, Unfinished};
 use super::{WatchSpec, Watches, in_us};
+use crate::tables;
+use crate::tables::watch_parts::{PARTS_MAX, PartRow};
+use crate::tables::watches::WatchRow;
 
 /// Between two looks at what other nodes still do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -52,14 +53,15 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Result<Findings, Unfinished> {
         let store = &self.0.store;
-        store.watch_parts().cut(row.id, scan, parts).await?;
+        tables::WatchParts::of(store).cut(row.id, scan, parts).await?;
         loop {
             let now_us = self.0.clock.now_us();
             let until_us = now_us.saturating_add(in_us(LEASE));
-            let claimed = store.watch_parts().claim(node.id, Some(scan), now_us, until_us, 1).await?;
+            let claimed =
+                tables::WatchParts::of(store).claim(node.id, Some(scan), now_us, until_us, 1).await?;
             if let Some(part) = claimed.first() {
                 self.make_part(*part, row, node, stop).await;
-            } else if let Some(findings) = all_of(&store.watch_parts().results(scan).await?)? {
+            } else if let Some(findings) = all_of(&tables::WatchParts::of(store).results(scan).await?)? {
                 return Ok(findings);
             } else {
                 tokio::select! {
@@ -75,7 +77,7 @@ impl Watches {
 
     /// Makes a part of another node's run.
     pub(super) async fn make_claimed_part(&self, part: PartRow, node: Node, stop: CancellationToken) {
-        match self.0.store.watches().get(part.watch).await {
+        match tables::Watches::of(&self.0.store).get(part.watch).await {
             Ok(Some(row)) => self.make_part(part, &row, &node, &stop).await,
             // Its parts are gone with it.
             Ok(None) => {}
@@ -94,7 +96,7 @@ impl Watches {
             Err(Unfinished::Failed(why)) => PartResult { error: Some(why), ..PartResult::default() },
         };
         let result = serde_json::to_string(&ended).unwrap_or_default();
-        if let Err(error) = self.0.store.watch_parts().end(&part, node.id, &result).await {
+        if let Err(error) = tables::WatchParts::of(&self.0.store).end(&part, node.id, &result).await {
             tracing::warn!(error = chain(&error), "the end of a part of a watch's run was not stored");
         }
     }

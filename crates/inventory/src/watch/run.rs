@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clouds::{LIST_LIMIT, Listed};
+use events::{Event, WatchCounts, WatchRun};
 use futures_util::FutureExt;
 use scan::{Known, Observation, Run};
 use serde_json::json;
-use store::watches::{WatchEnd, WatchRow, end_watch, fill_watch, watch};
-use store::{Event, ScanState, StoreError, emit};
+use store::{NewEvent, ScanState, StoreError, emit, new_event};
 use telemetry::chain;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,8 @@ use super::{Clouds, WatchSpec, Watches, schedule};
 use crate::record::observed;
 use crate::recording::{Recording, ScanEnd};
 use crate::sources::{CloudRun, keep, observe, states_of};
+use crate::tables;
+use crate::tables::watches::{WatchEnd, WatchRow, end_watch, fill_watch, watch};
 
 /// Parts of sources that could not be listed of which a run says why; the rest is counted.
 const FAILURES_SHOWN: usize = 10;
@@ -68,7 +70,7 @@ impl Watches {
 
     /// Nobody will go on with the scan of a watch that is gone; another's run is the other's to end.
     async fn abandon_without_watch(&self, held: RunClaim, scan: Option<Uuid>) -> Result<(), StoreError> {
-        if self.0.store.watches().get(held.id).await?.is_none() {
+        if tables::Watches::of(&self.0.store).get(held.id).await?.is_none() {
             self.abandon(scan).await;
         }
         Ok(())
@@ -78,7 +80,9 @@ impl Watches {
     async fn abandon(&self, scan: Option<Uuid>) {
         let Some(scan) = scan else { return };
         let at_us = self.0.clock.now_us();
-        if let Err(error) = self.0.store.scans().finish(scan, at_us, ScanState::Interrupted, "{}").await {
+        if let Err(error) =
+            store::Scans::of(&self.0.store).finish(scan, at_us, ScanState::Interrupted, "{}").await
+        {
             tracing::debug!(%scan, error = chain(&error), "an unfinished scan could not be marked");
         }
     }
@@ -100,13 +104,13 @@ impl Watches {
         row: &WatchRow,
         node: &Node,
         stop: &CancellationToken,
-    ) -> Result<String, Unfinished> {
+    ) -> Result<WatchCounts, Unfinished> {
         let (store, kit) = (&self.0.store, &self.0.kit);
         let spec: WatchSpec =
             serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(chain(&error)))?;
-        store.scans().begin(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
+        store::Scans::of(store).begin(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
         if again {
-            store.scans().resume(scan).await?;
+            store::Scans::of(store).resume(scan).await?;
         }
         let endpoints = kit.targets(&spec).map_err(Unfinished::Failed)?.expected().unwrap_or(0);
         let parts = parts_of(endpoints, self.0.options.part_endpoints);
@@ -125,24 +129,24 @@ impl Watches {
         if stop.is_cancelled() {
             return Err(Unfinished::Cancelled);
         }
-        let Some(stored) = store.scans().get(scan).await? else {
+        let Some(stored) = store::Scans::of(store).get(scan).await? else {
             return Err(Unfinished::Failed(format!("scan {scan} is not there any more")));
         };
-        let counts = json!({
-            "endpoints": stored.observations,
-            "answered": stored.answered,
-            "changed": stored.changes,
-            "new_certificates": stored.new_certificates,
-            "worst_findings": findings,
-            "untold": untold,
-            "parts": parts,
-            "not_listed": not_listed.count,
-            "not_listed_first": not_listed.first,
-            "not_read_first": not_listed.not_read,
-        });
+        let counts = WatchCounts {
+            endpoints: stored.observations,
+            answered: stored.answered,
+            changed: stored.changes,
+            new_certificates: stored.new_certificates,
+            worst_findings: findings,
+            untold,
+            parts,
+            not_listed: not_listed.count,
+            not_listed_first: not_listed.first,
+            not_read_first: not_listed.not_read,
+        };
         let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
         let ended_at_us = self.0.clock.now_us();
-        store.scans().finish(scan, ended_at_us, ScanState::Finished, &summary).await?;
+        store::Scans::of(store).finish(scan, ended_at_us, ScanState::Finished, &summary).await?;
         // What another node began has waited for this one.
         if let (false, Some(samples), Some(run)) = (again, &self.0.options.samples, &row.run) {
             let took =
@@ -153,7 +157,7 @@ impl Watches {
                 samples.listed(stored.observations, took);
             }
         }
-        Ok(counts.to_string())
+        Ok(counts)
     }
 
     /// Looks at the targets of a range, the first so many left out and so many taken, or at all; if `again`, at those only that
@@ -255,7 +259,7 @@ impl Watches {
         &self,
         held: RunClaim,
         scan: Option<Uuid>,
-        result: Result<String, String>,
+        result: Result<WatchCounts, String>,
     ) -> Result<(), StoreError> {
         let ended_at_us = self.0.clock.now_us();
         let write = self.0.store.write("watch_end", move |tx| {
@@ -269,11 +273,12 @@ impl Watches {
                     ended_at_us,
                     outcome: outcome.to_owned(),
                     error: result.as_ref().err().cloned(),
-                    counts: result.ok(),
+                    // Members in alphabetical order, as in the event.
+                    counts: result.as_ref().ok().map(|counts| json!(counts).to_string()),
                     times: schedule::next(held.id, planned, interval, jitter, ended_at_us),
                 };
                 if end_watch(tx, held.id, held.node, held.claims, &end).await? {
-                    emit(tx, vec![told(&row, &end)]).await?;
+                    emit(tx, vec![told(&row, &end, result.ok())]).await?;
                 }
                 Ok(())
             }
@@ -283,13 +288,9 @@ impl Watches {
     }
 }
 
-fn told(row: &WatchRow, end: &WatchEnd) -> Event {
-    let counts = end.counts.as_deref().and_then(|counts| serde_json::from_str(counts).ok());
-    Event {
-        at_us: end.ended_at_us,
-        kind: if end.error.is_some() { "watch.failed" } else { "watch.finished" },
-        subject: format!("watch/{}", row.id),
-        body: json!({"name": row.settings.name, "group": row.settings.group, "scan": end.scan,
-            "error": end.error, "counts": counts.unwrap_or(serde_json::Value::Null)}),
-    }
+fn told(row: &WatchRow, end: &WatchEnd, counts: Option<WatchCounts>) -> NewEvent {
+    let (name, group) = (row.settings.name.clone(), row.settings.group.clone());
+    let run = WatchRun { name, group, scan: end.scan, error: end.error.clone(), counts };
+    let event = if run.error.is_some() { Event::WatchFailed(run) } else { Event::WatchFinished(run) };
+    new_event(end.ended_at_us, format!("watch/{}", row.id), &event)
 }

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::claims::{HeldParts, LEASE, Node, RunClaim};
 use super::{Watches, in_us};
+use crate::tables;
 
 /// Between two looks at what is due, and between two extensions of leases. A due run begins so much later at worst.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -86,7 +87,7 @@ impl Runner {
         }
         let now_us = self.watches.0.clock.now_us();
         let until_us = now_us.saturating_add(in_us(LEASE));
-        let due = store.watches().claim(self.node.id, now_us, until_us, room).await?;
+        let due = tables::Watches::of(store).claim(self.node.id, now_us, until_us, room).await?;
         let began = due.len();
         for row in due {
             let held = RunClaim { id: row.id, node: self.node.id, claims: row.claims };
@@ -108,7 +109,7 @@ impl Runner {
         }
         let now_us = self.watches.0.clock.now_us();
         let until_us = now_us.saturating_add(in_us(LEASE));
-        let parts = store.watch_parts().claim(self.node.id, None, now_us, until_us, room).await?;
+        let parts = tables::WatchParts::of(store).claim(self.node.id, None, now_us, until_us, room).await?;
         let began = parts.len();
         for part in parts {
             let (watches, node) = (self.watches.clone(), self.node.clone());
@@ -128,7 +129,7 @@ impl Runner {
         let until_us = self.watches.0.clock.now_us().saturating_add(in_us(LEASE));
         let runs: Vec<_> = self.held.values().map(|(held, _)| (held.id, held.claims)).collect();
         if !runs.is_empty() {
-            let kept = store.watches().renew(self.node.id, &runs, until_us).await?;
+            let kept = tables::Watches::of(store).renew(self.node.id, &runs, until_us).await?;
             for (held, stop) in self.held.values() {
                 if !kept.contains(&held.id) {
                     stop.cancel();
@@ -137,7 +138,7 @@ impl Runner {
         }
         let parts = self.node.parts.rows();
         if !parts.is_empty() {
-            let kept = store.watch_parts().renew(self.node.id, &parts, until_us).await?;
+            let kept = tables::WatchParts::of(store).renew(self.node.id, &parts, until_us).await?;
             self.node.parts.keep(&parts, &kept);
         }
         Ok(())
@@ -173,8 +174,8 @@ impl Runner {
         self.idle().await;
         let store = &self.watches.0.store;
         let given_back = async {
-            store.watch_parts().release(self.node.id).await?;
-            store.watches().release(self.node.id).await
+            tables::WatchParts::of(store).release(self.node.id).await?;
+            tables::Watches::of(store).release(self.node.id).await
         };
         if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
             tracing::warn!("the runs under way could not be given back; their leases end within a minute");

@@ -1,8 +1,9 @@
 //! When a watch runs: a grid of planned times, and a jitter by hash so that watches of one interval do not run together.
 
 use outbound::jitter;
-use store::watches::{WatchRow, WatchSettings, WatchTimes};
 use uuid::Uuid;
+
+use crate::tables::watches::{WatchRow, WatchSettings, WatchTimes};
 
 /// The first planned time after `after_us`. Those missed are not made up for: the run before stood for them all.
 pub(super) fn next(

@@ -4,17 +4,18 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use events::{CertificateUnserved, Event};
 use futures_util::FutureExt;
-use serde_json::json;
-use store::told::{SeenEndpoint, Told, tell, unserved, untell};
-use store::watches::WatchRow;
-use store::{Event, StoreError, emit};
+use store::{NewEvent, StoreError, emit, new_event};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Watches;
 use super::news::{Budget, News, TellingRun, changed_since, condition_ended, found, in_set, news_of};
-use crate::ownership::{Candidate, Rules, write_into};
+use crate::ownership::{Candidate, Rules};
+use crate::tables;
+use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, tell, unserved, untell};
+use crate::tables::watches::WatchRow;
 
 /// Endpoints told of in one transaction.
 const PAGE: usize = 500;
@@ -31,11 +32,13 @@ impl Watches {
     ) -> Result<u64, StoreError> {
         let (store, mut after, mut budget) = (&self.0.store, 0, Budget::default());
         // Before the rules, so that a change between the two is met again rather than missed.
-        let again = changed_since(store.ownership().changed_us().await?, row);
+        let again = changed_since(tables::Ownership::of(store).changed_us().await?, row);
         let rules = Rules::read(store).await?;
         let run = TellingRun { watch: row, baseline: row.last.is_none(), again };
         while !stop.is_cancelled() {
-            let seen = store.seen_endpoints(scan, after, self.0.clock.now_us(), PAGE).await?;
+            let seen = tables::EndpointNotices::of(store)
+                .seen_endpoints(scan, after, self.0.clock.now_us(), PAGE)
+                .await?;
             let Some(last) = seen.last() else { break };
             after = last.row;
             let (mut events, mut told, mut left) = (Vec::new(), Vec::new(), BTreeSet::new());
@@ -44,9 +47,10 @@ impl Watches {
                 seen.iter().map(|endpoint| news_of(endpoint, run, &mut budget)).collect();
             self.say_whose(&rules, row, &seen, &mut all).await?;
             for (endpoint, news) in seen.iter().zip(all) {
-                events.extend(news.events);
+                events.extend(news.events.into_iter().map(NewEvent::from));
                 // Many endpoints show one certificate, whose end is one date.
-                events.extend(news.found.filter(|found| scheduled.insert(found.subject.clone())));
+                let found = news.found.filter(|found| scheduled.insert(found.subject.clone()));
+                events.extend(found.map(NewEvent::from));
                 told.extend(news.told.map(|told| (endpoint.row, told)));
                 left.extend(news.left);
             }
@@ -77,7 +81,7 @@ impl Watches {
             let told = seen.iter().zip(news.iter()).filter(|(_, news)| news.tells());
             leaves.extend(told.map(|(endpoint, _)| endpoint.leaf.sha256));
         }
-        let names = self.0.store.ownership().names(leaves.into_iter().collect()).await?;
+        let names = tables::Ownership::of(&self.0.store).names(leaves.into_iter().collect()).await?;
         let told: Vec<_> = seen.iter().zip(news).filter(|(_, news)| news.tells()).collect();
         let kept = told.iter().map(|(seen, _)| (seen.endpoint.clone(), Some(seen.leaf.sha256)));
         let tags = rules.tags(&self.0.store, kept.collect()).await?;
@@ -86,7 +90,7 @@ impl Watches {
             let place = Candidate { tags, ..place_of(endpoint, watch, names) };
             let Some(assign) = rules.of(&place) else { continue };
             for event in news.events.iter_mut().chain(&mut news.found) {
-                write_into(&assign, &mut event.body);
+                event.set_ownership(assign.clone().into());
             }
         }
         Ok(())
@@ -96,14 +100,16 @@ impl Watches {
     pub(super) async fn tell_of_unseen(&self, row: &WatchRow, scan: Option<Uuid>) -> Result<(), StoreError> {
         let mut after = 0;
         loop {
-            let unseen = self.0.store.unseen_endpoints(row.id, scan, after, PAGE).await?;
+            let unseen = tables::EndpointNotices::of(&self.0.store)
+                .unseen_endpoints(row.id, scan, after, PAGE)
+                .await?;
             let Some(last) = unseen.last() else { return Ok(()) };
             after = last.row;
             let (mut events, mut left) = (Vec::new(), BTreeSet::new());
             for endpoint in &unseen {
                 let at_us = self.0.clock.now_us();
                 for condition in in_set(endpoint.told.conditions) {
-                    events.push(condition_ended(&endpoint.endpoint, condition, at_us));
+                    events.push(condition_ended(&endpoint.endpoint, condition, at_us).into());
                 }
                 left.extend(endpoint.told.expiry.then_some(endpoint.told.leaf));
             }
@@ -115,8 +121,8 @@ impl Watches {
     async fn write_told(
         &self,
         watch: Uuid,
-        events: Vec<Event>,
-        told: Vec<(i64, Told)>,
+        events: Vec<NewEvent>,
+        told: Vec<(i64, EndpointNotice)>,
         gone: Vec<i64>,
         left: BTreeSet<i64>,
     ) -> Result<(), StoreError> {
@@ -124,18 +130,14 @@ impl Watches {
         let write = self.0.store.write("watch_tell", move |tx| {
             async move {
                 // A run may go on for a moment after its watch was removed: of that nobody is to be told.
-                if store::watches::watch(tx, watch).await?.is_none() && gone.is_empty() {
+                if tables::watches::watch(tx, watch).await?.is_none() && gone.is_empty() {
                     return Ok(());
                 }
                 tell(tx, watch, &told).await?;
                 untell(tx, gone).await?;
                 let unserved = unserved(tx, left.into_iter().collect()).await?;
-                events.extend(unserved.into_iter().map(|leaf| Event {
-                    at_us,
-                    kind: "certificate.unserved",
-                    subject: found(&leaf),
-                    body: json!({}),
-                }));
+                let gone = Event::CertificateUnserved(CertificateUnserved {});
+                events.extend(unserved.into_iter().map(|leaf| new_event(at_us, found(&leaf), &gone)));
                 emit(tx, events).await
             }
             .boxed()

@@ -1,12 +1,11 @@
 //! History and drift over the database, in a week that the test makes pass.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use inventory::history::{CallTarget, History, Series, SeriesStatus, Verdict};
-use store::history::{FOLDED, HistoryKey, HistoryRow};
-use store::testing::Cluster;
-use store::{Clock, OutboxPlace, Store, StoreUrl};
+use inventory::tables::history::{FOLDED, HistoryKey, HistoryRow};
+use store::{Clock, OutboxPlace, Store};
+use testbed::Database;
 
 /// 2026-11-21, µs.
 const NOW: i64 = 1_795_219_200_000_000;
@@ -20,22 +19,21 @@ const USUAL: f64 = 87.0;
 struct World {
     store: Store,
     clock: Clock,
-    _folder: Option<tempfile::TempDir>,
-    // Last: the connections go before the server.
-    _cluster: Option<Arc<Cluster>>,
+    // Last: the store's connections go before it.
+    _database: Database,
 }
 
 impl World {
     async fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&StoreUrl::sqlite(folder.path().join("history.db"))).await.unwrap();
-        Self { store, clock: Clock::manual(NOW), _folder: Some(folder), _cluster: None }
+        Self::over(Database::sqlite()).await
     }
 
     async fn postgres() -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        let store = Store::open(&cluster.database()).await.unwrap();
-        Self { store, clock: Clock::manual(NOW), _folder: None, _cluster: Some(cluster) }
+        Self::over(Database::postgres().await).await
+    }
+
+    async fn over(database: Database) -> Self {
+        Self { store: database.open().await, clock: Clock::manual(NOW), _database: database }
     }
 
     /// A node, newly started.
@@ -72,7 +70,10 @@ impl World {
     }
 
     async fn rows(&self) -> Vec<HistoryRow> {
-        self.store.history().page(&HistoryKey::default(), i64::MAX, 10_000).await.unwrap()
+        inventory::tables::History::of(&self.store)
+            .page(&HistoryKey::default(), i64::MAX, 10_000)
+            .await
+            .unwrap()
     }
 }
 
@@ -177,9 +178,9 @@ async fn stretches_are_folded_into_hours_and_removed_after_eight_days(world: Wor
     assert_eq!(count(&rows), 72);
     let late = HistoryKey { from_us: NOW, series: "tasks".to_owned(), node: uuid::Uuid::now_v7() };
     let late = HistoryRow { key: late, sketch: "1;40;0;738:1".to_owned() };
-    let put = world
-        .store
-        .write("late", move |tx| Box::pin(async move { store::history::put_history(tx, &[late]).await }));
+    let put = world.store.write("late", move |tx| {
+        Box::pin(async move { inventory::tables::history::put_history(tx, &[late]).await })
+    });
     put.await.unwrap();
     nodes[0].tidy().await.unwrap();
     let rows = world.rows().await;
@@ -190,20 +191,7 @@ async fn stretches_are_folded_into_hours_and_removed_after_eight_days(world: Wor
     assert_eq!(world.rows().await, []);
 }
 
-macro_rules! on_both {
-    ($($case:ident)*) => {
-        mod sqlite { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(super::World::sqlite().await).await; }
-        )* }
-        mod postgres { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(super::World::postgres().await).await; }
-        )* }
-    };
-}
-
-on_both! {
+testbed::on_both! { super::World:
     scans_that_become_slow_are_told_once_and_until_they_recover
     two_that_see_the_same_at_once_tell_once
     stretches_are_folded_into_hours_and_removed_after_eight_days

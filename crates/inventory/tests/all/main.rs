@@ -8,6 +8,7 @@ mod limits;
 mod revocation_clouds;
 #[path = "../../../scan/tests/all/revoking.rs"]
 mod revoking;
+mod tables;
 mod watch;
 mod watch_clouds;
 mod watch_telling;

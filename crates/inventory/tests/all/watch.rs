@@ -8,13 +8,13 @@ use fleet::{Fleet, Mix, Plan};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use inventory::sources::Observer;
+use inventory::tables::watch_parts::RunProgress;
+use inventory::tables::watches::{WatchRow, WatchSettings};
 use inventory::watch::{Clouds, Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
 use outbound::resolve::Resolver;
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
-use store::testing::Cluster;
-use store::watch_parts::RunProgress;
-use store::watches::{WatchRow, WatchSettings};
-use store::{Clock, ScanState, Store, StoreOptions, StoreUrl};
+use store::{Clock, ScanState, Store, StoreOptions};
+use testbed::Database;
 use uuid::Uuid;
 
 use crate::limits::{options, patient};
@@ -105,12 +105,10 @@ pub(crate) struct World {
     pub(crate) shelf: Arc<Shelf>,
     /// Everybody of the fleet answers.
     is_healthy: bool,
-    url: StoreUrl,
     /// A name server that never answers.
     mute: std::net::UdpSocket,
-    _folder: Option<tempfile::TempDir>,
-    // Last: the connections go before the server.
-    _cluster: Option<Arc<Cluster>>,
+    // Last: the store's connections go before it.
+    database: Database,
 }
 
 impl World {
@@ -123,42 +121,23 @@ impl World {
     }
 
     pub(crate) async fn sqlite_with(mix: Mix) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::sqlite(folder.path().join("watch.db"));
-        Self::on(url, mix, Some(folder), None).await
+        Self::over(Database::sqlite(), mix).await
     }
 
     pub(crate) async fn postgres_with(mix: Mix) -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        Self::on(cluster.database(), mix, None, Some(cluster)).await
+        Self::over(Database::postgres().await, mix).await
     }
 
-    async fn on(
-        url: StoreUrl,
-        mix: Mix,
-        folder: Option<tempfile::TempDir>,
-        cluster: Option<Arc<Cluster>>,
-    ) -> Self {
+    async fn over(database: Database, mix: Mix) -> Self {
         let is_healthy = matches!(mix, Mix::Healthy);
         let plan = Plan { endpoints: ENDPOINTS, dead_fraction: 0.0, mix, ..Plan::default() };
         let fleet = Fleet::start(&plan).await.expect("a fleet on loopback");
         let targets = fleet.truth().into_iter().map(|truth| truth.target).collect();
-        let store = Store::open(&url).await.unwrap();
+        let store = database.open().await;
         let clock = Clock::manual(NOW);
         let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let shelf = Arc::default();
-        Self {
-            fleet,
-            store,
-            clock,
-            targets,
-            shelf,
-            is_healthy,
-            url,
-            mute,
-            _folder: folder,
-            _cluster: cluster,
-        }
+        Self { fleet, store, clock, targets, shelf, is_healthy, mute, database }
     }
 
     /// What a node has, over connections of its own.
@@ -176,8 +155,7 @@ impl World {
     }
 
     pub(crate) async fn node_with(&self, dns: std::net::SocketAddr, options: WatchOptions) -> Watches {
-        let store =
-            if self.store.is_postgres() { Store::open(&self.url).await.unwrap() } else { self.store.clone() };
+        let store = if self.store.is_postgres() { self.database.open().await } else { self.store.clone() };
         self.node_on(store, dns, options)
     }
 
@@ -203,11 +181,11 @@ impl World {
     }
 
     pub(crate) async fn row(&self, id: Uuid) -> WatchRow {
-        self.store.watches().get(id).await.unwrap().unwrap()
+        inventory::tables::Watches::of(&self.store).get(id).await.unwrap().unwrap()
     }
 
     async fn scans(&self) -> Vec<store::ScanRow> {
-        self.store.scans().page(None, PAGE).await.unwrap().rows
+        store::Scans::of(&self.store).page(None, PAGE).await.unwrap().rows
     }
 }
 
@@ -225,7 +203,7 @@ async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
     let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
     assert_eq!((counts["endpoints"].as_u64(), counts["answered"].as_u64()), (Some(40), Some(40)), "{counts}");
     assert_eq!(row.times.next_run_at_us, NOW + HOUR_US);
-    let page = world.store.inventory().known_endpoints(None, PAGE).await.unwrap();
+    let page = store::Inventory::of(&world.store).known_endpoints(None, PAGE).await.unwrap();
     assert_eq!(page.rows.len(), ENDPOINTS);
     assert_eq!(world.scans().await[0].state, ScanState::Finished);
 
@@ -319,7 +297,9 @@ async fn assert_whole(world: &World, id: Uuid, claims: i64) {
     let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
     let of = |what: &str| counts[what].as_u64().unwrap();
     assert_eq!((of("endpoints"), of("answered"), of("parts")), (40, 40, 4), "{counts}");
-    assert!(world.store.watch_parts().results(last.scan.unwrap()).await.unwrap().is_empty());
+    assert!(
+        inventory::tables::WatchParts::of(&world.store).results(last.scan.unwrap()).await.unwrap().is_empty()
+    );
 }
 
 /// The first node holds the run and one part, and comes nowhere; the second does the rest.
@@ -331,7 +311,10 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     let scan = scan_of(&world, id).await;
     // Leases that end at once show what is free.
     let free = async || {
-        let free = world.store.watch_parts().claim(Uuid::nil(), Some(scan), NOW, NOW, 10).await.unwrap();
+        let free = inventory::tables::WatchParts::of(&world.store)
+            .claim(Uuid::nil(), Some(scan), NOW, NOW, 10)
+            .await
+            .unwrap();
         free.len()
     };
     while free().await != 3 {
@@ -339,9 +322,9 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     }
     assert_eq!(second.tick().await.unwrap(), 3);
     second.idle().await;
-    let results = world.store.watch_parts().results(scan).await.unwrap();
+    let results = inventory::tables::WatchParts::of(&world.store).results(scan).await.unwrap();
     assert_eq!(results.iter().flatten().count(), 3, "{results:?}");
-    let seen = world.store.scans().get(scan).await.unwrap().unwrap();
+    let seen = store::Scans::of(&world.store).get(scan).await.unwrap().unwrap();
     assert_eq!((seen.observations, seen.answered), (30, 30));
     let progress = two.progress(&[world.row(id).await]).await.unwrap()[&id];
     let RunProgress { observations, parts, parts_ended, parts_held } = progress.done;
@@ -355,27 +338,37 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     world.fleet.stop().await;
 }
 
+/// The first node dies with the run and one part, a third node with two parts.
 async fn a_dead_node_costs_its_parts_only(world: World) {
-    let (one, two) = (world.slow_node_with(cut(4)).await, world.node_with(world.fleet.dns(), cut(4)).await);
+    let (one, two) = (world.slow_node_with(cut(1)).await, world.node_with(world.fleet.dns(), cut(4)).await);
     let id = one.create(&world.watch("wide"), "user:a").await.unwrap().id;
     let (mut first, mut second) = (one.runner(), two.runner());
     assert_eq!(first.tick().await.unwrap(), 1);
     let scan = scan_of(&world, id).await;
-    while world.store.watch_parts().results(scan).await.unwrap().len() != 4 {
+    while inventory::tables::WatchParts::of(&world.store).results(scan).await.unwrap().len() != 4 {
         tokio::task::yield_now().await;
     }
-    // Two of the parts, with nobody at them that goes on.
-    let lost = world.store.watch_parts().claim(Uuid::nil(), Some(scan), NOW, NOW + DEAD_US, 2).await.unwrap();
+    let lost = inventory::tables::WatchParts::of(&world.store)
+        .claim(Uuid::nil(), Some(scan), NOW, NOW + DEAD_US, 2)
+        .await
+        .unwrap();
     drop(first);
     second.tick().await.unwrap();
     second.idle().await;
-    let ended = world.store.watch_parts().results(scan).await.unwrap().iter().flatten().count();
+    let ended =
+        inventory::tables::WatchParts::of(&world.store).results(scan).await.unwrap().iter().flatten().count();
     assert!(ended < 4, "what is held is left alone while its lease holds");
     world.clock.advance(2 * DEAD);
     assert!(second.tick().await.unwrap() >= 1);
     second.idle().await;
     assert_whole(&world, id, 2).await;
-    assert!(!lost.is_empty() && !world.store.watch_parts().end(&lost[0], Uuid::nil(), "{}").await.unwrap());
+    assert!(
+        !lost.is_empty()
+            && !inventory::tables::WatchParts::of(&world.store)
+                .end(&lost[0], Uuid::nil(), "{}")
+                .await
+                .unwrap()
+    );
     world.fleet.stop().await;
 }
 
@@ -427,7 +420,7 @@ async fn a_removed_watchs_run_is_cancelled_and_a_paused_one_begins_none() {
     node.delete(&row, "user:a").await.unwrap();
     runner.tick().await.unwrap();
     runner.idle().await;
-    assert!(world.store.watches().get(row.id).await.unwrap().is_none());
+    assert!(inventory::tables::Watches::of(&world.store).get(row.id).await.unwrap().is_none());
     let scans = world.scans().await;
     assert!(scans.iter().all(|scan| scan.state == ScanState::Interrupted), "{scans:?}");
 
@@ -456,7 +449,8 @@ async fn a_run_that_cannot_begin_fails_is_told_of_and_is_planned_again() {
         WatchSettings { spec: r#"{"targets":["10.0.0.0/8"]}"#.into(), ..world.row(id).await.settings };
     let times = world.row(id).await.times;
     let change = world.store.write("change", move |tx| {
-        async move { store::watches::update_watch(tx, id, 1, &settings, times, NOW).await }.boxed()
+        async move { inventory::tables::watches::update_watch(tx, id, 1, &settings, times, NOW).await }
+            .boxed()
     });
     assert!(change.await.unwrap());
     let mut runner = node.runner();
@@ -531,12 +525,11 @@ async fn many_workers_share(connections: usize) {
     const READS: usize = 20;
     /// 10,240 calls take some seconds over a single connection.
     const STALLED: Duration = Duration::from_secs(600);
-    let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-    let url = cluster.database();
-    let mut world = World::on(url, Mix::Healthy, None, Some(cluster.clone())).await;
+    let mut world = World::postgres().await;
+    let cluster = world.database.cluster();
     let options = StoreOptions { connections, ..StoreOptions::default() };
     // The world's own store goes: of this process there shall be no other connections to the database.
-    world.store = Store::open_with(&world.url, &options).await.unwrap();
+    world.store = world.database.open_with(&options).await;
     assert_eq!(world.store.connections().await.unwrap().ours, connections);
     let node = world.node_on(world.store.clone(), world.fleet.dns(), usual());
     let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
@@ -547,8 +540,8 @@ async fn many_workers_share(connections: usize) {
         let store = world.store.clone();
         workers.spawn(async move {
             for _ in 0..READS {
-                store.inventory().known_endpoints(None, PAGE).await.unwrap();
-                store.watches().claim(Uuid::nil(), NOW - 1, NOW, 1).await.unwrap();
+                store::Inventory::of(&store).known_endpoints(None, PAGE).await.unwrap();
+                inventory::tables::Watches::of(&store).claim(Uuid::nil(), NOW - 1, NOW, 1).await.unwrap();
             }
         });
     }
@@ -562,7 +555,7 @@ async fn many_workers_share(connections: usize) {
     let last = world.row(id).await.last.expect("it has run");
     assert_eq!((last.outcome.as_str(), &last.error), ("finished", &None));
     let most = world.store.connections().await.unwrap().ours;
-    let url = world.url.to_string();
+    let url = world.database.url.to_string();
     let database = url.split(['/', '?']).find(|part| part.starts_with("bulla_")).unwrap();
     let within = format!(
         "SELECT 1 / (CASE WHEN count(*) <= {most} THEN 1 ELSE 0 END) FROM pg_stat_activity \

@@ -11,10 +11,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use inventory::history::History;
 use inventory::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
+use inventory::tables::history::HistoryKey;
 use inventory::watch::{NewWatch, WatchError, WatchOptions};
 use outbound::Deadline;
 use parking_lot::Mutex;
-use store::history::HistoryKey;
 use store::{EndpointKey, InventoryRow, OutboxRow};
 use x509::Fingerprint;
 
@@ -185,7 +185,8 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
     assert_eq!((&counted["endpoints"], &counted["answered"]), (&2.into(), &2.into()), "{counted}");
     // How long it took is of a series of its own, beside its like.
     samples.store(&store).await.unwrap();
-    let rows = store.history().page(&HistoryKey::default(), i64::MAX, 100).await.unwrap();
+    let rows =
+        inventory::tables::History::of(&store).page(&HistoryKey::default(), i64::MAX, 100).await.unwrap();
     let durations: Vec<_> =
         rows.iter().map(|row| row.key.series.as_str()).filter(|series| series.contains("duration")).collect();
     assert_eq!(durations, ["list.duration/1-9"]);
@@ -253,8 +254,9 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
 
     // An endpoint that serves a certificate is of whoever its tags name where it is kept.
     let store = &listener.world.store;
-    let endpoints =
-        store.inventory().endpoints_of_certificate(Fingerprint::of(&chain[0]).as_bytes(), None, 10).await;
+    let endpoints = store::Inventory::of(store)
+        .endpoints_of_certificate(Fingerprint::of(&chain[0]).as_bytes(), None, 10)
+        .await;
     let kept = endpoints.unwrap().rows.swap_remove(0);
     let served = InventoryRow {
         endpoint: EndpointKey {

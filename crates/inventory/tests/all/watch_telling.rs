@@ -141,7 +141,13 @@ async fn troubles_are_told_once_and_their_end_too(world: World) {
     listener.node.delete(&read, "user:a").await.unwrap();
     let events = listener.news("watch.removed").await;
     assert_eq!(said(&events, "endpoint.trouble_over"), &told - &of_gone);
-    assert!(listener.world.store.unseen_endpoints(row.id, None, 0, 10).await.unwrap().is_empty());
+    assert!(
+        inventory::tables::EndpointNotices::of(&listener.world.store)
+            .unseen_endpoints(row.id, None, 0, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let ends = |events: &[OutboxRow], kind: &str| -> BTreeSet<String> {
         events.iter().filter(|event| event.kind == kind).map(|event| event.subject.clone()).collect()
     };

@@ -6,7 +6,7 @@ use std::time::Instant;
 use authority::keystore::KeyStore;
 use keys::KeyType;
 use serde_json::{Value, json};
-use store::{IssuerAccount, Store};
+use store::Store;
 use tokio::sync::Mutex;
 
 use super::client::{Client, Signed};
@@ -15,6 +15,8 @@ use crate::config::{AcmeConfig, Eab};
 use crate::error::IssuerError;
 use crate::issuer::IssuerIdentity;
 use crate::jose::{JwsKey, flattened_hmac, from_base64url};
+use crate::tables;
+use crate::tables::IssuerAccount;
 
 /// An account that exists.
 #[derive(Debug)]
@@ -70,8 +72,7 @@ impl Accounts {
         let mut known = self.known.lock().await;
         *known = None;
         if let Some(kept) = self.kept(config).await? {
-            self.store
-                .external_issuers()
+            tables::ExternalIssuers::of(&self.store)
                 .set_account(self.identity.id, IssuerAccount { url: None, ..kept })
                 .await?;
         }
@@ -79,7 +80,7 @@ impl Accounts {
     }
 
     async fn kept(&self, config: &AcmeConfig) -> Result<Option<IssuerAccount>, IssuerError> {
-        let row = self.store.external_issuers().get(self.identity.id).await?;
+        let row = tables::ExternalIssuers::of(&self.store).get(self.identity.id).await?;
         let row = row.ok_or_else(|| IssuerError::misconfigured("this issuer has been removed"))?;
         Ok(row.account.filter(|account| account.directory == config.directory))
     }
@@ -105,7 +106,7 @@ impl Accounts {
         let url = reply.header("location").map(str::to_owned);
         let url = url.ok_or_else(|| IssuerError::unavailable("a new account without a URL"))?;
         let made = IssuerAccount { url: Some(url.clone()), ..kept };
-        self.store.external_issuers().set_account(self.identity.id, made).await?;
+        tables::ExternalIssuers::of(&self.store).set_account(self.identity.id, made).await?;
         tracing::info!(issuer = %self.identity.name, account = %url, "ACME account ready");
         Ok(Account { key, url })
     }
@@ -116,7 +117,7 @@ impl Accounts {
         let (key, _) =
             self.keystore.generate(KeyType::P256, &label, "system:issuers").await.map_err(key_failed)?;
         let account = IssuerAccount { key, url: None, directory: config.directory.clone() };
-        self.store.external_issuers().set_account(self.identity.id, account.clone()).await?;
+        tables::ExternalIssuers::of(&self.store).set_account(self.identity.id, account.clone()).await?;
         Ok(account)
     }
 }
@@ -152,5 +153,5 @@ fn binding(directory: &Directory, eab: &Eab, key: &JwsKey) -> Result<Value, Issu
     let mac = from_base64url(eab.hmac_key.expose()).filter(|mac| !mac.is_empty());
     let mac = mac.ok_or_else(|| IssuerError::misconfigured("eab.hmac_key is not base64url"))?;
     let protected = json!({ "alg": "HS256", "kid": eab.key_id, "url": directory.new_account });
-    Ok(flattened_hmac(&mac, &protected, &key.jwk()))
+    Ok(flattened_hmac(&mac, &protected, key.jwk()))
 }

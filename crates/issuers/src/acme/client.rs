@@ -136,7 +136,7 @@ impl Client {
     ) -> Result<Vec<u8>, IssuerError> {
         let (key, who, value) = match signed {
             Signed::Account(key, kid) => (key, "kid", json!(kid)),
-            Signed::Key(key) => (key, "jwk", key.jwk()),
+            Signed::Key(key) => (key, "jwk", key.jwk().clone()),
         };
         let protected = json!({ "alg": key.algorithm(), who: value, "nonce": nonce, "url": url });
         let jws = key

@@ -87,7 +87,7 @@ impl Acme {
     ) -> Result<(), IssuerError> {
         let deadline = Instant::now() + QUESTION_LIMIT;
         let url = self.client.directory(deadline).await?.revoke_cert.clone();
-        let payload = json!({ "certificate": base64url(&certificate.der), "reason": reason as u8 });
+        let payload = json!({ "certificate": base64url(&certificate.der), "reason": reason.code() });
         let answer = match &key {
             Some(key) => self.client.post(&url, Some(&payload), Signed::Key(key), deadline).await,
             None => {

@@ -1,26 +1,22 @@
 //! Questions to name servers that addresses alone do not answer: aliases, zones, their servers, texts.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::fmt::Display;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
-use outbound::resolve::{Families, Resolver};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use outbound::Deadline;
+use outbound::resolve::{self, Families, Resolver};
 
 use super::publisher::{PublishError, TxtRecord};
 
-/// One question to one server.
+/// How long one packet waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// Times a question is sent over UDP.
-const TRIES: usize = 2;
 /// Aliases followed.
 const ALIASES_MAX: usize = 8;
 /// Authoritative servers asked; zones have up to a dozen.
 const SERVERS_MAX: usize = 16;
-/// Octets of an answer over UDP; longer ones come truncated and are asked for over TCP.
-const DATAGRAM_MAX: usize = 4_096;
 
 #[derive(Clone)]
 pub(super) struct Dns {
@@ -38,7 +34,7 @@ impl Dns {
     /// Asks these recursive servers; this machine's when there are none.
     pub(super) fn new(given: Vec<SocketAddr>, system: Resolver) -> Self {
         if given.is_empty() {
-            return Self { recursive: system_servers(), resolver: system };
+            return Self { recursive: resolve::name_servers(), resolver: system };
         }
         Self { resolver: Resolver::with_upstreams(given.clone()), recursive: given }
     }
@@ -150,14 +146,7 @@ fn text_of(name: &Name) -> String {
     name.to_ascii().trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// The nameserver lines of `/etc/resolv.conf`.
-fn system_servers() -> Vec<SocketAddr> {
-    let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    lines.filter_map(|rest| Some(SocketAddr::new(rest.trim().parse().ok()?, 53))).take(3).collect()
-}
-
-/// One question to one server: over UDP, and over TCP when the answer does not fit. NXDOMAIN is an answer.
+/// Asks one server. NXDOMAIN is an answer.
 async fn ask(
     server: SocketAddr,
     name: &str,
@@ -165,79 +154,25 @@ async fn ask(
     recursion: bool,
     deadline: Instant,
 ) -> Result<Message, PublishError> {
-    let failed = |what: String| PublishError(format!("name server {server}: {what}"));
-    let mut owner = Name::from_ascii(name).map_err(|error| failed(format!("{name}: {error}")))?;
+    let failed = |what: &dyn Display| PublishError(format!("name server {server}: {what}"));
+    let mut owner = Name::from_ascii(name).map_err(|error| failed(&format_args!("{name}: {error}")))?;
     owner.set_fqdn(true);
-    let mut id = [0; 2];
-    aws_lc_rs::rand::fill(&mut id).map_err(|error| failed(error.to_string()))?;
-    let mut message = Message::new(u16::from_be_bytes(id), MessageType::Query, OpCode::Query);
-    message.metadata.recursion_desired = recursion;
-    message.add_query(Query::query(owner, kind));
-    let question = message.to_vec().map_err(|error| failed(error.to_string()))?;
-    let octets = exchange(server, &question, deadline).await?;
-    let answer = Message::from_vec(&octets).map_err(|error| failed(error.to_string()))?;
+    let deadline = Deadline::at(deadline.into());
+    let answer = resolve::ask(server, &owner, kind, recursion, ANSWER_LIMIT, deadline).await;
+    let answer = answer.map_err(|error| failed(&error))?;
     match answer.metadata.response_code {
         ResponseCode::NoError | ResponseCode::NXDomain => Ok(answer),
-        code => Err(failed(format!("{name}: {code}"))),
+        code => Err(failed(&format_args!("{name}: {code}"))),
     }
 }
 
-/// Sends a message and receives the one with the same identifier: UDP first, TCP for what is long.
+/// Sends a message to one server and returns its answer.
 pub(super) async fn exchange(
     server: SocketAddr,
     message: &[u8],
     deadline: Instant,
 ) -> Result<Vec<u8>, PublishError> {
-    let failed = |error: std::io::Error| PublishError(format!("name server {server}: {error}"));
-    for _ in 0..TRIES {
-        let until = deadline.min(Instant::now() + ANSWER_LIMIT);
-        match tokio::time::timeout_at(until.into(), by_datagram(server, message)).await {
-            Ok(Ok(answer)) if is_truncated(&answer) => break,
-            Ok(result) => return result.map_err(failed),
-            Err(_) if Instant::now() >= deadline => break,
-            Err(_) => {}
-        }
-    }
-    let until = deadline.min(Instant::now() + ANSWER_LIMIT);
-    match tokio::time::timeout_at(until.into(), by_stream(server, message)).await {
-        Ok(result) => result.map_err(failed),
-        Err(_) => Err(PublishError(format!("name server {server} does not answer"))),
-    }
-}
-
-fn is_truncated(answer: &[u8]) -> bool {
-    answer.get(2).is_some_and(|flags| flags & 2 != 0)
-}
-
-async fn by_datagram(server: SocketAddr, message: &[u8]) -> std::io::Result<Vec<u8>> {
-    let local: SocketAddr = match server {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    // A socket a question: its port, drawn by the system, is part of what a forger must guess.
-    let socket = UdpSocket::bind(local).await?;
-    socket.connect(server).await?;
-    socket.send(message).await?;
-    let mut answer = vec![0; DATAGRAM_MAX];
-    loop {
-        let length = socket.recv(&mut answer).await?;
-        if length >= 12 && answer[..2] == message[..2] && answer[2] & 0x80 != 0 {
-            answer.truncate(length);
-            return Ok(answer);
-        }
-    }
-}
-
-async fn by_stream(server: SocketAddr, message: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(server).await?;
-    let length = u16::try_from(message.len()).map_err(|_| std::io::ErrorKind::InvalidInput)?;
-    let framed = [&length.to_be_bytes()[..], message].concat();
-    stream.write_all(&framed).await?;
-    let length = stream.read_u16().await?;
-    let mut answer = vec![0; length.into()];
-    stream.read_exact(&mut answer).await?;
-    if answer.len() < 12 || answer[..2] != message[..2] {
-        return Err(std::io::ErrorKind::InvalidData.into());
-    }
-    Ok(answer)
+    resolve::exchange(server, message, ANSWER_LIMIT, Deadline::at(deadline.into()))
+        .await
+        .map_err(|error| PublishError(format!("name server {server}: {error}")))
 }

@@ -5,7 +5,6 @@ mod hook;
 mod lookup;
 mod publisher;
 mod rfc2136;
-mod tsig;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,8 +44,8 @@ impl Solver {
     pub fn new(config: &Dns01Config, http: &HttpConfig, resolver: &Resolver) -> Result<Self, IssuerError> {
         let publisher: Box<dyn Publisher> = match &config.publisher {
             PublisherConfig::Rfc2136 { server, zone, tsig_name, tsig_algorithm, tsig_secret } => {
-                let key = tsig::Key::new(tsig_name, *tsig_algorithm, tsig_secret)?;
-                Box::new(rfc2136::Rfc2136::new(*server, zone.as_deref(), key)?)
+                let zone = zone.as_deref();
+                Box::new(rfc2136::Rfc2136::new(*server, zone, tsig_name, *tsig_algorithm, tsig_secret)?)
             }
             PublisherConfig::Exec { argv, seconds } => Box::new(hook::Program::new(argv, *seconds)?),
             PublisherConfig::Webhook { url, secret } => {

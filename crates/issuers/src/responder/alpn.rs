@@ -1,20 +1,19 @@
 //! tls-alpn-01 (RFC 8737): a self-made certificate with the digest of the key authorization.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::rand;
+use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
 use keys::{KeyType, PrivateKey, Signer};
 use parking_lot::RwLock;
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use x509::build::{Attribute, CertificateSpec, Extension, distinguished_name, signed, tbs_certificate};
 use x509::{GeneralName, SerialNumber, UnixTime, der};
@@ -118,28 +117,22 @@ fn certificate(name: &str, digest: &[u8; 32], now: UnixTime) -> Result<Certified
 }
 
 /// Accepts TLS for `acme-tls/1` alone, and hangs up after the handshake (RFC 8737 section 4).
-pub(super) async fn serve(listener: TcpListener, answers: Arc<TlsAlpnAnswers>) {
+pub(super) async fn serve(listener: TcpListener, answers: Arc<TlsAlpnAnswers>, tasks: ServiceTasks) {
     let _guard = telemetry::tasks::guard("tls-alpn-01-listener");
     let Ok(acceptor) = acceptor(answers) else { return };
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut handshakes = JoinSet::new();
-    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
-        while handshakes.try_join_next().is_some() {}
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
+    let handler = move |stream: TcpStream, _: SocketAddr| {
         let acceptor = acceptor.clone();
-        handshakes.spawn(async move {
-            let _permit = permit;
+        async move {
             let shake = async {
                 let mut stream = acceptor.accept(stream).await?;
                 tokio::io::AsyncWriteExt::shutdown(&mut stream).await
             };
             // A peer that breaks off is no concern of ours.
             let _ = tokio::time::timeout(HANDSHAKE_LIMIT, shake).await;
-        });
-    }
+        }
+    };
+    let slots = Slots::new(CONNECTIONS_MAX);
+    Acceptor::new(&tasks, slots, WhenFull::Wait).run(&listener, Arc::new(handler)).await;
 }
 
 fn acceptor(answers: Arc<TlsAlpnAnswers>) -> Result<TlsAcceptor, rustls::Error> {

@@ -1,13 +1,15 @@
 //! A listener that knows one kind of request: the http-01 validation (RFC 8555 section 8.3).
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
 use store::{Clock, Store, StoreError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+
+use crate::tables;
 
 /// Octets of the longest request head read; validating servers send some 300.
 const HEAD_MAX: usize = 8 * 1024;
@@ -39,38 +41,31 @@ impl Http01Answers {
         if token.is_empty() || token.len() > TOKEN_MAX || !token.chars().all(is_token) {
             return Ok(None);
         }
-        self.store.external_issuers().challenge(token, self.clock.now_us()).await
+        tables::ExternalIssuers::of(&self.store).challenge(token, self.clock.now_us()).await
     }
 
     pub(super) async fn put(&self, answers: Vec<(String, String)>) -> Result<(), StoreError> {
         let until = self.clock.now_us().saturating_add(ANSWER_LIFE_US);
-        self.store.external_issuers().put_challenges(answers, until).await
+        tables::ExternalIssuers::of(&self.store).put_challenges(answers, until).await
     }
 
     pub(super) async fn remove(&self, tokens: Vec<String>) -> Result<(), StoreError> {
-        self.store.external_issuers().delete_challenges(tokens).await
+        tables::ExternalIssuers::of(&self.store).delete_challenges(tokens).await
     }
 }
 
-pub(super) async fn serve(listener: TcpListener, answers: Weak<Http01Answers>) {
+pub(super) async fn serve(listener: TcpListener, answers: Weak<Http01Answers>, tasks: ServiceTasks) {
     let _guard = telemetry::tasks::guard("http-01-listener");
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Owned here: aborting the listener ends them.
-    let mut requests = JoinSet::new();
-    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
-        while requests.try_join_next().is_some() {}
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors: others will be closed.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let Some(answers) = answers.upgrade() else { return };
-        requests.spawn(async move {
-            let _permit = permit;
+    let handler = move |stream: TcpStream, _: SocketAddr| {
+        let answers = answers.upgrade();
+        async move {
+            let Some(answers) = answers else { return };
             // A peer that breaks off is no concern of ours.
             let _ = tokio::time::timeout(REQUEST_LIMIT, answer(stream, answers)).await;
-        });
-    }
+        }
+    };
+    let slots = Slots::new(CONNECTIONS_MAX);
+    Acceptor::new(&tasks, slots, WhenFull::Wait).run(&listener, Arc::new(handler)).await;
 }
 
 async fn answer(mut stream: TcpStream, answers: Arc<Http01Answers>) -> std::io::Result<()> {

@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inbound::ServiceTasks;
 use parking_lot::Mutex;
 use rustls::sign::CertifiedKey;
 use store::{Clock, Store};
 use tokio::net::TcpListener;
-use tokio::task::AbortHandle;
 
 use crate::error::IssuerError;
 use http01::Http01Answers;
@@ -49,7 +49,8 @@ pub(crate) enum Protocol {
 
 struct SharedListener {
     users: usize,
-    task: AbortHandle,
+    /// The listener and its connections. Aborted with the last user.
+    tasks: ServiceTasks,
 }
 
 impl std::fmt::Debug for Responders {
@@ -114,11 +115,16 @@ impl Responders {
             return Ok(guard());
         }
         let listener = bind(address).await?;
-        let task = match protocol {
-            Protocol::Http01 => tokio::spawn(http01::serve(listener, Arc::downgrade(&self.0.http01))),
-            Protocol::TlsAlpn01 => tokio::spawn(alpn::serve(listener, Arc::clone(&self.0.alpn))),
-        };
-        let listening = SharedListener { users: 1, task: task.abort_handle() };
+        let tasks = ServiceTasks::default();
+        match protocol {
+            Protocol::Http01 => {
+                tasks.spawn(http01::serve(listener, Arc::downgrade(&self.0.http01), tasks.clone()));
+            }
+            Protocol::TlsAlpn01 => {
+                tasks.spawn(alpn::serve(listener, Arc::clone(&self.0.alpn), tasks.clone()));
+            }
+        }
+        let listening = SharedListener { users: 1, tasks };
         self.0.listening.lock().insert((address, protocol), listening);
         Ok(guard())
     }
@@ -164,7 +170,7 @@ impl Drop for ListenGuard {
         let Some(known) = listening.get_mut(&key) else { return };
         known.users -= 1;
         if known.users == 0 {
-            known.task.abort();
+            known.tasks.abort();
             listening.remove(&key);
         }
     }

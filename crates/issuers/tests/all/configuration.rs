@@ -22,7 +22,7 @@ async fn secrets_are_sealed_kept_and_replaced() {
     let made = world.issuers.create(webhook("a", Some(SECRET)), "user:alice").await.unwrap();
     assert_eq!((made.secrets_set, made.row.revision), (vec!["/secret".to_owned()], 1));
     assert!(!made.config.to_string().contains("secret"));
-    let row = world.store.external_issuers().get(made.row.id).await.unwrap().unwrap();
+    let row = issuers::tables::ExternalIssuers::of(&world.store).get(made.row.id).await.unwrap().unwrap();
     let sealed = row.secrets.unwrap();
     assert!(!sealed.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()));
     // Left out: kept.

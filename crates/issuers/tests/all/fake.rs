@@ -153,5 +153,6 @@ async fn serve(
         if asked.method != "HEAD" {
             stream.write_all(&body).await?;
         }
+        stream.flush().await?;
     }
 }

@@ -5,6 +5,7 @@
 mod authority_of_tests;
 mod fake;
 mod named;
+mod tables;
 mod world;
 
 mod configuration;

@@ -29,8 +29,7 @@ fn is_signed(asked: &RecordedRequest) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
     let covered = [time.as_bytes(), b".", &asked.body].concat();
     let hex = signature.strip_prefix("v1=").unwrap();
-    let octets: Vec<u8> =
-        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+    let octets = data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap();
     hmac::verify(&key, &covered, &octets).is_ok()
 }
 

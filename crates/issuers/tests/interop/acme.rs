@@ -137,7 +137,12 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
             async move { issuer.issue(&wish).await.map(drop) }
         });
         let begun = async {
-            while world.store.external_issuers().order(id, &wish.key).await.unwrap().is_none() {
+            while issuers::tables::ExternalIssuers::of(&world.store)
+                .order(id, &wish.key)
+                .await
+                .unwrap()
+                .is_none()
+            {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
             tokio::time::sleep(Duration::from_millis(delay)).await;
@@ -149,7 +154,8 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
         let mut url = None;
         let watched = async {
             loop {
-                let noted = world.store.external_issuers().order(id, &wish.key).await.unwrap();
+                let noted =
+                    issuers::tables::ExternalIssuers::of(&world.store).order(id, &wish.key).await.unwrap();
                 url = noted.and_then(|row| row.url).or(url.take());
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
@@ -163,13 +169,13 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
         if let Some(url) = url {
             let spki = &leaf_of(&delivered.chain).public_key.spki;
             let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, spki);
-            let row = store::IssuerOrder {
+            let row = issuers::tables::IssuerOrder {
                 spki_sha256: hash.as_ref().try_into().unwrap(),
                 url: Some(url),
                 chain: None,
                 created_at_us: world.clock.now_us(),
             };
-            world.store.external_issuers().put_order(id, &wish.key, row).await.unwrap();
+            issuers::tables::ExternalIssuers::of(&world.store).put_order(id, &wish.key, row).await.unwrap();
             let third = world.again().get("pebble").await.unwrap();
             assert_eq!(third.issue(&wish).await.unwrap(), delivered);
             assert_eq!(pebble.issued() - before, 1);
@@ -207,8 +213,9 @@ async fn a_server_that_forgot_us_gets_the_same_key_again() {
     let issuer = world.add("pebble", config).await;
     issuer.issue(&order("1", &["a.example.test"])).await.unwrap();
     let id = world.issuers.find_named("pebble").await.unwrap().unwrap().row.id;
-    let account =
-        || async { world.store.external_issuers().get(id).await.unwrap().unwrap().account.unwrap() };
+    let account = || async {
+        issuers::tables::ExternalIssuers::of(&world.store).get(id).await.unwrap().unwrap().account.unwrap()
+    };
     let before = account().await;
     pebble.restart();
     issuer.issue(&order("2", &["a.example.test"])).await.unwrap();

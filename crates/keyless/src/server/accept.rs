@@ -5,20 +5,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use inbound::{ConnectionHandler, Slot};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use x509::Certificate;
 
-use super::slots::Handshake;
 use super::state::ServerState;
 use super::{connection, native};
 use crate::tenant::Identity;
-/// After an error of `accept` (no descriptors left), before the next try.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a connection did not come to be, or ended, other than by itself.
 mod end {
@@ -30,6 +27,7 @@ mod end {
     pub(super) const STOPPED: &str = "stopped";
     pub(super) const EXPIRED: &str = "certificate-ended";
     pub(super) const DISMISSED: &str = "clients-changed";
+    pub(super) const CUT_OFF: &str = "cut-off";
 }
 
 /// What is spoken on a connection.
@@ -41,45 +39,50 @@ pub(super) enum Protocol {
     Nodes,
 }
 
-pub(super) async fn accept_tcp(shared: Arc<ServerState>, listener: TcpListener, protocol: Protocol) {
-    loop {
-        let accepted = tokio::select! {
-            () = shared.stopping.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Some((stream, address)) = or_pause(accepted).await else { continue };
-        match shared.slots.handshake(address.ip()) {
-            Some(handshake) => {
-                shared.run(over_tls(Arc::clone(&shared), stream, address, protocol, handshake));
-            }
-            None => shared.metrics.connection_ended(end::FULL),
-        }
+/// Serves the connections of one listener.
+pub(super) struct Connections {
+    pub(super) shared: Arc<ServerState>,
+    pub(super) protocol: Protocol,
+}
+
+impl Connections {
+    fn full(&self) {
+        self.shared.metrics.connection_ended(end::FULL);
+    }
+
+    fn aborted(&self) {
+        self.shared.metrics.connection_ended(end::CUT_OFF);
     }
 }
 
-pub(super) async fn accept_unix(shared: Arc<ServerState>, listener: UnixListener, protocol: Protocol) {
-    loop {
-        let accepted = tokio::select! {
-            () = shared.stopping.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Some((stream, _)) = or_pause(accepted).await else { continue };
-        match Arc::clone(&shared.slots.local).try_acquire_owned() {
-            Ok(permit) => shared.run(over_unix(Arc::clone(&shared), stream, protocol, permit)),
-            Err(_) => shared.metrics.connection_ended(end::FULL),
-        }
+impl ConnectionHandler<TcpListener> for Connections {
+    /// The slot is one for handshakes.
+    async fn serve(self: Arc<Self>, stream: TcpStream, address: SocketAddr, slot: &mut Slot) {
+        let shared = Arc::clone(&self.shared);
+        // Boxed: a handshake and its connection are 18 KB, too much to move.
+        self.shared.counted(Box::pin(over_tls(shared, stream, address, self.protocol, slot))).await;
+    }
+
+    fn refused(&self, _: TcpStream) {
+        self.full();
+    }
+
+    fn cut_off(&self) {
+        self.aborted();
     }
 }
 
-/// Says why there is no connection, and waits for better times.
-async fn or_pause<T>(accepted: io::Result<T>) -> Option<T> {
-    match accepted {
-        Ok(accepted) => Some(accepted),
-        Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
-        }
+impl ConnectionHandler<UnixListener> for Connections {
+    async fn serve(self: Arc<Self>, stream: UnixStream, _: unix::SocketAddr, _: &mut Slot) {
+        self.shared.counted(over_unix(Arc::clone(&self.shared), stream, self.protocol)).await;
+    }
+
+    fn refused(&self, _: UnixStream) {
+        self.full();
+    }
+
+    fn cut_off(&self) {
+        self.aborted();
     }
 }
 
@@ -88,10 +91,8 @@ async fn over_tls(
     stream: TcpStream,
     address: SocketAddr,
     protocol: Protocol,
-    handshake: Handshake,
+    handshake: &mut Slot,
 ) -> &'static str {
-    // Replies are written whole: waiting for more only delays them.
-    let _ = stream.set_nodelay(true);
     let (config, leave) = {
         let tls =
             if matches!(protocol, Protocol::Nodes) { shared.nodes_tls.read() } else { shared.tls.read() };
@@ -103,10 +104,11 @@ async fn over_tls(
         // Of those who came in by these roots.
         (Arc::clone(config), tls.dismissed.child_token())
     };
+    let stopping = shared.tasks.stopping();
     let shaking = TlsAcceptor::from(config).accept(stream);
     let shaking = tokio::time::timeout(shared.options.handshake_timeout, shaking);
     let stream = tokio::select! {
-        () = shared.stopping.cancelled() => return end::STOPPED,
+        () = stopping.cancelled() => return end::STOPPED,
         outcome = shaking => match outcome {
             Ok(Ok(stream)) => stream,
             // Somebody looked whether anybody listens.
@@ -121,7 +123,7 @@ async fn over_tls(
             Err(_) => return end::TIMED_OUT,
         },
     };
-    drop(handshake);
+    handshake.release();
     let chain = stream.get_ref().1.peer_certificates();
     let identity = Identity::of_chain(chain);
     let is_node = matches!(protocol, Protocol::Nodes);
@@ -131,7 +133,7 @@ async fn over_tls(
         return end::NO_NODE;
     }
     let places = if is_node { &shared.slots.nodes } else { &shared.slots.known };
-    let Ok(_permit) = Arc::clone(places).try_acquire_owned() else {
+    let Some(_slot) = places.take(None) else {
         tracing::warn!(%address, "there are as many connections as may be (keys.connections_max)");
         return end::FULL;
     };
@@ -161,7 +163,7 @@ async fn over_tls(
             return end::EXPIRED;
         }
     };
-    if leave.is_cancelled() && !shared.stopping.is_cancelled() { end::DISMISSED } else { ended }
+    if leave.is_cancelled() && !stopping.is_cancelled() { end::DISMISSED } else { ended }
 }
 
 /// How long the client's certificate holds from now on; who it is, is in the log.
@@ -174,13 +176,8 @@ fn ends_in(chain: Option<&[CertificateDer<'_>]>, address: SocketAddr) -> Duratio
     Duration::from_secs(left)
 }
 
-async fn over_unix(
-    shared: Arc<ServerState>,
-    stream: UnixStream,
-    protocol: Protocol,
-    _permit: OwnedSemaphorePermit,
-) -> &'static str {
-    let (idle, leave) = (shared.options.socket_idle, shared.stopping.child_token());
+async fn over_unix(shared: Arc<ServerState>, stream: UnixStream, protocol: Protocol) -> &'static str {
+    let (idle, leave) = (shared.options.socket_idle, shared.tasks.stopping().child_token());
     serve(shared, stream, Identity::socket(), idle, protocol, leave).await
 }
 

@@ -387,7 +387,8 @@ mod tests {
             let (shared, minute) = (Arc::clone(&running.shared), Duration::from_secs(60));
             let serving =
                 serve(Arc::clone(&shared), stream, Identity::socket(), minute, CancellationToken::new());
-            shared.run(async move { serving.await.name() });
+            let tasks = shared.tasks.clone();
+            tasks.spawn_bounded(async move { shared.counted(async { serving.await.name() }).await });
             Self { running, client, gate, key, _folder: folder }
         }
 

@@ -180,7 +180,7 @@ impl ServerState {
             return refuse(caller, Refusal::Remote);
         };
         let (counted, call) = (self.metrics.remote(), destination.map(KeyDestination::began));
-        self.tracker.spawn(async move {
+        self.tasks.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-elsewhere");
             let _permits = (of_key, of_all, counted);
             caller.entry_mut().started();

@@ -27,11 +27,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use inbound::{Acceptor, ServiceTasks, WhenFull};
 use keys::TicketKeys;
 use parking_lot::RwLock;
 use tokio::net::{TcpListener, UnixListener};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::KeySet;
 use crate::flow::SAMPLE_EVERY;
@@ -39,7 +38,7 @@ use crate::in_flight::ConcurrencyLimit;
 use crate::metrics::Metrics;
 use crate::stage::Stage;
 use crate::tenant::{TenantError, TenantOptions, Tenants};
-use accept::{Protocol, accept_tcp, accept_unix};
+use accept::{Connections, Protocol};
 use memory::ByteBudget;
 use relay_limit::RelayLimit;
 use slots::ConnectionSlots;
@@ -151,12 +150,10 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         tls: RwLock::new(None),
         nodes_tls: RwLock::new(None),
         slots: ConnectionSlots::new(options.connections_max),
-        tracker: TaskTracker::new(),
-        stopping: CancellationToken::new(),
-        kill: CancellationToken::new(),
+        tasks: ServiceTasks::default(),
         options,
     });
-    let present = |(configs, options)| Presented::new(configs, options, &shared.stopping);
+    let present = |(configs, options)| Presented::new(configs, options, &shared.tasks.stopping());
     *shared.tls.write() = tls.map(present);
     *shared.nodes_tls.write() = nodes_tls.map(present);
     let listeners = [(keyless, Protocol::Keyless), (native, Protocol::Native), (nodes, Protocol::Nodes)];
@@ -164,17 +161,21 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
     for (at, (listener, protocol)) in listeners.into_iter().enumerate() {
         if let Some(listener) = listener {
             addresses[at] = listener.local_addr().ok();
-            shared.tracker.spawn(accept_tcp(Arc::clone(&shared), listener, protocol));
+            let connections = Connections { shared: Arc::clone(&shared), protocol };
+            let acceptor = Acceptor::new(&shared.tasks, shared.slots.handshakes.clone(), WhenFull::Refuse);
+            acceptor.start(listener, Arc::new(connections));
         }
     }
     let mut sockets = Vec::new();
     for (socket, protocol) in [(keyless_socket, Protocol::Keyless), (native_socket, Protocol::Native)] {
         if let Some((bound, listener)) = socket {
-            shared.tracker.spawn(accept_unix(Arc::clone(&shared), listener, protocol));
+            let connections = Connections { shared: Arc::clone(&shared), protocol };
+            let acceptor = Acceptor::new(&shared.tasks, shared.slots.local.clone(), WhenFull::Refuse);
+            acceptor.start(listener, Arc::new(connections));
             sockets.push(bound);
         }
     }
-    shared.tracker.spawn(sample_flows(Arc::clone(&shared)));
+    shared.tasks.spawn(sample_flows(Arc::clone(&shared)));
     let [address, native, nodes] = addresses;
     Ok(Running { address, native, nodes, shared, sockets })
 }
@@ -182,9 +183,10 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
 /// Holds L = λW against itself, of every tenant and of everybody who is asked, until the server stops.
 async fn sample_flows(shared: Arc<ServerState>) {
     let _live = telemetry::tasks::guard("keyless-flows");
+    let stopping = shared.tasks.stopping();
     loop {
         tokio::select! {
-            () = shared.stopping.cancelled() => return,
+            () = stopping.cancelled() => return,
             () = tokio::time::sleep(SAMPLE_EVERY) => shared.sample_flows(Instant::now()),
         }
     }
@@ -223,7 +225,7 @@ impl Running {
     }
 
     fn change(&self, presented: &RwLock<Option<Presented>>, options: &TlsOptions) -> Result<(), TlsError> {
-        let mut new = Presented::new(tls::configs(options)?, options.clone(), &self.shared.stopping);
+        let mut new = Presented::new(tls::configs(options)?, options.clone(), &self.shared.tasks.stopping());
         let mut presented = presented.write();
         if let Some(before) = presented.take() {
             if before.options.admits_no_less(options) {
@@ -248,11 +250,7 @@ impl Running {
     /// cut off.
     pub async fn stop(self) -> bool {
         let Self { shared, sockets, .. } = self;
-        shared.stopping.cancel();
-        shared.tracker.close();
-        let drained = tokio::time::timeout(STOP_WITHIN, shared.tracker.wait()).await.is_ok();
-        shared.kill.cancel();
-        shared.tracker.wait().await;
+        let drained = shared.tasks.clone().close(STOP_WITHIN).await;
         shared.stage.stop().await;
         sockets.iter().for_each(BoundSocket::remove);
         drained

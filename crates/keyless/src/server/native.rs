@@ -9,9 +9,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use inbound::ServiceTasks;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::arriving::{Arriving, HalfSent};
@@ -68,21 +68,17 @@ impl Drop for UnderWay {
 /// Runs calls as tasks that are counted and end with the server.
 #[derive(Clone)]
 struct Owned {
-    tracker: TaskTracker,
-    kill: CancellationToken,
+    tasks: ServiceTasks,
     activity: Arc<Activity>,
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Owned {
     fn execute(&self, call: F) {
-        let (kill, under_way) = (self.kill.clone(), UnderWay::new(&self.activity));
-        self.tracker.spawn(async move {
+        let under_way = UnderWay::new(&self.activity);
+        self.tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("keyless-call");
             let _under_way = under_way;
-            tokio::select! {
-                () = kill.cancelled() => {}
-                () = call => {}
-            }
+            call.await;
         });
     }
 }
@@ -98,8 +94,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let activity = Arc::new(Activity::default());
-    let owned =
-        Owned { tracker: shared.tracker.clone(), kill: shared.kill.clone(), activity: Arc::clone(&activity) };
+    let owned = Owned { tasks: shared.tasks.clone(), activity: Arc::clone(&activity) };
     let client = Arc::new(Client::new(identity, &shared.tenants));
     let (stream_window, connection_window) = if client.is_node() {
         (NODE_STREAM_WINDOW, NODE_CONNECTION_WINDOW)

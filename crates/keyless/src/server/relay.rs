@@ -40,7 +40,7 @@ impl ServerState {
         }
         let counted = self.metrics.remote();
         call.entry.queue(held.flatten());
-        self.tracker.spawn(async move {
+        self.tasks.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-relay");
             let _permits = (permit, counted);
             call.entry.started();

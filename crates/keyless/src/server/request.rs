@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use tracing::{Level, Span};
 
 use super::caller::Caller;
@@ -114,7 +115,7 @@ fn shown(trace: &[u8]) -> String {
     let part = &trace[..trace.len().min(REQUEST_ID_MAX)];
     match std::str::from_utf8(part) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-        _ => part.iter().map(|octet| format!("{octet:02x}")).collect(),
+        _ => HEXLOWER.encode(part),
     }
 }
 

@@ -278,7 +278,7 @@ impl KeyService for Keys {
         let given = CallMetadata::within(request.metadata(), Duration::MAX);
         Ok(Response::new(SignReplies {
             due: given.due.map(|due| Box::pin(tokio::time::sleep_until(due.into()))),
-            stop: Some(Box::pin(self.shared.stopping.clone().cancelled_owned())),
+            stop: Some(Box::pin(self.shared.tasks.stopping().cancelled_owned())),
             given: CallMetadata { due: None, ..given },
             keys: self.clone(),
             requests: Some(request.into_inner()),

@@ -1,12 +1,10 @@
 //! The state of the server, shared by all connections.
 
-use std::sync::Arc;
 use std::time::Instant;
 
+use inbound::ServiceTasks;
 use keys::TicketKeys;
 use parking_lot::RwLock;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::caller::Caller;
 use super::memory::ByteBudget;
@@ -36,9 +34,7 @@ pub(super) struct ServerState {
     /// Towards other nodes.
     pub(super) nodes_tls: RwLock<Option<Presented>>,
     pub(super) slots: ConnectionSlots,
-    pub(super) tracker: TaskTracker,
-    pub(super) stopping: CancellationToken,
-    pub(super) kill: CancellationToken,
+    pub(super) tasks: ServiceTasks,
 }
 
 impl ServerState {
@@ -68,17 +64,11 @@ impl ServerState {
         }
     }
 
-    /// Runs a connection as a task that is counted and ends with the server.
-    pub(super) fn run(self: &Arc<Self>, serving: impl Future<Output = &'static str> + Send + 'static) {
-        let (kill, metrics) = (self.kill.clone(), self.metrics.clone());
-        self.tracker.spawn(async move {
-            let _live = telemetry::tasks::guard("keyless-connection");
-            let _counted = metrics.connection();
-            let end = tokio::select! {
-                () = kill.cancelled() => "cut-off",
-                end = serving => end,
-            };
-            metrics.connection_ended(end);
-        });
+    /// Serves a connection to its end, and counts it.
+    pub(super) async fn counted(&self, serving: impl Future<Output = &'static str>) {
+        let _live = telemetry::tasks::guard("keyless-connection");
+        let _counted = self.metrics.connection();
+        let end = serving.await;
+        self.metrics.connection_ended(end);
     }
 }

@@ -230,7 +230,8 @@ impl Tenants {
             .ok_or_else(|| tenant.name().to_owned())
     }
 
-    /// Makes these all tenants there are, the default one added where it is missing.
+    /// Replaces all tenants. A default tenant is added where `options` has none: it may use every key when it is alone, and
+    /// no key beside others.
     ///
     /// # Errors
     /// [`TenantError`]; all stays as it was then.
@@ -241,22 +242,29 @@ impl Tenants {
     ) -> Result<(), TenantError> {
         check(options)?;
         let mut options = options.to_vec();
+        let is_alone = options.is_empty() || options.len() == 1 && options[0].name == DEFAULT;
+        // Where there are tenants, a client that matches none of them may use no key, unless a default tenant says which.
+        let may_use_none = !options.is_empty() && !options.iter().any(|tenant| tenant.name == DEFAULT);
         if !options.iter().any(|tenant| tenant.name == DEFAULT) {
-            options.push(TenantOptions::of_others(options.is_empty()));
+            options.push(TenantOptions::of_others(is_alone));
         }
         let mut table = self.table.write();
         let before = |name: &str| table.tenants.iter().find(|tenant| tenant.name() == name);
         let kept: HashSet<usize> =
             options.iter().filter_map(|tenant| before(&tenant.name)).map(|tenant| tenant.line()).collect();
         let mut free = (0..).filter(|line| !kept.contains(line));
-        let (mut tenants, is_alone) = (Vec::new(), options.len() == 1);
+        let mut tenants = Vec::new();
         for options in &options {
             let known = before(&options.name);
             let account = match known {
                 Some(known) => Arc::clone(&known.account),
                 None => Account::new(free.next().unwrap_or_default(), self.metrics.tenant(&options.name)),
             };
-            tenants.push(Arc::new(Tenant::new(options, account, known.map(|known| &**known), is_alone)));
+            let mut tenant = Tenant::new(options, account, known.map(|known| &**known), is_alone);
+            if may_use_none && options.name == DEFAULT {
+                tenant.rights = Rights::default();
+            }
+            tenants.push(Arc::new(tenant));
         }
         for gone in &table.tenants {
             if !options.iter().any(|tenant| tenant.name == gone.name()) {

@@ -6,7 +6,7 @@ use super::identity::Pattern;
 use crate::fair::SHARE_MAX;
 use crate::limits::TENANT_MAX;
 
-/// The tenant of clients that are nobody else's.
+/// The tenant of clients that match no other tenant. Beside other tenants it may use no key unless it is configured.
 pub const DEFAULT: &str = "default";
 
 /// The tenant of clients of Unix sockets; the same as [`DEFAULT`] where it is not configured.
@@ -69,7 +69,7 @@ impl TenantOptions {
         }
     }
 
-    /// Of whoever is nobody else's client: where there is nobody else, the service's own setting says whether it decrypts.
+    /// The default tenant where none is configured. When it is alone, the service's own setting says whether it decrypts.
     pub(super) fn of_others(alone: bool) -> Self {
         Self { rsa_decrypt: alone, ..Self::new(DEFAULT) }
     }

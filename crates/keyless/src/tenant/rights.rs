@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use x509::SpkiHash;
 
 use crate::Key;
 use crate::wire::Ski;
 
-/// Which keys a tenant may use.
+/// Which keys a tenant may use. The default is none.
 #[derive(Debug, Default)]
 pub(super) struct Rights {
     all: bool,
@@ -45,14 +46,7 @@ impl Rights {
 }
 
 fn octets<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut octets = [0; N];
-    if text.len() != 2 * N || !text.is_ascii() {
-        return None;
-    }
-    for (octet, pair) in octets.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *octet = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(octets)
+    HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
 /// Whether `name` is the glob with something, or nothing, for each star.

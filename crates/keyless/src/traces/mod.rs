@@ -7,6 +7,7 @@
 mod export;
 mod record;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
@@ -240,23 +242,10 @@ fn newest(mut found: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     ranked.into_iter().map(|(_, record)| record).collect()
 }
 
-/// A segment of a path without its percent-encoding (RFC 3986 section 2.1).
-fn decoded(segment: &str) -> Option<String> {
-    let (mut octets, mut rest) = (Vec::with_capacity(segment.len()), segment.as_bytes());
-    while let Some((first, more)) = rest.split_first() {
-        rest = match first {
-            b'%' => {
-                let digits = std::str::from_utf8(more.get(..2)?).ok()?;
-                octets.push(u8::from_str_radix(digits, 16).ok()?);
-                &more[2..]
-            }
-            octet => {
-                octets.push(*octet);
-                more
-            }
-        };
-    }
-    String::from_utf8(octets).ok()
+/// A segment of a path without its percent-encoding (RFC 3986 section 2.1); `None` when an escape is broken.
+fn decoded(segment: &str) -> Option<Cow<'_, str>> {
+    let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    segment.split('%').skip(1).all(is_escape).then(|| percent_decode_str(segment).decode_utf8().ok())?
 }
 
 #[cfg(test)]

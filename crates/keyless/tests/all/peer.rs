@@ -1,7 +1,6 @@
 //! A client of the protocol, certificates for both sides, and keys with a gate before them.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +11,7 @@ use keyless::native::Client;
 use keyless::server::{Options, Running, TlsOptions, start};
 use keyless::wire::{HEADER, Items, Ski, opcode};
 use keyless::{KeySet, Metrics};
-use keys::{Deadline, Hash, KeyRef, KeyType, PrivateKey, Scheme, SignError, Signer};
+use keys::{Deadline, KeyRef, KeyType, PrivateKey, Scheme, SignError, Signer};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
@@ -322,51 +321,9 @@ impl Signer for Gated {
     }
 }
 
-/// Whether OpenSSL takes the signature.
-pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, input: &[u8], signature: &[u8]) -> bool {
-    let folder = tempfile::tempdir().unwrap();
-    let put = |name: &str, octets: &[u8]| std::fs::write(folder.path().join(name), octets).unwrap();
-    put("public", spki);
-    put("input", input);
-    put("signature", signature);
-    let options = match scheme {
-        Scheme::RsaPkcs1(hash) => format!("-pkeyopt digest:{}", name_of(hash)),
-        Scheme::RsaPss(hash) => format!(
-            "-pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest -pkeyopt digest:{}",
-            name_of(hash)
-        ),
-        Scheme::Ecdsa(_) => String::new(),
-        Scheme::Ed25519 => "-rawin".to_owned(),
-    };
-    let command =
-        format!("pkeyutl -verify -pubin -keyform DER -inkey public -in input -sigfile signature {options}");
-    run_openssl(folder.path(), &command)
-}
-
-fn name_of(hash: Hash) -> &'static str {
-    match hash {
-        Hash::Md5Sha1 => "md5-sha1",
-        Hash::Sha1 => "sha1",
-        Hash::Sha224 => "sha224",
-        Hash::Sha256 => "sha256",
-        Hash::Sha384 => "sha384",
-        Hash::Sha512 => "sha512",
-    }
-}
-
-fn run_openssl(folder: &Path, arguments: &str) -> bool {
-    let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
-    let run =
-        run.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
-    run.status.success()
-}
+pub(crate) use testbed::openssl_verifies;
 
 /// Until it is so.
 pub(crate) async fn until(so: impl Fn() -> bool) {
-    let waiting = async {
-        while !so() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to be");
+    testbed::until("it comes to be", so).await;
 }

@@ -47,6 +47,7 @@ async fn clients_are_known_by_their_certificates() {
         by_name("a", &["*.a.example", "O=A"]),
         by_name("b", &["spiffe://b.example/edge/"]),
         TenantOptions::new("socket"),
+        TenantOptions::new("default"),
     ];
     let world = world(tenants).await;
     let dns = |name: &str| GeneralName::Dns(name.to_owned());
@@ -89,7 +90,8 @@ async fn a_tenant_uses_its_own_keys_by_either_protocol() {
     for (who, own, others) in [
         ("a", vec![p256], vec![p384, ed25519]),
         ("b", vec![p384], vec![p256, ed25519]),
-        ("nobody", vec![p256, p384, ed25519], vec![]),
+        // A client of no tenant, as after a typo in `clients`: no default tenant is configured.
+        ("unknown", vec![], vec![p256, p384, ed25519]),
     ] {
         let native = client(&world, who);
         let mut peer = world.connect_with(Some(&member(&world, who)), &TLS13).await.unwrap();
@@ -107,9 +109,16 @@ async fn a_tenant_uses_its_own_keys_by_either_protocol() {
             }
         }
         let listed = native.list_keys(Default::default(), patient()).await.unwrap().keys;
-        let wanted = if who == "nobody" { keys_in_all(&world) } else { own.len() };
-        assert_eq!(listed.len(), wanted, "{who}");
+        assert_eq!(listed.len(), own.len(), "{who}");
     }
+    // A configured default tenant may use the keys that it names, without names every key.
+    let everybody_else = TenantOptions::new("default");
+    world.running.change_tenants(&[tenant("a"), everybody_else]).unwrap();
+    let listed = client(&world, "unknown").list_keys(Default::default(), patient()).await.unwrap().keys;
+    assert_eq!(listed.len(), world.keys.list().len());
+    world.running.change_tenants(&[tenant("a"), tenant("b")]).unwrap();
+    let listed = client(&world, "unknown").list_keys(Default::default(), patient()).await.unwrap().keys;
+    assert!(listed.is_empty(), "without it, no key");
     // What one has sealed, another does not open.
     let sealed = client(&world, "a").seal(b"session".to_vec(), patient()).await.unwrap();
     let stolen = client(&world, "b").unseal(sealed.clone(), patient()).await.unwrap_err();
@@ -119,10 +128,6 @@ async fn a_tenant_uses_its_own_keys_by_either_protocol() {
     assert_eq!(peer.call(&items).await.error(), Some(ErrorCode::Cryptography as u8));
     assert!(client(&world, "a").unseal(sealed, patient()).await.is_ok());
     world.running.stop().await;
-}
-
-fn keys_in_all(world: &World) -> usize {
-    world.keys.list().len()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,7 +175,7 @@ async fn limits_change_while_connections_stay() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_has_so_many_under_way() {
     let (slow, open) = Gated::new(KeyType::P256);
-    let world = world(vec![TenantOptions { in_flight_max: 10, ..tenant("a") }]).await;
+    let world = world(vec![TenantOptions { in_flight_max: 10, ..tenant("a") }, tenant("b")]).await;
     world.keys.put("slow", vec![slow.clone()]);
     let mut peer = world.connect_with(Some(&member(&world, "a")), &TLS13).await.unwrap();
     let (native, p256) = (client(&world, "a"), key(KeyType::P256));
@@ -197,7 +202,7 @@ async fn a_tenant_has_so_many_under_way() {
 async fn a_tenant_has_so_many_under_way_to_one_destination() {
     let ((slow, open), (other, open_other)) = (Gated::new(KeyType::P256), Gated::new(KeyType::P384));
     let limited = |most| TenantOptions { destination_in_flight_max: most, ..tenant("a") };
-    let world = world(vec![limited(3)]).await;
+    let world = world(vec![limited(3), tenant("b")]).await;
     world.keys.put("slow", vec![slow.clone(), other.clone()]);
     let mut peer = world.connect_with(Some(&member(&world, "a")), &TLS13).await.unwrap();
     let (native, p256) = (client(&world, "a"), key(KeyType::P256));
@@ -220,7 +225,7 @@ async fn a_tenant_has_so_many_under_way_to_one_destination() {
     peer.ask(&Items { ski: Some(ski(&*other)), ..at_slow }).await;
     until(|| world.figure(elsewhere) == 5.0).await;
     // Live, on the connection that stands.
-    world.running.change_tenants(&[limited(4)]).unwrap();
+    world.running.change_tenants(&[limited(4), tenant("b")]).unwrap();
     peer.ask(&at_slow).await;
     until(|| world.figure(elsewhere) == 6.0).await;
     assert_eq!(refused().await.message(), wanted);

@@ -172,8 +172,7 @@ mod tests {
     ];
 
     fn hex(digits: &str) -> Vec<u8> {
-        let octet = |at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
-        (0..digits.len()).step_by(2).map(octet).collect()
+        data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).unwrap()
     }
 
     /// PKCS#8 of a seed (RFC 8410 section 7).

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn hex(digits: &str) -> [u8; OCTETS] {
-        std::array::from_fn(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap())
+        data_encoding::HEXUPPER.decode(digits.as_bytes()).unwrap().try_into().unwrap()
     }
 
     /// RFC 6979 appendix A.2.5.

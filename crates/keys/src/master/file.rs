@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use zeroize::Zeroizing;
 
 use super::error::KeyringError;
@@ -43,8 +44,7 @@ pub(crate) fn read_private(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, 
 pub(crate) fn create_once(path: &Path, content: &[u8]) -> Result<(), KeyringError> {
     let failed = |error| KeyringError::File { path: path.to_owned(), error };
     let mut name = path.as_os_str().to_owned();
-    let suffix: String = random::<8>().iter().map(|octet| format!("{octet:02x}")).collect();
-    name.push(format!(".{suffix}.new"));
+    name.push(format!(".{}.new", HEXLOWER.encode(&*random::<8>())));
     let draft = PathBuf::from(name);
     let written = write_draft(&draft, content).and_then(|()| match fs::hard_link(&draft, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

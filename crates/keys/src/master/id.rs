@@ -3,6 +3,7 @@
 use std::fmt;
 
 use aws_lc_rs::hmac;
+use data_encoding::HEXLOWER;
 
 /// Octets of a master key.
 pub(crate) const KEY: usize = 32;
@@ -31,7 +32,7 @@ impl MasterKeyId {
 
 impl fmt::Display for MasterKeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        HEXLOWER.encode_write(&self.0, f)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use argon2::{Algorithm, Argon2, Params, Version};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
@@ -96,7 +97,7 @@ struct Parameters {
 impl Parameters {
     fn to_text(&self) -> String {
         let Argon2Cost { memory_kib, passes, lanes } = self.cost;
-        let salt: String = self.salt.iter().map(|octet| format!("{octet:02x}")).collect();
+        let salt = HEXLOWER.encode(&self.salt);
         format!(
             "# How the master key is derived from its passphrase. Not secret; keep a copy.\n\
              kdf = argon2id\nmemory_kib = {memory_kib}\npasses = {passes}\nlanes = {lanes}\n\
@@ -119,15 +120,9 @@ impl Parameters {
             passes: number("passes", PASSES_MAX)?,
             lanes: number("lanes", PASSES_MAX)?,
         };
-        let salt = octets_of_hex(field("salt")?).and_then(|salt| salt.try_into().ok());
+        let salt = HEXLOWER_PERMISSIVE.decode(field("salt")?.as_bytes()).ok();
+        let salt = salt.and_then(|salt| salt.try_into().ok());
         let salt = salt.ok_or("salt is not 16 octets in hexadecimal")?;
         Ok(Self { cost, salt, id: field("master_key")?.to_owned() })
     }
-}
-
-fn octets_of_hex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|p| p.len() == 2)?, 16).ok())
-        .collect()
 }

@@ -4,6 +4,10 @@ use cryptoki::error::Error;
 use cryptoki::mechanism::Mechanism;
 use cryptoki::object::{Attribute, AttributeType, KeyType as Kind, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
+use data_encoding::HEXLOWER;
+use percent_encoding::{
+    AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode_byte, utf8_percent_encode,
+};
 use x509::der::{self, Reader, tag};
 
 use crate::KeyType;
@@ -58,7 +62,7 @@ impl Search {
     fn text(&self) -> String {
         match self {
             Self::Label(label) => format!("labelled {label:?}"),
-            Self::Id(id) => format!("with id {}", hex(id)),
+            Self::Id(id) => format!("with id {}", HEXLOWER.encode(id)),
         }
     }
 }
@@ -127,7 +131,7 @@ fn describe(session: &Session, handle: ObjectHandle) -> Result<SearchOutcome, Er
         }
     }
     let label = String::from_utf8_lossy(&label).into_owned();
-    let name = format!("{label:?} (id {})", hex(&id));
+    let name = format!("{label:?} (id {})", HEXLOWER.encode(&id));
     let spki = match kind {
         Some(Kind::RSA) => rsa_spki(session, handle)?,
         Some(Kind::EC | Kind::EC_EDWARDS) => ec_spki(session, handle, &id)?,
@@ -213,11 +217,9 @@ fn point_spki(kind: KeyType, parameters: &[u8], point: &[u8]) -> Vec<u8> {
 
 /// A PKCS#11 URI (RFC 7512) of a private key.
 pub(super) fn locator_of(token: &str, id: &[u8]) -> String {
-    let plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
-    let escape =
-        |octet: &u8| if plain(*octet) { char::from(*octet).to_string() } else { format!("%{octet:02X}") };
-    let token: String = token.as_bytes().iter().map(escape).collect();
-    let id: String = id.iter().map(|octet| format!("%{octet:02X}")).collect();
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    let token = utf8_percent_encode(token, RESERVED);
+    let id: String = id.iter().copied().map(percent_encode_byte).collect();
     format!("pkcs11:token={token};id={id};type=private")
 }
 
@@ -225,23 +227,8 @@ pub(super) fn locator_of(token: &str, id: &[u8]) -> String {
 pub(super) fn id_of_locator(locator: &str) -> Option<Vec<u8>> {
     let parts = locator.strip_prefix("pkcs11:")?.split('?').next()?.split(';');
     let id = parts.filter_map(|part| part.strip_prefix("id=")).next()?;
-    let mut octets = Vec::new();
-    let mut rest = id.as_bytes();
-    while let [first, after @ ..] = rest {
-        if *first != b'%' {
-            octets.push(*first);
-            rest = after;
-            continue;
-        }
-        let digits = std::str::from_utf8(after.get(..2)?).ok()?;
-        octets.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = &after[2..];
-    }
-    (!octets.is_empty()).then_some(octets)
-}
-
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+    let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    (!id.is_empty() && id.split('%').skip(1).all(is_escape)).then(|| percent_decode_str(id).collect())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use data_encoding::HEXLOWER;
 use hpke::kem::XWing;
 use hpke::{Deserializable as _, Kem};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -50,11 +51,7 @@ impl KemPublic {
 impl fmt::Debug for KemPublic {
     /// The first octets of the one of X25519: enough to tell two apart.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KemPublic(")?;
-        for octet in self.0.iter().skip(KEM_PUBLIC - 32).take(6) {
-            write!(f, "{octet:02x}")?;
-        }
-        f.write_str("…)")
+        write!(f, "KemPublic({}…)", HEXLOWER.encode(&self.0[KEM_PUBLIC - 32..][..6]))
     }
 }
 

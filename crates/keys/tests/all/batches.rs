@@ -7,8 +7,8 @@ use keys::{
     sign_slice,
 };
 
-use crate::scheme::openssl_verifies;
 use crate::software::key;
+use testbed::openssl_verifies;
 
 #[test]
 fn openssl_takes_what_a_batch_makes() {

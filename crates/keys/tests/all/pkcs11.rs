@@ -13,7 +13,7 @@ use keys::{
 };
 use x509::{PublicKey, verify_signature};
 
-use crate::scheme::openssl_verifies;
+use testbed::openssl_verifies;
 
 const INSTALL: &str = "this test needs SoftHSM: apt-get install -y softhsm2";
 const PIN: &str = "1234";

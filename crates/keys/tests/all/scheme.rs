@@ -1,55 +1,17 @@
 //! Signatures over digests, as OpenSSL checks them.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use keys::verify::{input_for_service, verifies};
 use keys::{Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, sign_slice};
+use testbed::openssl_verifies;
 
 use crate::software::key;
 
 /// The kinds that sign digests, Ed25519 aside.
 const KINDS: [KeyType; 6] =
     [KeyType::Rsa2048, KeyType::Rsa3072, KeyType::Rsa4096, KeyType::P256, KeyType::P384, KeyType::P521];
-
-/// Whether OpenSSL takes the signature.
-pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, input: &[u8], signature: &[u8]) -> bool {
-    let folder = tempfile::tempdir().unwrap();
-    let put = |name: &str, octets: &[u8]| fs::write(folder.path().join(name), octets).unwrap();
-    put("public", spki);
-    put("input", input);
-    put("signature", signature);
-    let name = |hash| match hash {
-        Hash::Md5Sha1 => "md5-sha1",
-        Hash::Sha1 => "sha1",
-        Hash::Sha224 => "sha224",
-        Hash::Sha256 => "sha256",
-        Hash::Sha384 => "sha384",
-        Hash::Sha512 => "sha512",
-    };
-    let options = match scheme {
-        Scheme::RsaPkcs1(hash) => format!("-pkeyopt digest:{}", name(hash)),
-        Scheme::RsaPss(hash) => format!(
-            "-pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest -pkeyopt digest:{}",
-            name(hash)
-        ),
-        Scheme::Ecdsa(_) => String::new(),
-        Scheme::Ed25519 => "-rawin".to_owned(),
-    };
-    run(
-        folder.path(),
-        &format!("pkeyutl -verify -pubin -keyform DER -inkey public -in input -sigfile signature {options}"),
-    )
-}
-
-fn run(folder: &Path, arguments: &str) -> bool {
-    let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
-    let run =
-        run.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
-    run.status.success()
-}
 
 /// What the library makes: no RSA under hashes that are broken.
 fn made(scheme: Scheme) -> bool {

@@ -105,7 +105,7 @@ fn debug_tells_no_secret() {
     let text = format!("{key:?}");
     assert!(text.starts_with("PrivateKey(p256, "), "{text}");
     let der = key.to_pkcs8_der();
-    let hex: String = der[36..68].iter().map(|octet| format!("{octet:02x}")).collect();
+    let hex = data_encoding::HEXLOWER.encode(&der[36..68]);
     assert!(!text.contains(&hex[..16]), "{text}");
 }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use issuers::{Delivered, Issuer, IssuerError, Order, Window};
-use lifecycle::{AuthorityError, DataError, IssuerSource, OwnAuthority, ProfileFacts};
-use store::jobs::{NewJob, insert_jobs};
-use store::managed::{
+use lifecycle::tables::jobs::{NewJob, insert_jobs};
+use lifecycle::tables::managed::{
     ManagedRow, ManagedTotal, NewManaged, NewManagedVersion, adjust_managed_totals, insert_managed,
     insert_versions, managed_by_ids, update_managed,
 };
+use lifecycle::{AuthorityError, DataError, IssuerSource, OwnAuthority, ProfileFacts};
+use store::states::{Consent, JobKind, KeyHolder, ManagedState};
 use store::{Store, StoreError, Tx};
 use uuid::Uuid;
 use x509::crl::Reason;
@@ -76,7 +77,7 @@ impl OwnAuthority for Nobody {
     fn revoke<'a>(
         &'a self,
         certificates: &'a [Fingerprint],
-        _: i64,
+        _: Reason,
         _: &'a str,
     ) -> BoxFuture<'a, Result<usize, AuthorityError>> {
         async move { Ok(certificates.len()) }.boxed()
@@ -92,7 +93,7 @@ fn row(number: usize) -> ManagedRow {
         uuid: Uuid::now_v7(),
         names: format!("[\"{name}\"]"),
         name,
-        state: 5,
+        state: ManagedState::Active,
         revision: 1,
         profile: format!("profile{}", number % 10),
         issuer: "internal".to_owned(),
@@ -100,7 +101,7 @@ fn row(number: usize) -> ManagedRow {
         team: Some(format!("team{}", number % 50)),
         environment: Some(["prod", "stage", "test", "dev"][number % 4].to_owned()),
         policy: None,
-        key_location: 0,
+        key_location: KeyHolder::Server,
         agent: None,
         key_type: "p256".to_owned(),
         tags: format!("{{\"cost\":\"{}\"}}", number % 1_000),
@@ -137,8 +138,8 @@ pub(crate) async fn fill(store: &Store, from: usize, to: usize) {
                     .iter()
                     .map(|(id, _)| NewJob {
                         certificate: *id,
-                        kind: 1,
-                        approval: 0,
+                        kind: JobKind::Renewal,
+                        approval: Consent::NotNeeded,
                         issuer: "internal".to_owned(),
                         agent: None,
                         version: None,
@@ -168,7 +169,7 @@ pub(crate) async fn fill(store: &Store, from: usize, to: usize) {
         filled.await.unwrap();
         at = end;
     }
-    store.analyze().await.unwrap();
+    lifecycle::tables::Managed::of(store).analyze().await.unwrap();
 }
 
 /// So many of the first certificates have a version that can be revoked.

@@ -3,13 +3,14 @@
 use keys::KeyType;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use store::managed::{ManagedRow, ManagedVersion, ManagedView, NEVER_ISSUED_US, OpenRun};
+use store::states::KeyHolder;
 use uuid::Uuid;
+use x509::crl::Reason;
 use x509::{Fingerprint, GeneralName};
 
 use super::{CurrentVersion, KeyLocation, ManagedCertificate, Options, Run, TargetRef, Version};
-use crate::job::{JobId, JobState};
-use crate::state::State;
+use crate::job::JobId;
+use crate::tables::managed::{ManagedRow, ManagedVersion, ManagedView, NEVER_ISSUED_US, OpenRun};
 
 /// A row that this build cannot read.
 #[derive(Debug, thiserror::Error)]
@@ -22,11 +23,11 @@ pub struct Unreadable {
 }
 
 impl KeyLocation {
-    pub(crate) fn code(self) -> i64 {
+    pub(crate) fn holder(self) -> KeyHolder {
         match self {
-            Self::Server => 0,
-            Self::Agent { .. } => 1,
-            Self::KeyService => 2,
+            Self::Server => KeyHolder::Server,
+            Self::Agent { .. } => KeyHolder::Agent,
+            Self::KeyService => KeyHolder::KeyService,
         }
     }
 
@@ -39,10 +40,9 @@ impl KeyLocation {
 
     fn of(row: &ManagedRow) -> Option<Self> {
         match (row.key_location, row.agent) {
-            (0, _) => Some(Self::Server),
-            (1, Some(agent)) => Some(Self::Agent { agent }),
-            (2, _) => Some(Self::KeyService),
-            _ => None,
+            (KeyHolder::Server, _) => Some(Self::Server),
+            (KeyHolder::Agent, agent) => agent.map(|agent| Self::Agent { agent }),
+            (KeyHolder::KeyService, _) => Some(Self::KeyService),
         }
     }
 }
@@ -78,7 +78,7 @@ fn names_of(row: &ManagedRow) -> Result<Vec<GeneralName>, Unreadable> {
 fn planned_or_open(run: &OpenRun) -> Run {
     Run {
         job: JobId::of(run.id, run.created_at_us),
-        state: JobState::from_code(run.state).unwrap_or(JobState::Queued),
+        state: run.state,
         next_attempt_at_us: run.next_attempt_at_us,
         attempts: u32::try_from(run.attempts).unwrap_or(u32::MAX),
     }
@@ -112,7 +112,7 @@ impl ManagedCertificate {
             key_type: row.key_type.parse::<KeyType>().map_err(|error| unreadable(&error.to_string()))?,
             targets: targets_of(row)?,
             options: options_of(row)?,
-            state: State::from_code(row.state).ok_or_else(|| unreadable("state"))?,
+            state: row.state,
             revision: row.revision,
             current: row.fingerprint.map(|hash| CurrentVersion {
                 fingerprint: Fingerprint::from_bytes(hash),
@@ -136,7 +136,7 @@ pub(crate) fn row_of(certificate: &ManagedCertificate) -> ManagedRow {
         id: 0,
         uuid: certificate.id,
         name: certificate.name.clone(),
-        state: certificate.state.code(),
+        state: certificate.state,
         revision: certificate.revision,
         profile: certificate.profile.clone(),
         issuer: certificate.issuer.clone(),
@@ -144,7 +144,7 @@ pub(crate) fn row_of(certificate: &ManagedCertificate) -> ManagedRow {
         team: certificate.team.clone(),
         environment: certificate.environment.clone(),
         policy: certificate.policy.clone(),
-        key_location: certificate.key_location.code(),
+        key_location: certificate.key_location.holder(),
         agent: certificate.key_location.agent(),
         key_type: certificate.key_type.name().to_owned(),
         names: json(&names),
@@ -174,7 +174,7 @@ impl Version {
             key_here: row.key.is_some(),
             chain: split(&row.chain),
             issued_at_us: row.issued_at_us,
-            revoked: row.revoked_at_us.map(|at| (at, row.revoked_reason.unwrap_or(0))),
+            revoked: row.revoked_at_us.map(|at| (at, row.revoked_reason.unwrap_or(Reason::Unspecified))),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use keys::KeyType;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+use x509::crl::Reason;
 use x509::{Fingerprint, GeneralName};
 
 use crate::job::JobId;
@@ -225,6 +226,6 @@ pub struct Version {
     pub chain: Vec<Vec<u8>>,
     /// When, µs.
     pub issued_at_us: i64,
-    /// When and why it was revoked: µs, the CRLReason's number.
-    pub revoked: Option<(i64, i64)>,
+    /// When, µs, and why it was revoked.
+    pub revoked: Option<(i64, Reason)>,
 }

@@ -3,25 +3,26 @@
 use std::collections::HashMap;
 
 use futures_util::FutureExt;
-use serde_json::json;
-use store::approvals::{
-    ApprovalRow, ApprovalView, Decision, approvals_by_uuids, decide_approvals, expired_approvals,
-};
-use store::jobs::{
-    JobRow, cancel_deployments_of, jobs_by_ids, overdue_deployment_jobs, overdue_waiting_jobs,
-};
-use store::managed::{ManagedRow, managed_by_ids};
 use store::{Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
 use crate::approval::{Approval, ApprovalState};
 use crate::error::{DataError, from_data};
 use crate::handle::Lifecycle;
-use crate::job::{Consent, JobId, JobKind, JobState};
-use crate::ledger::{Entry, Ledger, attempt, job_details, lost, on};
+use crate::job::{Consent, JobKind, JobState, id_of};
+use crate::ledger::{Entry, Ledger, attempt, lost, on};
 use crate::managed::BadRequest;
 use crate::runs::{Planner, RUN_PATIENCE_US, replan};
-use crate::state::{Input, State};
+use crate::state::State;
+use crate::tables;
+use crate::tables::approvals::{
+    ApprovalRow, ApprovalView, Decision, approvals_by_uuids, decide_approvals, expired_approvals,
+};
+use crate::tables::jobs::{
+    JobRow, cancel_deployments_of, jobs_by_ids, overdue_deployment_jobs, overdue_waiting_jobs,
+};
+use crate::tables::managed::{ManagedRow, managed_by_ids};
+use crate::transition::{ConsentDetails, Failure, Transition, run_of_job};
 
 /// Longest note of a decision, in octets.
 pub const NOTE_OCTETS_MAX: usize = 2_000;
@@ -55,7 +56,7 @@ impl Lifecycle {
     /// [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn approval(&self, id: Uuid) -> Result<Approval, DataError> {
-        let found = self.inner.store.approvals().get(id).await?;
+        let found = tables::Approvals::of(&self.inner.store).get(id).await?;
         found.map(|view| Approval::from_view(&view)).ok_or_else(|| DataError::not_found("approval", id))
     }
 
@@ -70,7 +71,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<Approval>, DataError> {
-        let page = self.inner.store.approvals().page(state.code(), after, limit).await?;
+        let page = tables::Approvals::of(&self.inner.store).page(state, after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(Approval::from_view).collect(), next: page.next })
     }
 
@@ -105,9 +106,9 @@ impl Lifecycle {
         if note.is_some_and(|note| note.len() > NOTE_OCTETS_MAX || note.contains('\0')) {
             return Err(BadRequest::Notes.into());
         }
-        let view = self.inner.store.approvals().get(id).await?;
+        let view = tables::Approvals::of(&self.inner.store).get(id).await?;
         let view = view.ok_or_else(|| DataError::not_found("approval", id))?;
-        if view.approval.state != ApprovalState::Open.code() {
+        if view.approval.state != ApprovalState::Open {
             return Err(ApprovalError::Decided(decided_word(&view)));
         }
         if approve && view.approval.requested_by == actor {
@@ -115,11 +116,11 @@ impl Lifecycle {
         }
         let now_us = self.now_us();
         if view.approval.expires_at_us <= now_us {
-            return Err(ApprovalError::Decided(ApprovalState::Expired.as_str()));
+            return Err(ApprovalError::Decided(ApprovalState::Expired.name()));
         }
         let decision = Decision {
             id: view.approval.id,
-            state: if approve { ApprovalState::Approved } else { ApprovalState::Rejected }.code(),
+            state: if approve { ApprovalState::Approved } else { ApprovalState::Rejected },
             by: actor.to_owned(),
             at_us: now_us,
             note: note.map(str::to_owned),
@@ -131,7 +132,7 @@ impl Lifecycle {
                 async move {
                     let open = approvals_by_uuids(tx, vec![id]).await?;
                     let open: Vec<ApprovalRow> =
-                        open.into_iter().filter(|one| one.state == ApprovalState::Open.code()).collect();
+                        open.into_iter().filter(|one| one.state == ApprovalState::Open).collect();
                     if open.is_empty() {
                         return Ok(false);
                     }
@@ -156,7 +157,7 @@ impl Lifecycle {
                     let open = expired_approvals(tx, now_us, EXPIRED_MAX).await?;
                     let decision = Decision {
                         id: 0,
-                        state: ApprovalState::Expired.code(),
+                        state: ApprovalState::Expired,
                         by: "system:approvals".to_owned(),
                         at_us: now_us,
                         note: None,
@@ -186,7 +187,7 @@ impl Lifecycle {
 
 async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, StoreError> {
     let mut jobs = overdue_waiting_jobs(tx, now_us, EXPIRED_MAX).await?;
-    jobs.retain(|job| job.state == JobState::AwaitingCsr.code());
+    jobs.retain(|job| job.state == JobState::AwaitingCsr);
     jobs.extend(overdue_deployment_jobs(tx, now_us, EXPIRED_MAX).await?);
     let count = jobs.len() as u64;
     let mut entries: HashMap<i64, Entry> = rows_of(tx, jobs.iter().map(|job| job.certificate).collect())
@@ -198,7 +199,7 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
     let mut undeployed = Vec::new();
     for job in jobs {
         let Some(entry) = entries.get_mut(&job.certificate) else { continue };
-        let deploys = job.kind == JobKind::Deployment.code();
+        let deploys = job.kind == JobKind::Deployment;
         let error = if deploys {
             undeployed.push(job.id);
             "the agent did not report the deployment in time: see whether it runs"
@@ -207,10 +208,11 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
         };
         let waited = if deploys { State::Deploying } else { State::AwaitingCsr };
         // The first of several targets to be given up has moved the certificate already.
-        if entry.state()? == waited {
+        if entry.state() == waited {
             entry.row.last_error = Some(error.to_owned());
             entry.row.failures += 1;
-            let moved = ledger.step(entry, Input::RunFailed, job_details(&job)).is_ok();
+            let failure = Failure { run: run_of_job(&job), error: None, deployment: None };
+            let moved = ledger.step(entry, Transition::RunFailed(failure)).is_ok();
             if moved && !deploys {
                 replan(&mut ledger, plan, &entry.row);
             }
@@ -226,7 +228,7 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
 }
 
 fn decided_word(view: &ApprovalView) -> &'static str {
-    ApprovalState::from_code(view.approval.state).unwrap_or(ApprovalState::Withdrawn).as_str()
+    view.approval.state.name()
 }
 
 async fn rows_of(tx: &mut Tx, mut ids: Vec<i64>) -> Result<Vec<ManagedRow>, StoreError> {
@@ -252,26 +254,34 @@ async fn settle(
     let rows = rows_of(tx, open.iter().map(|one| one.certificate).collect()).await?;
     let mut ledger = Ledger::new(decision.at_us, &decision.by);
     for approval in open {
-        let waits = |job: &&JobRow| job.id == approval.job && job.state == JobState::AwaitingApproval.code();
+        let waits = |job: &&JobRow| job.id == approval.job && job.state == JobState::AwaitingApproval;
         let Some(job) = jobs.iter().find(waits).cloned() else { continue };
         let Some(row) = rows.iter().find(|row| row.id == approval.certificate) else { continue };
         let mut entry = Entry::new(row.clone());
         let current = entry.current();
-        let input = if approve { Input::Approved(current) } else { Input::Rejected(current) };
-        let details = json!({ "approval": approval.uuid, "job": JobId::of(job.id, job.created_at_us),
-            "requested_by": approval.requested_by, "note": decision.note });
+        let consent = ConsentDetails {
+            approval: approval.uuid,
+            job: id_of(&job).0,
+            requested_by: approval.requested_by.clone(),
+            note: decision.note.clone(),
+        };
+        let transition = if approve {
+            Transition::Approved(current, consent)
+        } else {
+            Transition::Rejected(current, consent)
+        };
         // A certificate that moved on (archived meanwhile) has ended its run itself.
-        let Ok(_) = ledger.step(&mut entry, input, details) else { continue };
+        let Ok(_) = ledger.step(&mut entry, transition) else { continue };
         if approve {
             let mut to = job.clone();
-            to.state = JobState::Queued.code();
-            to.approval = Consent::Given.code();
+            to.state = JobState::Queued;
+            to.approval = Consent::Given;
             to.next_attempt_at_us = decision.at_us;
             to.deadline_at_us = decision.at_us + RUN_PATIENCE_US;
             ledger.change(job, to);
         } else {
             let mut to = job.clone();
-            to.state = JobState::Cancelled.code();
+            to.state = JobState::Cancelled;
             to.finished_at_us = Some(decision.at_us);
             to.last_error = Some("no consent".to_owned());
             ledger.change(job, to);

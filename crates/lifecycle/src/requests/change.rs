@@ -2,14 +2,10 @@
 
 use std::collections::HashMap;
 
+use agent::tables::{NewDeployment, insert_deployments};
+use events::Event;
 use futures_util::FutureExt;
 use serde_json::json;
-use store::agents::{NewDeployment, insert_deployments};
-use store::jobs::{JobRow, cancel_deployments_of, jobs_by_ids, open_jobs_of};
-use store::managed::{
-    ManagedRow, managed_by_ids, managed_by_uuids, replace_managed_names, replace_managed_tags, suggestions_of,
-};
-use store::policies::replace_violations;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 
@@ -18,12 +14,19 @@ use crate::error::{DataError, NotWaiting, Stale, Taken, UnderWay, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{JobId, JobKind, JobState};
 use crate::judgement::{Judgement, violation_row};
-use crate::ledger::{Entry, Ledger, attempt, job_details, on};
+use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{BadRequest, CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
 use crate::policy::Violation;
 use crate::renewal::Suggested;
 use crate::runs::{Planner, deployment, hasten, plan, replan, run_now, run_of, target_of};
-use crate::state::{Illegal, Input};
+use crate::state::{Illegal, State};
+use crate::tables;
+use crate::tables::jobs::{JobRow, cancel_deployments_of, jobs_by_ids, open_jobs_of};
+use crate::tables::managed::{
+    ManagedRow, managed_by_ids, managed_by_uuids, replace_managed_names, replace_managed_tags, suggestions_of,
+};
+use crate::tables::policies::replace_violations;
+use crate::transition::{Transition, described, run_of_job};
 
 /// Why a certificate was not changed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -123,7 +126,9 @@ impl Lifecycle {
         }
         let now_us = self.now_us();
         let after = change.apply(&before, now_us)?;
-        if after.name != before.name && self.inner.store.managed().named(&after.name).await?.is_some() {
+        if after.name != before.name
+            && tables::Managed::of(&self.inner.store).named(&after.name).await?.is_some()
+        {
             return Err(Taken { what: "a certificate", name: after.name }.into());
         }
         let (_, violations) = self.admit(&after).await?;
@@ -224,7 +229,7 @@ impl Lifecycle {
                     let Some(job) = jobs_by_ids(tx, vec![id.row()]).await?.pop() else {
                         return Ok(Err(DataError::not_found("job", id).into()));
                     };
-                    if job.state != JobState::Queued.code() {
+                    if job.state != JobState::Queued {
                         return Ok(Err(not_waiting(id, &job).into()));
                     }
                     let mut ledger = Ledger::new(now_us, &actor);
@@ -251,8 +256,7 @@ enum Move {
 }
 
 pub(super) fn not_waiting(id: JobId, job: &JobRow) -> NotWaiting {
-    let state = JobState::from_code(job.state).unwrap_or(JobState::Failed);
-    NotWaiting { job: id, state: state.as_str() }
+    NotWaiting { job: id, state: job.state.name() }
 }
 
 async fn row_and_open<E>(
@@ -284,7 +288,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     let mut stored = row.clone();
     for row in [&mut expected, &mut stored] {
         row.id = 0;
-        row.state = 0;
+        row.state = State::Pending;
         row.revision = 0;
         row.version = None;
         row.fingerprint = None;
@@ -317,14 +321,14 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     let row = entry.row.clone();
     let mut ledger = Ledger::new(change.now_us, &change.actor);
     ledger.note(&row, "certificate.update", json!({ "renew": change.renew }));
-    ledger.announce(&row, "certificate.changed", &json!({}));
+    ledger.announce(&row, &Event::CertificateChanged(described(&row)));
     ledger.put(entry);
     let open: HashMap<i64, Vec<JobRow>> = HashMap::from([(row.id, open)]);
     let run = run_of(&open, row.id);
     if change.renew {
         match run {
             // Its issuer and agent are those of before: another takes its place.
-            Some(run) if run.state == JobState::Queued.code() => {
+            Some(run) if run.state == JobState::Queued => {
                 ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was changed".to_owned()));
                 ledger.queue(run_now(&row, "changed", &change.actor, change.now_us));
             }
@@ -371,22 +375,22 @@ async fn move_one(
     let mut ledger = Ledger::new(now_us, actor);
     let mut places = Vec::new();
     let mut ended = Vec::new();
-    let input = match what {
-        Move::Archive => Input::Archived,
-        Move::Restore(_) => Input::Restored(entry.current()),
-        Move::Redeploy => Input::RedeployAsked,
+    let transition = match what {
+        Move::Archive => Transition::Archived,
+        Move::Restore(_) => Transition::Restored(entry.current()),
+        Move::Redeploy => Transition::RedeployAsked,
     };
-    if let Err(error) = ledger.step(&mut entry, input, json!({})) {
+    if let Err(error) = ledger.step(&mut entry, transition) {
         return Ok(Err(error.into()));
     }
     match what {
         Move::Archive => {
             for job in open {
-                if job.kind == JobKind::Deployment.code() {
+                if job.kind == JobKind::Deployment {
                     ended.push(job.id);
                 }
                 // A revocation under way is still wanted.
-                if job.kind != JobKind::Revocation.code() {
+                if job.kind != JobKind::Revocation {
                     ledger.end(job, JobState::Cancelled, Some("the certificate was archived".to_owned()));
                 }
             }
@@ -413,7 +417,7 @@ async fn move_one(
     cancel_deployments_of(tx, ended, now_us).await?;
     let deployments: Vec<NewDeployment> = queued
         .iter()
-        .filter(|job| job.kind == JobKind::Deployment.code())
+        .filter(|job| job.kind == JobKind::Deployment)
         .filter_map(|job| {
             let target = job.detail.as_deref().and_then(target_of)?;
             let (_, agent) = places.iter().find(|(place, _)| *place == target)?;
@@ -453,28 +457,28 @@ async fn cancel(
     let Some(job) = jobs_by_ids(tx, vec![id.row()]).await?.pop() else {
         return Ok(Err(DataError::not_found("job", id).into()));
     };
-    let Some(state) = JobState::from_code(job.state).filter(|state| state.is_open()) else {
+    if !job.state.is_open() {
         return Ok(Err(not_waiting(id, &job).into()));
-    };
-    let deploys = job.kind == JobKind::Deployment.code();
-    if state == JobState::Running && !deploys {
+    }
+    let deploys = job.kind == JobKind::Deployment;
+    if job.state == JobState::Running && !deploys {
         return Ok(Err(UnderWay { job: id }.into()));
     }
     let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else {
         return Ok(Err(DataError::not_found("certificate", job.certificate).into()));
     };
     let others = open_jobs_of(tx, vec![row.id]).await?;
-    let others = others.iter().any(|other| other.kind == JobKind::Deployment.code() && other.id != job.id);
+    let others = others.iter().any(|other| other.kind == JobKind::Deployment && other.id != job.id);
     let mut ledger = Ledger::new(now_us, actor);
     let mut entry = Entry::new(row);
-    ledger.note_on(format!("job/{id}"), "job.cancel", job_details(&job));
+    ledger.note_on(format!("job/{id}"), "job.cancel", json!(run_of_job(&job)));
     let current = entry.current();
-    if job.kind <= JobKind::Renewal.code() {
+    if job.kind <= JobKind::Renewal {
         // A run that has not begun has moved nothing.
-        let _ = ledger.step(&mut entry, Input::Cancelled(current), job_details(&job));
+        let _ = ledger.step(&mut entry, Transition::Cancelled(current, run_of_job(&job)));
         replan(&mut ledger, planner, &entry.row);
     } else if deploys && !others {
-        let _ = ledger.step(&mut entry, Input::Cancelled(current), job_details(&job));
+        let _ = ledger.step(&mut entry, Transition::Cancelled(current, run_of_job(&job)));
     }
     let row = job.id;
     ledger.end(job, JobState::Cancelled, Some(format!("cancelled by {actor}")));

@@ -1,11 +1,9 @@
 //! Bringing certificates under management.
 
+use events::{CertificateCreated, Event};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde_json::json;
-use store::jobs::NewJob;
-use store::managed::{NewManaged, agents_of_targets, insert_managed};
-use store::policies::replace_violations;
 use store::{Batcher, BatcherOptions, Clock, Store, StoreError, Tx};
 use uuid::Uuid;
 
@@ -18,6 +16,10 @@ use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, NewCertificate, TargetRef, row_of};
 use crate::policy::Violation;
 use crate::runs::RUN_PATIENCE_US;
+use crate::tables::jobs::NewJob;
+use crate::tables::managed::{NewManaged, agents_of_targets, insert_managed};
+use crate::tables::policies::replace_violations;
+use crate::transition::described;
 
 /// Creations in one transaction: some 2 KiB each.
 const BATCH_MAX: usize = 512;
@@ -63,12 +65,13 @@ async fn enter(
         let details = json!({ "names": one.certificate.names.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "profile": new.row.profile, "issuer": new.row.issuer });
         ledger.note_as(Some(&one.actor), &new.row, "certificate.create", details);
-        ledger.announce(&new.row, "certificate.created", &json!({ "actor": one.actor }));
+        let created = CertificateCreated { certificate: described(&new.row), actor: one.actor.clone() };
+        ledger.announce(&new.row, &Event::CertificateCreated(created));
         if one.issue {
             ledger.queue(NewJob {
                 certificate: id,
-                kind: JobKind::Issuance.code(),
-                approval: one.consent.code(),
+                kind: JobKind::Issuance,
+                approval: one.consent,
                 issuer: new.row.issuer.clone(),
                 agent: new.row.agent,
                 version: None,
@@ -181,7 +184,7 @@ impl Lifecycle {
     async fn check_agents(&self, certificate: &ManagedCertificate) -> Result<(), AdmissionError> {
         let missing = |what, id: &Uuid| AdmissionError::from(Missing { what, name: id.to_string() });
         if let KeyLocation::Agent { agent } = &certificate.key_location {
-            let there = self.inner.store.agents().get(*agent).await?;
+            let there = agent::tables::Agents::of(&self.inner.store).get(*agent).await?;
             there.filter(|agent| agent.retired_at_us.is_none()).ok_or_else(|| missing("agent", agent))?;
         }
         let places: Vec<(Uuid, Uuid)> = certificate

@@ -6,7 +6,6 @@ use keys::{Context, PrivateKey};
 use p12_keystore::{Certificate, KeyStore, KeyStoreEntry, PrivateKeyChain};
 use serde_json::json;
 use store::SEALED_KEYS;
-use store::managed::ManagedVersion;
 use uuid::Uuid;
 use x509::Fingerprint;
 use zeroize::Zeroizing;
@@ -15,6 +14,8 @@ use crate::error::{DataError, from_data};
 use crate::handle::Lifecycle;
 use crate::ledger::{Ledger, on};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
+use crate::tables;
+use crate::tables::managed::ManagedVersion;
 
 /// Shortest password of a PKCS#12 file, in octets: it is guessed offline.
 pub const PASSWORD_OCTETS_MIN: usize = 8;
@@ -75,11 +76,11 @@ impl Lifecycle {
         format: &ExportFormat,
         actor: &str,
     ) -> Result<Exported, ExportError> {
-        let view = self.inner.store.managed().get(id).await?;
+        let view = tables::Managed::of(&self.inner.store).get(id).await?;
         let view = view.ok_or_else(|| DataError::not_found("certificate", id))?;
         let certificate = ManagedCertificate::from_view(&view)?;
         let version = match view.row.version {
-            Some(version) => self.inner.store.managed().version(version).await?,
+            Some(version) => tables::Managed::of(&self.inner.store).version(version).await?,
             None => None,
         };
         let version = version.ok_or(ExportError::NotExportable("the certificate was never issued"))?;
@@ -130,7 +131,7 @@ impl Lifecycle {
             }
         };
         let id = version.key.ok_or(ExportError::NotExportable(away))?;
-        let row = self.inner.store.keys().get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
+        let row = store::Keys::of(&self.inner.store).get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
         if row.blocked_at_us.is_some() {
             return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() }.into());
         }

@@ -2,15 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use events::{CertificateClaimed, CertificateDismissed, Event};
 use futures_util::FutureExt;
 use inventory::ownership::{Assignment, Candidate, Rules};
 use serde_json::json;
-use store::managed::{
-    NewManagedVersion, insert_managed, insert_versions, managed_by_ids, managed_by_version_fingerprints,
-    update_managed,
-};
-use store::people::{Dismissal, dismiss, dismissed, undismiss};
-use store::{Cursor, Event, InventoryFilter, InventoryRow, Page, StoreError, Tx, emit};
+use store::{Cursor, InventoryFilter, InventoryRow, Page, StoreError, Tx, emit, new_event};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint};
 
@@ -26,6 +22,12 @@ use crate::managed::{
 use crate::renewal::{Life, due};
 use crate::runs::planned;
 use crate::state::State;
+use crate::tables::managed::{
+    NewManagedVersion, insert_managed, insert_versions, managed_by_ids, managed_by_version_fingerprints,
+    update_managed,
+};
+use crate::tables::people::{Dismissal, dismiss, dismissed, undismiss};
+use crate::transition::described;
 
 /// An endpoint of the inventory, and whether what it shows is managed.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,7 +138,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<FoundEndpoint>, DataError> {
-        let page = self.inner.store.inventory().page(filter, after, limit).await?;
+        let page = store::Inventory::of(&self.inner.store).page(filter, after, limit).await?;
         let rules = Rules::read(&self.inner.store).await?;
         let assigned = rules.of_found(&self.inner.store, &page.rows).await?;
         let found = page.rows.into_iter().zip(assigned).collect();
@@ -161,7 +163,7 @@ impl Lifecycle {
         let rules = Rules::read(store).await?;
         let (mut kept, mut next, mut looked) = (Vec::new(), after.cloned(), 0);
         while looked < FOUND_LOOKED_MAX && kept.len() < limit {
-            let page = store.inventory().walk(filter, next.as_ref(), FOUND_AT_ONCE).await?;
+            let page = store::Inventory::of(store).walk(filter, next.as_ref(), FOUND_AT_ONCE).await?;
             looked += page.rows.len();
             next = page.next;
             let (rows, places): (Vec<InventoryRow>, Vec<Cursor>) = page.rows.into_iter().unzip();
@@ -327,10 +329,11 @@ impl Lifecycle {
             return Ok(None);
         }
         let mut found: Vec<InventoryRow> = match what {
-            ClaimSubject::Endpoint(key) => store.inventory().endpoint(key).await?.into_iter().collect(),
+            ClaimSubject::Endpoint(key) => {
+                store::Inventory::of(store).endpoint(key).await?.into_iter().collect()
+            }
             ClaimSubject::Fingerprint(fingerprint) => {
-                store
-                    .inventory()
+                store::Inventory::of(store)
                     .endpoints_of_certificate(fingerprint.as_bytes(), None, CLAIM_PLACES_MAX)
                     .await?
                     .rows
@@ -350,15 +353,15 @@ impl Lifecycle {
         let store = &self.inner.store;
         match what {
             ClaimSubject::Fingerprint(fingerprint) => {
-                let found = store.inventory().certificate_by_sha256(fingerprint.as_bytes()).await?;
+                let found = store::Inventory::of(store).certificate_by_sha256(fingerprint.as_bytes()).await?;
                 let found = found.ok_or_else(|| DataError::not_found("certificate", fingerprint))?;
                 Ok((vec![found.der], None))
             }
             ClaimSubject::Endpoint(key) => {
-                let row = store.inventory().endpoint(key).await?;
+                let row = store::Inventory::of(store).endpoint(key).await?;
                 let row = row.ok_or_else(|| DataError::not_found("endpoint", &key.host))?;
                 let chain = match row.chain {
-                    Some(chain) => store.inventory().chain(chain).await?,
+                    Some(chain) => store::Inventory::of(store).chain(chain).await?,
                     None => Vec::new(),
                 };
                 let target = TargetRef::Endpoint {
@@ -398,8 +401,8 @@ impl Lifecycle {
                 let subject = format!("found/{fingerprint}");
                 let details = json!({"note": dismissal.note, "until_us": dismissal.until_us});
                 ledger.note_on(subject.clone(), "found.dismiss", details);
-                let over = Event { at_us, kind: "certificate.dismissed", subject, body: json!({}) };
-                emit(tx, vec![over]).await?;
+                let over = Event::CertificateDismissed(CertificateDismissed {});
+                emit(tx, vec![new_event(at_us, subject, &over)]).await?;
                 ledger.write(tx).await.map(drop)
             }
             .boxed()
@@ -451,10 +454,10 @@ async fn enter(tx: &mut Tx, entering: &Entering) -> Result<bool, StoreError> {
     let mut ledger = Ledger::new(entering.now_us, &entering.actor);
     for row in &rows {
         ledger.entered(row);
-        let details =
-            json!({ "fingerprint": Fingerprint::from_bytes(entering.version.fingerprint).to_string() });
-        ledger.note(row, "certificate.claim", details.clone());
-        ledger.announce(row, "certificate.claimed", &details);
+        let fingerprint = Fingerprint::from_bytes(entering.version.fingerprint);
+        ledger.note(row, "certificate.claim", json!({ "fingerprint": fingerprint }));
+        let claimed = CertificateClaimed { certificate: described(row), fingerprint };
+        ledger.announce(row, &Event::CertificateClaimed(claimed));
         if let Some(at_us) = entering.renew_at_us {
             ledger.queue(planned(row, at_us, "planned", entering.consent, entering.now_us));
         }

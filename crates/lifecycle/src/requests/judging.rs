@@ -8,6 +8,7 @@ use crate::judgement::{Judgement, judge};
 use crate::managed::ManagedCertificate;
 use crate::policy::{POLICIES_MAX, Policy, PolicySet};
 use crate::surroundings::ProfileFacts;
+use crate::tables;
 
 impl Lifecycle {
     /// Every policy, as it was within the last seconds.
@@ -16,7 +17,7 @@ impl Lifecycle {
             return Ok(set);
         }
         let mut all = Vec::new();
-        for document in self.inner.store.policies().page(None, POLICIES_MAX).await?.rows {
+        for document in tables::Policies::of(&self.inner.store).page(None, POLICIES_MAX).await?.rows {
             let policy: Policy = serde_json::from_str(&document.body).map_err(|error| {
                 DataError::Unreadable(format!(
                     "the policy {:?} is of another Bulla: {error}; put it again",

@@ -20,5 +20,5 @@ pub use export::{ExportError, ExportFormat, Exported, PASSWORD_OCTETS_MIN};
 pub use people::{PersonChangeError, PersonRecord};
 pub use policies::{PolicyChangeError, PolicyRecord, ViolationRecord};
 pub use read::{CertificatePage, Counts, JobPage, VersionPage};
-pub use selection::{BulkError, BulkReport, IDS_MAX, Reassign, RevokeRequest, Selection};
+pub use selection::{BulkError, BulkReport, IDS_MAX, REVOCATION_REASONS, Reassign, RevokeRequest, Selection};
 pub use work::CsrError;

@@ -2,8 +2,6 @@
 
 use futures_util::FutureExt;
 use serde_json::json;
-use store::people::{PeopleKind, delete_person, insert_person, person_user, update_person};
-use store::policies::NamedDocument;
 use store::{Cursor, Page};
 use uuid::Uuid;
 
@@ -12,6 +10,9 @@ use crate::handle::Lifecycle;
 use crate::ledger::{Ledger, on};
 use crate::managed::json as json_text;
 use crate::people::{BadPerson, Person};
+use crate::tables;
+use crate::tables::people::{PeopleKind, delete_person, insert_person, person_user, update_person};
+use crate::tables::policies::NamedDocument;
 
 /// An owner or team, as kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +81,7 @@ impl Lifecycle {
     /// [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<PersonRecord, DataError> {
-        let found = self.inner.store.people().get(kind, name).await?;
+        let found = tables::People::of(&self.inner.store).get(kind, name).await?;
         PersonRecord::of(found.ok_or_else(|| DataError::not_found(noun(kind).0, name))?)
     }
 
@@ -95,7 +96,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PersonRecord>, DataError> {
-        let page = self.inner.store.people().page(kind, after, limit).await?;
+        let page = tables::People::of(&self.inner.store).page(kind, after, limit).await?;
         let rows = page.rows.into_iter().map(PersonRecord::of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
     }
@@ -116,7 +117,7 @@ impl Lifecycle {
     ) -> Result<PersonRecord, PersonChangeError> {
         person.check(kind, name)?;
         if let Some(team) = &person.team
-            && self.inner.store.people().get(PeopleKind::Team, team).await?.is_none()
+            && tables::People::of(&self.inner.store).get(PeopleKind::Team, team).await?.is_none()
         {
             return Err(Missing { what: "team", name: team.clone() }.into());
         }

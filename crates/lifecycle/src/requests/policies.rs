@@ -5,12 +5,6 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use serde_json::json;
-use store::jobs::{JobRow, open_jobs_of};
-use store::managed::{ManagedFilter, ManagedRow, ManagedSuggestion, managed_by_ids, suggestions_of};
-use store::policies::{
-    NamedDocument, ViolationFilter, delete_policy, insert_policy, policy_user, replace_violations,
-    update_policy,
-};
 use store::{Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
@@ -26,6 +20,13 @@ use crate::renewal::Suggested;
 use crate::runs::{plan, run_of};
 use crate::state::State;
 use crate::surroundings::ProfileFacts;
+use crate::tables;
+use crate::tables::jobs::{JobRow, open_jobs_of};
+use crate::tables::managed::{ManagedFilter, ManagedRow, ManagedSuggestion, managed_by_ids, suggestions_of};
+use crate::tables::policies::{
+    NamedDocument, ViolationFilter, delete_policy, insert_policy, policy_user, replace_violations,
+    update_policy,
+};
 
 /// A policy, as kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,7 +105,7 @@ impl Lifecycle {
     /// [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn policy(&self, name: &str) -> Result<PolicyRecord, DataError> {
-        let found = self.inner.store.policies().get(name).await?;
+        let found = tables::Policies::of(&self.inner.store).get(name).await?;
         PolicyRecord::of(found.ok_or_else(|| DataError::not_found("policy", name))?)
     }
 
@@ -118,7 +119,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PolicyRecord>, DataError> {
-        let page = self.inner.store.policies().page(after, limit).await?;
+        let page = tables::Policies::of(&self.inner.store).page(after, limit).await?;
         let rows = page.rows.into_iter().map(PolicyRecord::of).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
     }
@@ -139,7 +140,8 @@ impl Lifecycle {
         check_label("the name", name)?;
         policy.check()?;
         if revision.is_none()
-            && self.inner.store.policies().page(None, POLICIES_MAX).await?.rows.len() >= POLICIES_MAX
+            && tables::Policies::of(&self.inner.store).page(None, POLICIES_MAX).await?.rows.len()
+                >= POLICIES_MAX
         {
             return Err(PolicyChangeError::TooMany("there are 500 policies, and no more are kept"));
         }
@@ -216,14 +218,14 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ViolationRecord>, DataError> {
-        let page = self.inner.store.policies().violations(filter, after, limit).await?;
+        let page = tables::Policies::of(&self.inner.store).violations(filter, after, limit).await?;
         let rows = page.rows.into_iter().map(|view| ViolationRecord {
             certificate: view.certificate,
             name: view.name,
             profile: view.profile,
             policy: view.violation.policy,
             rule: view.violation.rule,
-            severity: Severity::from_code(view.violation.severity).unwrap_or_default(),
+            severity: view.violation.severity,
             message: view.violation.message,
             found_at_us: view.violation.found_at_us,
         });

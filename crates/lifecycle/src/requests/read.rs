@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use store::jobs::JobFilter;
-use store::managed::{ManagedFilter, ManagedOrder, ServedVersion};
 use store::{Cursor, Page};
 use uuid::Uuid;
 
@@ -13,6 +11,9 @@ use crate::job::{Job, JobId};
 use crate::managed::{ManagedCertificate, Version};
 use crate::renewal::Suggested;
 use crate::state::State;
+use crate::tables;
+use crate::tables::jobs::JobFilter;
+use crate::tables::managed::{ManagedFilter, ManagedOrder, ServedVersion};
 
 /// A page of certificates.
 pub type CertificatePage = Page<ManagedCertificate>;
@@ -56,7 +57,7 @@ impl Lifecycle {
     /// [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn get(&self, id: Uuid) -> Result<ManagedCertificate, DataError> {
-        let found = self.inner.store.managed().get(id).await?;
+        let found = tables::Managed::of(&self.inner.store).get(id).await?;
         let view = found.ok_or_else(|| DataError::not_found("certificate", id))?;
         Ok(ManagedCertificate::from_view(&view)?)
     }
@@ -67,7 +68,7 @@ impl Lifecycle {
     /// [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn named(&self, name: &str) -> Result<ManagedCertificate, DataError> {
-        let found = self.inner.store.managed().named(name).await?;
+        let found = tables::Managed::of(&self.inner.store).named(name).await?;
         let view = found.ok_or_else(|| DataError::not_found("certificate", name))?;
         Ok(ManagedCertificate::from_view(&view)?)
     }
@@ -84,7 +85,7 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<CertificatePage, DataError> {
-        let page = self.inner.store.managed().page(filter, order, after, limit).await?;
+        let page = tables::Managed::of(&self.inner.store).page(filter, order, after, limit).await?;
         let rows = page.rows.iter().map(ManagedCertificate::from_view).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
     }
@@ -101,7 +102,7 @@ impl Lifecycle {
         limit: usize,
     ) -> Result<VersionPage, DataError> {
         let row = self.row(id).await?;
-        let page = self.inner.store.managed().versions(row, after, limit).await?;
+        let page = tables::Managed::of(&self.inner.store).versions(row, after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(Version::from_row).collect(), next: page.next })
     }
 
@@ -117,7 +118,7 @@ impl Lifecycle {
         limit: usize,
     ) -> Result<Page<ServedVersion>, DataError> {
         let row = self.row(id).await?;
-        Ok(self.inner.store.managed().served(row, after, limit).await?)
+        Ok(tables::Managed::of(&self.inner.store).served(row, after, limit).await?)
     }
 
     /// What the issuer suggests about its renewal, and why.
@@ -127,7 +128,7 @@ impl Lifecycle {
     #[crate::boxed]
     pub async fn suggestion(&self, id: Uuid) -> Result<Option<(Suggested, Option<String>)>, DataError> {
         let row = self.row(id).await?;
-        let found = self.inner.store.managed().suggestion(row).await?;
+        let found = tables::Managed::of(&self.inner.store).suggestion(row).await?;
         Ok(found.and_then(|one| {
             let (start_us, end_us) = one.window_us?;
             Some((Suggested { start_us, end_us }, one.explanation))
@@ -136,7 +137,7 @@ impl Lifecycle {
 
     /// The row of a certificate.
     pub(crate) async fn row(&self, id: Uuid) -> Result<i64, DataError> {
-        let found = self.inner.store.managed().get(id).await?;
+        let found = tables::Managed::of(&self.inner.store).get(id).await?;
         found.map(|view| view.row.id).ok_or_else(|| DataError::not_found("certificate", id))
     }
 
@@ -146,7 +147,7 @@ impl Lifecycle {
     /// [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn job(&self, id: JobId) -> Result<Job, DataError> {
-        let found = self.inner.store.jobs().get(id.row()).await?;
+        let found = tables::Jobs::of(&self.inner.store).get(id.row()).await?;
         let job = found.map(|view| Job::from_view(&view, self.now_us()));
         job.filter(|job| job.id == id).ok_or_else(|| DataError::not_found("job", id))
     }
@@ -163,7 +164,7 @@ impl Lifecycle {
         limit: usize,
     ) -> Result<JobPage, DataError> {
         let now = self.now_us();
-        let page = self.inner.store.jobs().page(filter, after, limit).await?;
+        let page = tables::Jobs::of(&self.inner.store).page(filter, after, limit).await?;
         Ok(Page { rows: page.rows.iter().map(|view| Job::from_view(view, now)).collect(), next: page.next })
     }
 
@@ -190,7 +191,7 @@ impl Lifecycle {
     pub async fn counts(&self) -> Result<Counts, DataError> {
         let now = self.now_us();
         let spans = SPANS_DAYS.map(|days| days * DAY_US);
-        let summary = self.inner.store.managed().summary(now, &spans).await?;
+        let summary = tables::Managed::of(&self.inner.store).summary(now, &spans).await?;
         let mut counts = Counts {
             today: now.div_euclid(DAY_US),
             expired: summary.expired,
@@ -198,17 +199,15 @@ impl Lifecycle {
             due_counted_to: DUE_COUNTED_MAX as u64,
             ..Counts::default()
         };
-        for (code, count) in summary.states {
-            if let Some(state) = State::from_code(code) {
-                counts.states.insert(state, count);
-                counts.certificates += if state == State::Archived { 0 } else { count };
-            }
+        for (state, count) in summary.states {
+            counts.states.insert(state, count);
+            counts.certificates += if state == State::Archived { 0 } else { count };
         }
         for (days, count) in SPANS_DAYS.iter().zip(summary.expiring) {
             counts.expiring_days.insert(*days as u32, count);
         }
-        for issuer in self.inner.store.jobs().issuers_due(now).await? {
-            let due = self.inner.store.jobs().due(&issuer, now, DUE_COUNTED_MAX).await?;
+        for issuer in tables::Jobs::of(&self.inner.store).issuers_due(now).await? {
+            let due = tables::Jobs::of(&self.inner.store).due(&issuer, now, DUE_COUNTED_MAX).await?;
             counts.due.insert(issuer, due);
         }
         Ok(counts)

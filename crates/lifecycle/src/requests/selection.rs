@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use events::Event;
 use futures_util::FutureExt;
 use serde_json::json;
-use store::jobs::{JobRow, NewJob, jobs_by_ids, open_jobs_of};
-use store::managed::{ManagedFilter, ManagedRow, managed_by_uuids, managed_selected, replace_managed_tags};
-use store::policies::replace_violations;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 use x509::Fingerprint;
+use x509::crl::Reason;
 
 use crate::error::{DataError, Missing, from_data};
 use crate::handle::Lifecycle;
@@ -25,6 +24,12 @@ use crate::policy::PolicySet;
 use crate::revocation::ClaimedRevocation;
 use crate::runs::{CHUNK, LEASE_US, RUN_PATIENCE_US, hasten, run_now, run_of};
 use crate::state::State;
+use crate::tables::jobs::{JobRow, NewJob, jobs_by_ids, open_jobs_of};
+use crate::tables::managed::{
+    ManagedFilter, ManagedRow, managed_by_uuids, managed_selected, replace_managed_tags,
+};
+use crate::tables::policies::replace_violations;
+use crate::transition::described;
 
 /// Most identities in one selection; a filter selects any number.
 pub const IDS_MAX: usize = 10_000;
@@ -121,14 +126,21 @@ from_data!(BulkError);
 /// How certificates are to be revoked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevokeRequest {
-    /// The CRLReason's number (RFC 5280 section 5.3.1).
-    pub reason: i64,
+    /// One of [`REVOCATION_REASONS`].
+    pub reason: Reason,
     /// Whether each gets a new version at once, with a new key.
     pub replace: bool,
 }
 
-/// Every reason that can be asked for: 2, 6, 8 and 10 are not for certificates of servers.
-const REASONS: [i64; 6] = [0, 1, 3, 4, 5, 9];
+/// Reasons that can be asked for. The others are not for certificates of servers.
+pub const REVOCATION_REASONS: [Reason; 6] = [
+    Reason::Unspecified,
+    Reason::KeyCompromise,
+    Reason::AffiliationChanged,
+    Reason::Superseded,
+    Reason::CessationOfOperation,
+    Reason::PrivilegeWithdrawn,
+];
 
 /// An action, as one transaction after the other does it.
 struct BulkWork {
@@ -227,8 +239,8 @@ impl Lifecycle {
         request: RevokeRequest,
         actor: &str,
     ) -> Result<BulkReport, BulkError> {
-        if !REASONS.contains(&request.reason) {
-            return Err(DataError::not_found("revocation reason with number", request.reason).into());
+        if !REVOCATION_REASONS.contains(&request.reason) {
+            return Err(DataError::not_found("revocation reason with number", request.reason.code()).into());
         }
         let what = BulkAction::Revoke { request, node: self.inner.node };
         let (mut report, queued) = self.each(selection, actor, what).await?;
@@ -251,8 +263,8 @@ impl Lifecycle {
                 let ids = ids.to_vec();
                 let read = on(move |tx| jobs_by_ids(tx, ids).boxed());
                 for job in self.inner.store.write("revoke_outcome", read).await? {
-                    open += u64::from(job.state != JobState::Done.code());
-                    under_way |= job.state == JobState::Running.code();
+                    open += u64::from(job.state != JobState::Done);
+                    under_way |= job.state == JobState::Running;
                 }
             }
             if !under_way || began.elapsed() > REVOKE_PATIENCE {
@@ -390,12 +402,12 @@ fn renew_one(
     reason: &str,
     work: &BulkWork,
 ) {
-    if row.state == State::Archived.code() {
+    if row.state == State::Archived {
         report.refuse(row.uuid, "it is archived: restore it first");
         return;
     }
     match run_of(open, row.id) {
-        Some(job) if job.state == JobState::Queued.code() => hasten(ledger, job, reason, &work.actor),
+        Some(job) if job.state == JobState::Queued => hasten(ledger, job, reason, &work.actor),
         Some(_) => {
             report.already += 1;
             return;
@@ -419,17 +431,16 @@ fn revoke_one(
         return;
     };
     let under_way = open.get(&row.id).into_iter().flatten();
-    let under_way = under_way
-        .filter(|job| job.kind == JobKind::Revocation.code())
-        .any(|job| job.version == Some(version));
+    let under_way =
+        under_way.filter(|job| job.kind == JobKind::Revocation).any(|job| job.version == Some(version));
     if row.revoked || under_way {
         report.already += 1;
         return;
     }
     let job = NewJob {
         certificate: row.id,
-        kind: JobKind::Revocation.code(),
-        approval: Consent::NotNeeded.code(),
+        kind: JobKind::Revocation,
+        approval: Consent::NotNeeded,
         issuer: row.issuer.clone(),
         agent: None,
         version: Some(version),
@@ -437,7 +448,7 @@ fn revoke_one(
         requested_by: work.actor.clone(),
         next_attempt_at_us: work.now_us,
         deadline_at_us: work.now_us + RUN_PATIENCE_US,
-        detail: Some(json!({ "reason": request.reason, "replace": request.replace }).to_string()),
+        detail: Some(json!({ "reason": request.reason.code(), "replace": request.replace }).to_string()),
         created_at_us: work.now_us,
     };
     // At our own authority all are revoked in one call, which follows; other issuers are asked one by one.
@@ -495,7 +506,7 @@ async fn reassign(
         let changes = json!({ "owner": after.owner, "team": after.team, "environment": after.environment,
             "policy": after.policy, "tags": after.tags });
         ledger.note(&entry.row, "certificate.reassign", changes);
-        ledger.announce(&entry.row, "certificate.changed", &json!({}));
+        ledger.announce(&entry.row, &Event::CertificateChanged(described(&entry.row)));
         ledger.put(entry);
         report.done += 1;
     }

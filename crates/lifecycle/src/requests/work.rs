@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use agent::deploy::{Outcome as Deployed, Target};
+use agent::tables::{DeploymentResult, SEALED_TARGETS, TargetRow, finish_deployments, open_deployments};
 use agent::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
+use events::{Deployment, DeploymentOutcome};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use keys::{Context, Secret};
 use serde_json::json;
-use store::agents::{DeploymentResult, SEALED_TARGETS, TargetRow, finish_deployments, open_deployments};
-use store::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_by_ids, open_jobs_of};
-use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
+use store::states::DeploymentState;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 
@@ -20,10 +20,14 @@ use crate::csr::check_csr;
 use crate::error::{DataError, NotWaiting, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{JobId, JobKind, JobState, id_of};
-use crate::ledger::{Entry, Ledger, attempt, job_details, on};
+use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::runs::{LEASE_US, backoff, replan, target_of};
-use crate::state::{Illegal, Input, State};
+use crate::state::{Illegal, State};
+use crate::tables;
+use crate::tables::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_by_ids, open_jobs_of};
+use crate::tables::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
+use crate::transition::{Delivery, Failure, Transition, run_of_job};
 
 /// Why an agent's CSR was not taken.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -48,13 +52,23 @@ from_data!(CsrError);
 const DEPLOY_ATTEMPTS_MAX: i64 = 10;
 
 /// Numbers of a deployment's outcome, as the table of deployments has them.
-fn outcome_code(outcome: Deployed) -> i64 {
+fn outcome_of(outcome: Deployed) -> DeploymentOutcome {
     match outcome {
-        Deployed::Deployed => 1,
-        Deployed::Unchanged => 2,
-        Deployed::Failed => 3,
-        Deployed::RolledBack => 4,
-        Deployed::Broken => 5,
+        Deployed::Deployed => DeploymentOutcome::Deployed,
+        Deployed::Unchanged => DeploymentOutcome::Unchanged,
+        Deployed::Failed => DeploymentOutcome::Failed,
+        Deployed::RolledBack => DeploymentOutcome::RolledBack,
+        Deployed::Broken => DeploymentOutcome::Broken,
+    }
+}
+
+fn state_of(outcome: Deployed) -> DeploymentState {
+    match outcome {
+        Deployed::Deployed => DeploymentState::Deployed,
+        Deployed::Unchanged => DeploymentState::Unchanged,
+        Deployed::Failed => DeploymentState::Failed,
+        Deployed::RolledBack => DeploymentState::RolledBack,
+        Deployed::Broken => DeploymentState::Broken,
     }
 }
 
@@ -62,7 +76,7 @@ impl Lifecycle {
     /// What an agent may do now. It is offered again when nothing is heard of it while a lease lasts.
     async fn offer(&self, agent: Uuid, limit: usize) -> Result<Vec<AgentJob>, ExportError> {
         let now_us = self.now_us();
-        if !self.inner.store.jobs().agent_has_any(agent, now_us).await? {
+        if !tables::Jobs::of(&self.inner.store).agent_has_any(agent, now_us).await? {
             return Ok(Vec::new());
         }
         let claim = on(move |tx| {
@@ -81,7 +95,7 @@ impl Lifecycle {
         for job in jobs {
             let Some(row) = rows.get(&job.certificate) else { continue };
             let certificate = ManagedCertificate::from_row(row)?;
-            let work = if job.kind == JobKind::Deployment.code() {
+            let work = if job.kind == JobKind::Deployment {
                 let version = job.version.and_then(|id| versions.get(&id));
                 match self.deployment_work(&job, &certificate, version).await {
                     Ok(Some(work)) => work,
@@ -113,7 +127,9 @@ impl Lifecycle {
     ) -> Result<Option<Work>, ExportError> {
         let Some(version) = version else { return Ok(None) };
         let Some(target) = job.detail.as_deref().and_then(target_of) else { return Ok(None) };
-        let Some(row) = self.inner.store.agents().target(target).await? else { return Ok(None) };
+        let Some(row) = agent::tables::Agents::of(&self.inner.store).target(target).await? else {
+            return Ok(None);
+        };
         let key_pem = match certificate.key_location {
             KeyLocation::Agent { .. } => None,
             _ => {
@@ -192,7 +208,7 @@ impl Lifecycle {
                     else {
                         return Ok(Err(DataError::not_found("job", job)));
                     };
-                    if found.kind == JobKind::Deployment.code() {
+                    if found.kind == JobKind::Deployment {
                         take_deployment(tx, found, &result, for_good, now_us).await?;
                     } else {
                         take_no_csr(tx, found, &result, &planner, now_us).await?;
@@ -229,7 +245,7 @@ async fn take_csr(
     if job.csr.as_deref() == Some(csr) {
         return Ok(Ok(()));
     }
-    if job.state != JobState::AwaitingCsr.code() {
+    if job.state != JobState::AwaitingCsr {
         return Ok(Err(super::change::not_waiting(id, &job).into()));
     }
     let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else {
@@ -242,11 +258,11 @@ async fn take_csr(
     }
     let mut ledger = Ledger::new(now_us, &format!("agent:{agent}"));
     let mut entry = Entry::new(row);
-    if let Err(error) = ledger.step(&mut entry, Input::Started, job_details(&job)) {
+    if let Err(error) = ledger.step(&mut entry, Transition::Started(run_of_job(&job))) {
         return Ok(Err(error.into()));
     }
     let mut to = job.clone();
-    to.state = JobState::Queued.code();
+    to.state = JobState::Queued;
     to.csr = Some(csr.to_vec());
     to.next_attempt_at_us = now_us;
     ledger.change(job, to);
@@ -263,7 +279,7 @@ async fn take_no_csr(
     planner: &crate::runs::Planner,
     now_us: i64,
 ) -> Result<(), StoreError> {
-    if job.state != JobState::AwaitingCsr.code() {
+    if job.state != JobState::AwaitingCsr {
         return Ok(());
     }
     let error = result.error_text().unwrap_or_else(|| "the agent made no CSR".to_owned());
@@ -279,9 +295,8 @@ async fn take_no_csr(
         ledger.change(job, to);
     } else {
         entry.row.failures += 1;
-        let mut details = job_details(&job);
-        details["error"] = json!(error);
-        if ledger.step(&mut entry, Input::RunFailed, details).is_ok() {
+        let failure = Failure { run: run_of_job(&job), error: Some(error.clone()), deployment: None };
+        if ledger.step(&mut entry, Transition::RunFailed(failure)).is_ok() {
             replan(&mut ledger, planner, &entry.row);
         }
         ledger.end(job, JobState::Failed, Some(error));
@@ -297,8 +312,7 @@ async fn take_deployment(
     for_good: bool,
     now_us: i64,
 ) -> Result<(), StoreError> {
-    let state = JobState::from_code(job.state).unwrap_or(JobState::Failed);
-    if !state.is_open() {
+    if !job.state.is_open() {
         return Ok(());
     }
     let target = result.target.or_else(|| job.detail.as_deref().and_then(target_of));
@@ -306,7 +320,7 @@ async fn take_deployment(
         let noted = DeploymentResult {
             job: job.id,
             target,
-            state: outcome_code(result.outcome),
+            state: state_of(result.outcome),
             error: result.error_text(),
             served: result.served().map(|served| *served.as_bytes()),
             at_us: now_us,
@@ -317,28 +331,28 @@ async fn take_deployment(
     let actor = job.agent.map_or_else(|| "system:agents".to_owned(), |agent| format!("agent:{agent}"));
     let mut ledger = Ledger::new(now_us, &actor);
     let mut entry = Entry::new(row);
-    let mut details = job_details(&job);
-    details["target"] = json!(target);
-    details["outcome"] = json!(result.outcome);
+    let (run, outcome) = (run_of_job(&job), outcome_of(result.outcome));
+    let delivery = Delivery { run, deployment: Deployment { target, outcome } };
     let (id, certificate) = (job.id, job.certificate);
     let over = for_good || job.attempts >= DEPLOY_ATTEMPTS_MAX || now_us >= job.deadline_at_us;
     let mut cancelled = false;
     if result.is_good() && open_deployments(tx, id).await?.0 == 0 {
-        ledger.note(&entry.row, "certificate.deploy_target", details.clone());
+        ledger.note(&entry.row, "certificate.deploy_target", json!(delivery));
         ledger.end(job, JobState::Done, None);
         let others = open_jobs_of(tx, vec![certificate]).await?;
-        let others = others.iter().any(|other| other.kind == JobKind::Deployment.code() && other.id != id);
-        if !others && entry.state()? == State::Deploying {
+        let others = others.iter().any(|other| other.kind == JobKind::Deployment && other.id != id);
+        if !others && entry.state() == State::Deploying {
             // Illegal moves cannot be: the state is the one that this leads from.
-            let _ = ledger.step(&mut entry, Input::Deployed, details);
+            let _ = ledger.step(&mut entry, Transition::Deployed(delivery));
         }
     } else if over {
         let error = result.error_text().unwrap_or_else(|| "the deployment failed".to_owned());
-        details["error"] = json!(error);
         entry.row.failures += 1;
         entry.row.last_error = Some(error.clone());
-        if entry.state()? == State::Deploying {
-            let _ = ledger.step(&mut entry, Input::RunFailed, details);
+        if entry.state() == State::Deploying {
+            let Delivery { run, deployment } = delivery;
+            let failure = Failure { run, error: Some(error.clone()), deployment: Some(deployment) };
+            let _ = ledger.step(&mut entry, Transition::RunFailed(failure));
         }
         ledger.end(job, JobState::Failed, Some(error));
         cancelled = true;
@@ -346,7 +360,7 @@ async fn take_deployment(
         let error = result.error_text();
         entry.row.last_error.clone_from(&error);
         let mut to = job.clone();
-        to.state = JobState::Queued.code();
+        to.state = JobState::Queued;
         to.next_attempt_at_us = now_us + backoff(&job);
         to.last_error = error;
         ledger.change(job, to);

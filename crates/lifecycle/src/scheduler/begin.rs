@@ -8,8 +8,6 @@ use std::time::Instant;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use issuers::Order;
-use store::jobs::{JobRow, claim_jobs, insert_run_keys};
-use store::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
 use store::{KeyRow, StoreError, Tx};
 
 use crate::approval::approval_of;
@@ -19,12 +17,15 @@ use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState, id_of};
 use crate::judgement::{Judgement, judge};
-use crate::ledger::{Entry, Ledger, attempt, job_details, on};
+use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
 use crate::renewal::next_open;
 use crate::runs::{LEASE_US, Planner, RUN_PATIENCE_US, replan};
-use crate::state::{Input, State};
+use crate::state::State;
 use crate::surroundings::ProfileFacts;
+use crate::tables::jobs::{JobRow, claim_jobs, insert_run_keys};
+use crate::tables::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
+use crate::transition::{Failure, Transition, run_of_job};
 
 /// The provider of keys that the key service holds.
 const KEY_SERVICE: &str = "pkcs11";
@@ -128,7 +129,7 @@ impl Lifecycle {
         };
         prepared.facts = self.profile_facts(&certificate.profile).await?;
         prepared.judged = Arc::new(judge(&*self.policy_set().await?, prepared.facts, &certificate));
-        if prepared.judged.approval.is_some() && job.approval != Consent::Given.code() {
+        if prepared.judged.approval.is_some() && job.approval != Consent::Given {
             return Ok(prepared);
         }
         // A request made before the names changed asks for the wrong thing.
@@ -193,49 +194,48 @@ async fn begin(
             Decision::Fail(error) => {
                 entry.row.failures += 1;
                 entry.row.last_error = Some(error.clone());
-                let mut details = job_details(job);
-                details["error"] = serde_json::json!(error);
+                let failure = Failure { run: run_of_job(job), error: Some(error.clone()), deployment: None };
                 // One that was never put to its issuer has moved nothing.
-                let _ = ledger.step(&mut entry, Input::RunFailed, details);
+                let _ = ledger.step(&mut entry, Transition::RunFailed(failure));
                 ledger.end(job.clone(), JobState::Failed, Some(error));
                 replan(&mut ledger, planner, &entry.row);
             }
             Decision::Postpone(at_us, error) => {
                 let mut to = job.clone();
                 to.last_error = error.or(to.last_error);
-                to.state = JobState::Queued.code();
+                to.state = JobState::Queued;
                 to.next_attempt_at_us = at_us;
                 ledger.change(job.clone(), to);
             }
             Decision::AskConsent(reason) => {
-                if let Err(error) = ledger.step(&mut entry, Input::ApprovalNeeded, job_details(job)) {
+                if let Err(error) = ledger.step(&mut entry, Transition::ApprovalNeeded(run_of_job(job))) {
                     ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
                     continue;
                 }
                 ledger.ask(approval_of(job, &reason, now_us));
                 let mut to = job.clone();
-                to.state = JobState::AwaitingApproval.code();
-                to.approval = Consent::Needed.code();
+                to.state = JobState::AwaitingApproval;
+                to.approval = Consent::Needed;
                 to.deadline_at_us = i64::MAX;
                 ledger.change(job.clone(), to);
             }
             Decision::AskCsr => {
-                if entry.state()? != State::AwaitingCsr
-                    && let Err(error) = ledger.step(&mut entry, Input::CsrNeeded, job_details(job))
+                if entry.state() != State::AwaitingCsr
+                    && let Err(error) = ledger.step(&mut entry, Transition::CsrNeeded(run_of_job(job)))
                 {
                     ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
                     continue;
                 }
                 let mut to = job.clone();
-                to.state = JobState::AwaitingCsr.code();
+                to.state = JobState::AwaitingCsr;
                 to.csr = None;
                 to.next_attempt_at_us = now_us;
                 to.deadline_at_us = now_us + RUN_PATIENCE_US;
                 ledger.change(job.clone(), to);
             }
             Decision::Go(csr) => {
-                if entry.state()? != State::Issuing
-                    && let Err(error) = ledger.step(&mut entry, Input::Started, job_details(job))
+                if entry.state() != State::Issuing
+                    && let Err(error) = ledger.step(&mut entry, Transition::Started(run_of_job(job)))
                 {
                     ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
                     continue;
@@ -285,11 +285,11 @@ fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> R
             Decision::Fail(error.clone())
         });
     }
-    if entry.state()? == State::Archived {
+    if entry.state() == State::Archived {
         return Ok(Decision::End("the certificate is archived".to_owned()));
     }
     if let Some(reason) = &prepared.judged.approval
-        && job.approval != Consent::Given.code()
+        && job.approval != Consent::Given
     {
         return Ok(Decision::AskConsent(reason.clone()));
     }

@@ -4,16 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use agent::tables::{NewDeployment, insert_deployments};
 use futures_util::FutureExt;
 use issuers::{Delivered, IssuerError, Retry};
 use serde_json::json;
-use store::agents::{NewDeployment, insert_deployments};
-use store::jobs::{JobRow, cancel_deployments_of, jobs_by_ids, open_jobs_of};
-use store::managed::{
-    ManagedRow, ManagedSuggestion, NewManagedVersion, drop_suggestions, insert_versions, managed_by_ids,
-    set_suggestions,
-};
-use store::policies::{ViolationRow, replace_violations};
 use store::{Batcher, BatcherOptions, StoreError, Tx};
 use tracing::{error, warn};
 use uuid::Uuid;
@@ -26,13 +20,20 @@ use crate::finished::Finished;
 use crate::handle::{Lifecycle, ProcessState};
 use crate::job::{JobKind, JobState};
 use crate::judgement::{judge, violation_row};
-use crate::ledger::{Entry, Ledger, attempt, job_details, on};
+use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{ManagedCertificate, TargetRef, targets_of};
 use crate::policy::PolicySet;
 use crate::renewal::{Life, due};
 use crate::runs::{BACKOFF_MAX_US, Planner, backoff, deployment, planned, replan, target_of};
-use crate::state::{Input, State};
+use crate::state::State;
 use crate::surroundings::ProfileFacts;
+use crate::tables::jobs::{JobRow, cancel_deployments_of, jobs_by_ids, open_jobs_of};
+use crate::tables::managed::{
+    ManagedRow, ManagedSuggestion, NewManagedVersion, drop_suggestions, insert_versions, managed_by_ids,
+    set_suggestions,
+};
+use crate::tables::policies::{ViolationRow, replace_violations};
+use crate::transition::{Failure, Transition, Version, run_of_job};
 
 /// Attempts that end in one transaction: each is a few KiB of chain.
 const BATCH_MAX: usize = 256;
@@ -217,7 +218,7 @@ async fn store_all(
         .iter()
         .filter(|one| {
             jobs.get(&one.job.id)
-                .is_some_and(|job| job.state == JobState::Running.code() && job.attempts == one.job.attempts)
+                .is_some_and(|job| job.state == JobState::Running && job.attempts == one.job.attempts)
         })
         .collect();
     let mut ids: Vec<i64> = mine.iter().map(|one| one.job.certificate).collect();
@@ -267,7 +268,7 @@ async fn store_all(
             }
             EndingKind::Again { error, at_us } => {
                 let mut to = job.clone();
-                to.state = JobState::Queued.code();
+                to.state = JobState::Queued;
                 to.next_attempt_at_us = *at_us;
                 to.last_error = Some(error.clone());
                 changes.ledger.change(job, to);
@@ -306,18 +307,21 @@ impl Changes<'_> {
         entry.row.revoked = false;
         entry.row.failures = 0;
         entry.row.last_error = None;
-        let mut details = job_details(&job);
-        details["serial"] = json!(version.serial);
-        details["fingerprint"] = json!(x509::Fingerprint::from_bytes(version.fingerprint).to_string());
+        let version = Version {
+            run: run_of_job(&job),
+            serial: version.serial.clone(),
+            fingerprint: x509::Fingerprint::from_bytes(version.fingerprint),
+        };
+        let details = json!(version);
         let deploys = !places.is_empty();
         // A certificate that was archived or cancelled while its issuer was at it keeps what came, where it stands.
-        let moved = self.ledger.step(&mut entry, Input::Issued { deploys }, details.clone()).is_ok();
+        let moved = self.ledger.step(&mut entry, Transition::Issued { deploys, version }).is_ok();
         if !moved {
             self.ledger.note(&entry.row, "certificate.issue_late", details);
         }
         self.end_deployments(entry.row.id);
         let mut to = job.clone();
-        to.state = JobState::Done.code();
+        to.state = JobState::Done;
         to.version = id;
         to.last_error = None;
         to.finished_at_us = Some(self.now_us);
@@ -333,7 +337,7 @@ impl Changes<'_> {
     /// What was still on its way to targets is not wanted there any more.
     fn end_deployments(&mut self, certificate: i64) {
         for job in self.open.remove(&certificate).unwrap_or_default() {
-            if job.kind == JobKind::Deployment.code() {
+            if job.kind == JobKind::Deployment {
                 self.cancelled.push(job.id);
                 self.ledger.end(job, JobState::Cancelled, Some("a newer version took its place".to_owned()));
             }
@@ -381,11 +385,10 @@ impl Changes<'_> {
     fn over(&mut self, job: JobRow, mut entry: Entry, error: &str) {
         entry.row.failures += 1;
         entry.row.last_error = Some(error.to_owned());
-        let mut details = job_details(&job);
-        details["error"] = json!(error);
-        let moved = self.ledger.step(&mut entry, Input::RunFailed, details).is_ok();
+        let failure = Failure { run: run_of_job(&job), error: Some(error.to_owned()), deployment: None };
+        let moved = self.ledger.step(&mut entry, Transition::RunFailed(failure)).is_ok();
         self.ledger.end(job, JobState::Failed, Some(error.to_owned()));
-        if moved && entry.row.state != State::Archived.code() {
+        if moved && entry.row.state != State::Archived {
             replan(&mut self.ledger, self.planner, &entry.row);
         }
         self.ledger.put(entry);
@@ -394,7 +397,7 @@ impl Changes<'_> {
     async fn write(self, tx: &mut Tx) -> Result<(), StoreError> {
         let queued = self.ledger.write(tx).await?;
         let mut deployments = Vec::new();
-        for job in queued.iter().filter(|job| job.kind == JobKind::Deployment.code()) {
+        for job in queued.iter().filter(|job| job.kind == JobKind::Deployment) {
             let target = job.detail.as_deref().and_then(target_of);
             let places = self.deployments.get(&job.certificate).into_iter().flatten();
             deployments.extend(places.filter(|place| Some(place.target) == target).map(|place| {

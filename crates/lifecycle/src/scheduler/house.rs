@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 
 use futures_util::FutureExt;
-use store::jobs::{gated_jobs, reap_jobs, unstick_jobs};
-use store::managed::{ManagedRow, managed_by_ids};
 use store::{StoreError, Tx};
 
 use super::TickReport;
@@ -12,9 +10,12 @@ use crate::approval::approval_of;
 use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState};
-use crate::ledger::{Entry, Ledger, attempt, job_details, on};
+use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::runs::{BACKOFF_MAX_US, CHUNK, LEASE_US};
-use crate::state::Input;
+use crate::tables;
+use crate::tables::jobs::{gated_jobs, reap_jobs, unstick_jobs};
+use crate::tables::managed::{ManagedRow, managed_by_ids};
+use crate::transition::{Transition, run_of_job};
 
 /// How long runs that ended stay in the history, µs: a quarter.
 const HISTORY_US: i64 = 92 * 86_400_000_000;
@@ -78,7 +79,7 @@ impl Lifecycle {
         let mut forgotten = 0;
         for state in [JobState::Done, JobState::Failed, JobState::Cancelled] {
             loop {
-                let some = self.inner.store.jobs().trim(state.code(), before, TRIM_MAX).await?;
+                let some = tables::Jobs::of(&self.inner.store).trim(state, before, TRIM_MAX).await?;
                 forgotten += some;
                 if some < TRIM_MAX as u64 {
                     break;
@@ -104,12 +105,12 @@ async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
             continue;
         };
         let mut entry = Entry::new(row.clone());
-        match ledger.step(&mut entry, Input::ApprovalNeeded, job_details(&job)) {
+        match ledger.step(&mut entry, Transition::ApprovalNeeded(run_of_job(&job))) {
             Ok(_) => {
                 ledger.ask(approval_of(&job, "the profile or a policy requires approval", now_us));
                 let mut to = job.clone();
-                to.state = JobState::AwaitingApproval.code();
-                to.approval = Consent::Needed.code();
+                to.state = JobState::AwaitingApproval;
+                to.approval = Consent::Needed;
                 to.deadline_at_us = i64::MAX;
                 ledger.change(job, to);
                 ledger.put(entry);

@@ -3,18 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use events::{CertificateRevocationFailed, CertificateRevoked, Event, RevocationOrigin};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use issuers::{IssuerError, Retry};
 use serde::Deserialize;
 use serde_json::json;
-use store::jobs::{JobRow, claim_revocations, open_jobs_of};
-use store::managed::{
-    ManagedRow, ManagedVersion, managed_by_ids, revoke_versions, versions_of, versions_revoked_by,
-};
-use store::{StoreError, Tx};
+use store::{StoreError, Tx, read_event};
 use tracing::warn;
 use uuid::Uuid;
+use x509::crl::Reason;
 use x509::{Certificate, Fingerprint};
 
 use crate::error::DataError;
@@ -22,25 +20,46 @@ use crate::handle::Lifecycle;
 use crate::job::{JobKind, JobState, id_of};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{first_der, options_of};
-use crate::revocation::{ClaimedRevocation, reason};
+use crate::revocation::ClaimedRevocation;
 use crate::runs::{CHUNK, LEASE_US, backoff, hasten, run_now, run_of};
-use crate::state::{Effect, Input};
+use crate::state::Effect;
+use crate::tables::jobs::{JobRow, claim_revocations, open_jobs_of};
+use crate::tables::managed::{
+    ManagedRow, ManagedVersion, managed_by_ids, revoke_versions, versions_of, versions_revoked_by,
+};
+use crate::transition::{Revocation, Transition, described};
 
 /// Revocations asked of other issuers at once.
 const AT_ONCE: usize = 16;
 
 /// What is said in a revocation's detail.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 struct Detail {
-    #[serde(default)]
-    reason: i64,
-    #[serde(default)]
+    reason: Reason,
     replace: bool,
 }
 
 impl Detail {
-    fn of(job: &JobRow) -> Self {
-        job.detail.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    fn of(job: &JobRow) -> Result<Self, IssuerError> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Stored {
+            /// The reason's code.
+            reason: i64,
+            replace: bool,
+        }
+        let unreadable = |error: String| IssuerError::Misconfigured {
+            reason: format!("jobs.detail of job {} cannot be read: {error}", job.id),
+        };
+        let stored = match job.detail.as_deref() {
+            Some(text) => {
+                serde_json::from_str::<Stored>(text).map_err(|error| unreadable(error.to_string()))?
+            }
+            None => Stored::default(),
+        };
+        let reason = Reason::from_code(stored.reason)
+            .ok_or_else(|| unreadable(format!("unknown revocation reason {}", stored.reason)))?;
+        Ok(Self { reason, replace: stored.replace })
     }
 }
 
@@ -106,7 +125,7 @@ impl Lifecycle {
     pub(crate) async fn revoke_held(
         &self,
         held: Vec<(ClaimedRevocation, Fingerprint)>,
-        reason: i64,
+        reason: Reason,
         actor: &str,
     ) -> Result<(), DataError> {
         if held.is_empty() {
@@ -118,7 +137,12 @@ impl Lifecycle {
         self.store_outcomes(held.into_iter().map(outcome).collect()).await
     }
 
-    async fn ask_own(&self, fingerprints: &[Fingerprint], reason: i64, actor: &str) -> Option<IssuerError> {
+    async fn ask_own(
+        &self,
+        fingerprints: &[Fingerprint],
+        reason: Reason,
+        actor: &str,
+    ) -> Option<IssuerError> {
         match self.inner.own.revoke(fingerprints, reason, actor).await {
             Ok(_) => None,
             Err(error) => {
@@ -147,10 +171,10 @@ impl Lifecycle {
         let one = |job: JobRow| {
             let issuer = Arc::clone(&issuer);
             async move {
-                let error = match certificate(&job, versions) {
-                    Ok(certificate) => {
-                        issuer.revoke(&certificate, reason(Detail::of(&job).reason)).await.err()
-                    }
+                let known =
+                    certificate(&job, versions).and_then(|known| Ok((known, Detail::of(&job)?.reason)));
+                let error = match known {
+                    Ok((certificate, reason)) => issuer.revoke(&certificate, reason).await.err(),
                     Err(error) => Some(error),
                 };
                 Outcome { held: ClaimedRevocation::of(&job), error }
@@ -161,11 +185,18 @@ impl Lifecycle {
 
     /// All with one reason by one actor are one call.
     async fn revoke_own(&self, jobs: Vec<JobRow>, versions: &HashMap<i64, ManagedVersion>) -> Vec<Outcome> {
-        let mut groups: BTreeMap<(i64, String), Vec<JobRow>> = BTreeMap::new();
-        for job in jobs {
-            groups.entry((Detail::of(&job).reason, job.requested_by.clone())).or_default().push(job);
-        }
+        let mut groups: BTreeMap<(Reason, String), Vec<JobRow>> = BTreeMap::new();
         let mut outcomes = Vec::new();
+        for job in jobs {
+            match Detail::of(&job) {
+                Ok(detail) => {
+                    groups.entry((detail.reason, job.requested_by.clone())).or_default().push(job);
+                }
+                Err(error) => {
+                    outcomes.push(Outcome { held: ClaimedRevocation::of(&job), error: Some(error) });
+                }
+            }
+        }
         for ((reason, actor), jobs) in groups {
             let fingerprints: Vec<Fingerprint> = jobs
                 .iter()
@@ -203,20 +234,19 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
     let jobs: HashMap<i64, JobRow> = open
         .values()
         .flatten()
-        .filter(|job| job.state == JobState::Running.code())
+        .filter(|job| job.state == JobState::Running)
         .map(|job| (job.id, job.clone()))
         .collect();
     let mine = |one: &&Outcome| jobs.get(&one.held.job).is_some_and(|job| job.attempts == one.held.attempts);
     let mut ledger = Ledger::new(now_us, "system:revocation");
-    let mut revoked: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    let mut revoked: BTreeMap<Reason, Vec<i64>> = BTreeMap::new();
     let mut entries: HashMap<i64, Entry> = HashMap::new();
     for one in outcomes.iter().filter(mine) {
         let Some(job) = jobs.get(&one.held.job).cloned() else { continue };
         let Some(row) = rows.get(&job.certificate) else { continue };
-        match &one.error {
-            Some(error) => failed(&mut ledger, row, job, error, now_us),
-            None => {
-                let detail = Detail::of(&job);
+        match one.error.clone().map_or_else(|| Detail::of(&job), Err) {
+            Err(error) => failed(&mut ledger, row, job, &error, now_us),
+            Ok(detail) => {
                 revoked.entry(detail.reason).or_default().extend(job.version);
                 let entry = entries.entry(row.id).or_insert_with(|| Entry::new(row.clone()));
                 if row.version == job.version && !entry.row.revoked {
@@ -224,7 +254,7 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
                         reason: detail.reason,
                         replace: detail.replace,
                         by: &job.requested_by,
-                        details: json!({ "job": id_of(&job) }),
+                        origin: RevocationOrigin::Job(id_of(&job).0),
                     };
                     current_revoked(&mut ledger, entry, said, &open);
                 }
@@ -249,14 +279,21 @@ fn failed(ledger: &mut Ledger, row: &ManagedRow, job: JobRow, error: &IssuerErro
     };
     let again = pause.map(|pause| now_us.saturating_add(pause)).filter(|at| *at < job.deadline_at_us);
     let Some(at) = again else {
-        let details = json!({ "job": id_of(&job), "error": error.to_string(), "attempts": job.attempts });
-        ledger.note(row, "certificate.revoke_failed", details.clone());
-        ledger.announce(row, "certificate.revoke_failed", &details);
-        ledger.end(job, JobState::Failed, Some(error.to_string()));
+        let (id, error, attempts) = (id_of(&job), error.to_string(), job.attempts);
+        let details = json!({ "job": id, "error": error, "attempts": attempts });
+        ledger.note(row, "certificate.revoke_failed", details);
+        let failed = CertificateRevocationFailed {
+            certificate: described(row),
+            job: id.0,
+            error: error.clone(),
+            attempts,
+        };
+        ledger.announce(row, &Event::CertificateRevocationFailed(failed));
+        ledger.end(job, JobState::Failed, Some(error));
         return;
     };
     let mut to = job.clone();
-    to.state = JobState::Queued.code();
+    to.state = JobState::Queued;
     to.next_attempt_at_us = at;
     to.last_error = Some(error.to_string());
     ledger.change(job, to);
@@ -264,10 +301,10 @@ fn failed(ledger: &mut Ledger, row: &ManagedRow, job: JobRow, error: &IssuerErro
 
 /// A revocation as it concerns the version in force.
 struct RevocationDetails<'a> {
-    reason: i64,
+    reason: Reason,
     replace: bool,
     by: &'a str,
-    details: serde_json::Value,
+    origin: RevocationOrigin,
 }
 
 /// The version in force is revoked: what is planned ends, and a new one is asked for if wanted.
@@ -278,13 +315,12 @@ fn current_revoked(
     open: &HashMap<i64, Vec<JobRow>>,
 ) {
     entry.row.revoked = true;
-    let mut details = said.details;
-    details["reason"] = json!(reason(said.reason).to_string());
-    details["requested_by"] = json!(said.by);
+    let revocation =
+        Revocation { origin: said.origin, reason: said.reason.to_string(), requested_by: said.by.to_owned() };
     // Archived, or never issued: the version is marked, nothing moves.
-    let Ok(effects) = ledger.step(entry, Input::Revoked, details) else { return };
+    let Ok(effects) = ledger.step(entry, Transition::Revoked(revocation)) else { return };
     let run = run_of(open, entry.row.id);
-    let waits = run.filter(|run| run.state == JobState::Queued.code());
+    let waits = run.filter(|run| run.state == JobState::Queued);
     if said.replace {
         match waits {
             Some(run) => hasten(ledger, run, "revoked", said.by),
@@ -302,7 +338,7 @@ fn current_revoked(
     }
     if effects.contains(&Effect::EndRun) {
         for run in open.get(&entry.row.id).into_iter().flatten() {
-            if run.kind == JobKind::Deployment.code() {
+            if run.kind == JobKind::Deployment {
                 ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was revoked".to_owned()));
             }
         }
@@ -311,9 +347,8 @@ fn current_revoked(
 
 /// This process' place in the outbox.
 const CONSUMER: &str = "lifecycle";
-/// Reasons after which a certificate is wanted no more (RFC 5280 section 5.3.1): cessationOfOperation,
-/// privilegeWithdrawn.
-const FOR_GOOD: [i64; 2] = [5, 9];
+/// Reasons after which a certificate is wanted no more (RFC 5280 section 5.3.1).
+const FOR_GOOD: [Reason; 2] = [Reason::CessationOfOperation, Reason::PrivilegeWithdrawn];
 /// Events read in one look.
 const EVENTS_MAX: i64 = 1_000;
 
@@ -335,11 +370,8 @@ impl Lifecycle {
             let Some(last) = events.last() else { return Ok(marked) };
             let to = last.place;
             let full = events.len() as i64 == EVENTS_MAX;
-            let actions: BTreeSet<Uuid> = events
-                .iter()
-                .filter(|event| matches!(event.kind.as_str(), "certificate.revoked" | "certificates.revoked"))
-                .filter_map(|event| action_of(&event.body))
-                .collect();
+            let actions: BTreeSet<Uuid> =
+                events.iter().filter_map(|row| action_of(&read_event(row)?)).collect();
             for action in actions {
                 marked += self.follow(action).await?;
             }
@@ -370,9 +402,14 @@ impl Lifecycle {
     }
 }
 
-fn action_of(body: &str) -> Option<Uuid> {
-    let body: serde_json::Value = serde_json::from_str(body).ok()?;
-    body.get("action")?.as_str()?.parse().ok()
+/// The revocation at our authority that an event is about.
+fn action_of(event: &Event) -> Option<Uuid> {
+    match event {
+        Event::CertificatesRevoked(revoked)
+        | Event::CertificateRevoked(CertificateRevoked::ByAuthority(revoked)) => Some(revoked.action),
+        // A version that was revoked so has been marked by the event of the authority.
+        _ => None,
+    }
 }
 
 /// One transaction's part: where the next begins, if there is one, and how many versions were marked.
@@ -394,15 +431,12 @@ async fn follow(
         open.entry(job.certificate).or_default().push(job);
     }
     let mut ledger = Ledger::new(now_us, "system:revocation");
-    let mut by_reason: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    let mut by_reason: BTreeMap<Reason, Vec<i64>> = BTreeMap::new();
     let mut marked = 0;
     for one in revoked {
         // Revoked through us: that run marks it, and knows whether it is to be replaced.
         let ours = open.get(&one.certificate).into_iter().flatten();
-        if ours
-            .filter(|job| job.kind == JobKind::Revocation.code())
-            .any(|job| job.version == Some(one.version))
-        {
+        if ours.filter(|job| job.kind == JobKind::Revocation).any(|job| job.version == Some(one.version)) {
             continue;
         }
         marked += 1;
@@ -417,7 +451,7 @@ async fn follow(
             reason: one.reason,
             replace,
             by: &one.actor,
-            details: json!({ "action": action }),
+            origin: RevocationOrigin::Action(action),
         };
         current_revoked(&mut ledger, &mut entry, said, &open);
         ledger.put(entry);

@@ -15,6 +15,7 @@ use crate::finished::Finished;
 use crate::handle::Lifecycle;
 use crate::job::id_of;
 use crate::runs::{BACKOFF_MAX_US, LEASE_US};
+use crate::tables;
 
 /// Longest time an issuer is left alone after it asked for it: a clock set back must not make it years, µs.
 const REST_MAX_US: i64 = BACKOFF_MAX_US;
@@ -111,7 +112,7 @@ impl Lifecycle {
 
     /// At the stop: nobody here works on what it has claimed any more, so others need not wait for its leases.
     pub(super) async fn let_go(&self) {
-        match self.inner.store.jobs().let_go(self.inner.node, self.now_us()).await {
+        match tables::Jobs::of(&self.inner.store).let_go(self.inner.node, self.now_us()).await {
             Ok(0) => {}
             Ok(runs) => debug!(runs, "runs under way are left to whoever looks next"),
             Err(error) => {
@@ -123,7 +124,9 @@ impl Lifecycle {
     async fn keep_leases(&self) {
         let until = self.now_us() + LEASE_US;
         let jobs = self.inner.at_work.jobs();
-        if let Err(error) = self.inner.store.jobs().extend_leases(self.inner.node, jobs, until).await {
+        if let Err(error) =
+            tables::Jobs::of(&self.inner.store).extend_leases(self.inner.node, jobs, until).await
+        {
             warn!(error = &error as &dyn std::error::Error, "leases of runs cannot be kept");
         }
     }
@@ -131,7 +134,7 @@ impl Lifecycle {
     /// Begins due runs in the places that are free; says how many were claimed.
     async fn fill(&self, running: &mut RunningTasks) -> Result<u64, DataError> {
         let now_us = self.now_us();
-        let due = self.inner.store.jobs().issuers_due(now_us).await?;
+        let due = tables::Jobs::of(&self.inner.store).issuers_due(now_us).await?;
         self.inner.figures.due("work", due.len() as u64);
         let mut wanted = Vec::new();
         let mut room = self.inner.options.runs_max.saturating_sub(running.tasks.len());

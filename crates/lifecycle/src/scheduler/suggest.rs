@@ -6,11 +6,6 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use issuers::Window;
-use store::jobs::{JobRow, open_jobs_of};
-use store::managed::{
-    ManagedRow, ManagedSuggestion, ManagedVersion, drop_suggestions, due_suggestions, managed_by_ids,
-    set_suggestions, versions_of,
-};
 use store::{StoreError, Tx};
 use tracing::debug;
 use x509::Certificate;
@@ -22,6 +17,11 @@ use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{ManagedCertificate, first_der};
 use crate::renewal::{Life, Suggested, due};
 use crate::runs::run_of;
+use crate::tables::jobs::{JobRow, open_jobs_of};
+use crate::tables::managed::{
+    ManagedRow, ManagedSuggestion, ManagedVersion, drop_suggestions, due_suggestions, managed_by_ids,
+    set_suggestions, versions_of,
+};
 
 /// Suggestions asked for in one look.
 const DUE_MAX: i64 = 500;
@@ -170,7 +170,7 @@ fn move_run(
     rule: &crate::renewal::RenewalRule,
     suggested: Suggested,
 ) {
-    let untouched = run.state == JobState::Queued.code() && run.attempts == 0 && run.reason == "planned";
+    let untouched = run.state == JobState::Queued && run.attempts == 0 && run.reason == "planned";
     let life = Life { not_before_us: row.not_before_us, not_after_us: row.not_after_us };
     let Some(due) = due(row.uuid, life, rule, Some(suggested)).filter(|_| untouched) else { return };
     let mut to = run.clone();

@@ -7,12 +7,12 @@ pub(crate) enum Kind {
     Aaaa,
 }
 
-impl Kind {
-    /// RFC 1035 section 3.2.2 and RFC 3596 section 2.1.
-    pub(crate) fn code(self) -> u16 {
-        match self {
-            Self::A => 1,
-            Self::Aaaa => 28,
+/// RFC 1035 section 3.2.2 and RFC 3596 section 2.1.
+impl From<Kind> for u16 {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::A => 1,
+            Kind::Aaaa => 28,
         }
     }
 }

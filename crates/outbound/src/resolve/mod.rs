@@ -7,6 +7,7 @@
 mod answer;
 mod counters;
 mod error;
+mod exchange;
 mod kind;
 mod lookup;
 mod name;
@@ -28,7 +29,9 @@ use tokio::time::Instant;
 pub use answer::{CHAIN_MAX, LIFETIME_MAX};
 pub use counters::Counts;
 pub use error::ResolveError;
+pub use exchange::{ExchangeError, ask, exchange};
 pub use options::Options;
+pub use system::name_servers;
 
 use crate::Deadline;
 use kind::Kind;

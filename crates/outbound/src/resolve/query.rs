@@ -1,6 +1,7 @@
 //! Questions as they go over the wire.
 
-use super::kind::Kind;
+use std::io;
+
 use super::name::WireName;
 
 /// Octets of a message's header, RFC 1035 section 4.1.1.
@@ -23,11 +24,11 @@ pub(crate) struct Query {
 impl Query {
     /// `extended` adds the EDNS record (RFC 6891) that allows answers past 512 octets. Servers that do
     /// not know it answer FORMERR and are asked again without.
-    pub(crate) fn new(name: &WireName, kind: Kind, extended: bool) -> Self {
+    pub(crate) fn new(name: &WireName, kind: impl Into<u16>, extended: bool) -> Self {
         let mut message = Vec::with_capacity(HEADER + name.wire().len() + 4 + 11);
         message.extend([0, 0, RECURSION_DESIRED, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(extended)]);
         message.extend_from_slice(name.wire());
-        message.extend(kind.code().to_be_bytes());
+        message.extend(kind.into().to_be_bytes());
         message.extend(CLASS_IN.to_be_bytes());
         let question_end = message.len();
         if extended {
@@ -44,8 +45,9 @@ impl Query {
         self
     }
 
-    pub(crate) fn id(&self) -> u16 {
-        u16::from_be_bytes([self.message[0], self.message[1]])
+    pub(crate) fn without_recursion(mut self) -> Self {
+        self.message[2] &= !RECURSION_DESIRED;
+        self
     }
 
     pub(crate) fn octets(&self) -> &[u8] {
@@ -57,6 +59,13 @@ impl Query {
     }
 }
 
+/// An id that an off-path attacker has to guess.
+pub(crate) fn random_id() -> io::Result<u16> {
+    let mut id = [0; 2];
+    aws_lc_rs::rand::fill(&mut id).map_err(io::Error::other)?;
+    Ok(u16::from_be_bytes(id))
+}
+
 /// The id of a message that could be an answer.
 pub(crate) fn answer_id(message: &[u8]) -> Option<u16> {
     let header = message.get(..HEADER)?;
@@ -64,8 +73,8 @@ pub(crate) fn answer_id(message: &[u8]) -> Option<u16> {
     is_answer.then(|| u16::from_be_bytes([header[0], header[1]]))
 }
 
-/// Whether `message` repeats `question`, in whatever case (lengths and types have no case to lose:
-/// lengths are below 64, and neither type we ask for is a letter).
+/// Whether `message` repeats `question`, in whatever case. Lengths and types have no case to lose: lengths are below 64, and no type we ask for
+/// has a letter in its code.
 pub(crate) fn repeats(message: &[u8], question: &[u8]) -> bool {
     message.get(4..6) == Some(&[0, 1][..])
         && message
@@ -84,6 +93,7 @@ mod tests {
     use hickory_proto::rr::RecordType;
 
     use super::*;
+    use crate::resolve::kind::Kind;
 
     #[test]
     fn others_read_our_questions() {

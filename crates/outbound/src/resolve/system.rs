@@ -26,6 +26,12 @@ pub(crate) fn upstreams_and_options() -> (Vec<SocketAddr>, Options) {
     (upstreams, options)
 }
 
+/// The name servers of this machine, in order: those of `/etc/resolv.conf`, read now, or else the one on this machine. Never empty.
+#[must_use]
+pub fn name_servers() -> Vec<SocketAddr> {
+    upstreams_and_options().0
+}
+
 pub(crate) fn hosts() -> HashMap<WireName, Vec<IpAddr>> {
     read_hosts(&read(Path::new("/etc/hosts")))
 }
@@ -99,7 +105,7 @@ mod tests {
     fn resolv_conf_is_read_as_its_manual_says() {
         let (upstreams, options) = read_resolv_conf(
             "# comment\nnameserver 192.0.2.1 ; near\nnameserver 2001:db8::1\nnameserver what\n\
-             nameserver 192.0.2.3\nnameserver 192.0.2.4\ndomain old.example\n\
+             nameserver 192.0.2.3 # far\nnameserver 192.0.2.4\ndomain old.example\n\
              search a.example b.example\noptions rotate ndots:2 timeout:1\n",
         );
         let expected: Vec<SocketAddr> =

@@ -7,13 +7,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UdpSocket;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -21,8 +20,8 @@ use tokio::time::Instant;
 
 use super::ResolveError;
 use super::counters::Counters;
+use super::exchange::{self, ExchangeError};
 use super::query::{self, Query};
-use crate::dial;
 
 /// Sockets to each upstream. An answer can be guessed at one in 65,536 on each of as many ports; the
 /// reading is spread over as many tasks.
@@ -184,23 +183,15 @@ impl Upstream {
         }
     }
 
-    /// RFC 1035 section 4.2.2: each message after its length in two octets.
+    /// The caller's clock runs around this.
     async fn ask_over_tcp(&self, query: Query) -> Result<Vec<u8>, ResolveError> {
-        let mut ids = Pending::default();
-        let query = query.with_id(ids.random_id()?);
-        // The caller's clock runs around this.
-        let mut stream =
-            dial::connect(self.address, Duration::MAX).await.map_err(|_| ResolveError::NoServer)?;
-        let lost = |_: io::Error| ResolveError::NoServer;
-        let length = u16::try_from(query.octets().len()).map_err(|_| ResolveError::BadName)?;
-        let mut message = length.to_be_bytes().to_vec();
-        message.extend_from_slice(query.octets());
-        stream.write_all(&message).await.map_err(lost)?;
-        let mut answer = vec![0; stream.read_u16().await.map_err(lost)?.into()];
-        stream.read_exact(&mut answer).await.map_err(lost)?;
-        let matches =
-            query::answer_id(&answer) == Some(query.id()) && query::repeats(&answer, query.question());
-        if matches { Ok(answer) } else { Err(ResolveError::Malformed("it is not about our question")) }
+        let query = query.with_id(query::random_id().map_err(|_| ResolveError::NoServer)?);
+        exchange::over_tcp(self.address, query.octets(), query.question()).await.map_err(
+            |error| match error {
+                ExchangeError::Foreign => ResolveError::Malformed("it is not about our question"),
+                _ => ResolveError::NoServer,
+            },
+        )
     }
 }
 
@@ -211,14 +202,7 @@ impl Socket {
     }
 
     fn open(upstream: SocketAddr, counters: Arc<Counters>) -> io::Result<Self> {
-        let any: IpAddr = match upstream {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = std::net::UdpSocket::bind(SocketAddr::new(any, 0))?;
-        socket.connect(upstream)?;
-        socket.set_nonblocking(true)?;
-        let socket = UdpSocket::from_std(socket)?;
+        let socket = exchange::connected(upstream)?;
         let line = Arc::new(Line { socket, pending: Mutex::default() });
         let guard = telemetry::tasks::guard("dns-reader");
         let reading = line.clone();

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::RecordType;
-use outbound::resolve::{CHAIN_MAX, Families, Options, ResolveError, Resolver};
+use hickory_proto::rr::rdata::TXT;
+use hickory_proto::rr::{RData, Record, RecordType};
+use outbound::Deadline;
+use outbound::resolve::{CHAIN_MAX, ExchangeError, Families, Options, ResolveError, Resolver, ask};
 use telemetry::tasks;
 use tokio::sync::Notify;
 
-use crate::name_server::{Asked, NameServer, PATIENCE, Reply, a, cname, soa};
+use crate::name_server::{Asked, NameServer, PATIENCE, Reply, a, cname, name, soa};
 
 fn resolver(servers: &[&NameServer]) -> Resolver {
     let upstreams = servers.iter().map(|server| server.address).collect();
@@ -458,4 +460,72 @@ fn tasks_stop_with_the_resolver() {
             tokio::task::yield_now().await;
         }
     });
+}
+
+fn txt(text: &str) -> Record {
+    let data = RData::TXT(TXT::new(vec![text.to_owned()]));
+    Record::from_rdata(name("txt.example."), 60, data)
+}
+
+async fn ask_for_text(server: &NameServer, recursion: bool) -> Result<Vec<String>, ExchangeError> {
+    let (name, deadline) = (name("txt.example."), Deadline::within(seconds(6)));
+    let kind = RecordType::TXT;
+    let answer = ask(server.address, &name, kind, recursion, Duration::from_millis(200), deadline).await?;
+    Ok(answer.answers.iter().map(|record| record.data.to_string()).collect())
+}
+
+#[tokio::test]
+async fn other_records_come_from_the_server_that_is_asked() {
+    let server = NameServer::start(|asked: &Asked| {
+        assert_eq!(asked.kind(), RecordType::TXT);
+        let mut foreign = asked.reply();
+        foreign.metadata.id ^= 1;
+        let mut other_name = asked.reply();
+        other_name.queries[0].set_name(name("other.example."));
+        let mut right = asked.reply();
+        right.add_answer(txt(if asked.message.metadata.recursion_desired { "recursive" } else { "own" }));
+        [foreign, other_name, right].into_iter().map(Reply::now).collect()
+    })
+    .await;
+    assert_eq!(ask_for_text(&server, true).await.unwrap(), ["recursive"]);
+    assert_eq!(ask_for_text(&server, false).await.unwrap(), ["own"]);
+    assert_eq!(server.asked(), 2);
+}
+
+#[tokio::test]
+async fn other_records_come_over_tcp_when_udp_is_too_short_or_silent() {
+    for truncated in [true, false] {
+        let server = NameServer::start(move |asked: &Asked| match (asked.over_tcp, truncated) {
+            (true, _) => asked.with(vec![txt("whole")]),
+            (false, false) => Vec::new(),
+            (false, true) => {
+                let mut reply = asked.reply();
+                reply.metadata.truncation = true;
+                vec![Reply::now(reply)]
+            }
+        })
+        .await;
+        assert_eq!(ask_for_text(&server, true).await.unwrap(), ["whole"]);
+        assert_eq!(server.asked(), if truncated { 2 } else { 3 });
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_edns_answers_for_other_records_too() {
+    let server = NameServer::start(|asked: &Asked| match asked.message.edns {
+        Some(_) => asked.code(ResponseCode::FormErr, None),
+        None => asked.with(vec![txt("plain")]),
+    })
+    .await;
+    assert_eq!(ask_for_text(&server, true).await.unwrap(), ["plain"]);
+}
+
+#[tokio::test]
+async fn an_exchange_ends_at_its_deadline() {
+    let server = NameServer::start(|_: &Asked| Vec::new()).await;
+    let each = Duration::from_millis(50);
+    let kind = RecordType::TXT;
+    let result = ask(server.address, &name("txt.example."), kind, true, each, Deadline::within(each)).await;
+    assert!(matches!(result, Err(ExchangeError::TimedOut)), "{result:?}");
+    assert_eq!(server.asked(), 1);
 }

@@ -12,7 +12,7 @@ use cryptoki::object::{Attribute, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
 use keyless::server::{Options, Running, TlsOptions, start};
 use keyless::{KeySet, Metrics};
-use keys::{Hash, KeyRef, KeyType, PrivateKey, Scheme, Signer};
+use keys::{KeyRef, KeyType, PrivateKey, Scheme, Signer};
 use tokio::runtime::Runtime;
 use x509::build::{CertificateSpec, signed, tbs_certificate};
 use x509::{DistinguishedName, SerialNumber, UnixTime};
@@ -217,26 +217,10 @@ pub(crate) fn spki(world: &World, label: &str) -> Vec<u8> {
 
 /// Whether OpenSSL takes the signature over this digest, for Ed25519 this message; ECDSA's is r and s side by side.
 pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, digest: &[u8], signature: &[u8]) -> bool {
-    let folder = tempfile::tempdir().unwrap();
-    let put = |name: &str, octets: &[u8]| std::fs::write(folder.path().join(name), octets).unwrap();
-    put("public", spki);
-    put("input", digest);
-    let options = match scheme {
-        Scheme::RsaPkcs1(hash) => format!("-pkeyopt digest:{}", name_of(hash)),
-        Scheme::RsaPss(hash) => format!(
-            "-pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest -pkeyopt digest:{}",
-            name_of(hash)
-        ),
-        Scheme::Ecdsa(_) => String::new(),
-        Scheme::Ed25519 => "-rawin".to_owned(),
-    };
     match scheme {
-        Scheme::Ecdsa(_) => put("signature", &der_of(signature)),
-        _ => put("signature", signature),
+        Scheme::Ecdsa(_) => testbed::openssl_verifies(spki, scheme, digest, &der_of(signature)),
+        _ => testbed::openssl_verifies(spki, scheme, digest, signature),
     }
-    let command =
-        format!("pkeyutl -verify -pubin -keyform DER -inkey public -in input -sigfile signature {options}");
-    openssl(folder.path(), &command)
 }
 
 fn der_of(raw: &[u8]) -> Vec<u8> {
@@ -248,28 +232,4 @@ fn der_of(raw: &[u8]) -> Vec<u8> {
     })
 }
 
-fn name_of(hash: Hash) -> &'static str {
-    match hash {
-        Hash::Md5Sha1 => "md5-sha1",
-        Hash::Sha1 => "sha1",
-        Hash::Sha224 => "sha224",
-        Hash::Sha256 => "sha256",
-        Hash::Sha384 => "sha384",
-        Hash::Sha512 => "sha512",
-    }
-}
-
-fn openssl(folder: &Path, arguments: &str) -> bool {
-    let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
-    let run =
-        run.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
-    run.status.success()
-}
-
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < PATIENCE, "{what} never came to be");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
+pub(crate) use testbed::until_blocking as until;

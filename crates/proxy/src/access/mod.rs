@@ -26,13 +26,14 @@ use hyper::header::{
     AsHeaderName, HeaderMap, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RETRY_AFTER,
 };
 use hyper::{Response, StatusCode};
+use inbound::Slots;
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
 use self::keyed_digest::{DIGEST, Digest, under};
 use crate::revocation::RevocationMetrics;
 use crate::start_error::StartError;
-use attempts::{Attempts, Waiting};
+use attempts::Attempts;
 use passwords::CREDENTIAL_OCTETS_MAX;
 use tls::OwnTlsAcceptor;
 
@@ -98,7 +99,7 @@ pub(super) struct Access {
     attempts: Attempts,
     /// Of those that hash.
     workers: Arc<Semaphore>,
-    waiting: Waiting,
+    waiting: Slots,
 }
 
 impl Access {
@@ -122,7 +123,7 @@ impl Access {
             remembered: Cache::with_entries(REMEMBERED_MAX),
             attempts: Attempts::new(),
             workers: Arc::new(Semaphore::new(workers)),
-            waiting: Waiting::default(),
+            waiting: attempts::waiting(),
         })
     }
 
@@ -197,7 +198,7 @@ impl Access {
             if !attempts.may_begin(client) {
                 return Err(denied(Denied::TooOften));
             }
-            let _waits = waiting.enter(client).ok_or_else(|| denied(Denied::Busy))?;
+            let _slot = waiting.take(Some(client)).ok_or_else(|| denied(Denied::Busy))?;
             let worker = tokio::time::timeout(WAIT, workers.acquire_owned()).await;
             let Ok(Ok(worker)) = worker else { return Err(denied(Denied::Busy)) };
             if !attempts.begin(client) {

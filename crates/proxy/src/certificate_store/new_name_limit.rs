@@ -3,16 +3,12 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use flight::{BoundedMap, Eviction};
 use http_relay::client::Client;
-use parking_lot::Mutex;
-use tokio::time::Instant;
+use outbound::rate::Rate;
 use x509::HostOrIp;
 
-/// Clients that are remembered; of those, the ones that asked the longest ago are forgotten.
-const CLIENTS_MAX: u64 = 65_536;
+use crate::client_buckets::ClientBuckets;
 
 /// Names a client may ask for, to each that it may have minted: the others are found with the second level, and not charged
 /// for as new, but cost a trip.
@@ -24,13 +20,13 @@ pub(crate) const LOOKS_PER_NAME: u32 = 10;
 pub enum RateLimitKey {
     /// By name.
     User(Arc<str>),
-    /// As [`NewNameLimit`] tells addresses apart.
+    /// Its network, as [`inbound::network`] has it.
     Address(IpAddr),
 }
 
 impl From<IpAddr> for RateLimitKey {
     fn from(address: IpAddr) -> Self {
-        Self::Address(NewNameLimit::of(address))
+        Self::Address(inbound::network(address))
     }
 }
 
@@ -64,83 +60,45 @@ pub struct TooManyNames {
     pub burst: u32,
 }
 
-/// A bucket for each client.
+/// Two buckets for each client: one of names, one of looks.
 #[derive(Debug)]
 pub struct NewNameLimit {
     per_minute: u32,
     burst: u32,
-    buckets: BoundedMap<RateLimitKey, Arc<Mutex<Bucket>>>,
-}
-
-#[derive(Debug)]
-struct Bucket {
-    left: f64,
-    looks: f64,
-    at: Instant,
+    buckets: ClientBuckets<RateLimitKey, 2>,
 }
 
 impl NewNameLimit {
     /// Of each client, `per_minute` names, and `burst` at once.
     #[must_use]
     pub fn new(per_minute: u32, burst: u32) -> Self {
-        let refilled = Duration::from_secs(60 * u64::from(burst) / u64::from(per_minute.max(1)) + 60);
-        let buckets = BoundedMap::builder(CLIENTS_MAX)
-            .time_to_idle(refilled)
-            // The default policy may refuse a newcomer, who would have a whole burst each time.
-            .eviction(Eviction::LeastRecent)
-            .build();
-        Self { per_minute: per_minute.max(1), burst: burst.max(1), buckets }
-    }
-
-    /// The client that an address belongs to.
-    pub(crate) fn of(address: IpAddr) -> IpAddr {
-        match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6((address.to_bits() & (u128::MAX << 64)).into()),
-            four => four,
-        }
+        let (per_minute, burst) = (per_minute.max(1), burst.max(1));
+        let looks = |names: u32| names.saturating_mul(LOOKS_PER_NAME);
+        let names = Rate::per_minute(per_minute).with_burst(burst);
+        let looks = Rate::per_minute(looks(per_minute)).with_burst(looks(burst));
+        Self { per_minute, burst, buckets: ClientBuckets::new([names, looks]) }
     }
 
     /// # Errors
     /// [`TooManyNames`]
     pub(crate) fn admit(&self, client: &RateLimitKey, name: &HostOrIp) -> Result<(), TooManyNames> {
-        let bucket = self.buckets.get_with_by_ref(client, || {
-            Arc::new(Mutex::new(Bucket {
-                left: f64::from(self.burst),
-                looks: self.looks_max(),
-                at: Instant::now(),
-            }))
-        });
-        let mut bucket = bucket.lock();
-        let now = Instant::now();
-        let came = now.duration_since(bucket.at).as_secs_f64() * f64::from(self.per_minute) / 60.0;
-        bucket.left = (bucket.left + came).min(f64::from(self.burst));
-        bucket.looks = (bucket.looks + came * f64::from(LOOKS_PER_NAME)).min(self.looks_max());
-        bucket.at = now;
-        if bucket.left < 1.0 || bucket.looks < 1.0 {
-            tracing::debug!(%client, %name, "too many new names");
-            let client = client.clone();
-            return Err(TooManyNames { client, per_minute: self.per_minute, burst: self.burst });
+        if self.buckets.take(client) {
+            return Ok(());
         }
-        bucket.left -= 1.0;
-        bucket.looks -= 1.0;
-        Ok(())
+        tracing::debug!(%client, %name, "too many new names");
+        Err(TooManyNames { client: client.clone(), per_minute: self.per_minute, burst: self.burst })
     }
 
     /// The name was not new: the second level had it. The look stays charged for.
     pub(super) fn give_back(&self, client: &RateLimitKey) {
-        if let Some(bucket) = self.buckets.get(client) {
-            let mut bucket = bucket.lock();
-            bucket.left = (bucket.left + 1.0).min(f64::from(self.burst));
-        }
-    }
-
-    fn looks_max(&self) -> f64 {
-        f64::from(self.burst) * f64::from(LOOKS_PER_NAME)
+        self.buckets.give_back(client);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use keys::{KeyRef, PrivateKey, Signer};
 use rustls::pki_types::CertificateDer;
 use x509::build::{self, Attribute, CertificateSpec, Extension};
@@ -106,7 +107,7 @@ impl Authority {
 /// [`MintError::NoRandomness`], [`MintError::NotSigned`].
 pub fn new_root(key: &PrivateKey, now: UnixTime) -> Result<Vec<u8>, MintError> {
     let id = build::key_id(key.spki());
-    let tag: String = id[..4].iter().map(|octet| format!("{octet:02x}")).collect();
+    let tag = HEXLOWER.encode(&id[..4]);
     let name = build::distinguished_name(&[(Attribute::CommonName, format!("Bulla proxy {tag}"))]);
     let spec = CertificateSpec {
         serial: &new_serial()?,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use http_relay::clock::now;
 use keys::{KeyType, PrivateKey, SignError, Signer};
 use tokio::time::Instant;
@@ -53,7 +54,7 @@ impl Intermediates {
         let key = PrivateKey::generate(KeyType::P256)
             .map_err(|error| SignError::Failed(format!("no key for an intermediate: {error}")))?;
         let id = build::key_id(key.spki());
-        let tag: String = id[..4].iter().map(|octet| format!("{octet:02x}")).collect();
+        let tag = HEXLOWER.encode(&id[..4]);
         let name =
             build::distinguished_name(&[(Attribute::CommonName, format!("Bulla proxy intermediate {tag}"))]);
         let mut extensions = vec![

@@ -11,10 +11,10 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use inbound::{Acceptor, ConnectionHandler, Slot, Slots, WhenFull};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
 use tokio_rustls::TlsAcceptor;
 
 use super::consumer::Consumer;
@@ -22,8 +22,6 @@ use super::http;
 use super::listener::{ConsumerTls, Listener};
 use super::service::MintingService;
 
-/// After an error of `accept` (no descriptors left), before the next try.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// For a handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// For a request's head.
@@ -37,68 +35,53 @@ const RESETS_MAX: usize = 64;
 /// Between two signs of life that are asked for while nothing is said.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// Lets in who comes, until the stop.
-pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, places: Arc<Semaphore>) {
-    let stopping = shared.tasks.stopping();
-    loop {
-        let accepted = tokio::select! {
-            () = stopping.cancelled() => break,
-            accepted = next(&shared, &listener, &places) => accepted,
-        };
-        if let Err(error) = accepted {
-            tracing::warn!(%error, "a consumer's connection could not be accepted");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-        }
-    }
-    if let Listener::Unix(_, bound) = listener {
-        bound.remove();
-    }
-}
-
-async fn next(
-    shared: &Arc<MintingService>,
-    listener: &Listener,
-    places: &Arc<Semaphore>,
-) -> std::io::Result<()> {
+/// Accepts connections until the shutdown begins.
+pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, slots: Slots) {
+    let acceptor = Acceptor::new(&shared.tasks, slots, WhenFull::Refuse);
     match listener {
-        Listener::Unix(listener, _) => {
-            let (stream, _) = listener.accept().await?;
-            if let Some(place) = place(shared, places) {
-                shared.tasks.spawn_bounded(serve(Arc::clone(shared), stream, Consumer::local(), place));
-            }
+        Listener::Unix(listener, bound) => {
+            acceptor.run(&listener, Arc::new(Consumers { shared, tls: None })).await;
+            bound.remove();
         }
-        Listener::Tcp(listener, tls) => {
-            let (stream, from) = listener.accept().await?;
-            let _ = stream.set_nodelay(true);
-            let Some(place) = place(shared, places) else { return Ok(()) };
-            match tls {
-                None => {
-                    shared.tasks.spawn_bounded(serve(Arc::clone(shared), stream, Consumer::local(), place));
-                }
-                Some(tls) => {
-                    let tls = tls.clone();
-                    shared.tasks.spawn_bounded(over_tls(Arc::clone(shared), stream, from, tls, place));
-                }
-            }
-        }
+        Listener::Tcp(listener, tls) => acceptor.run(&listener, Arc::new(Consumers { shared, tls })).await,
     }
-    Ok(())
 }
 
-fn place(shared: &MintingService, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-    let place = Arc::clone(places).try_acquire_owned().ok();
-    if place.is_none() {
-        shared.metrics.refused();
+/// Serves the connections of a listener. Without TLS they are of this machine.
+struct Consumers {
+    shared: Arc<MintingService>,
+    tls: Option<ConsumerTls>,
+}
+
+impl ConnectionHandler<UnixListener> for Consumers {
+    async fn serve(self: Arc<Self>, stream: UnixStream, _: unix::SocketAddr, _: &mut Slot) {
+        serve(Arc::clone(&self.shared), stream, Consumer::local()).await;
     }
-    place
+
+    fn refused(&self, _: UnixStream) {
+        self.shared.metrics.refused();
+    }
+}
+
+impl ConnectionHandler<TcpListener> for Consumers {
+    async fn serve(self: Arc<Self>, stream: TcpStream, from: SocketAddr, _: &mut Slot) {
+        let shared = Arc::clone(&self.shared);
+        match &self.tls {
+            None => serve(shared, stream, Consumer::local()).await,
+            Some(tls) => over_tls(shared, stream, from, tls).await,
+        }
+    }
+
+    fn refused(&self, _: TcpStream) {
+        self.shared.metrics.refused();
+    }
 }
 
 async fn over_tls(
     shared: Arc<MintingService>,
     stream: TcpStream,
     from: SocketAddr,
-    ConsumerTls { guarded: tls, roots }: ConsumerTls,
-    place: OwnedSemaphorePermit,
+    ConsumerTls { guarded: tls, roots }: &ConsumerTls,
 ) {
     let shaking = TlsAcceptor::from(tls.tls()).accept(stream);
     let stream = match tokio::time::timeout(HANDSHAKE_WITHIN, shaking).await {
@@ -109,7 +92,7 @@ async fn over_tls(
         }
         Err(_) => return shared.metrics.refused(),
     };
-    let Some(consumer) = Consumer::of_chain(stream.get_ref().1.peer_certificates(), &roots, from) else {
+    let Some(consumer) = Consumer::of_chain(stream.get_ref().1.peer_certificates(), roots, from) else {
         return shared.metrics.refused();
     };
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
@@ -117,11 +100,11 @@ async fn over_tls(
         // First: what the handshake let in is not served before it was looked up.
         biased;
         () = tls.revoked(shown.map(CertificateDer::into_owned)) => {}
-        () = serve(shared, stream, consumer, place) => {}
+        () = serve(shared, stream, consumer) => {}
     }
 }
 
-async fn serve<S>(shared: Arc<MintingService>, stream: S, consumer: Consumer, _place: OwnedSemaphorePermit)
+async fn serve<S>(shared: Arc<MintingService>, stream: S, consumer: Consumer)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

@@ -24,7 +24,7 @@ pub use options::{Listen, NAMES_MAX, Options, StartError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http_relay::service_tasks::ServiceTasks;
+use inbound::{ServiceTasks, Slots};
 use tokio::sync::Semaphore;
 
 use desk::LeafDesk;
@@ -63,7 +63,7 @@ pub(crate) async fn start(
         tasks: tasks.clone(),
         metrics,
     });
-    let places = Arc::new(Semaphore::new(options.connections_max));
-    tasks.spawn(listening::accept(shared, listener, places));
+    let slots = Slots::new(options.connections_max);
+    tasks.spawn(listening::accept(shared, listener, slots));
     Ok(Open { address })
 }

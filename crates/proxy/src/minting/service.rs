@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http_relay::service_tasks::ServiceTasks;
+use inbound::ServiceTasks;
 use tokio::sync::Semaphore;
 
 use super::desk::LeafDesk;

@@ -213,7 +213,7 @@ fn version_of_certificate(der: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::certificate_store::{CertificateStore, NewNameLimit};
-    use http_relay::service_tasks::ServiceTasks;
+    use inbound::ServiceTasks;
     use std::collections::HashSet;
 
     use crate::mint::{Authority, LeafKeys, Minter, RsaStock, new_root};

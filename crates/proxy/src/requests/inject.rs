@@ -16,6 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use keys::Secret;
+use outbound::http::percent_encoded;
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
@@ -246,13 +247,8 @@ impl Injection {
 /// As URLs escape it.
 fn escaped(text: &str) -> Zeroizing<Vec<u8>> {
     let mut into = Zeroizing::new(Vec::with_capacity(text.len() * 3));
-    for octet in text.bytes() {
-        if octet.is_ascii_alphanumeric() || b"-._~".contains(&octet) {
-            into.push(octet);
-        } else {
-            into.push(b'%');
-            into.extend(format!("{octet:02X}").bytes());
-        }
+    for part in percent_encoded(text) {
+        into.extend_from_slice(part.as_bytes());
     }
     into
 }

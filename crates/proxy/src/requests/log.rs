@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use http_relay::access_log::{AccessLogger, Entry};
 use http_relay::client::Client;
-use http_relay::service_tasks::ServiceTasks;
 use http_relay::target::Target;
 use hyper::{HeaderMap, Request, StatusCode};
+use inbound::ServiceTasks;
 use tokio::sync::Notify;
 use x509::HostOrIp;
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use data_encoding::HEXLOWER;
 use percent_encoding::percent_decode;
 use zeroize::Zeroizing;
 
@@ -53,10 +54,8 @@ impl Needles {
     /// A credential that was put in: as it is, in base64 wherever it begins there, and in hexadecimal.
     pub(super) fn inject(&mut self, text: &[u8]) {
         self.has_injected = true;
-        let mut hex = Zeroizing::new(Vec::with_capacity(2 * text.len()));
-        for octet in text {
-            hex.extend([octet >> 4, octet & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
-        }
+        let mut hex = Zeroizing::new(vec![0; 2 * text.len()]);
+        HEXLOWER.encode_mut(text, &mut hex);
         for offset in 0..3 {
             let mut shifted = Zeroizing::new(vec![0; offset]);
             shifted.extend_from_slice(text);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http_relay::access_log::AccessLog;
+use http_relay::access_log::{AccessLog, LoggedQuery};
 
 use super::compile::RequestRules;
 use super::har::RecordOptions;
@@ -18,7 +18,7 @@ pub struct Options {
     /// The destination of the access log. `None`: there is no access log.
     pub access_log: Option<AccessLog>,
     /// Whether lines of the access log contain queries.
-    pub access_log_query: bool,
+    pub access_log_query: LoggedQuery,
     /// How recordings are kept. `None`: nothing is recorded.
     pub record: Option<RecordOptions>,
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use http_relay::access_log::{CapturedBody, Entry, Recording, Spool, Timings};
-use http_relay::service_tasks::ServiceTasks;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
+use inbound::ServiceTasks;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::har::{Exchange, HarFolder, RecordOptions, Recorded};

@@ -1,5 +1,6 @@
 //! Who is let in, and by what.
 
+use data_encoding::HEXLOWER;
 use http_relay::access_log::AccessLog;
 use proxy::{Token, Users};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,9 +19,8 @@ const DIGEST: &str = "800480042268218663feef3ea54d81ed3f976c98c38d5fd7afbe22810e
 async fn guarded(upstream: &Upstream) -> World {
     World::new(&upstream.root, |options| {
         options.access.users = Users::parse(&format!("alice:{HASH}\n")).unwrap();
-        let digest = (0..32).map(|at| u8::from_str_radix(&DIGEST[2 * at..2 * at + 2], 16).unwrap());
-        options.access.tokens =
-            vec![Token { name: "bob".into(), digest: digest.collect::<Vec<u8>>().try_into().unwrap() }];
+        let digest = HEXLOWER.decode(DIGEST.as_bytes()).unwrap().try_into().unwrap();
+        options.access.tokens = vec![Token { name: "bob".into(), digest }];
     })
     .await
 }

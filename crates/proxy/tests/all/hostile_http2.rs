@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request};
@@ -55,8 +56,7 @@ async fn connect_by_http2_is_as_connect_by_http1() {
     // SHA-256 of `token-of-bob`.
     const DIGEST: &str = "800480042268218663feef3ea54d81ed3f976c98c38d5fd7afbe22810ec16334";
     let world = World::new(&upstream.root, |options| {
-        let digest = (0..32).map(|at| u8::from_str_radix(&DIGEST[2 * at..2 * at + 2], 16).unwrap());
-        let digest = digest.collect::<Vec<u8>>().try_into().unwrap();
+        let digest = HEXLOWER.decode(DIGEST.as_bytes()).unwrap().try_into().unwrap();
         options.access.tokens = vec![Token { name: "bob".into(), digest }];
         options.rules.add(&["bad.example".to_owned()], proxy::Action::Reject).unwrap();
     })

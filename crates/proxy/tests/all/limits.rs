@@ -54,9 +54,8 @@ async fn huge_heads_are_refused_and_others_go_on() {
     // What is read at once may go beyond the limit.
     let huge = "x".repeat(256 << 10);
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-    let _ = stream
-        .write_all(format!("GET / HTTP/1.1\r\nHost: {target}\r\nX-Huge: {huge}\r\n\r\n").as_bytes())
-        .await;
+    let huge_request = format!("GET / HTTP/1.1\r\nHost: {target}\r\nX-Huge: {huge}\r\n\r\n");
+    let _ = testbed::write_and_flush(&mut stream, huge_request.as_bytes()).await;
     let said = to_the_end(&mut stream).await;
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();

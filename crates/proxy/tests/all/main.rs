@@ -20,6 +20,7 @@ mod requests;
 mod second_level;
 mod sharing;
 mod stalls;
+mod tables;
 mod transparent;
 mod users;
 mod ways;

@@ -166,7 +166,7 @@ async fn leaves_for_others_are_kept_with_the_proxys_own() {
     assert!(pem != all[0] && world.running.store().counts().minted == 1);
     get(&world, "?server_name=b.example").await;
     assert_eq!(
-        Store::open(&url).await.unwrap().proxy_leaves().counts().await.unwrap(),
+        proxy::tables::ProxyLeaves::of(&Store::open(&url).await.unwrap()).counts().await.unwrap(),
         1,
         "nor is it kept there"
     );

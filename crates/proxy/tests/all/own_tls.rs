@@ -11,7 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use proxy::mint::{LeafKeyKind, LeafKeys, Minter};
 use proxy::{Action, Options, OwnTls, Rules, Users};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use x509::HostOrIp;
@@ -92,7 +92,7 @@ async fn socks_is_spoken_within_it() {
         (b"\x01\x05alice\x06secret", &[1, 0]),
         (&request, &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
     ] {
-        stream.write_all(message).await.unwrap();
+        testbed::write_and_flush(&mut stream, message).await.unwrap();
         let mut said = vec![0; answer.len()];
         tokio::time::timeout(PATIENCE, stream.read_exact(&mut said)).await.unwrap().unwrap();
         assert_eq!(said, answer);

@@ -25,8 +25,9 @@ use proxy::minting::sds::TYPE_URL;
 use proxy::minting::sds::proto::DiscoveryRequest;
 use proxy::minting::sds::proto::secret_discovery_service_client::SecretDiscoveryServiceClient;
 use proxy::permission::{Options, Token, WhenAway};
-use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, Tidied};
+use proxy::tables::{LeafAsk, LeafLook, NewLeaf, Tidied};
 use store::{Store, StoreError, StoreUrl};
+use testbed::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tonic::transport::Endpoint;
@@ -148,14 +149,6 @@ impl Judge {
 /// A proxy that asks it, before `upstream`.
 async fn world(upstream: &Upstream, permission: Options) -> World {
     World::new(&upstream.root, |options| options.permission = Some(permission)).await
-}
-
-async fn until(what: &str, so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < PATIENCE, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

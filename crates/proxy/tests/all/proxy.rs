@@ -152,7 +152,7 @@ async fn who_still_sends_a_body_is_told_that_it_is_not_wanted() {
         let head = "POST / HTTP/1.1\r\nHost: x.bad.example\r\nContent-Length: 40000\r\n\r\n";
         let said = ask(&mut stream, head).await;
         assert!(said.starts_with("HTTP/1.1 403"), "before the body came: {said}");
-        stream.write_all(&[b'x'; 40_000]).await.unwrap();
+        testbed::write_and_flush(&mut stream, &[b'x'; 40_000]).await.unwrap();
     }
 }
 

@@ -12,7 +12,6 @@ use proxy::requests::{
     Fetching, InjectText, NoSecret, RecordOptions, RequestRules, RewriteText, RuleText, Secrets,
 };
 use proxy::{Options, Rules};
-use tokio::io::AsyncWriteExt;
 
 use crate::world::{Client, PATIENCE, Upstream, World, ask, head};
 
@@ -387,7 +386,8 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
     let text = until(&log, |text| text.contains("no.example:443")).await;
     assert!(text.contains("\"method\":\"CONNECT\"") && text.contains("\"status\":403"), "{text}");
     // At the stop all of it is written.
-    stream.write_all(b"GET /last HTTP/1.1\r\nHost: b.example\r\nConnection: close\r\n\r\n").await.unwrap();
+    let last = b"GET /last HTTP/1.1\r\nHost: b.example\r\nConnection: close\r\n\r\n";
+    testbed::write_and_flush(&mut stream, last).await.unwrap();
     head(&mut stream).await;
     drop(stream);
     assert!(world.running.stop(PATIENCE).await);

@@ -16,9 +16,9 @@ use proxy::certificate_store::{
 use proxy::mint::{
     Authority, KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, MintError, Minter, RsaStock,
 };
-use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, SEALED_LEAF_KEYS, Tidied};
-use store::testing::Cluster;
-use store::{Store, StoreError, StoreUrl};
+use proxy::tables::{LeafAsk, LeafLook, NewLeaf, SEALED_LEAF_KEYS, Tidied};
+use store::{Store, StoreError};
+use testbed::{Database, until};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -128,55 +128,6 @@ fn der(leaf: &Leaf) -> Vec<u8> {
     // What it is shown with signs for it.
     leaf.certified.keys_match().unwrap();
     leaf.certified.cert[0].to_vec()
-}
-
-async fn until(what: &str, so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < PATIENCE, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// A database, and whatever has to be kept for it to stay.
-struct Place {
-    url: StoreUrl,
-    cluster: Option<Arc<Cluster>>,
-    folder: Option<tempfile::TempDir>,
-}
-
-impl Place {
-    async fn postgres() -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        Self { url: cluster.database(), cluster: Some(cluster), folder: None }
-    }
-
-    /// One that may be stopped.
-    async fn postgres_of_its_own() -> Self {
-        let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
-        Self { url: cluster.database(), cluster: Some(cluster), folder: None }
-    }
-
-    fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::sqlite(folder.path().join("kept").join("proxy-leaves.db"));
-        Self { url, cluster: None, folder: Some(folder) }
-    }
-
-    /// A connection of its own, as another process has one.
-    async fn open(&self) -> Store {
-        Store::open(&self.url).await.unwrap()
-    }
-
-    async fn stop(&self) {
-        let cluster = Arc::clone(self.cluster.as_ref().unwrap());
-        tokio::task::spawn_blocking(move || cluster.stop()).await.unwrap();
-    }
-
-    async fn resume(&self) {
-        let cluster = Arc::clone(self.cluster.as_ref().unwrap());
-        tokio::task::spawn_blocking(move || cluster.resume()).await.unwrap();
-    }
 }
 
 fn ring() -> Arc<Keyring> {
@@ -290,7 +241,7 @@ impl Backend for Spied {
 
 #[tokio::test]
 async fn keys_are_put_again_once_leaves_were_evicted() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let evicts = Arc::new(Notify::new());
     let spied = Spied { evicts: Some(Arc::clone(&evicts)), ..Spied::new(place.open().await) };
     let proxy = Proxy::new(spied.clone(), &ring(), PATIENT, authority().0);
@@ -310,7 +261,7 @@ async fn keys_are_put_again_once_leaves_were_evicted() {
 }
 
 /// 32 tasks for each of 50 names, at each of two proxies.
-async fn each_name_is_minted_once(place: Place) {
+async fn each_name_is_minted_once(place: Database) {
     const NAMES: usize = 50;
     const TASKS: usize = 32;
     let (ring, (authority, _)) = (ring(), authority());
@@ -339,12 +290,12 @@ async fn each_name_is_minted_once(place: Place) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_proxies_on_postgresql_mint_each_name_once() {
-    each_name_is_minted_once(Place::postgres().await).await;
+    each_name_is_minted_once(Database::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_proxies_on_one_file_mint_each_name_once() {
-    each_name_is_minted_once(Place::sqlite()).await;
+    each_name_is_minted_once(Database::sqlite()).await;
 }
 
 /// `proxy` begins to mint, and never comes to an end.
@@ -363,7 +314,7 @@ async fn minting_for_ever(proxy: &Proxy) -> tokio::task::JoinHandle<Result<(), F
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn minting_that_nobody_waits_for_any_more_gives_the_lease_back() {
     const HOUR: Duration = Duration::from_secs(3_600);
-    let place = Place::postgres().await;
+    let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let long = SecondLevelOptions { lease: HOUR, ..PATIENT };
     let leaving = Proxy::new(place.open().await, &ring, long, authority.clone());
@@ -375,7 +326,7 @@ async fn minting_that_nobody_waits_for_any_more_gives_the_lease_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_minters_lease_is_taken_over_after_its_end() {
-    let place = Place::postgres().await;
+    let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let short = SecondLevelOptions { lease: SHORT, ..PATIENT };
     let dying = Proxy::new(place.open().await, &ring, short, authority.clone());
@@ -398,7 +349,7 @@ async fn a_dead_minters_lease_is_taken_over_after_its_end() {
 
 #[tokio::test]
 async fn a_minting_that_fails_gives_the_lease_back() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let failing = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
     let other = Proxy::new(place.open().await, &ring, PATIENT, authority);
@@ -410,7 +361,7 @@ async fn a_minting_that_fails_gives_the_lease_back() {
 }
 
 async fn with_fault(fault: Fault) -> (Proxy, Proxy, bool) {
-    let place = Place::postgres().await;
+    let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let short = SecondLevelOptions { lease: SHORT, ..PATIENT };
     let spied = Spied::new(place.open().await);
@@ -441,7 +392,7 @@ async fn a_leaf_that_was_put_unbeknown_is_everybodys() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_are_served_while_the_database_goes_and_comes_back() {
-    let place = Place::postgres_of_its_own().await;
+    let place = Database::postgres_of_its_own().await;
     let (ring, (authority, _)) = (ring(), authority());
     let usual = SecondLevelOptions::default();
     let proxies = [
@@ -489,7 +440,7 @@ async fn clients_are_served_while_the_database_goes_and_comes_back() {
 
 #[tokio::test]
 async fn a_backend_that_hangs_costs_one_trip_and_comes_back_by_itself() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let spied = Spied::new(place.open().await);
     let hasty = SecondLevelOptions { trip_timeout: HUNG, ..PATIENT };
@@ -511,7 +462,7 @@ async fn a_backend_that_hangs_costs_one_trip_and_comes_back_by_itself() {
 
 #[tokio::test]
 async fn by_policy_new_names_are_refused_while_it_is_away_and_known_ones_go_on() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let spied = Spied::new(place.open().await);
     let trip_timeout = HUNG;
@@ -527,7 +478,7 @@ async fn by_policy_new_names_are_refused_while_it_is_away_and_known_ones_go_on()
 #[tokio::test]
 async fn leaves_are_found_after_a_restart_in_a_file_of_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let before = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
     let leaf = der(&before.fetch("a.example").await.unwrap());
@@ -535,7 +486,7 @@ async fn leaves_are_found_after_a_restart_in_a_file_of_its_owners_alone() {
     let after = Proxy::new(place.open().await, &ring, PATIENT, authority);
     assert_eq!(der(&after.fetch("a.example").await.unwrap()), leaf);
     assert_eq!(after.minted(), 0);
-    let file = place.folder.as_ref().unwrap().path().join("kept").join("proxy-leaves.db");
+    let file = place.path("data/bulla.db");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     // What is in it says nothing: no name, no certificate, no key.
     let rows = store::testing::rows_of(&file);
@@ -562,7 +513,7 @@ fn spki(der: &[u8]) -> Vec<u8> {
 }
 
 /// In a shared database, and in a file after a restart.
-async fn leaves_of_users_are_found_by_themselves_alone(place: Place) {
+async fn leaves_of_users_are_found_by_themselves_alone(place: Database) {
     let (ring, (authority, _)) = (ring(), authority());
     let keys = || KeysByOwner::of_users(64, DAY, RsaStock::default());
     let first = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
@@ -588,17 +539,17 @@ async fn leaves_of_users_are_found_by_themselves_alone(place: Place) {
 
 #[tokio::test]
 async fn users_find_their_own_leaves_on_postgresql() {
-    leaves_of_users_are_found_by_themselves_alone(Place::postgres().await).await;
+    leaves_of_users_are_found_by_themselves_alone(Database::postgres().await).await;
 }
 
 #[tokio::test]
 async fn users_find_their_own_leaves_in_a_file() {
-    leaves_of_users_are_found_by_themselves_alone(Place::sqlite()).await;
+    leaves_of_users_are_found_by_themselves_alone(Database::sqlite()).await;
 }
 
 #[tokio::test]
 async fn keys_of_users_are_kept_no_longer_than_their_leaves() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority);
     let keys = KeysByOwner::of_users(64, DAY, RsaStock::default());
@@ -606,17 +557,17 @@ async fn keys_of_users_are_kept_no_longer_than_their_leaves() {
         of_user(&proxy, &keys, user, name).await;
     }
     let store = place.open().await;
-    let kept = async || store.keys().sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap();
+    let kept = async || store::Keys::of(&store).sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap();
     assert_eq!(kept().await, 2, "one of each");
     let after = now().plus(DAY.as_secs() as i64 + 10).0 * 1_000_000;
-    store.proxy_leaves().tidy(after, 1_000).await.unwrap();
-    assert_eq!((store.proxy_leaves().counts().await.unwrap(), kept().await), (0, 0));
+    proxy::tables::ProxyLeaves::of(&store).tidy(after, 1_000).await.unwrap();
+    assert_eq!((proxy::tables::ProxyLeaves::of(&store).counts().await.unwrap(), kept().await), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_user_at_two_proxies_has_each_leaf_minted_once() {
     const TASKS: usize = 32;
-    let place = Place::postgres().await;
+    let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let mut proxies = Vec::new();
     for _ in 0..2 {
@@ -650,7 +601,7 @@ async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyGoesTo, kind: Le
 
 #[tokio::test]
 async fn a_consumer_is_given_one_leaf_and_key_by_all_who_share_a_database() {
-    let place = Place::postgres().await;
+    let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let stock = RsaStock::default();
     let stop = CancellationToken::new();
@@ -678,7 +629,7 @@ async fn a_consumer_is_given_one_leaf_and_key_by_all_who_share_a_database() {
 
 #[tokio::test]
 async fn what_does_not_open_is_minted_anew_and_found_by_the_next() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let (theirs, ours, (authority, _)) = (ring(), ring(), authority());
     let before = Proxy::new(place.open().await, &theirs, PATIENT, authority.clone());
     let leaf = der(&before.fetch("a.example").await.unwrap());
@@ -692,14 +643,14 @@ async fn what_does_not_open_is_minted_anew_and_found_by_the_next() {
 
 #[tokio::test]
 async fn a_leaf_whose_row_holds_anothers_is_minted_anew() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let before = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
     for name in ["a.example", "b.example"] {
         before.fetch(name).await.unwrap();
     }
     drop(before);
-    let file = place.folder.as_ref().unwrap().path().join("kept").join("proxy-leaves.db");
+    let file = place.path("data/bulla.db");
     store::testing::execute(&file, "UPDATE proxy_leaves SET sealed = (SELECT max(sealed) FROM proxy_leaves)");
     let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority);
     let leaves =
@@ -710,7 +661,7 @@ async fn a_leaf_whose_row_holds_anothers_is_minted_anew() {
 
 #[tokio::test]
 async fn two_authorities_share_neither_leaves_nor_keys() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let ring = ring();
     let first = Proxy::new(place.open().await, &ring, PATIENT, authority().0);
     let second = Proxy::new(place.open().await, &ring, PATIENT, authority().0);
@@ -722,7 +673,7 @@ async fn two_authorities_share_neither_leaves_nor_keys() {
 
 #[tokio::test]
 async fn one_renews_and_the_others_pick_it_up() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let first = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
     let second = Proxy::new(place.open().await, &ring, PATIENT, authority);
@@ -750,7 +701,7 @@ async fn one_renews_and_the_others_pick_it_up() {
 
 #[tokio::test]
 async fn who_may_have_no_more_names_asks_the_backend_nothing() {
-    let place = Place::sqlite();
+    let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let other = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
     for name in ["a.example", "b.example", "c.example"] {

@@ -103,7 +103,7 @@ async fn a_body_may_take_longer_than_its_answer() {
     // As the client speaks, so is the upstream spoken to.
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
     let begun = format!("POST / HTTP/1.1\r\nHost: {target}\r\nContent-Length: 6\r\n\r\n");
-    stream.write_all(begun.as_bytes()).await.unwrap();
+    testbed::write_and_flush(&mut stream, begun.as_bytes()).await.unwrap();
     let stream_of_http2 = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = http2(stream_of_http2).await;
     let trickled = stream::iter(["abc", "def"]).then(|half| async move {
@@ -114,7 +114,7 @@ async fn a_body_may_take_longer_than_its_answer() {
     let by_http2 = tokio::spawn(async move { answer(&sender, request.unwrap()).await });
     for half in ["abc", "def"] {
         tokio::time::sleep(ANSWER * 3 / 4).await;
-        stream.write_all(half.as_bytes()).await.unwrap();
+        testbed::write_and_flush(&mut stream, half.as_bytes()).await.unwrap();
     }
     let said = ask(&mut stream, "").await;
     assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("body of 6\n"), "{said}");

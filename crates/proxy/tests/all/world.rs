@@ -256,7 +256,7 @@ pub(crate) async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
 
 /// Asks by HTTP/1.1 and reads to the end.
 pub(crate) async fn ask(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), request: &str) -> String {
-    stream.write_all(request.as_bytes()).await.unwrap();
+    testbed::write_and_flush(stream, request.as_bytes()).await.unwrap();
     let mut said = head(stream).await;
     let length = said
         .lines()

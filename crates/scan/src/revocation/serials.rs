@@ -46,7 +46,7 @@ impl Serials {
             let rows = by_length.get_mut(serial.len()).ok_or(TooLong(serial.len()))?;
             rows.extend_from_slice(serial);
             rows.extend_from_slice(&entry.at.0.to_be_bytes()[8 - TIME..]);
-            rows.push(entry.reason.map_or(NO_REASON, Reason::code));
+            rows.push(entry.reason.map_or(NO_REASON, |reason| reason as u8));
         }
         let filled = by_length.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
         Ok(Self { groups: filled.map(|(length, rows)| Group::sorted(length, &rows)).collect() })

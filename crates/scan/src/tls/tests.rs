@@ -503,7 +503,7 @@ fn a_retry_request_is_known_by_its_random() {
 }
 
 fn hex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+    data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap()
 }
 
 /// Changes to octets on their way.

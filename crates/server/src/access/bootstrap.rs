@@ -31,7 +31,7 @@ pub enum BootstrapError {
 /// Those of the database.
 pub async fn nobody_can_enter(store: &Store) -> Result<bool, StoreError> {
     for kind in [IdentityKind::Token, IdentityKind::User, IdentityKind::Certificate] {
-        if store.access().has_identities(kind).await? {
+        if store::Access::of(store).has_identities(kind).await? {
             return Ok(false);
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::FromRequestParts;
+use coded::named;
 use http::request::Parts;
 use uuid::Uuid;
 
@@ -12,29 +13,17 @@ use crate::access::{Permission, Permissions, Scope};
 use crate::peer::Peer;
 use crate::problem::Problem;
 
-/// How the caller has shown who they are.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum CallerKind {
-    /// An API token.
-    Token,
-    /// A person, logged in by OIDC, with a session cookie.
-    User,
-    /// A client certificate mapped to an identity.
-    Certificate,
-    /// An agent, by its own credential.
-    Agent,
-}
-
-impl CallerKind {
-    /// As the API shows it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Token => "token",
-            Self::User => "user",
-            Self::Certificate => "certificate",
-            Self::Agent => "agent",
-        }
+named! {
+    /// How the caller has shown who they are.
+    pub enum CallerKind: "kind of caller" {
+        /// An API token.
+        Token => "token",
+        /// A person, logged in by OIDC, with a session cookie.
+        User => "user",
+        /// A client certificate mapped to an identity.
+        Certificate => "certificate",
+        /// An agent, by its own credential.
+        Agent => "agent",
     }
 }
 
@@ -182,7 +171,7 @@ impl Caller {
 pub(crate) fn forbidden(permission: Permission) -> Problem {
     Problem::forbidden(format_args!("this needs the permission {permission}"))
         .hint("ask an administrator for a role that holds it, in the scope of what you want to reach")
-        .with("permission", permission.as_str())
+        .with("permission", permission.name())
 }
 
 impl fmt::Debug for Caller {

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use api::access::Grant;
 use flight::{Cache, Failed, Fresh};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use store::{Clock, Identity, IdentityKind, Session, Store};
+use store::{Clock, Identity, IdentityKind, Role, Session, Store};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::access::grant::{self, Grant, RoleTable};
+use crate::access::grant::{self, RoleTable, UnreadableAccess};
 use crate::access::{Caller, CallerKind, Granted, Permissions};
 use crate::problem::Problem;
 
@@ -123,7 +124,7 @@ impl AccessControl {
     pub(crate) async fn token(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
-            let found = inner.store.access().identities_by_keys(&[hash]).await.map_err(at_once)?;
+            let found = store::Access::of(&inner.store).identities_by_keys(&[hash]).await.map_err(at_once)?;
             let identity = found.into_iter().find(|identity| identity.kind == IdentityKind::Token);
             let identity = identity.ok_or_else(|| unknown("this token is not known (any more)"))?;
             inner.remembered(&identity, Vec::new(), i64::MAX)
@@ -135,11 +136,12 @@ impl AccessControl {
     pub(crate) async fn session(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
-            let found = inner.store.access().session(hash).await.map_err(at_once)?;
+            let found = store::Access::of(&inner.store).session(hash).await.map_err(at_once)?;
             let (session, identity) = found.ok_or_else(|| unknown("this session has ended"))?;
             let until_us = inner.session_until(&session).ok_or_else(|| unknown("this session has ended"))?;
             inner.note_seen(&session);
-            inner.remembered(&identity, grant::stored(&session.grants), until_us)
+            let of_login = grant::of_session(&session).map_err(unreadable)?;
+            inner.remembered(&identity, of_login, until_us)
         })
         .await
     }
@@ -156,7 +158,8 @@ impl AccessControl {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
             still_good().await?;
-            let mut found = inner.store.access().identities_by_keys(&keys).await.map_err(at_once)?;
+            let mut found =
+                store::Access::of(&inner.store).identities_by_keys(&keys).await.map_err(at_once)?;
             found.retain(|identity| identity.kind == IdentityKind::Certificate);
             let first = keys.iter().find_map(|key| found.iter().find(|identity| identity.key_hash == *key));
             let identity =
@@ -180,7 +183,7 @@ impl AccessControl {
             Some(granted) => granted.clone(),
             None => {
                 let roles = self.roles().await?;
-                known.grants.iter().map(|grant| grant.resolve(&roles)).collect()
+                known.grants.iter().map(|grant| grant::resolved(grant, &roles)).collect()
             }
         };
         Ok(Caller::new(known.actor.clone(), known.kind, known.id, granted))
@@ -193,9 +196,8 @@ impl AccessControl {
         self.0
             .roles
             .fetch(&generation, move || async move {
-                let stored = inner.store.access().roles().await.map_err(at_once)?;
-                let table =
-                    stored.into_iter().map(|role| (role.name, permissions(&role.permissions))).collect();
+                let stored = store::Access::of(&inner.store).roles().await.map_err(at_once)?;
+                let table = stored.into_iter().map(held_by).collect();
                 Ok(Fresh { value: Arc::new(table), lifetime: BELIEVED })
             })
             .await
@@ -227,14 +229,14 @@ impl AccessControl {
         let used: Vec<_> = std::mem::take(&mut *self.0.used.lock()).into_iter().collect();
         let seen: Vec<_> = std::mem::take(&mut *self.0.seen.lock()).into_iter().collect();
         if !used.is_empty() {
-            self.0.store.access().identities_used(used).await?;
+            store::Access::of(&self.0.store).identities_used(used).await?;
         }
         if !seen.is_empty() {
-            self.0.store.access().sessions_seen(seen).await?;
+            store::Access::of(&self.0.store).sessions_seen(seen).await?;
         }
         let now = self.0.clock.now_us();
-        self.0.store.access().expire_sessions(now, now - micros(self.0.sessions.idle)).await?;
-        self.0.store.access().expire_idempotent(now).await.map(drop)
+        store::Access::of(&self.0.store).expire_sessions(now, now - micros(self.0.sessions.idle)).await?;
+        store::Access::of(&self.0.store).expire_idempotent(now).await.map(drop)
     }
 }
 
@@ -249,11 +251,12 @@ impl AccessParts {
         if !identity.enabled {
             return Err(unknown("this identity is switched off"));
         }
-        self.note_used(identity);
-        let mut grants = grant::stored(&identity.grants);
+        let mut grants = grant::stored(identity).map_err(unreadable)?;
         grants.extend(more);
+        self.note_used(identity);
         let built_in = grants.iter().all(|grant| crate::access::built_in_role(&grant.role).is_some());
-        let granted = built_in.then(|| grants.iter().map(|grant| grant.resolve(&RoleTable::new())).collect());
+        let granted =
+            built_in.then(|| grants.iter().map(|grant| grant::resolved(grant, &RoleTable::new())).collect());
         let kind = match identity.kind {
             IdentityKind::Token => CallerKind::Token,
             IdentityKind::User => CallerKind::User,
@@ -309,11 +312,13 @@ impl fmt::Debug for AccessControl {
     }
 }
 
-/// Permissions as stored; those this build does not know are left out.
-fn permissions(text: &str) -> Permissions {
-    let names: Vec<String> = serde_json::from_str(text).unwrap_or_default();
-    let known: Vec<_> = names.iter().filter_map(|name| name.parse().ok()).collect();
-    Permissions::of(&known)
+/// A role with what it holds: `None` when this version cannot read that, which the log says.
+fn held_by(role: Role) -> (String, Option<Permissions>) {
+    let held = grant::permissions(&role)
+        .inspect_err(|error| tracing::error!(%error, "this role gives nothing"))
+        .ok()
+        .map(|permissions| Permissions::of(&permissions));
+    (role.name, held)
 }
 
 pub(crate) fn micros(duration: Duration) -> i64 {
@@ -323,6 +328,11 @@ pub(crate) fn micros(duration: Duration) -> i64 {
 /// A refusal worth remembering for a moment.
 pub(crate) fn unknown(why: &str) -> Failed<Problem> {
     Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_REMEMBERED }
+}
+
+/// A refusal of an identity whose stored access cannot be read, remembered for a moment.
+fn unreadable(error: UnreadableAccess) -> Failed<Problem> {
+    Failed { error: error.into(), lifetime: UNKNOWN_REMEMBERED }
 }
 
 /// The database's trouble is not remembered.

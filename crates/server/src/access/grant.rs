@@ -2,51 +2,92 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use api::access::Grant;
+use http::StatusCode;
+use store::{Identity, Role, Session};
 
-use crate::access::{Granted, Permissions, Scope, built_in_role};
+use crate::access::{Granted, Permission, Permissions, built_in_role};
 use crate::problem::Problem;
 
 /// Grants of one identity at most: a team or profile each, for a person with many.
 pub const GRANTS_MAX: usize = 64;
 
-/// A role within a scope.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Grant {
-    /// The role's name.
-    #[schema(example = "operator")]
-    pub role: String,
-    /// How far it reaches: `any`, `profile:NAME`, `issuer:NAME` or `team:NAME`.
-    #[serde(default = "any")]
-    #[schema(value_type = String, example = "team:web", default = "any")]
-    pub scope: Scope,
+/// What roles of one's own hold, by name; `None` for a role whose permissions this version cannot read.
+pub(crate) type RoleTable = HashMap<String, Option<Permissions>>;
+
+/// Grants or permissions in the database that this version cannot read: damaged, or written by a newer version.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot read {column} of {object}: {reason}")]
+pub(crate) struct UnreadableAccess {
+    object: String,
+    column: &'static str,
+    reason: String,
 }
 
-fn any() -> Scope {
-    Scope::Any
-}
-
-/// What roles of one's own hold, by name.
-pub(crate) type RoleTable = HashMap<String, Permissions>;
-
-impl Grant {
-    /// What it gives. A role that is not there (any more) gives nothing.
-    pub(crate) fn resolve(&self, roles: &RoleTable) -> Granted {
-        let permissions = built_in_role(&self.role)
-            .map(|role| role.permissions)
-            .or_else(|| roles.get(&self.role).copied())
-            .unwrap_or(Permissions::NONE);
-        Granted { permissions, scope: self.scope.clone() }
+impl From<UnreadableAccess> for Problem {
+    fn from(error: UnreadableAccess) -> Self {
+        tracing::error!(%error, "stored access is refused");
+        Self::of_status(StatusCode::INTERNAL_SERVER_ERROR, Some(error.to_string()))
+            .hint("use the Bulla that wrote it or a newer one, or have an admin store it again")
     }
 }
 
-/// Reads grants as stored. What cannot be read gives nothing, and the log says so.
-pub(crate) fn stored(text: &str) -> Vec<Grant> {
-    serde_json::from_str(text).unwrap_or_else(|error| {
-        tracing::error!(%error, "stored grants cannot be read; they give nothing");
-        Vec::new()
+/// What a grant gives. A role that is not there (any more), or that this version cannot read, gives nothing.
+pub(crate) fn resolved(grant: &Grant, roles: &RoleTable) -> Granted {
+    given(grant, roles, Permissions::NONE)
+}
+
+/// What a caller must hold to give or change a grant. A role that this version cannot read counts as every permission.
+pub(crate) fn at_most(grant: &Grant, roles: &RoleTable) -> Granted {
+    given(grant, roles, Permissions::all())
+}
+
+fn given(grant: &Grant, roles: &RoleTable, unreadable: Permissions) -> Granted {
+    let permissions = match (built_in_role(&grant.role), roles.get(&grant.role)) {
+        (Some(role), _) => role.permissions,
+        (None, Some(held)) => held.unwrap_or(unreadable),
+        (None, None) => Permissions::NONE,
+    };
+    Granted { permissions, scope: grant.scope.clone() }
+}
+
+/// The permissions of a role in the database.
+///
+/// # Errors
+/// [`UnreadableAccess`] when they are not a list of permissions that this version knows.
+pub(crate) fn permissions(role: &Role) -> Result<Vec<Permission>, UnreadableAccess> {
+    let unreadable = |reason: String| UnreadableAccess {
+        object: format!("role {:?}", role.name),
+        column: "access_roles.permissions",
+        reason,
+    };
+    let names: Vec<String> =
+        serde_json::from_str(&role.permissions).map_err(|error| unreadable(error.to_string()))?;
+    let known = |name: &String| name.parse().map_err(|_| unreadable(format!("unknown permission {name:?}")));
+    names.iter().map(known).collect()
+}
+
+/// The grants of an identity in the database.
+///
+/// # Errors
+/// [`UnreadableAccess`] when they are not grants that this version knows.
+pub(crate) fn stored(identity: &Identity) -> Result<Vec<Grant>, UnreadableAccess> {
+    serde_json::from_str(&identity.grants).map_err(|error| UnreadableAccess {
+        object: format!("{} {} ({:?})", identity.kind, identity.id, identity.name),
+        column: "access_identities.grants",
+        reason: error.to_string(),
+    })
+}
+
+/// The grants that a login gave its session.
+///
+/// # Errors
+/// [`UnreadableAccess`] when they are not grants that this version knows.
+pub(crate) fn of_session(session: &Session) -> Result<Vec<Grant>, UnreadableAccess> {
+    serde_json::from_str(&session.grants).map_err(|error| UnreadableAccess {
+        object: format!("a session of user {}", session.identity),
+        column: "access_sessions.grants",
+        reason: error.to_string(),
     })
 }
 
@@ -75,25 +116,29 @@ pub(crate) fn check(grants: &[Grant], roles: &RoleTable) -> Result<(), Problem> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Permission;
+    use crate::access::{Permission, Scope};
 
     #[test]
     fn a_role_that_is_not_there_gives_nothing() {
-        let roles = RoleTable::from([("own".to_owned(), Permissions::of(&[Permission::JobRead]))]);
+        let roles = RoleTable::from([
+            ("own".to_owned(), Some(Permissions::of(&[Permission::JobRead]))),
+            ("unreadable".to_owned(), None),
+        ]);
         let grant = |role: &str| Grant { role: role.to_owned(), scope: Scope::Any };
-        assert!(grant("admin").resolve(&roles).permissions.has(Permission::KeyRotate));
-        assert!(grant("own").resolve(&roles).permissions.has(Permission::JobRead));
-        assert_eq!(grant("gone").resolve(&roles).permissions, Permissions::NONE);
+        assert!(resolved(&grant("admin"), &roles).permissions.has(Permission::KeyRotate));
+        assert!(resolved(&grant("own"), &roles).permissions.has(Permission::JobRead));
+        for role in ["gone", "unreadable"] {
+            assert_eq!(resolved(&grant(role), &roles).permissions, Permissions::NONE, "{role}");
+        }
+        assert_eq!(at_most(&grant("own"), &roles).permissions, Permissions::of(&[Permission::JobRead]));
+        assert_eq!(at_most(&grant("unreadable"), &roles).permissions, Permissions::all());
         assert!(check(&[grant("own"), grant("viewer")], &roles).is_ok());
         assert!(check(&[grant("gone")], &roles).is_err());
         assert!(check(&vec![grant("own"); 65], &roles).is_err());
     }
 
     #[test]
-    fn what_is_stored_is_read_again_and_nonsense_gives_nothing() {
-        let grants = vec![Grant { role: "viewer".to_owned(), scope: Scope::team("a") }];
-        assert_eq!(stored(&to_store(&grants)), grants);
-        assert_eq!(stored(r#"[{"role":"viewer","scope":"galaxy:x"}]"#), Vec::new());
+    fn a_grant_without_a_scope_is_for_everything() {
         assert_eq!(serde_json::from_str::<Grant>(r#"{"role":"a"}"#).unwrap().scope, Scope::Any);
     }
 }

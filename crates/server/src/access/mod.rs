@@ -10,25 +10,22 @@ mod grant;
 pub(crate) mod issuer;
 pub mod oidc;
 mod permission;
-mod scope;
 mod secret;
 
+pub use api::access::{BadScope, Grant, Scope};
 pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
 pub use bootstrap::{BootstrapError, bootstrap, bootstrap_into, nobody_can_enter};
 pub use caller::{Caller, CallerKind, Granted, Reach};
 pub use control::{AccessControl, BELIEVED, SessionOptions};
 pub use enrolment::TokenPasswords;
-pub use grant::{GRANTS_MAX, Grant};
+pub use grant::GRANTS_MAX;
 pub use issuer::IssuerError;
-pub use permission::{
-    BUILT_IN_ROLES, BuiltInRole, Permission, Permissions, UnknownPermission, built_in_role,
-};
-pub use scope::{BadScope, Scope};
+pub use permission::{BUILT_IN_ROLES, BuiltInRole, Permission, Permissions, built_in_role};
 pub use secret::{TOKEN_PREFIX, uri_identity_key};
 
 pub(crate) use authenticate::{Authentication, Authenticators, certificate_matcher, cookie};
 pub(crate) use caller::forbidden;
-pub(crate) use grant::stored as grants_of;
+pub(crate) use grant::{of_session as grants_of_session, permissions as permissions_of, stored as grants_of};
 pub(crate) use secret::{
     certificate_hash, csrf_of, label_of, new_token, session_hash, subject_hash, token_hash,
 };

@@ -1,163 +1,113 @@
 //! What may be done, and the roles that hold it.
 
 use std::fmt;
-use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use coded::named;
 
-macro_rules! permissions {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// One thing that may be done, named `noun.verb`.
-        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-        #[repr(u8)]
-        pub enum Permission { $($(#[$doc])* $name,)* }
-
-        impl Permission {
-            /// All there are.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// `noun.verb`.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
-            }
-        }
-    };
-}
-
-permissions! {
-    /// See certificates, managed and issued, and their history.
-    CertificateRead = "certificate.read",
-    /// Ask for a certificate: a new managed one, or one from a CSR.
-    CertificateRequest = "certificate.request",
-    /// Change a managed certificate, archive it, claim one that a scan found.
-    CertificateManage = "certificate.manage",
-    /// Renew before its time.
-    CertificateRenew = "certificate.renew",
-    /// Revoke, one or by filter.
-    CertificateRevoke = "certificate.revoke",
-    /// Take out the private key of a certificate whose key is kept by the server.
-    CertificateExport = "certificate.export",
-    /// See profiles.
-    ProfileRead = "profile.read",
-    /// Make, change, remove profiles.
-    ProfileManage = "profile.manage",
-    /// See authorities and their certificates.
-    CaRead = "ca.read",
-    /// Create, import, cross-sign, retire authorities.
-    CaManage = "ca.manage",
-    /// See the issuers outside.
-    IssuerRead = "issuer.read",
-    /// Configure and test the issuers outside.
-    IssuerManage = "issuer.manage",
-    /// See policies and their violations.
-    PolicyRead = "policy.read",
-    /// Make, change, remove policies.
-    PolicyManage = "policy.manage",
-    /// See owners and teams.
-    PeopleRead = "people.read",
-    /// Make, change, remove owners and teams.
-    PeopleManage = "people.manage",
-    /// See what waits for approval.
-    ApprovalRead = "approval.read",
-    /// Approve or refuse as the second person.
-    ApprovalDecide = "approval.decide",
-    /// See runs of issuance, renewal and deployment.
-    JobRead = "job.read",
-    /// Cancel and repeat runs.
-    JobManage = "job.manage",
-    /// See agents.
-    AgentRead = "agent.read",
-    /// Rename, retire agents.
-    AgentManage = "agent.manage",
-    /// Make enrolment tokens for agents.
-    AgentEnroll = "agent.enroll",
-    /// Work as an agent: take jobs, send CSRs, report.
-    AgentWork = "agent.work",
-    /// See the key service's sites and nodes.
-    NodeRead = "node.read",
-    /// Make, change, remove sites; retire nodes.
-    NodeManage = "node.manage",
-    /// Make tokens by which nodes join.
-    NodeEnroll = "node.enroll",
-    /// Work as a node: say that it is there, learn of the others.
-    NodeWork = "node.work",
-    /// See the policies of keys, and which keys are sealed to them.
-    KeyPolicyRead = "key_policy.read",
-    /// Make, rotate, remove policies of keys.
-    KeyPolicyManage = "key_policy.manage",
-    /// Store keys that are sealed to a policy, and withdraw them.
-    KeySeal = "key.seal",
-    /// See deployment targets.
-    TargetRead = "target.read",
-    /// Make, change, remove deployment targets.
-    TargetManage = "target.manage",
-    /// See alerts, channels and deliveries.
-    AlertRead = "alert.read",
-    /// Configure, silence, acknowledge, requeue alerts.
-    AlertManage = "alert.manage",
-    /// See what ACME, EST and SCEP clients may do.
-    ProtocolRead = "protocol.read",
-    /// Make EAB keys, passwords and overrides for ACME, EST and SCEP clients.
-    ProtocolManage = "protocol.manage",
-    /// See what scans found.
-    InventoryRead = "inventory.read",
-    /// Start scans, change what they left.
-    InventoryManage = "inventory.manage",
-    /// Block a compromised key, revoking all that share it.
-    KeyBlock = "key.block",
-    /// Rotate the master key.
-    KeyRotate = "key.rotate",
-    /// Do anything with every credential, whatever the permissions of paths say.
-    CredentialManage = "credential.manage",
-    /// Follow events.
-    EventRead = "event.read",
-    /// Read the metrics.
-    MetricsRead = "metrics.read",
-    /// Read and export the audit trail.
-    AuditRead = "audit.read",
-    /// Verify the audit trail's chains.
-    AuditVerify = "audit.verify",
-    /// See tokens, users, sessions and roles.
-    AccessRead = "access.read",
-    /// Make and remove tokens, users and roles, within one's own permissions.
-    AccessManage = "access.manage",
+named! {
+    /// One thing that may be done, named `noun.verb`.
+    pub enum Permission: "permission" {
+        /// See certificates, managed and issued, and their history.
+        CertificateRead => "certificate.read",
+        /// Ask for a certificate: a new managed one, or one from a CSR.
+        CertificateRequest => "certificate.request",
+        /// Change a managed certificate, archive it, claim one that a scan found.
+        CertificateManage => "certificate.manage",
+        /// Renew before its time.
+        CertificateRenew => "certificate.renew",
+        /// Revoke, one or by filter.
+        CertificateRevoke => "certificate.revoke",
+        /// Take out the private key of a certificate whose key is kept by the server.
+        CertificateExport => "certificate.export",
+        /// See profiles.
+        ProfileRead => "profile.read",
+        /// Make, change, remove profiles.
+        ProfileManage => "profile.manage",
+        /// See authorities and their certificates.
+        CaRead => "ca.read",
+        /// Create, import, cross-sign, retire authorities.
+        CaManage => "ca.manage",
+        /// See the issuers outside.
+        IssuerRead => "issuer.read",
+        /// Configure and test the issuers outside.
+        IssuerManage => "issuer.manage",
+        /// See policies and their violations.
+        PolicyRead => "policy.read",
+        /// Make, change, remove policies.
+        PolicyManage => "policy.manage",
+        /// See owners and teams.
+        PeopleRead => "people.read",
+        /// Make, change, remove owners and teams.
+        PeopleManage => "people.manage",
+        /// See what waits for approval.
+        ApprovalRead => "approval.read",
+        /// Approve or refuse as the second person.
+        ApprovalDecide => "approval.decide",
+        /// See runs of issuance, renewal and deployment.
+        JobRead => "job.read",
+        /// Cancel and repeat runs.
+        JobManage => "job.manage",
+        /// See agents.
+        AgentRead => "agent.read",
+        /// Rename, retire agents.
+        AgentManage => "agent.manage",
+        /// Make enrolment tokens for agents.
+        AgentEnroll => "agent.enroll",
+        /// Work as an agent: take jobs, send CSRs, report.
+        AgentWork => "agent.work",
+        /// See the key service's sites and nodes.
+        NodeRead => "node.read",
+        /// Make, change, remove sites; retire nodes.
+        NodeManage => "node.manage",
+        /// Make tokens by which nodes join.
+        NodeEnroll => "node.enroll",
+        /// Work as a node: say that it is there, learn of the others.
+        NodeWork => "node.work",
+        /// See the policies of keys, and which keys are sealed to them.
+        KeyPolicyRead => "key_policy.read",
+        /// Make, rotate, remove policies of keys.
+        KeyPolicyManage => "key_policy.manage",
+        /// Store keys that are sealed to a policy, and withdraw them.
+        KeySeal => "key.seal",
+        /// See deployment targets.
+        TargetRead => "target.read",
+        /// Make, change, remove deployment targets.
+        TargetManage => "target.manage",
+        /// See alerts, channels and deliveries.
+        AlertRead => "alert.read",
+        /// Configure, silence, acknowledge, requeue alerts.
+        AlertManage => "alert.manage",
+        /// See what ACME, EST and SCEP clients may do.
+        ProtocolRead => "protocol.read",
+        /// Make EAB keys, passwords and overrides for ACME, EST and SCEP clients.
+        ProtocolManage => "protocol.manage",
+        /// See what scans found.
+        InventoryRead => "inventory.read",
+        /// Start scans, change what they left.
+        InventoryManage => "inventory.manage",
+        /// Block a compromised key, revoking all that share it.
+        KeyBlock => "key.block",
+        /// Rotate the master key.
+        KeyRotate => "key.rotate",
+        /// Do anything with every credential, whatever the permissions of paths say.
+        CredentialManage => "credential.manage",
+        /// Follow events.
+        EventRead => "event.read",
+        /// Read the metrics.
+        MetricsRead => "metrics.read",
+        /// Read and export the audit trail.
+        AuditRead => "audit.read",
+        /// Verify the audit trail's chains.
+        AuditVerify => "audit.verify",
+        /// See tokens, users, sessions and roles.
+        AccessRead => "access.read",
+        /// Make and remove tokens, users and roles, within one's own permissions.
+        AccessManage => "access.manage",
+    }
 }
 
 // A set is one machine word.
 const _: () = assert!(Permission::ALL.len() <= 64);
-
-impl fmt::Display for Permission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// A name that no permission has.
-#[derive(Debug, thiserror::Error)]
-#[error("there is no permission {0:?}")]
-pub struct UnknownPermission(pub String);
-
-impl FromStr for Permission {
-    type Err = UnknownPermission;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPermission> {
-        let found = Self::ALL.iter().copied().find(|permission| permission.as_str() == text);
-        found.ok_or_else(|| UnknownPermission(text.to_owned()))
-    }
-}
-
-impl Serialize for Permission {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for Permission {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        std::borrow::Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
 
 /// A set of permissions.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
@@ -181,7 +131,7 @@ impl Permissions {
     /// Every one.
     #[must_use]
     pub const fn all() -> Self {
-        Self::of(Permission::ALL)
+        Self::of(&Permission::ALL)
     }
 
     /// Whether it is among them.
@@ -216,7 +166,7 @@ impl Permissions {
 
 impl fmt::Debug for Permissions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.iter().map(Permission::as_str)).finish()
+        f.debug_set().entries(self.iter().map(Permission::name)).finish()
     }
 }
 
@@ -336,14 +286,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_permission_has_a_name_of_its_own_and_is_found_by_it() {
-        for (at, permission) in Permission::ALL.iter().enumerate() {
-            assert_eq!(permission.as_str().parse::<Permission>().unwrap(), *permission);
-            let (noun, verb) = permission.as_str().split_once('.').unwrap();
+    fn permissions_are_named_by_noun_and_verb() {
+        for permission in Permission::ALL {
+            let (noun, verb) = permission.name().split_once('.').unwrap();
             assert!(!noun.is_empty() && !verb.is_empty());
-            assert!(Permission::ALL[..at].iter().all(|earlier| earlier.as_str() != permission.as_str()));
         }
-        assert!("certificate.fly".parse::<Permission>().is_err());
     }
 
     #[test]
@@ -363,7 +310,7 @@ mod tests {
         for name in ["viewer", "auditor"] {
             for permission in of(name).iter() {
                 assert!(
-                    permission.as_str().ends_with(".read") || permission == Permission::AuditVerify,
+                    permission.name().ends_with(".read") || permission == Permission::AuditVerify,
                     "{name}: {permission}"
                 );
             }

@@ -1,10 +1,10 @@
 //! Refusals as CredHub writes them.
 
+use api::credhub::ErrorView;
 use axum::response::{IntoResponse, Response};
 use credentials::{CredentialError, Refusal};
 use http::StatusCode;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
-use serde_json::json;
 
 /// What a request that is not as it should be is told.
 const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not \
@@ -56,13 +56,10 @@ impl Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         // Every value is a text: clients read this into a map of texts.
-        let body = match &self.description {
-            Some(description) => json!({ "error": self.error, "error_description": description }),
-            None => json!({ "error": self.error }),
-        };
-        let mut response = (self.status, axum::Json(body)).into_response();
+        let body = ErrorView { error: self.error, error_description: self.description };
+        let mut response = (self.status, axum::Json(&body)).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
-            let challenge = format!("Bearer error=\"{}\"", self.error.replace(['"', '\\'], ""));
+            let challenge = format!("Bearer error=\"{}\"", body.error.replace(['"', '\\'], ""));
             let challenge = HeaderValue::from_str(&challenge);
             let challenge = challenge.unwrap_or(HeaderValue::from_static("Bearer"));
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::body::{Activity, AnswerBody, SlowBody, TimelyBody};
@@ -50,10 +51,10 @@ pub(super) async fn over_tls(
 ) {
     let acceptor = TlsAcceptor::from(shared.tls(kind));
     let stream = Unstalled::new(stream, shared.options.write_timeout);
-    let metrics = shared.state.metrics();
+    let (metrics, stopping) = (shared.state.metrics(), shared.tasks.stopping());
     let handshake = tokio::time::timeout(shared.options.handshake_timeout, acceptor.accept(stream));
     let stream = tokio::select! {
-        () = shared.stopping.cancelled() => return,
+        () = stopping.cancelled() => return,
         outcome = handshake => match outcome {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
@@ -124,11 +125,12 @@ async fn serve<I>(
 {
     let options = &shared.options;
     let patience = kind.patience(options);
-    // Ends with this connection, whatever its streams do.
-    let kill = shared.kill.child_token();
-    let _ended = kill.clone().drop_guard();
+    // Its streams end with this connection.
+    let ended = CancellationToken::new();
+    let _ended = ended.clone().drop_guard();
+    let stopping = shared.tasks.stopping();
     let activity = Activity::new();
-    let streams = Streams { tracker: shared.tracker.clone(), kill: kill.clone() };
+    let streams = Streams { tasks: shared.tasks.clone(), ended };
     let service = {
         let (activity, shared, rest) = (Arc::clone(&activity), Arc::clone(shared), streams.clone());
         hyper::service::service_fn(move |request: Request<Incoming>| {
@@ -150,11 +152,10 @@ async fn serve<I>(
                 }
                 return;
             }
-            () = shared.stopping.cancelled(), if !ending => {
+            () = stopping.cancelled(), if !ending => {
                 ending = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = kill.cancelled() => return,
             () = tokio::time::sleep(patience.idle / 4) => {
                 let still = activity.still_for();
                 let idle = activity.in_flight() == 0;

@@ -1,6 +1,7 @@
 //! Figures alone, in plain HTTP: for roles that serve nothing else over it.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use super::ACCEPT_PAUSE;
 use crate::metrics::{MEDIA_TYPE, Metrics};
 
 /// What is no figure and no document.
@@ -37,36 +36,24 @@ pub async fn serve_figures(
     documents: Option<Documents>,
     stop: CancellationToken,
 ) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let tracker = TaskTracker::new();
-    loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
-        let accepted = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let (metrics, documents, stop) = (metrics.clone(), documents.clone(), stop.clone());
-        tracker.spawn(async move {
-            let _permit = permit;
+    let tasks = ServiceTasks::stopped_by(stop);
+    let handler = move |stream: TcpStream, _: SocketAddr| {
+        let (metrics, documents) = (metrics.clone(), documents.clone());
+        async move {
             let service = service_fn(|request: Request<Incoming>| {
                 std::future::ready(Ok::<_, Infallible>(answer(&request, &metrics, documents.as_ref())))
             });
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
             let serving = builder.serve_connection(TokioIo::new(stream), service);
-            tokio::select! {
-                () = stop.cancelled() => {}
-                // A scraper that hung up needs no telling.
-                _ = tokio::time::timeout(CONNECTION_WITHIN, serving) => {}
-            }
-        });
-    }
-    tracker.close();
-    tracker.wait().await;
+            // A scraper that hung up needs no telling.
+            let _ = tokio::time::timeout(CONNECTION_WITHIN, serving).await;
+        }
+    };
+    Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait)
+        .run(&listener, Arc::new(handler))
+        .await;
+    tasks.close(Duration::ZERO).await;
 }
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics, documents: Option<&Documents>) -> Response<String> {

@@ -11,30 +11,24 @@ mod stream;
 mod tls;
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use parking_lot::{Mutex, RwLock};
+use inbound::{Acceptor, ConnectionHandler, OriginLimit, ServiceTasks, Slot, Slots, WhenFull};
+use parking_lot::RwLock;
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::router::{credential_router, public_router, router};
 use crate::state::State;
-use context::{ConnectionSlot, ServerContext};
+use context::ServerContext;
 use listener::Listener;
 use tls::Presented;
 
 pub use figures::{Documents, serve_figures};
 pub use options::{ServerOptions, StartError};
 pub use tls::{TlsError, server_certificate};
-
-/// After an error of `accept` (no descriptors left), before the next try.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts servers.
 #[derive(Debug)]
@@ -56,14 +50,14 @@ impl Server {
         let public_address = local_of(public.as_ref(), options.public)?;
         let credential_address = local_of(credentials.as_ref(), options.credentials)?;
         let shared = Arc::new(ServerContext {
-            permits: Arc::new(Semaphore::new(options.connections_max)),
-            stopping: state.stopping().clone(),
-            kill: CancellationToken::new(),
+            slots: Slots::limited(
+                options.connections_max,
+                OriginLimit::PerAddress(options.connections_per_address_max),
+            ),
+            tasks: ServiceTasks::stopped_by(state.stopping().clone()),
             presented,
             tls: RwLock::new(tls),
             credential_tls: RwLock::new(credential_tls),
-            by_address: Mutex::default(),
-            tracker: TaskTracker::new(),
             options,
             state,
         });
@@ -76,7 +70,7 @@ impl Server {
             accept_all(&shared, credentials, Listener::Credentials, credential_router(&shared.state));
         }
         if let Some(upkeep) = shared.state.take_upkeep() {
-            upkeep.start(&shared.tracker);
+            upkeep.start(&shared.tasks);
         }
         Ok(Running { address, public_address, credential_address, shared })
     }
@@ -136,19 +130,13 @@ impl Running {
     /// Connections open now.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.by_address.lock().values().sum()
+        self.shared.slots.in_use()
     }
 
     /// Accepts no more, lets requests under way finish, and ends. False when some had not finished within
     /// [`ServerOptions::drain_timeout`] and were cut off.
     pub async fn stop(self) -> bool {
-        let shared = &self.shared;
-        shared.stopping.cancel();
-        shared.tracker.close();
-        let drained = tokio::time::timeout(shared.options.drain_timeout, shared.tracker.wait()).await.is_ok();
-        shared.kill.cancel();
-        shared.tracker.wait().await;
-        drained
+        self.shared.tasks.clone().close(self.shared.options.drain_timeout).await
     }
 }
 
@@ -162,61 +150,37 @@ impl fmt::Debug for Running {
 }
 
 fn accept_all(shared: &Arc<ServerContext>, listener: TcpListener, kind: Listener, router: Router) {
-    let shared = Arc::clone(shared);
-    let tracker = shared.tracker.clone();
-    tracker.spawn(async move {
+    // Further connections wait in the system's queue while all slots are in use.
+    let acceptor = Acceptor::new(&shared.tasks, shared.slots.clone(), WhenFull::Wait);
+    let service = Arc::new(ListenerService { shared: Arc::clone(shared), kind, router });
+    shared.tasks.spawn(async move {
         let _task = telemetry::tasks::guard("server-accept");
-        loop {
-            let accepted = tokio::select! {
-                () = shared.stopping.cancelled() => return,
-                accepted = accept(&shared, &listener) => accepted,
-            };
-            let Some((stream, address, slot)) = accepted else { continue };
-            let (connection, router) = (Arc::clone(&shared), router.clone());
-            shared.tracker.spawn(async move {
-                let _slot = slot;
-                let _task = telemetry::tasks::guard("server-connection");
-                let _gauge = connection.state.metrics().connection(kind.name());
-                let kill = connection.kill.clone();
-                let work = async {
-                    match kind {
-                        Listener::Tls | Listener::Credentials => {
-                            connection::over_tls(connection, stream, address, router, kind).await
-                        }
-                        Listener::Public => {
-                            connection::in_the_open(connection, stream, address, router).await
-                        }
-                    }
-                };
-                tokio::select! {
-                    () = kill.cancelled() => {}
-                    () = work => {}
-                }
-            });
-        }
+        acceptor.run(&listener, service).await;
     });
 }
 
-/// The next connection, once there is a free slot for it.
-async fn accept(
-    shared: &Arc<ServerContext>,
-    listener: &TcpListener,
-) -> Option<(TcpStream, IpAddr, ConnectionSlot)> {
-    let permit = Arc::clone(&shared.permits).acquire_owned().await.ok()?;
-    let (stream, address) = match listener.accept().await {
-        Ok(accepted) => accepted,
-        Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            return None;
+/// Serves the connections of one listener.
+struct ListenerService {
+    shared: Arc<ServerContext>,
+    kind: Listener,
+    router: Router,
+}
+
+impl ConnectionHandler for ListenerService {
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, _: &mut Slot) {
+        let _task = telemetry::tasks::guard("server-connection");
+        let _gauge = self.shared.state.metrics().connection(self.kind.name());
+        let (shared, router) = (Arc::clone(&self.shared), self.router.clone());
+        let address = client.ip().to_canonical();
+        match self.kind {
+            Listener::Tls | Listener::Credentials => {
+                connection::over_tls(shared, stream, address, router, self.kind).await;
+            }
+            Listener::Public => connection::in_the_open(shared, stream, address, router).await,
         }
-    };
-    let address = address.ip().to_canonical();
-    let slot = ConnectionSlot::take(shared, permit, address);
-    if slot.is_none() {
-        shared.state.metrics().refused("connections-per-address");
     }
-    // Answers are small: waiting to fill a segment would only delay them.
-    let _ = stream.set_nodelay(true);
-    slot.map(|slot| (stream, address, slot))
+
+    fn refused(&self, _: TcpStream) {
+        self.shared.state.metrics().refused("connections-per-address");
+    }
 }

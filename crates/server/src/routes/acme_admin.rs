@@ -1,22 +1,24 @@
 //! The ACME server's clients: external keys, accounts, orders, limits.
 
+use api::acme::{
+    AcmeAccountView, AcmeOrderQuery, AcmeOrderView, ExternalKeyView, LimitOverrideBody, LimitOverrideView,
+    MadeExternalKey, NewExternalKeyBody,
+};
 use authority::acme::{Acme, BadOverride, ExternalKeyError, NewExternalKey, NewOverride};
+use authority::tables::acme::{
+    AcmeAccount, AcmeAccountStatus, AcmeExternalKey, AcmeLimitOverride, AcmeOrder, AcmeOrderStatus,
+};
 use axum::response::{IntoResponse, Response};
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
-use serde::{Deserialize, Serialize};
-use store::acme::{
-    AcmeAccount, AcmeAccountStatus, AcmeExternalKey, AcmeLimitOverride, AcmeOrder, AcmeOrderStatus,
-};
-use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::HoldsSecret;
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -37,237 +39,73 @@ pub(crate) fn routes() -> Api {
         .route(Permission::ProtocolManage, routes!(delete_override))
 }
 
-/// A key for external account binding (RFC 8555 section 7.3.4); its secret is never shown again.
-#[derive(Debug, Serialize, ToSchema)]
-struct ExternalKeyView {
-    id: Uuid,
-    /// The name clients give.
-    kid: String,
-    /// What it is for.
-    label: String,
-    /// Whether it may bind any number of accounts.
-    reusable: bool,
-    /// Profiles its accounts may use; empty: any.
-    profiles: Vec<String>,
-    /// Names its accounts may ask for; empty: any.
-    names: Vec<String>,
-    created_at: String,
-    created_by: String,
-    /// When it stops binding new accounts.
-    expires_at: Option<String>,
-    /// Since when neither it nor its accounts may do anything.
-    disabled_at: Option<String>,
-    /// When it last bound an account.
-    used_at: Option<String>,
-    /// Accounts bound.
-    uses: i64,
-}
-
-impl From<AcmeExternalKey> for ExternalKeyView {
-    fn from(key: AcmeExternalKey) -> Self {
-        Self {
-            id: key.id,
-            kid: key.kid,
-            label: key.label,
-            reusable: key.reusable,
-            profiles: key.profiles,
-            names: key.names,
-            created_at: time::shown(key.created_at_us),
-            created_by: key.created_by,
-            expires_at: time::maybe_shown(key.expires_at_us),
-            disabled_at: time::maybe_shown(key.disabled_at_us),
-            used_at: time::maybe_shown(key.used_at_us),
-            uses: key.uses,
-        }
+fn external_key_view(key: AcmeExternalKey) -> ExternalKeyView {
+    ExternalKeyView {
+        id: key.id,
+        kid: key.kid,
+        label: key.label,
+        reusable: key.reusable,
+        profiles: key.profiles,
+        names: key.names,
+        created_at: time::shown(key.created_at_us),
+        created_by: key.created_by,
+        expires_at: time::maybe_shown(key.expires_at_us),
+        disabled_at: time::maybe_shown(key.disabled_at_us),
+        used_at: time::maybe_shown(key.used_at_us),
+        uses: key.uses,
     }
 }
 
-/// An external key to make.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewExternalKeyBody {
-    /// The name clients give; made unless given.
-    #[serde(default)]
-    #[schema(example = "web-team", min_length = 1, max_length = 200, nullable = false)]
-    kid: Option<String>,
-    /// What it is for.
-    #[serde(default)]
-    #[schema(example = "web team", max_length = 200)]
-    label: String,
-    /// Whether it may bind any number of accounts; otherwise one.
-    #[serde(default)]
-    reusable: bool,
-    /// Profiles its accounts may use; empty: any.
-    #[serde(default)]
-    profiles: Vec<String>,
-    /// Names its accounts may ask for: `a.example` is that name and all below it, `10.0.0.0/8` are addresses; empty:
-    /// any.
-    #[serde(default)]
-    #[schema(example = json!(["a.example"]))]
-    names: Vec<String>,
-    /// When it stops binding new accounts.
-    #[serde(default)]
-    #[schema(format = DateTime, nullable = false)]
-    expires_at: Option<String>,
-}
-
-/// An external key just made.
-#[derive(Debug, Serialize, ToSchema)]
-struct MadeExternalKey {
-    id: Uuid,
-    /// What clients call `--eab-kid`.
-    kid: String,
-    /// What clients call `--eab-hmac-key`, base64url. It is shown here and nowhere else.
-    hmac_key: String,
-}
-
-/// An account of an ACME client.
-#[derive(Debug, Serialize, ToSchema)]
-struct AcmeAccountView {
-    id: Uuid,
-    /// `valid`, `deactivated` (by its owner) or `revoked` (by an operator).
-    #[schema(example = "valid")]
-    status: &'static str,
-    /// `mailto:` addresses.
-    contacts: Vec<String>,
-    /// The external key it was bound with.
-    external_key: Option<Uuid>,
-    /// The profile of the directory it was made at.
-    profile: String,
-    /// The address it was made from.
-    address: String,
-    created_at: String,
-    updated_at: String,
-}
-
-impl From<AcmeAccount> for AcmeAccountView {
-    fn from(account: AcmeAccount) -> Self {
-        Self {
-            id: account.id,
-            status: match account.status {
-                AcmeAccountStatus::Valid => "valid",
-                AcmeAccountStatus::Deactivated => "deactivated",
-                AcmeAccountStatus::Revoked => "revoked",
-            },
-            contacts: account.contacts,
-            external_key: account.external_key,
-            profile: account.profile,
-            address: account.address,
-            created_at: time::shown(account.created_at_us),
-            updated_at: time::shown(account.updated_at_us),
+fn acme_account_view(account: AcmeAccount) -> AcmeAccountView {
+    AcmeAccountView {
+        id: account.id,
+        status: match account.status {
+            AcmeAccountStatus::Valid => "valid",
+            AcmeAccountStatus::Deactivated => "deactivated",
+            AcmeAccountStatus::Revoked => "revoked",
         }
+        .to_owned(),
+        contacts: account.contacts,
+        external_key: account.external_key,
+        profile: account.profile,
+        address: account.address,
+        created_at: time::shown(account.created_at_us),
+        updated_at: time::shown(account.updated_at_us),
     }
 }
 
-/// An order of an ACME client.
-#[derive(Debug, Serialize, ToSchema)]
-struct AcmeOrderView {
-    id: Uuid,
-    account: Uuid,
-    profile: String,
-    /// `pending`, `processing`, `valid` or `invalid`; a single order also says `ready`.
-    #[schema(example = "valid")]
-    status: &'static str,
-    /// `dns:a.example`, `ip:10.0.0.1`.
-    names: Vec<String>,
-    created_at: String,
-    expires_at: String,
-    /// The certificate issued.
-    certificate: Option<Uuid>,
-    /// The certificate it replaces (RFC 9773).
-    replaces: Option<String>,
-    /// Why it is invalid, as its client is told.
-    #[schema(value_type = Option<Object>)]
-    error: Option<serde_json::Value>,
-}
-
-impl From<AcmeOrder> for AcmeOrderView {
-    fn from(order: AcmeOrder) -> Self {
-        Self {
-            id: order.id,
-            account: order.account,
-            profile: order.profile,
-            status: match order.status {
-                AcmeOrderStatus::Pending => "pending",
-                AcmeOrderStatus::Processing => "processing",
-                AcmeOrderStatus::Valid => "valid",
-                AcmeOrderStatus::Invalid => "invalid",
-            },
-            names: order.names,
-            created_at: time::shown(order.created_at_us),
-            expires_at: time::shown(order.expires_at_us),
-            certificate: order.certificate,
-            replaces: order.replaces,
-            error: order.error.and_then(|text| serde_json::from_str(&text).ok()),
+fn acme_order_view(order: AcmeOrder) -> AcmeOrderView {
+    AcmeOrderView {
+        id: order.id,
+        account: order.account,
+        profile: order.profile,
+        status: match order.status {
+            AcmeOrderStatus::Pending => "pending",
+            AcmeOrderStatus::Processing => "processing",
+            AcmeOrderStatus::Valid => "valid",
+            AcmeOrderStatus::Invalid => "invalid",
         }
+        .to_owned(),
+        names: order.names,
+        created_at: time::shown(order.created_at_us),
+        expires_at: time::shown(order.expires_at_us),
+        certificate: order.certificate,
+        replaces: order.replaces,
+        error: order.error.and_then(|text| serde_json::from_str(&text).ok()),
     }
 }
 
-/// Which orders to list.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct OrderFilter {
-    /// This account's only, without those refused.
-    account: Option<Uuid>,
-}
-
-/// A limit for one account, network or name in place of the general one.
-#[derive(Debug, Serialize, ToSchema)]
-struct LimitOverrideView {
-    id: Uuid,
-    /// `new_accounts`, `orders`, `failed_validations` or `duplicate_certificates`.
-    kind: String,
-    /// An account's id, a network, a name (`dns:a.example`).
-    subject: String,
-    /// How many in `seconds`; null: any number.
-    allowed: Option<u32>,
-    seconds: u32,
-    /// Why.
-    note: String,
-    created_at: String,
-    created_by: String,
-}
-
-impl From<AcmeLimitOverride> for LimitOverrideView {
-    fn from(row: AcmeLimitOverride) -> Self {
-        Self {
-            id: row.id,
-            kind: row.kind,
-            subject: row.subject,
-            allowed: row.allowed,
-            seconds: row.seconds,
-            note: row.note,
-            created_at: time::shown(row.created_at_us),
-            created_by: row.created_by,
-        }
+fn limit_override_view(row: AcmeLimitOverride) -> LimitOverrideView {
+    LimitOverrideView {
+        id: row.id,
+        kind: row.kind,
+        subject: row.subject,
+        allowed: row.allowed,
+        seconds: row.seconds,
+        note: row.note,
+        created_at: time::shown(row.created_at_us),
+        created_by: row.created_by,
     }
-}
-
-/// A limit to set.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct LimitOverrideBody {
-    /// `new_accounts`, `orders`, `failed_validations` or `duplicate_certificates`.
-    #[schema(
-        example = "orders",
-        pattern = "^(new_accounts|orders|failed_validations|duplicate_certificates)$"
-    )]
-    kind: String,
-    /// An account's id; for `new_accounts` an address or network; for `failed_validations` and
-    /// `duplicate_certificates` also a name (`dns:a.example`).
-    #[schema(min_length = 1, max_length = 500)]
-    subject: String,
-    /// How many in `seconds`; absent: any number.
-    #[serde(default)]
-    #[schema(nullable = false)]
-    allowed: Option<u32>,
-    /// In how long.
-    #[schema(example = 3600, minimum = 1)]
-    seconds: u32,
-    /// Why.
-    #[serde(default)]
-    #[schema(max_length = 500)]
-    note: String,
 }
 
 impl From<ExternalKeyError> for Problem {
@@ -291,14 +129,14 @@ impl From<BadOverride> for Problem {
 }
 
 /// Lists the keys for external account binding, newest first.
-#[utoipa::path(get, path = "/api/v1/acme/external-keys", operation_id = "listAcmeExternalKeys", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/acme/external-keys", operation_id = "listAcmeExternalKeys", params(PageQuery),
     responses((status = 200, body = Listing<ExternalKeyView>)))]
 async fn list_keys(
     Component(acme): Component<Acme>,
     paging: Paging,
 ) -> Result<Json<Listing<ExternalKeyView>>, Problem> {
     let page = acme.external_keys(paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, ExternalKeyView::from)))
+    Ok(Json(listing(page, external_key_view)))
 }
 
 /// Makes a key for external account binding.
@@ -336,7 +174,7 @@ async fn get_key(
     Path(id): Path<Uuid>,
 ) -> Result<Json<ExternalKeyView>, Problem> {
     let key = acme.external_key(id).await?;
-    Ok(Json(key.ok_or_else(|| no_key(id))?.into()))
+    Ok(Json(external_key_view(key.ok_or_else(|| no_key(id))?)))
 }
 
 /// Withdraws a key for external account binding: neither it nor the accounts bound with it may do anything more.
@@ -368,14 +206,14 @@ async fn delete_key(
 }
 
 /// Lists the ACME clients' accounts, newest first.
-#[utoipa::path(get, path = "/api/v1/acme/accounts", operation_id = "listAcmeAccounts", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/acme/accounts", operation_id = "listAcmeAccounts", params(PageQuery),
     responses((status = 200, body = Listing<AcmeAccountView>)))]
 async fn list_accounts(
     Component(acme): Component<Acme>,
     paging: Paging,
 ) -> Result<Json<Listing<AcmeAccountView>>, Problem> {
     let page = acme.accounts(paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, AcmeAccountView::from)))
+    Ok(Json(listing(page, acme_account_view)))
 }
 
 /// Shows an ACME client's account.
@@ -386,7 +224,7 @@ async fn get_account(
     Path(id): Path<Uuid>,
 ) -> Result<Json<AcmeAccountView>, Problem> {
     let account = acme.find_account(id).await?;
-    Ok(Json(account.ok_or_else(|| no_account(id))?.into()))
+    Ok(Json(acme_account_view(account.ok_or_else(|| no_account(id))?)))
 }
 
 /// Ends an ACME client's account; what was issued to it stays.
@@ -399,19 +237,19 @@ async fn revoke_account(
 ) -> Result<Json<AcmeAccountView>, Problem> {
     acme.revoke_account(id, caller.actor()).await?;
     let account = acme.find_account(id).await?;
-    Ok(Json(account.ok_or_else(|| no_account(id))?.into()))
+    Ok(Json(acme_account_view(account.ok_or_else(|| no_account(id))?)))
 }
 
 /// Lists the ACME clients' orders, newest first.
-#[utoipa::path(get, path = "/api/v1/acme/orders", operation_id = "listAcmeOrders", params(PagingParams, OrderFilter),
+#[utoipa::path(get, path = "/api/v1/acme/orders", operation_id = "listAcmeOrders", params(PageQuery, AcmeOrderQuery),
     responses((status = 200, body = Listing<AcmeOrderView>)))]
 async fn list_orders(
     Component(acme): Component<Acme>,
     paging: Paging,
-    Query(filter): Query<OrderFilter>,
+    Query(filter): Query<AcmeOrderQuery>,
 ) -> Result<Json<Listing<AcmeOrderView>>, Problem> {
     let page = acme.list_orders(filter.account, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, AcmeOrderView::from)))
+    Ok(Json(listing(page, acme_order_view)))
 }
 
 /// Shows an ACME client's order.
@@ -424,7 +262,7 @@ async fn get_order(
     let found = acme.find_order(id).await?;
     let (order, authorizations) = found.ok_or_else(|| Problem::not_found(format_args!("ACME order {id}")))?;
     let status = acme.order_status(&order, &authorizations);
-    Ok(Json(AcmeOrderView { status, ..order.into() }))
+    Ok(Json(AcmeOrderView { status: status.to_owned(), ..acme_order_view(order) }))
 }
 
 /// Lists the limits that hold for single ACME clients.
@@ -434,7 +272,7 @@ async fn list_overrides(
     Component(acme): Component<Acme>,
 ) -> Result<Json<Listing<LimitOverrideView>>, Problem> {
     let rows = acme.limit_overrides().await?;
-    Ok(Json(Listing::whole(rows.into_iter().map(LimitOverrideView::from).collect())))
+    Ok(Json(Listing::whole(rows.into_iter().map(limit_override_view).collect())))
 }
 
 /// Sets a limit for an account, network or name, in place of one set before for the same.
@@ -447,7 +285,7 @@ async fn put_override(
 ) -> Result<Json<LimitOverrideView>, Problem> {
     let LimitOverrideBody { kind, subject, allowed, seconds, note } = body;
     let new = NewOverride { kind, subject, allowed, seconds, note };
-    Ok(Json(acme.put_limit_override(new, caller.actor()).await?.into()))
+    Ok(Json(limit_override_view(acme.put_limit_override(new, caller.actor()).await?)))
 }
 
 /// Removes a limit that held for an account, network or name: the general one holds again.

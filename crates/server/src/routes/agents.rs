@@ -4,21 +4,20 @@ mod groups;
 mod own;
 mod tokens;
 
+use agent::tables::AgentRow;
 use agent::work::WorkError;
 use agent::{AgentError, AgentQuery, Agents, EnrolError, Labels, labels_of};
+use api::agents::{AgentPatch, AgentView, AgentsQuery};
 use enrollment::CertifyError;
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
-use store::agents::AgentRow;
-use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -36,81 +35,31 @@ pub(crate) fn routes() -> Api {
         .merge(own::routes())
 }
 
-/// An agent.
-#[derive(Debug, Serialize, ToSchema)]
-struct AgentView {
-    /// Its identity.
-    id: Uuid,
-    /// Its name, unique.
-    #[schema(example = "web-1")]
-    name: String,
-    /// Its labels.
-    labels: Labels,
-    /// Whether it has asked for work in the last minutes.
-    online: bool,
-    /// When it last asked for work, to the minute.
-    last_seen_at: String,
-    /// Its host's name.
-    hostname: String,
-    /// Its host's operating system.
-    os: String,
-    /// Its host's kind of processor.
-    arch: String,
-    /// Its version.
-    version: String,
-    /// Its host's addresses.
-    addresses: Vec<String>,
-    /// When it was enrolled.
-    enrolled_at: String,
-    /// When its client certificate ends; it renews it by itself.
-    certificate_expires_at: String,
-    /// When it was retired.
-    retired_at: Option<String>,
-}
-
-impl AgentView {
-    fn of(agents: &Agents, row: AgentRow) -> Self {
-        Self {
-            online: agents.is_online(&row),
-            id: row.id,
-            name: row.name,
-            labels: labels_of(&row.labels),
-            last_seen_at: time::shown(row.last_seen_at_us),
-            hostname: row.facts.hostname,
-            os: row.facts.os,
-            arch: row.facts.arch,
-            version: row.facts.version,
-            addresses: serde_json::from_str(&row.facts.addresses).unwrap_or_default(),
-            enrolled_at: time::shown(row.enrolled_at_us),
-            certificate_expires_at: time::shown(row.not_after_us),
-            retired_at: time::maybe_shown(row.retired_at_us),
-        }
+fn agent_view(agents: &Agents, row: AgentRow) -> AgentView {
+    AgentView {
+        online: agents.is_online(&row),
+        id: row.id,
+        name: row.name,
+        labels: labels_of(&row.labels),
+        last_seen_at: time::shown(row.last_seen_at_us),
+        hostname: row.facts.hostname,
+        os: row.facts.os,
+        arch: row.facts.arch,
+        version: row.facts.version,
+        addresses: serde_json::from_str(&row.facts.addresses).unwrap_or_default(),
+        enrolled_at: time::shown(row.enrolled_at_us),
+        certificate_expires_at: time::shown(row.not_after_us),
+        retired_at: time::maybe_shown(row.retired_at_us),
     }
 }
 
-/// Which agents to list.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct AgentsParams {
-    /// Labels they must have, `name=value`, separated by commas.
-    #[param(example = "env=prod,role=web")]
-    labels: Option<String>,
-    /// Those of a group.
-    group: Option<String>,
-    /// Only those online, or only those offline.
-    online: Option<bool>,
-    /// Retired ones too.
-    #[serde(default)]
-    retired: bool,
-}
-
 /// Lists the agents, by name.
-#[utoipa::path(get, path = "/api/v1/agents", operation_id = "listAgents", params(PagingParams, AgentsParams),
+#[utoipa::path(get, path = "/api/v1/agents", operation_id = "listAgents", params(PageQuery, AgentsQuery),
     responses((status = 200, body = Listing<AgentView>)))]
 async fn list(
     Component(agents): Component<Agents>,
     paging: Paging,
-    Query(params): Query<AgentsParams>,
+    Query(params): Query<AgentsQuery>,
 ) -> Result<Json<Listing<AgentView>>, Problem> {
     let mut labels = selection(params.labels.as_deref().unwrap_or_default())?;
     if let Some(group) = &params.group {
@@ -118,7 +67,7 @@ async fn list(
     }
     let query = AgentQuery { labels, online: params.online, retired: params.retired };
     let page = agents.list(&query, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, |row| AgentView::of(&agents, row))))
+    Ok(Json(listing(page, |row| agent_view(&agents, row))))
 }
 
 /// `name=value`, separated by commas.
@@ -144,18 +93,7 @@ async fn get_one(
     Path(id): Path<Uuid>,
 ) -> Result<Revision<AgentView>, Problem> {
     let row = agents.agent(id).await?;
-    Ok(Revision(row.revision, AgentView::of(&agents, row)))
-}
-
-/// What to change.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct AgentPatch {
-    /// Another name.
-    #[schema(min_length = 1, max_length = 128)]
-    name: Option<String>,
-    /// Other labels, in place of all.
-    labels: Option<Labels>,
+    Ok(Revision(row.revision, agent_view(&agents, row)))
 }
 
 /// Changes an agent's name or labels.
@@ -171,7 +109,7 @@ async fn update(
     let before = agents.agent(id).await?;
     if_match.check(before.revision)?;
     let row = agents.update(id, before.revision, patch.name, patch.labels, caller.actor()).await?;
-    Ok(Revision(row.revision, AgentView::of(&agents, row)))
+    Ok(Revision(row.revision, agent_view(&agents, row)))
 }
 
 /// Retires an agent.

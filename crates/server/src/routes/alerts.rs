@@ -1,22 +1,24 @@
 //! Alerts, who is told of them, and messages that did not arrive.
 
-use alerts::{AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Severity, Silence};
+use alerts::tables::{AlertDeliveryRow, AlertDocument, AlertRow};
+use alerts::{AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Silence};
+use api::alerts::{AlertView, ChannelBody, ChannelDocument, DeliveryView, Made, RuleView, StateQuery};
 use axum::extract::State as With;
+use coded::Named;
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 use store::Store;
 use store::StoreError;
-use store::alerts::{AlertDeliveryRow, AlertDocument, AlertRow};
-use utoipa::{IntoParams, ToSchema};
+use store::states::{AlertState, DeliveryState};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time::{parsed, shown};
 
@@ -58,146 +60,70 @@ impl From<AlertError> for Problem {
     }
 }
 
-/// An alert.
-#[derive(Serialize, ToSchema)]
-struct AlertView {
-    /// Its identity.
-    id: Uuid,
-    /// What kind: `certificate.expiring`, `certificate.failed`, …
-    kind: String,
-    /// Of what: `certificate/UUID`.
-    subject: String,
-    /// info, low, medium, high or critical.
-    severity: &'static str,
-    /// One line.
-    title: String,
-    /// open, acknowledged or resolved.
-    state: &'static str,
-    /// Owner, team, environment, tags and so on.
-    #[schema(value_type = Object)]
-    attributes: Value,
-    /// The silence that keeps it quiet.
-    silenced_by: Option<Uuid>,
-    /// The first time.
-    first_at: String,
-    /// The last time.
-    last_at: String,
-    /// How often.
-    count: i64,
-    /// Who takes care.
-    acknowledged_by: Option<String>,
-    /// Since when.
-    acknowledged_at: Option<String>,
-    /// When it was over.
-    resolved_at: Option<String>,
-    /// Messages about it; absent in listings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deliveries: Option<Vec<DeliveryView>>,
-}
-
-const STATES: [&str; 3] = ["open", "acknowledged", "resolved"];
-
-impl AlertView {
-    fn of(row: AlertRow) -> Self {
-        Self {
-            id: row.id,
-            severity: Severity::from_stored(row.severity).word(),
-            state: STATES[usize::try_from(row.state).unwrap_or(0).min(2)],
-            attributes: serde_json::from_str(&row.attributes).unwrap_or_default(),
-            kind: row.kind,
-            subject: row.subject,
-            title: row.title,
-            silenced_by: row.silenced_by,
-            first_at: shown(row.first_at_us),
-            last_at: shown(row.last_at_us),
-            count: row.count,
-            acknowledged_by: row.acknowledged_by,
-            acknowledged_at: row.acknowledged_at_us.map(shown),
-            resolved_at: row.resolved_at_us.map(shown),
-            deliveries: None,
-        }
+fn alert_view(row: AlertRow) -> AlertView {
+    AlertView {
+        id: row.id,
+        severity: row.severity.to_string(),
+        state: row.state.to_string(),
+        attributes: serde_json::from_str(&row.attributes).unwrap_or_default(),
+        kind: row.kind,
+        subject: row.subject,
+        title: row.title,
+        silenced_by: row.silenced_by,
+        first_at: shown(row.first_at_us),
+        last_at: shown(row.last_at_us),
+        count: row.count,
+        acknowledged_by: row.acknowledged_by,
+        acknowledged_at: row.acknowledged_at_us.map(shown),
+        resolved_at: row.resolved_at_us.map(shown),
+        deliveries: None,
     }
 }
 
-/// A message to a channel.
-#[derive(Serialize, ToSchema)]
-struct DeliveryView {
-    /// Its identity; receivers get it with every try.
-    id: Uuid,
-    /// The channel.
-    channel: Uuid,
-    /// raised, escalated or resolved.
-    reason: String,
-    /// waiting, sent, dead or held (for the digest).
-    state: &'static str,
-    /// Tries so far.
-    attempts: i64,
-    /// The next try, while it waits.
-    next_at: Option<String>,
-    /// Why the last try failed.
-    last_error: Option<String>,
-    /// When it was made.
-    created_at: String,
-    /// When it was sent or given up.
-    done_at: Option<String>,
-}
-
-const DELIVERY_STATES: [&str; 4] = ["waiting", "sent", "dead", "held"];
-
-impl DeliveryView {
-    fn of(row: AlertDeliveryRow) -> Self {
-        Self {
-            id: row.id,
-            channel: row.channel,
-            reason: row.reason,
-            state: DELIVERY_STATES[usize::try_from(row.state).unwrap_or(0).min(3)],
-            attempts: row.attempts,
-            next_at: (row.state == 0).then(|| shown(row.next_at_us)),
-            last_error: row.last_error,
-            created_at: shown(row.created_at_us),
-            done_at: row.done_at_us.map(shown),
-        }
+fn delivery_view(row: AlertDeliveryRow) -> DeliveryView {
+    DeliveryView {
+        id: row.id,
+        channel: row.channel,
+        reason: row.reason.to_string(),
+        state: row.state.to_string(),
+        attempts: row.attempts,
+        next_at: (row.state == DeliveryState::Waiting).then(|| shown(row.next_at_us)),
+        last_error: row.last_error,
+        created_at: shown(row.created_at_us),
+        done_at: row.done_at_us.map(shown),
     }
 }
 
-fn word_of(words: &[&str], given: Option<&str>) -> Result<i64, Problem> {
-    let given = given.unwrap_or(words[0]);
-    let place = words.iter().position(|word| *word == given);
-    let place =
-        place.ok_or_else(|| Problem::bad_request(format_args!("state is one of {}", words.join(", "))))?;
-    Ok(place as i64)
-}
-
-/// Which state.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct StateParam {
-    /// Alerts: open (the default), acknowledged, resolved. Messages: waiting (the default), sent, dead, held.
-    state: Option<String>,
+fn state_of<T: Named>(given: Option<&str>) -> Result<T, Problem> {
+    let given = given.unwrap_or(T::NAMES[0]);
+    let found = T::ALL.iter().copied().find(|state| state.name() == given);
+    found.ok_or_else(|| Problem::bad_request(format_args!("state is one of {}", T::NAMES.join(", "))))
 }
 
 /// Lists alerts, the latest first.
-#[utoipa::path(get, path = "/api/v1/alerts", operation_id = "listAlerts", params(PagingParams, StateParam),
+#[utoipa::path(get, path = "/api/v1/alerts", operation_id = "listAlerts", params(PageQuery, StateQuery),
     responses((status = 200, body = Listing<AlertView>)))]
 async fn list(
     With(store): With<Store>,
-    Query(of): Query<StateParam>,
+    Query(of): Query<StateQuery>,
     paging: Paging,
 ) -> Result<Json<Listing<AlertView>>, Problem> {
-    let wanted = word_of(&STATES, of.state.as_deref())?;
-    let page = store.alerts().page(wanted, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, AlertView::of)))
+    let wanted: AlertState = state_of(of.state.as_deref())?;
+    let page = alerts::tables::Alerts::of(&store).page(wanted, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(listing(page, alert_view)))
 }
 
 /// Shows an alert with its messages.
 #[utoipa::path(get, path = "/api/v1/alerts/{id}", operation_id = "getAlert", params(("id" = Uuid, Path)),
     responses((status = 200, body = AlertView)))]
 async fn get_one(With(store): With<Store>, Path(id): Path<Uuid>) -> Result<Json<AlertView>, Problem> {
-    let alert =
-        store.alerts().get(id).await?.ok_or_else(|| Problem::not_found(format_args!("alert {id}")))?;
-    let deliveries = store.alerts().deliveries_of(alert.row).await?;
-    let deliveries = deliveries.into_iter().map(DeliveryView::of).collect();
-    Ok(Json(AlertView { deliveries: Some(deliveries), ..AlertView::of(alert) }))
+    let alert = alerts::tables::Alerts::of(&store)
+        .get(id)
+        .await?
+        .ok_or_else(|| Problem::not_found(format_args!("alert {id}")))?;
+    let deliveries = alerts::tables::Alerts::of(&store).deliveries_of(alert.row).await?;
+    let deliveries = deliveries.into_iter().map(delivery_view).collect();
+    Ok(Json(AlertView { deliveries: Some(deliveries), ..alert_view(alert) }))
 }
 
 /// Takes care of an alert: it is not escalated.
@@ -226,15 +152,16 @@ async fn resolve(
 
 /// Lists messages by state, the latest first; `dead` are those that were given up.
 #[utoipa::path(get, path = "/api/v1/alert-deliveries", operation_id = "listAlertDeliveries",
-    params(PagingParams, StateParam), responses((status = 200, body = Listing<DeliveryView>)))]
+    params(PageQuery, StateQuery), responses((status = 200, body = Listing<DeliveryView>)))]
 async fn list_deliveries(
     With(store): With<Store>,
-    Query(of): Query<StateParam>,
+    Query(of): Query<StateQuery>,
     paging: Paging,
 ) -> Result<Json<Listing<DeliveryView>>, Problem> {
-    let wanted = word_of(&DELIVERY_STATES, of.state.as_deref())?;
-    let page = store.alerts().deliveries(wanted, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, DeliveryView::of)))
+    let wanted: DeliveryState = state_of(of.state.as_deref())?;
+    let page =
+        alerts::tables::Alerts::of(&store).deliveries(wanted, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(listing(page, delivery_view)))
 }
 
 /// Tries a message again that was given up.
@@ -249,71 +176,26 @@ async fn requeue(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A channel, without its secrets.
-#[derive(Serialize, ToSchema)]
-struct ChannelDocument {
-    /// Its identity.
-    id: Uuid,
-    /// Unique.
-    name: String,
-    /// webhook, slack, teams, pagerduty, opsgenie or smtp.
-    kind: String,
-    /// Its configuration without secrets; null when it cannot be opened.
-    #[schema(value_type = Object)]
-    config: Value,
-    /// Whether messages go there.
-    enabled: bool,
-    /// The last message it took.
-    last_success_at: Option<String>,
-    /// The last failure.
-    last_error_at: Option<String>,
-    /// That failure; absent once a message was taken again.
-    last_error: Option<String>,
+fn channel_document(view: ChannelView) -> Revision<ChannelDocument> {
+    Revision(view.row.revision, channel_document_plain(view))
 }
 
-impl ChannelDocument {
-    fn of(view: ChannelView) -> Revision<Self> {
-        Revision(view.row.revision, Self::plain(view))
-    }
-
-    fn plain(view: ChannelView) -> Self {
-        let ChannelView { row, config } = view;
-        Self {
-            id: row.id,
-            name: row.name,
-            kind: row.kind,
-            config,
-            enabled: row.enabled,
-            last_success_at: row.last_success_at_us.map(shown),
-            last_error_at: row.last_error_at_us.map(shown),
-            last_error: row.last_error,
-        }
+fn channel_document_plain(view: ChannelView) -> ChannelDocument {
+    let ChannelView { row, config } = view;
+    ChannelDocument {
+        id: row.id,
+        name: row.name,
+        kind: row.kind,
+        config,
+        enabled: row.enabled,
+        last_success_at: row.last_success_at_us.map(shown),
+        last_error_at: row.last_error_at_us.map(shown),
+        last_error: row.last_error,
     }
 }
 
-/// A channel to make, or what one shall be.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ChannelBody {
-    /// Unique.
-    #[schema(example = "on-call", min_length = 1, max_length = 128)]
-    name: String,
-    /// `{"type": "webhook", "url": …, "secret": …}` and so on: see the documentation of alerts.
-    #[schema(value_type = Object)]
-    config: Value,
-    /// Whether messages go there.
-    #[serde(default = "yes")]
-    enabled: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl ChannelBody {
-    fn checked(self) -> Result<NewChannel, Problem> {
-        Ok(NewChannel { name: name(self.name)?, config: self.config, enabled: self.enabled })
-    }
+fn new_channel(body: ChannelBody) -> Result<NewChannel, Problem> {
+    Ok(NewChannel { name: name(body.name)?, config: body.config, enabled: body.enabled })
 }
 
 /// Characters of a name.
@@ -334,7 +216,7 @@ async fn list_channels(
     Component(alerts): Component<Alerts>,
 ) -> Result<Json<Listing<ChannelDocument>>, Problem> {
     let all = alerts.channels().await?;
-    Ok(Json(Listing::whole(all.into_iter().map(ChannelDocument::plain).collect())))
+    Ok(Json(Listing::whole(all.into_iter().map(channel_document_plain).collect())))
 }
 
 /// Makes a channel.
@@ -345,8 +227,8 @@ async fn create_channel(
     caller: Caller,
     Json(body): Json<ChannelBody>,
 ) -> Result<(StatusCode, Revision<ChannelDocument>), Problem> {
-    let made = alerts.put_channel(None, body.checked()?, caller.actor()).await;
-    Ok((StatusCode::CREATED, ChannelDocument::of(made.map_err(taken)?)))
+    let made = alerts.put_channel(None, new_channel(body)?, caller.actor()).await;
+    Ok((StatusCode::CREATED, channel_document(made.map_err(taken)?)))
 }
 
 fn taken(error: AlertError) -> Problem {
@@ -365,7 +247,7 @@ async fn get_channel(
     Component(alerts): Component<Alerts>,
     Path(id): Path<Uuid>,
 ) -> Result<Revision<ChannelDocument>, Problem> {
-    Ok(ChannelDocument::of(alerts.channel(id).await?))
+    Ok(channel_document(alerts.channel(id).await?))
 }
 
 /// Changes a channel; its secrets are to be given again.
@@ -380,8 +262,8 @@ async fn update_channel(
 ) -> Result<Revision<ChannelDocument>, Problem> {
     let before = alerts.channel(id).await?.row.revision;
     if_match.check(before)?;
-    let changed = alerts.put_channel(Some((id, before)), body.checked()?, caller.actor()).await;
-    Ok(ChannelDocument::of(changed.map_err(taken)?))
+    let changed = alerts.put_channel(Some((id, before)), new_channel(body)?, caller.actor()).await;
+    Ok(channel_document(changed.map_err(taken)?))
 }
 
 /// Removes a channel. Messages still waiting for it are given up, and say so.
@@ -409,31 +291,13 @@ async fn test_channel(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A rule.
-#[derive(Serialize, ToSchema)]
-struct RuleView {
-    /// Its identity.
-    id: Uuid,
-    /// Unique.
-    name: String,
-    /// `when`, `channels`, `escalate`, `digest`.
-    #[schema(value_type = Object)]
-    rule: Value,
-    /// Who changed it last.
-    updated_by: String,
-    /// When.
-    updated_at: String,
-}
-
-impl RuleView {
-    fn of(row: AlertDocument) -> Self {
-        Self {
-            id: row.id,
-            name: row.name,
-            rule: serde_json::from_str(&row.body).unwrap_or_default(),
-            updated_by: row.updated_by,
-            updated_at: shown(row.updated_at_us),
-        }
+fn rule_view(row: AlertDocument) -> RuleView {
+    RuleView {
+        id: row.id,
+        name: row.name,
+        rule: serde_json::from_str(&row.body).unwrap_or_default(),
+        updated_by: row.updated_by,
+        updated_at: shown(row.updated_at_us),
     }
 }
 
@@ -448,19 +312,12 @@ struct RuleBody {
     rule: Rule,
 }
 
-/// Something made.
-#[derive(Serialize, ToSchema)]
-struct Made {
-    /// Its identity.
-    id: Uuid,
-}
-
 /// Lists the rules.
 #[utoipa::path(get, path = "/api/v1/alert-rules", operation_id = "listAlertRules",
     responses((status = 200, body = Listing<RuleView>)))]
 async fn list_rules(Component(alerts): Component<Alerts>) -> Result<Json<Listing<RuleView>>, Problem> {
     let all = alerts.rules().await?;
-    Ok(Json(Listing::whole(all.into_iter().map(RuleView::of).collect())))
+    Ok(Json(Listing::whole(all.into_iter().map(rule_view).collect())))
 }
 
 /// Makes a rule.
@@ -484,7 +341,7 @@ async fn get_rule(
     Path(id): Path<Uuid>,
 ) -> Result<Json<RuleView>, Problem> {
     let found = alerts.rules().await?.into_iter().find(|rule| rule.id == id);
-    found.map(RuleView::of).map(Json).ok_or_else(|| Problem::not_found(format_args!("rule {id}")))
+    found.map(rule_view).map(Json).ok_or_else(|| Problem::not_found(format_args!("rule {id}")))
 }
 
 /// Changes a rule.
@@ -536,7 +393,7 @@ struct SilenceBody {
     responses((status = 200, body = Listing<RuleView>)))]
 async fn list_silences(Component(alerts): Component<Alerts>) -> Result<Json<Listing<RuleView>>, Problem> {
     let all = alerts.silences().await?;
-    Ok(Json(Listing::whole(all.into_iter().map(RuleView::of).collect())))
+    Ok(Json(Listing::whole(all.into_iter().map(rule_view).collect())))
 }
 
 /// Makes a silence: alerts that match are raised and listed, and nobody is told.

@@ -1,16 +1,15 @@
 //! The second person.
 
+use api::approvals::{ApprovalQuery, ApprovalView, DecisionBody};
 use lifecycle::Lifecycle;
 use lifecycle::approval::{Approval, ApprovalState};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission, Scope};
-use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path, Query};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -23,80 +22,36 @@ pub(crate) fn routes() -> Api {
         .route(decide(), routes!(reject))
 }
 
-/// Consent asked for.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Approval)]
-struct ApprovalView {
-    /// Its identity.
-    id: Uuid,
-    /// The certificate.
-    certificate: Uuid,
-    /// The certificate's name.
-    name: String,
-    /// The certificate's profile.
-    profile: String,
-    /// The run.
-    job: Uuid,
-    /// `open`, `approved`, `rejected`, `expired` or `withdrawn`.
-    state: &'static str,
-    /// Why consent is needed.
-    reason: String,
-    /// Who wants the run.
-    requested_by: String,
-    /// When it was asked for, RFC 3339.
-    requested_at: String,
-    /// When it lapses, RFC 3339.
-    expires_at: String,
-    /// Who decided.
-    decided_by: Option<String>,
-    /// When, RFC 3339.
-    decided_at: Option<String>,
-    /// What they said.
-    note: Option<String>,
-}
-
-impl ApprovalView {
-    fn of(approval: Approval) -> Self {
-        Self {
-            id: approval.id,
-            certificate: approval.certificate,
-            name: approval.name,
-            profile: approval.profile,
-            job: approval.job.0,
-            state: approval.state.as_str(),
-            reason: approval.reason,
-            requested_by: approval.requested_by,
-            requested_at: time::shown(approval.requested_at_us),
-            expires_at: time::shown(approval.expires_at_us),
-            decided_by: approval.decided_by,
-            decided_at: time::maybe_shown(approval.decided_at_us),
-            note: approval.note,
-        }
+fn approval_view(approval: Approval) -> ApprovalView {
+    ApprovalView {
+        id: approval.id,
+        certificate: approval.certificate,
+        name: approval.name,
+        profile: approval.profile,
+        job: approval.job.0,
+        state: approval.state.name().to_owned(),
+        reason: approval.reason,
+        requested_by: approval.requested_by,
+        requested_at: time::shown(approval.requested_at_us),
+        expires_at: time::shown(approval.expires_at_us),
+        decided_by: approval.decided_by,
+        decided_at: time::maybe_shown(approval.decided_at_us),
+        note: approval.note,
     }
 }
 
-/// Which approvals to list.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct ApprovalParams {
-    /// `open` (also when absent), `approved`, `rejected`, `expired` or `withdrawn`.
-    state: Option<String>,
-}
-
 /// Lists approvals, the newest first.
-#[utoipa::path(get, path = "/api/v1/approvals", operation_id = "listApprovals", params(PagingParams, ApprovalParams),
+#[utoipa::path(get, path = "/api/v1/approvals", operation_id = "listApprovals", params(PageQuery, ApprovalQuery),
     responses((status = 200, body = Listing<ApprovalView>)))]
 async fn list(
     Component(lifecycle): Component<Lifecycle>,
     paging: Paging,
-    Query(params): Query<ApprovalParams>,
+    Query(params): Query<ApprovalQuery>,
 ) -> Result<Json<Listing<ApprovalView>>, Problem> {
-    let word = params.state.as_deref().unwrap_or(ApprovalState::Open.as_str());
-    let wanted = ApprovalState::ALL.into_iter().find(|one| one.as_str() == word);
-    let wanted =
-        wanted.ok_or_else(|| Problem::bad_request(format_args!("{word:?} is no state of an approval")))?;
+    let wanted = params.state.as_deref().map(str::parse::<ApprovalState>).transpose();
+    let wanted = wanted.map_err(Problem::bad_request)?.unwrap_or(ApprovalState::Open);
     let page = lifecycle.approvals(wanted, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, ApprovalView::of)))
+    Ok(Json(listing(page, approval_view)))
 }
 
 async fn permitted(
@@ -121,16 +76,7 @@ async fn get_one(
     Path(id): Path<Uuid>,
 ) -> Result<Json<ApprovalView>, Problem> {
     let approval = permitted(&lifecycle, &caller, Permission::ApprovalRead, id).await?;
-    Ok(Json(ApprovalView::of(approval)))
-}
-
-/// A decision.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-struct DecisionBody {
-    /// What you say about it.
-    #[schema(max_length = 2000)]
-    note: Option<String>,
+    Ok(Json(approval_view(approval)))
 }
 
 /// Gives consent: the run begins. Whoever asked for the run cannot.
@@ -144,7 +90,7 @@ async fn approve(
 ) -> Result<Json<ApprovalView>, Problem> {
     permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
     lifecycle.approve(id, body.note.as_deref(), caller.actor()).await?;
-    Ok(Json(ApprovalView::of(lifecycle.approval(id).await?)))
+    Ok(Json(approval_view(lifecycle.approval(id).await?)))
 }
 
 /// Refuses consent: the run is over.
@@ -158,5 +104,5 @@ async fn reject(
 ) -> Result<Json<ApprovalView>, Problem> {
     permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
     lifecycle.reject(id, body.note.as_deref(), caller.actor()).await?;
-    Ok(Json(ApprovalView::of(lifecycle.approval(id).await?)))
+    Ok(Json(approval_view(lifecycle.approval(id).await?)))
 }

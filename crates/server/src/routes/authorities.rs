@@ -5,7 +5,7 @@ mod problems;
 mod revocations;
 mod tree;
 
-use crate::api::Api;
+use crate::routing::Api;
 
 pub(crate) fn routes() -> Api {
     tree::routes().merge(issued::routes()).merge(revocations::routes())

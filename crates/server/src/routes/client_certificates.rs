@@ -1,24 +1,23 @@
 //! Client certificates that stand for somebody: mutual TLS instead of a token.
 
+use api::access::{IdentityPatch, IdentityView, NewClientCertificate};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use serde::Deserialize;
 use store::Store;
 use store::{IdentityKind, IdentitySettings};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, New, Patch};
-use crate::access::{Caller, Grant, Permission, certificate_hash, certificate_matcher};
-use crate::api::{Api, routes};
+use crate::access::{Caller, Permission, certificate_hash, certificate_matcher};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
-use crate::routes::identity::{IdentityPatch, IdentityView};
+use crate::routes::identity::{identity_change, identity_view};
+use crate::routing::{Api, routes};
 
 const KIND: IdentityKind = IdentityKind::Certificate;
 
@@ -31,30 +30,12 @@ pub(crate) fn routes() -> Api {
         .route(Permission::AccessManage, routes!(delete))
 }
 
-/// A client certificate to let in.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewClientCertificate {
-    /// A name, unique among client certificates; the audit trail shows `certificate:NAME`.
-    #[schema(example = "deployer", min_length = 1, max_length = 128)]
-    name: String,
-    /// The certificate, by its fingerprint (`sha256:HEX`) or a name in it (`dns:NAME`, `email:ADDRESS`, `uri:URI`). It
-    /// must lie below one of the roots configured for client certificates.
-    #[serde(rename = "match")]
-    #[schema(example = "dns:deployer.example.org")]
-    matcher: String,
-    /// What it may do; nothing its maker may not.
-    grants: Vec<Grant>,
-    /// When it ends, RFC 3339; with the certificate when absent.
-    expires_at: Option<String>,
-}
-
 /// Lists the client certificates that are let in, by name.
 #[utoipa::path(get, path = "/api/v1/client-certificates", operation_id = "listClientCertificates",
-    params(PagingParams), responses((status = 200, body = Listing<IdentityView>)))]
+    params(PageQuery), responses((status = 200, body = Listing<IdentityView>)))]
 async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
-    let page = store.access().identities(KIND, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, IdentityView::of)))
+    let page = store::Access::of(&store).identities(KIND, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(try_listing(page, identity_view)?))
 }
 
 /// Lets a client certificate in.
@@ -80,7 +61,7 @@ async fn create(
     let made = admin::create(&access, &caller, new).await?;
     let place = format!("/api/v1/client-certificates/{}", made.id);
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
-    let answer = Revision(made.revision, IdentityView::of(made));
+    let answer = Revision(made.revision, identity_view(made)?);
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
 }
 
@@ -92,7 +73,7 @@ async fn get_one(
     Path(id): Path<Uuid>,
 ) -> Result<Revision<IdentityView>, Problem> {
     let found = admin::find(&access, KIND, id).await?;
-    Ok(Revision(found.revision, IdentityView::of(found)))
+    Ok(Revision(found.revision, identity_view(found)?))
 }
 
 /// Changes the name, grants or end of a client certificate, or switches it off.
@@ -105,9 +86,9 @@ async fn update(
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
 ) -> Result<Revision<IdentityView>, Problem> {
-    let patch = Patch { email: None, ..patch.checked(&access)? };
+    let patch = Patch { email: None, ..identity_change(patch, &access)? };
     let found = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
-    Ok(Revision(found.revision, IdentityView::of(found)))
+    Ok(Revision(found.revision, identity_view(found)?))
 }
 
 /// Lets a client certificate in no more.

@@ -1,17 +1,18 @@
 //! Enrolments over EST and SCEP that wait for a second person.
 
+use api::enrolments::{DecisionBody, EnrolmentView, Standing};
 use authority::Authority;
 use authority::enrolment::{DecideError, Decision};
-use serde::{Deserialize, Serialize};
-use store::{EnrolmentRow, EnrolmentState};
-use utoipa::{IntoParams, ToSchema};
+use authority::tables::{EnrolmentRow, EnrolmentState};
+use serde::Deserialize;
+use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission, Reach, Scope};
-use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path, Query};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -23,75 +24,35 @@ pub(crate) fn routes() -> Api {
         .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(reject))
 }
 
-/// Where an enrolment stands.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum Standing {
-    /// It waits.
-    #[default]
-    Open,
-    /// The client gets its certificate when it asks again.
-    Approved,
-    /// The client is told so when it asks again.
-    Rejected,
-}
-
-impl From<Standing> for EnrolmentState {
-    fn from(state: Standing) -> Self {
-        match state {
-            Standing::Open => Self::Open,
-            Standing::Approved => Self::Approved,
-            Standing::Rejected => Self::Rejected,
-        }
+fn enrolment_state(state: Standing) -> EnrolmentState {
+    match state {
+        Standing::Open => EnrolmentState::Open,
+        Standing::Approved => EnrolmentState::Approved,
+        Standing::Rejected => EnrolmentState::Rejected,
     }
 }
 
-impl From<EnrolmentState> for Standing {
-    fn from(state: EnrolmentState) -> Self {
-        match state {
-            EnrolmentState::Open => Self::Open,
-            EnrolmentState::Approved => Self::Approved,
-            EnrolmentState::Rejected => Self::Rejected,
-        }
+fn standing(state: EnrolmentState) -> Standing {
+    match state {
+        EnrolmentState::Open => Standing::Open,
+        EnrolmentState::Approved => Standing::Approved,
+        EnrolmentState::Rejected => Standing::Rejected,
     }
 }
 
-/// A request for a certificate that waits, or was decided.
-#[derive(Debug, Serialize, ToSchema)]
-struct EnrolmentView {
-    id: Uuid,
-    /// `est` or `scep`.
-    protocol: String,
-    /// By which profile it asks.
-    profile: String,
-    /// Who asks.
-    requester: String,
-    /// Subject and names asked for.
-    asks: String,
-    state: Standing,
-    requested_at: String,
-    /// When it is forgotten.
-    expires_at: String,
-    decided_by: Option<String>,
-    decided_at: Option<String>,
-    note: Option<String>,
-}
-
-impl From<EnrolmentRow> for EnrolmentView {
-    fn from(row: EnrolmentRow) -> Self {
-        Self {
-            id: row.id,
-            protocol: row.protocol,
-            profile: row.profile,
-            requester: row.requester,
-            asks: row.summary,
-            state: row.state.into(),
-            requested_at: time::shown(row.requested_at_us),
-            expires_at: time::shown(row.expires_at_us),
-            decided_by: row.decided_by,
-            decided_at: time::maybe_shown(row.decided_at_us),
-            note: row.note,
-        }
+fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
+    EnrolmentView {
+        id: row.id,
+        protocol: row.protocol,
+        profile: row.profile,
+        requester: row.requester,
+        asks: row.summary,
+        state: standing(row.state),
+        requested_at: time::shown(row.requested_at_us),
+        expires_at: time::shown(row.expires_at_us),
+        decided_by: row.decided_by,
+        decided_at: time::maybe_shown(row.decided_at_us),
+        note: row.note,
     }
 }
 
@@ -102,17 +63,6 @@ struct Filter {
     /// Those in this state; `open` when absent.
     #[serde(default)]
     state: Standing,
-}
-
-/// What is said with a decision.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Said)]
-struct DecisionBody {
-    /// Kept with the decision; on a rejection the client is told, too.
-    #[serde(default)]
-    #[schema(max_length = 2000)]
-    note: String,
 }
 
 impl From<DecideError> for Problem {
@@ -127,7 +77,7 @@ impl From<DecideError> for Problem {
 }
 
 /// Lists enrolments over EST and SCEP in a state, oldest first.
-#[utoipa::path(get, path = "/api/v1/enrolments", operation_id = "listEnrolments", params(PagingParams, Filter),
+#[utoipa::path(get, path = "/api/v1/enrolments", operation_id = "listEnrolments", params(PageQuery, Filter),
     responses((status = 200, body = Listing<EnrolmentView>)))]
 async fn list(
     Component(authority): Component<Authority>,
@@ -136,11 +86,12 @@ async fn list(
     Query(filter): Query<Filter>,
 ) -> Result<Json<Listing<EnrolmentView>>, Problem> {
     let reach = caller.reach(Permission::ApprovalRead);
-    let mut page = authority.enrolments(filter.state.into(), paging.after.as_ref(), paging.limit).await?;
+    let mut page =
+        authority.enrolments(enrolment_state(filter.state), paging.after.as_ref(), paging.limit).await?;
     if let Reach::Only(scopes) = reach {
         page.rows.retain(|row| scopes.contains(&Scope::profile(row.profile.clone())));
     }
-    Ok(Json(Listing::of(page, EnrolmentView::from)))
+    Ok(Json(listing(page, enrolment_view)))
 }
 
 /// Shows an enrolment.
@@ -152,7 +103,7 @@ async fn get_one(
     Path(id): Path<Uuid>,
 ) -> Result<Json<EnrolmentView>, Problem> {
     let row = found(&authority, &caller, Permission::ApprovalRead, id).await?;
-    Ok(Json(row.into()))
+    Ok(Json(enrolment_view(row)))
 }
 
 /// Approves an enrolment: its client gets the certificate when it asks again, once.
@@ -188,7 +139,7 @@ async fn decide(
 ) -> Result<Json<EnrolmentView>, Problem> {
     found(authority, caller, Permission::ApprovalDecide, id).await?;
     let row = authority.decide_enrolment(id, decision, &body.note, caller.actor()).await?;
-    Ok(Json(row.into()))
+    Ok(Json(enrolment_view(row)))
 }
 
 /// The enrolment, if the caller may do this to those of its profile.

@@ -4,17 +4,19 @@ use std::convert::Infallible;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use events::feed::{LAGGED, Lagged};
 use futures_util::{Stream, StreamExt, stream};
 use http::HeaderMap;
 use serde::Deserialize;
+use serde_json::json;
 use store::OutboxPlace;
 use utoipa::IntoParams;
 
 use crate::access::Permission;
-use crate::api::{Access, Api, routes};
 use crate::events::{Followed, Follower};
 use crate::extract::Query;
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::State;
 
 pub(crate) fn routes() -> Api {
@@ -63,7 +65,7 @@ fn sent(follower: Follower, kind: Option<String>) -> impl Stream<Item = Result<E
                         .data(event.data.as_str())
                 }
                 Followed::Lagged(missed) => {
-                    Event::default().event("lagged").data(format!("{{\"missed\":{missed}}}"))
+                    Event::default().event(LAGGED).data(json!(Lagged { missed }).to_string())
                 }
             };
             return Some((Ok(event), (follower, kind)));

@@ -1,18 +1,17 @@
 //! Whether the server lives, whether it can work, and its metrics.
 
+use api::health::Health;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
-use serde::Serialize;
 use store::Store;
-use utoipa::ToSchema;
 
 use crate::access::Permission;
-use crate::api::{Access, Api, routes};
 use crate::extract::Json;
 use crate::metrics;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 
 pub(crate) fn routes() -> Api {
     Api::area("server")
@@ -21,26 +20,19 @@ pub(crate) fn routes() -> Api {
         .route(Permission::MetricsRead, routes!(scrape))
 }
 
-/// How the server is.
-#[derive(Debug, Serialize, ToSchema)]
-struct Health {
-    /// `ok`.
-    status: &'static str,
-}
-
 /// Says that the process lives.
 ///
 /// Touches nothing else: whoever restarts what does not answer should not restart over a database that is away.
 #[utoipa::path(get, path = "/healthz", operation_id = "healthz", responses((status = 200, body = Health)))]
 async fn healthz() -> Json<Health> {
-    Json(Health { status: "ok" })
+    Json(Health { status: "ok".to_owned() })
 }
 
 /// Says whether the server can work: the database answers.
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", responses((status = 200, body = Health)))]
 async fn readyz(With(store): With<Store>) -> Result<Json<Health>, Problem> {
     store.outbox_place("readiness").await?;
-    Ok(Json(Health { status: "ok" }))
+    Ok(Json(Health { status: "ok".to_owned() }))
 }
 
 /// Gives the metrics in the OpenMetrics text format.

@@ -1,14 +1,13 @@
 //! How the scanner fares beside its last seven days.
 
+use api::history::{FiguresView, SeriesView};
 use inventory::history::{Figures, History, SeriesStatus};
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::access::Permission;
-use crate::api::{Api, routes};
 use crate::extract::Json;
 use crate::paging::Listing;
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time::maybe_shown;
 
@@ -16,51 +15,10 @@ pub(crate) fn routes() -> Api {
     Api::area("history").route(Permission::InventoryRead, routes!(list))
 }
 
-/// What is measured, now and before.
-#[derive(Debug, Serialize, ToSchema)]
-struct SeriesView {
-    /// Its name.
-    #[schema(example = "scan.duration/1000-9999")]
-    series: &'static str,
-    /// `seconds`, `share` (0 to 1), `rows` or `tasks`.
-    unit: &'static str,
-    /// `steady`, `drifting` (people are told), `learning` (too little was measured), or `shown` (there is no rule).
-    verdict: &'static str,
-    /// Since when people are told.
-    since: Option<String>,
-    /// What is judged: the median, of a node where each is judged; of `provider.errors` the part that failed.
-    value: Option<f64>,
-    /// The same of the seven days before.
-    baseline_value: Option<f64>,
-    /// One beside the other.
-    ratio: Option<f64>,
-    /// Of the last hour; of scans, errors and the pool as docs/watch.md says.
-    last: Option<FiguresView>,
-    /// Of the seven days before.
-    baseline: Option<FiguresView>,
-}
-
-/// Values in figures, each within 0.25 %.
-#[derive(Debug, Serialize, ToSchema)]
-struct FiguresView {
-    /// How many there are.
-    count: u64,
-    /// Their mean.
-    mean: f64,
-    /// The median.
-    p50: f64,
-    /// 95 % are at most this.
-    p95: f64,
-    /// 99 % are at most this.
-    p99: f64,
-}
-
-impl From<Figures> for FiguresView {
-    fn from(figures: Figures) -> Self {
-        let Figures { count, mean, p50, p95, p99 } = figures;
-        let [mean, p50, p95, p99] = [mean, p50, p95, p99].map(rounded);
-        Self { count, mean, p50, p95, p99 }
-    }
+fn figures_view(figures: Figures) -> FiguresView {
+    let Figures { count, mean, p50, p95, p99 } = figures;
+    let [mean, p50, p95, p99] = [mean, p50, p95, p99].map(rounded);
+    FiguresView { count, mean, p50, p95, p99 }
 }
 
 /// Figures are known to a quarter of a percent: three digits, and no noise behind them.
@@ -68,20 +26,18 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-impl SeriesView {
-    fn of(seen: SeriesStatus) -> Self {
-        let judgement = seen.judgement;
-        Self {
-            series: judgement.series.name(),
-            unit: judgement.series.unit(),
-            verdict: judgement.verdict.name(),
-            since: maybe_shown(seen.since_us),
-            value: judgement.value.map(rounded),
-            baseline_value: judgement.base_value.map(rounded),
-            ratio: judgement.ratio().map(rounded),
-            last: judgement.last.map(FiguresView::from),
-            baseline: judgement.base.map(FiguresView::from),
-        }
+fn series_view(seen: SeriesStatus) -> SeriesView {
+    let judgement = seen.judgement;
+    SeriesView {
+        series: judgement.series.name().to_owned(),
+        unit: judgement.series.unit().to_owned(),
+        verdict: judgement.verdict.name().to_owned(),
+        since: maybe_shown(seen.since_us),
+        value: judgement.value.map(rounded),
+        baseline_value: judgement.base_value.map(rounded),
+        ratio: judgement.ratio().map(rounded),
+        last: judgement.last.map(figures_view),
+        baseline: judgement.base.map(figures_view),
     }
 }
 
@@ -90,5 +46,5 @@ impl SeriesView {
     responses((status = 200, body = Listing<SeriesView>)))]
 async fn list(Component(history): Component<History>) -> Result<Json<Listing<SeriesView>>, Problem> {
     let seen = history.seen();
-    Ok(Json(Listing::whole(seen.into_iter().map(SeriesView::of).collect())))
+    Ok(Json(Listing::whole(seen.into_iter().map(series_view).collect())))
 }

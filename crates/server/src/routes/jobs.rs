@@ -1,20 +1,19 @@
 //! Runs of issuance, renewal, deployment and revocation.
 
+use api::jobs::{JobQuery, JobView};
 use axum::extract::State as With;
 use http::StatusCode;
 use lifecycle::Lifecycle;
 use lifecycle::job::{Job, JobId, JobKind, JobState};
-use serde::{Deserialize, Serialize};
+use lifecycle::tables::jobs::JobFilter;
 use store::Clock;
-use store::jobs::JobFilter;
-use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::extract::{Json, Path, Query};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -26,87 +25,34 @@ pub(crate) fn routes() -> Api {
         .route(Permission::JobManage, routes!(retry))
 }
 
-/// A run.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Job)]
-pub(crate) struct JobView {
-    /// Its identity.
-    id: Uuid,
-    /// The certificate.
-    certificate: Uuid,
-    /// The certificate's name.
-    name: String,
-    /// `issuance`, `renewal`, `deployment` or `revocation`.
-    kind: &'static str,
-    /// `planned`, `queued`, `running`, `awaiting_approval`, `awaiting_csr`, `done`, `failed` or `cancelled`.
-    state: &'static str,
-    /// The issuer asked.
-    issuer: String,
-    /// The agent that takes part.
-    agent: Option<Uuid>,
-    /// Why there is such a run.
-    reason: String,
-    /// Who wanted it.
-    requested_by: String,
-    /// How often it was tried.
-    attempts: u32,
-    /// When it begins, or tries again, RFC 3339.
-    next_attempt_at: String,
-    /// What the last try said.
-    last_error: Option<String>,
-    /// When it was made, RFC 3339.
-    created_at: String,
-    /// When it was first tried, RFC 3339.
-    started_at: Option<String>,
-    /// When it ended, RFC 3339.
-    finished_at: Option<String>,
-}
-
-impl JobView {
-    pub(crate) fn of(job: Job) -> Self {
-        Self {
-            id: job.id.0,
-            certificate: job.certificate,
-            name: job.name,
-            kind: job.kind.as_str(),
-            state: if job.planned { "planned" } else { job.state.as_str() },
-            issuer: job.issuer,
-            agent: job.agent,
-            reason: job.reason,
-            requested_by: job.requested_by,
-            attempts: job.attempts,
-            next_attempt_at: time::shown(job.next_attempt_at_us),
-            last_error: job.last_error,
-            created_at: time::shown(job.created_at_us),
-            started_at: time::maybe_shown(job.started_at_us),
-            finished_at: time::maybe_shown(job.finished_at_us),
-        }
+pub(crate) fn job_view(job: Job) -> JobView {
+    JobView {
+        id: job.id.0,
+        certificate: job.certificate,
+        name: job.name,
+        kind: job.kind.name().to_owned(),
+        state: if job.planned { "planned".to_owned() } else { job.state.name().to_owned() },
+        issuer: job.issuer,
+        agent: job.agent,
+        reason: job.reason,
+        requested_by: job.requested_by,
+        attempts: job.attempts,
+        next_attempt_at: time::shown(job.next_attempt_at_us),
+        last_error: job.last_error,
+        created_at: time::shown(job.created_at_us),
+        started_at: time::maybe_shown(job.started_at_us),
+        finished_at: time::maybe_shown(job.finished_at_us),
     }
 }
 
-/// Which runs to list.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct JobParams {
-    /// In this state: `planned` (queued for a time to come), `queued`, `running`, `awaiting_approval`, `awaiting_csr`,
-    /// `done`, `failed` or `cancelled`.
-    state: Option<String>,
-    /// Of this kind: `issuance`, `renewal`, `deployment` or `revocation`.
-    kind: Option<String>,
-    /// Open ones of this agent.
-    agent: Option<Uuid>,
-    /// Whether queued runs whose time is to come are listed; true when absent.
-    planned: Option<bool>,
-}
-
 /// Lists runs, the newest first.
-#[utoipa::path(get, path = "/api/v1/jobs", operation_id = "listJobs", params(PagingParams, JobParams),
+#[utoipa::path(get, path = "/api/v1/jobs", operation_id = "listJobs", params(PageQuery, JobQuery),
     responses((status = 200, body = Listing<JobView>)))]
 async fn list(
     Component(lifecycle): Component<Lifecycle>,
     With(clock): With<Clock>,
     paging: Paging,
-    Query(params): Query<JobParams>,
+    Query(params): Query<JobQuery>,
 ) -> Result<Json<Listing<JobView>>, Problem> {
     let wanted = match params.state.as_deref() {
         None => None,
@@ -116,14 +62,14 @@ async fn list(
     let kind = params.kind.as_deref().map(str::parse::<JobKind>).transpose().map_err(Problem::bad_request)?;
     let without_planned = params.planned == Some(false) && params.state.as_deref() != Some("planned");
     let filter = JobFilter {
-        state: wanted.map(JobState::code),
+        state: wanted,
         agent: params.agent,
-        kind: kind.map(JobKind::code),
+        kind,
         due_by_us: without_planned.then(|| clock.now_us()),
         certificate: None,
     };
     let page = lifecycle.jobs(&filter, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, JobView::of)))
+    Ok(Json(listing(page, job_view)))
 }
 
 /// Shows a run.
@@ -133,7 +79,7 @@ async fn get_one(
     Component(lifecycle): Component<Lifecycle>,
     Path(id): Path<Uuid>,
 ) -> Result<Json<JobView>, Problem> {
-    Ok(Json(JobView::of(lifecycle.job(JobId(id)).await?)))
+    Ok(Json(job_view(lifecycle.job(JobId(id)).await?)))
 }
 
 /// Takes a run back. One that an issuer is at cannot be.
@@ -157,5 +103,5 @@ async fn retry(
     Path(id): Path<Uuid>,
 ) -> Result<(StatusCode, Json<JobView>), Problem> {
     lifecycle.retry_job(JobId(id), caller.actor()).await?;
-    Ok((StatusCode::ACCEPTED, Json(JobView::of(lifecycle.job(JobId(id)).await?))))
+    Ok((StatusCode::ACCEPTED, Json(job_view(lifecycle.job(JobId(id)).await?))))
 }

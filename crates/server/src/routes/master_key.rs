@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::master_key::{
+    MasterKeyView, MasterKeysView, RotatedColumnView, RotatedView, RotatingView, SealedColumnView,
+};
 use authority::keystore::{KeyStore, MasterKeyUse, RotateError, Rotated, RotatedColumn};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::extract::Json;
 use crate::problem::Problem;
 use crate::rotating::Progress;
+use crate::routing::{Api, routes};
 use crate::state::{Component, State};
 
 /// Whoever asks for a rotation waits for its end no longer than this: clients and proxies between wait for a minute or two.
@@ -27,101 +28,25 @@ pub(crate) fn routes() -> Api {
         .route(Permission::KeyRotate, routes!(status))
 }
 
-/// What a rotation did.
-#[derive(Serialize, ToSchema)]
-struct RotatedView {
-    /// The id of the master key that is current on this node.
-    master: String,
-    /// Values wrapped anew.
-    rewrapped: u64,
-    /// Values that did not open and stay as they are, `TABLE.COLUMN ID: why`; a hundred are named at most.
-    failed: Vec<String>,
-    /// Values still under another master key. Only at 0 may the older ones be forgotten.
-    remaining: u64,
-    /// The same by column.
-    columns: Vec<RotatedColumnView>,
+fn rotated_view(done: Rotated) -> RotatedView {
+    let Rotated { master, rewrapped, failed, remaining, columns } = done;
+    let view = |one: RotatedColumn| {
+        let RotatedColumn { column, rewrapped, remaining } = one;
+        RotatedColumnView { column, rewrapped, remaining }
+    };
+    let columns = columns.into_iter().map(view).collect();
+    RotatedView { master: master.to_string(), rewrapped, failed, remaining, columns }
 }
 
-/// A rotation that takes longer than one waits for an answer.
-#[derive(Serialize, ToSchema)]
-struct RotatingView {
-    /// The id of the master key that is current on this node.
-    master: String,
-    /// Always true: this node wraps anew, and `GET /api/v1/master-key` counts how far it is.
-    rotating: bool,
-}
-
-/// What a rotation did to one column.
-#[derive(Serialize, ToSchema)]
-struct RotatedColumnView {
-    /// `credential_versions.sealed`.
-    column: String,
-    /// Values wrapped anew.
-    rewrapped: u64,
-    /// Values still under another master key.
-    remaining: u64,
-}
-
-impl From<Rotated> for RotatedView {
-    fn from(done: Rotated) -> Self {
-        let Rotated { master, rewrapped, failed, remaining, columns } = done;
-        let view = |one: RotatedColumn| {
-            let RotatedColumn { column, rewrapped, remaining } = one;
-            RotatedColumnView { column, rewrapped, remaining }
-        };
-        let columns = columns.into_iter().map(view).collect();
-        Self { master: master.to_string(), rewrapped, failed, remaining, columns }
-    }
-}
-
-/// The master keys and what is sealed under each.
-#[derive(Serialize, ToSchema)]
-struct MasterKeysView {
-    /// The id of the master key that is current on this node.
-    current: String,
-    /// Values that are not under it. While there are any, the older keys stay configured.
-    remaining: u64,
-    /// Whether this node wraps anew now.
-    rotating: bool,
-    /// Every master key that this node has, that the database knows, or that something is sealed under.
-    keys: Vec<MasterKeyView>,
-}
-
-/// A master key.
-#[derive(Serialize, ToSchema)]
-struct MasterKeyView {
-    /// Its id.
-    id: String,
-    /// Whether it is the current one on this node.
-    current: bool,
-    /// Whether this node has it. What is sealed under one that it does not have opens nowhere here.
-    configured: bool,
-    /// Values sealed under it.
-    values: u64,
-    /// The same by column.
-    columns: Vec<SealedColumnView>,
-}
-
-/// Values of one column.
-#[derive(Serialize, ToSchema)]
-struct SealedColumnView {
-    /// `credential_versions.sealed`.
-    column: String,
-    /// How many.
-    values: u64,
-}
-
-impl From<MasterKeyUse> for MasterKeyView {
-    fn from(one: MasterKeyUse) -> Self {
-        let values = one.total();
-        let columns = one.values.into_iter().map(|(column, values)| SealedColumnView { column, values });
-        Self {
-            id: one.id.to_string(),
-            current: one.current,
-            configured: one.configured,
-            values,
-            columns: columns.collect(),
-        }
+fn master_key_view(one: MasterKeyUse) -> MasterKeyView {
+    let values = one.total();
+    let columns = one.values.into_iter().map(|(column, values)| SealedColumnView { column, values });
+    MasterKeyView {
+        id: one.id.to_string(),
+        current: one.current,
+        configured: one.configured,
+        values,
+        columns: columns.collect(),
     }
 }
 
@@ -151,7 +76,7 @@ async fn rotate(
 ) -> Result<Response, Problem> {
     let joined = state.rotating().join(&keystore, caller.actor(), state.stopping(), ANSWER_WITHIN);
     match joined.await {
-        Progress::Ended(Ok(done)) => Ok(Json(RotatedView::from(done)).into_response()),
+        Progress::Ended(Ok(done)) => Ok(Json(rotated_view(done)).into_response()),
         Progress::Ended(Err(error)) => Err(ended_early(&error)),
         Progress::GoesOn => {
             let view = RotatingView { master: keystore.keyring().current().to_string(), rotating: true };
@@ -173,7 +98,7 @@ async fn status(
     _: Caller,
 ) -> Result<Json<MasterKeysView>, Problem> {
     let keys: Vec<MasterKeyView> =
-        keystore.masters_in_use().await?.into_iter().map(MasterKeyView::from).collect();
+        keystore.masters_in_use().await?.into_iter().map(master_key_view).collect();
     let remaining = keys.iter().filter(|key| !key.current).map(|key| key.values).sum();
     let current = keystore.keyring().current().to_string();
     let rotating = state.rotating().is_under_way();

@@ -4,10 +4,11 @@
 //!
 //! ```text
 //! // crates/server/src/routes/profiles.rs
+//! use api::profiles::ProfileView;
 //! use crate::access::{Caller, Permission, Scope};
-//! use crate::api::{Access, Api, routes};
+//! use crate::routing::{Access, Api, routes};
 //! use crate::extract::{Json, Path};
-//! use crate::paging::{Listing, Paging, PagingParams};
+//! use crate::paging::{Listing, Paging, PageQuery, listing};
 //! use crate::problem::Problem;
 //! use crate::state::Component;
 //!
@@ -21,7 +22,7 @@
 //! }
 //!
 //! /// Lists the profiles.                          <- the first line is the summary in the API's description
-//! #[utoipa::path(get, path = "/api/v1/profiles", operation_id = "listProfiles", params(PagingParams),
+//! #[utoipa::path(get, path = "/api/v1/profiles", operation_id = "listProfiles", params(PageQuery),
 //!     responses((status = 200, body = Listing<ProfileView>)))]
 //! async fn list(
 //!     Component(authority): Component<Authority>,      // 503 where this process does not run it
@@ -29,12 +30,12 @@
 //!     paging: Paging,
 //! ) -> Result<Json<Listing<ProfileView>>, Problem> {
 //!     let page = authority.profiles(caller.reach(Permission::ProfileRead), paging.after.as_ref(), paging.limit).await?;
-//!     Ok(Json(Listing::of(page, ProfileView::from)))
+//!     Ok(Json(listing(page, profile_view)))
 //! }
 //! ```
 //!
-//! - Answer types derive `Serialize, ToSchema` and are the API's own (`…View`), not the store's rows. Bodies derive
-//!   `Deserialize, ToSchema` with `#[serde(deny_unknown_fields)]`. Times are RFC 3339 texts ([`crate::time`]).
+//! - Request and response types are in the crate `api`: responses (`…View`) are not the store's rows, requests refuse
+//!   unknown fields. A function beside the route makes one from the other. Times are RFC 3339 texts ([`crate::time`]).
 //! - Errors: `impl From<YourError> for Problem` beside your routes, or `map_err`; the kinds in [`crate::problem`] first.
 //!   401, 403, 404, 405, 413, 415, 429, panics, and refused JSON are problems already. Do not list refusals in
 //!   `responses(…)`: the builder adds them, the security and the permission's note.
@@ -78,7 +79,7 @@ pub mod watches;
 
 use axum::Router;
 
-use crate::api::Api;
+use crate::routing::Api;
 use crate::state::State;
 use credhub::context::Context;
 

@@ -1,27 +1,27 @@
 //! Logging in and out, and who one is.
 
+use api::access::{LoggedOut, Me, MyGrant};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{HeaderValue, LOCATION, SET_COOKIE};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use store::Clock;
 use store::{AuditEvent, IdentityKind};
-use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
+use utoipa::IntoParams;
 
 use crate::access::oidc::{CallbackParams, LOGIN_COOKIE, Login, Oidc};
 use crate::access::{
-    AccessControl, Caller, CallerKind, SESSION_COOKIE, Scope, admin, cookie, csrf_of, session_hash,
+    AccessControl, Caller, CallerKind, SESSION_COOKIE, admin, cookie, csrf_of, session_hash,
 };
-use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Query};
 use crate::metrics::Metrics;
 use crate::peer::address;
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 
 /// Seconds that the browser keeps a login under way.
 const LOGIN_SECONDS: u32 = 600;
@@ -34,44 +34,17 @@ pub(crate) fn routes() -> Api {
         .route(Access::known(), routes!(logout))
 }
 
-/// Who one is.
-#[derive(Serialize, ToSchema)]
-struct Me {
-    /// As the audit trail names the caller.
-    #[schema(example = "token:ci")]
-    actor: String,
-    /// `token`, `user`, `certificate` or `agent`.
-    kind: &'static str,
-    /// The token's, person's or certificate's id.
-    id: Uuid,
-    /// What one may do.
-    granted: Vec<MyGrant>,
-    /// With a session: the value of `X-CSRF-Token` for unsafe requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    csrf_token: Option<String>,
-}
-
-/// Permissions within a scope.
-#[derive(Serialize, ToSchema)]
-struct MyGrant {
-    /// How far.
-    #[schema(value_type = String)]
-    scope: Scope,
-    /// What.
-    permissions: Vec<&'static str>,
-}
-
 /// Says who the caller is and what they may do.
 #[utoipa::path(get, path = "/api/v1/auth/me", operation_id = "whoAmI", responses((status = 200, body = Me)))]
 async fn me(caller: Caller, headers: HeaderMap) -> Json<Me> {
     let of_session = (caller.kind() == CallerKind::User).then(|| cookie(&headers, SESSION_COOKIE)).flatten();
     let granted = caller.granted().iter().map(|granted| MyGrant {
         scope: granted.scope.clone(),
-        permissions: granted.permissions.iter().map(|permission| permission.as_str()).collect(),
+        permissions: granted.permissions.iter().map(|permission| permission.name().to_owned()).collect(),
     });
     Json(Me {
         actor: caller.actor().to_owned(),
-        kind: caller.kind().as_str(),
+        kind: caller.kind().name().to_owned(),
         id: caller.id(),
         granted: granted.collect(),
         csrf_token: of_session.map(csrf_of),
@@ -135,13 +108,6 @@ async fn finish(
     let done = login.finish(access, oidc, answer, &address(parts).to_string()).await?;
     // Without an end of its own: the browser forgets it when it closes, the server when the session ends.
     Ok((set_cookie(SESSION_COOKIE, &done.cookie, None)?, done.return_to))
-}
-
-/// What is left to do after logging out.
-#[derive(Serialize, ToSchema)]
-struct LoggedOut {
-    /// Where the browser ends the issuer's own session too, if the issuer offers it.
-    end_session_url: Option<String>,
 }
 
 /// Ends the session.

@@ -1,19 +1,19 @@
 //! Owners and teams: who answers for certificates.
 
+use api::path::segment;
+use api::people::{ContactBody, NewPerson, PersonBody, PersonView};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use lifecycle::people::{Contact, PeopleKind, Person};
 use lifecycle::{Lifecycle, PersonRecord};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -31,113 +31,29 @@ pub(crate) fn routes() -> Api {
         .route(Permission::PeopleManage, routes!(delete_team))
 }
 
-/// A name as a segment of a path: what RFC 3986 does not leave as it is, percent-encoded.
-pub(crate) fn segment(name: &str) -> String {
-    let plain = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~');
-    name.bytes().fold(String::with_capacity(name.len()), |mut text, octet| {
-        if plain(octet) {
-            text.push(char::from(octet));
-        } else {
-            text.push_str(&format!("%{octet:02X}"));
-        }
-        text
-    })
+fn named_person(body: NewPerson) -> (String, PersonBody) {
+    (body.name, PersonBody { description: body.description, team: body.team, contacts: body.contacts })
 }
 
-/// A way to reach somebody.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ContactBody {
-    /// What kind: `email`, `slack`, `phone`, …
-    #[schema(example = "email", min_length = 1, max_length = 500)]
-    kind: String,
-    /// The address.
-    #[schema(example = "ann@example.org", min_length = 1, max_length = 500)]
-    address: String,
-}
-
-/// What an owner or team is.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-struct PersonBody {
-    /// For people.
-    #[schema(max_length = 500)]
-    description: String,
-    /// The team an owner belongs to; teams have none.
-    team: Option<String>,
-    /// How to reach them.
-    #[schema(max_items = 16)]
-    contacts: Vec<ContactBody>,
-}
-
-/// An owner or team to make.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewPerson {
-    /// Its name, unique.
-    #[schema(example = "ann", min_length = 1, max_length = 200)]
-    name: String,
-    /// For people.
-    #[serde(default)]
-    #[schema(max_length = 500)]
-    description: String,
-    /// The team an owner belongs to; teams have none.
-    team: Option<String>,
-    /// How to reach them.
-    #[serde(default)]
-    #[schema(max_items = 16)]
-    contacts: Vec<ContactBody>,
-}
-
-impl NewPerson {
-    fn named(self) -> (String, PersonBody) {
-        (self.name, PersonBody { description: self.description, team: self.team, contacts: self.contacts })
+fn person(body: PersonBody) -> Person {
+    let contact = |one: ContactBody| Contact { kind: one.kind, address: one.address };
+    Person {
+        description: body.description,
+        team: body.team,
+        contacts: body.contacts.into_iter().map(contact).collect(),
     }
 }
 
-/// An owner or team.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Person)]
-struct PersonView {
-    /// Its name.
-    name: String,
-    /// For people.
-    description: String,
-    /// The team an owner belongs to; teams have none.
-    team: Option<String>,
-    /// How to reach them.
-    contacts: Vec<ContactBody>,
-    /// Moves with every change.
-    revision: i64,
-    /// When it was made, RFC 3339.
-    created_at: String,
-    /// When it last changed, RFC 3339.
-    updated_at: String,
-}
-
-impl From<PersonBody> for Person {
-    fn from(body: PersonBody) -> Self {
-        let contact = |one: ContactBody| Contact { kind: one.kind, address: one.address };
-        Self {
-            description: body.description,
-            team: body.team,
-            contacts: body.contacts.into_iter().map(contact).collect(),
-        }
-    }
-}
-
-impl PersonView {
-    fn of(record: PersonRecord) -> Self {
-        let contact = |one: Contact| ContactBody { kind: one.kind, address: one.address };
-        Self {
-            name: record.name,
-            description: record.person.description,
-            team: record.person.team,
-            contacts: record.person.contacts.into_iter().map(contact).collect(),
-            revision: record.revision,
-            created_at: time::shown(record.created_at_us),
-            updated_at: time::shown(record.updated_at_us),
-        }
+fn person_view(record: PersonRecord) -> PersonView {
+    let contact = |one: Contact| ContactBody { kind: one.kind, address: one.address };
+    PersonView {
+        name: record.name,
+        description: record.person.description,
+        team: record.person.team,
+        contacts: record.person.contacts.into_iter().map(contact).collect(),
+        revision: record.revision,
+        created_at: time::shown(record.created_at_us),
+        updated_at: time::shown(record.updated_at_us),
     }
 }
 
@@ -147,7 +63,7 @@ async fn listed(
     paging: Paging,
 ) -> Result<Json<Listing<PersonView>>, Problem> {
     let page = lifecycle.people(kind, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, PersonView::of)))
+    Ok(Json(listing(page, person_view)))
 }
 
 async fn created(
@@ -157,18 +73,17 @@ async fn created(
     place: &str,
     new: NewPerson,
 ) -> Result<Response, Problem> {
-    let (name, body) = new.named();
-    let person = Person::from(body);
+    let (name, body) = named_person(new);
+    let person = person(body);
     let made = lifecycle.put_person(kind, &name, &person, None, caller.actor()).await?;
     let place = format!("/api/v1/{place}/{}", segment(&made.name));
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, PersonView::of(made)))
-        .into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, person_view(made))).into_response())
 }
 
 async fn shown(lifecycle: &Lifecycle, kind: PeopleKind, name: &str) -> Result<Revision<PersonView>, Problem> {
     let record = lifecycle.person(kind, name).await?;
-    Ok(Revision(record.revision, PersonView::of(record)))
+    Ok(Revision(record.revision, person_view(record)))
 }
 
 async fn replaced(
@@ -181,9 +96,9 @@ async fn replaced(
 ) -> Result<Revision<PersonView>, Problem> {
     let revision = lifecycle.person(kind, name).await?.revision;
     if_match.check(revision)?;
-    let person = Person::from(body);
+    let person = person(body);
     let record = lifecycle.put_person(kind, name, &person, Some(revision), caller.actor()).await?;
-    Ok(Revision(record.revision, PersonView::of(record)))
+    Ok(Revision(record.revision, person_view(record)))
 }
 
 async fn deleted(
@@ -199,7 +114,7 @@ async fn deleted(
 }
 
 /// Lists owners, by name.
-#[utoipa::path(get, path = "/api/v1/owners", operation_id = "listOwners", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/owners", operation_id = "listOwners", params(PageQuery),
     responses((status = 200, body = Listing<PersonView>)))]
 async fn list_owners(
     Component(lifecycle): Component<Lifecycle>,
@@ -255,7 +170,7 @@ async fn delete_owner(
 }
 
 /// Lists teams, by name.
-#[utoipa::path(get, path = "/api/v1/teams", operation_id = "listTeams", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/teams", operation_id = "listTeams", params(PageQuery),
     responses((status = 200, body = Listing<PersonView>)))]
 async fn list_teams(
     Component(lifecycle): Component<Lifecycle>,
@@ -308,15 +223,4 @@ async fn delete_team(
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
     deleted(&lifecycle, &caller, PeopleKind::Team, &name, &if_match).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::segment;
-
-    #[test]
-    fn names_become_segments() {
-        assert_eq!(segment("web-1.a_b~"), "web-1.a_b~");
-        assert_eq!(segment("a/b c?é"), "a%2Fb%20c%3F%C3%A9");
-    }
 }

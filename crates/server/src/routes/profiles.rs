@@ -1,7 +1,6 @@
 //! Profiles: what may be issued.
 
-mod document;
-
+use api::profiles::{ProfileDocument, ProfileView};
 use authority::Authority;
 use authority::profile::{Profile, ProfileError, ProfileRecord};
 use axum::response::{IntoResponse, Response};
@@ -10,14 +9,13 @@ use http::header::{HeaderValue, LOCATION};
 use serde_json::{Map, Value};
 
 use crate::access::{Caller, Permission, Reach, Scope};
-use crate::api::{Access, Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time;
-use document::{ProfileDocument, ProfileView};
 
 /// Members that a view has and a profile has not: who sends back what they were shown need not take them out.
 const SHOWN_ONLY: [&str; 3] = ["revision", "created_at", "updated_at"];
@@ -47,7 +45,7 @@ impl From<ProfileError> for Problem {
 }
 
 /// Lists the profiles, by name.
-#[utoipa::path(get, path = "/api/v1/profiles", operation_id = "listProfiles", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/profiles", operation_id = "listProfiles", params(PageQuery),
     responses((status = 200, body = Listing<ProfileView>)))]
 async fn list(
     Component(authority): Component<Authority>,
@@ -57,7 +55,7 @@ async fn list(
     let scopes = match caller.reach(Permission::ProfileRead) {
         Reach::Everything => {
             let page = authority.profiles(paging.after.as_ref(), paging.limit).await?;
-            return Ok(Json(Listing::of(page, shown)));
+            return Ok(Json(listing(page, shown)));
         }
         Reach::Only(scopes) => scopes,
     };

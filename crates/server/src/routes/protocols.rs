@@ -16,10 +16,10 @@ use http::{StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use issuers::Issuers;
 
-use crate::api::endpoint;
 use crate::extract::Path;
 use crate::peer::Peer;
 use crate::problem::Problem;
+use crate::routing::endpoint;
 use crate::state::State;
 
 /// Octets of the longest request to a protocol: a SCEP message with an RSA-4096 request in it has some 10 KiB, an ACME

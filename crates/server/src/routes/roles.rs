@@ -1,9 +1,10 @@
 //! Roles: those that come with Bulla, and one's own.
 
+use api::access::RoleView;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use store::Store;
 use store::{Role, RoleChange};
@@ -11,12 +12,14 @@ use utoipa::ToSchema;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change};
-use crate::access::{BUILT_IN_ROLES, Caller, Granted, Permission, Permissions, Scope, built_in_role};
-use crate::api::{Api, routes};
+use crate::access::{
+    BUILT_IN_ROLES, Caller, Granted, Permission, Permissions, Scope, built_in_role, permissions_of,
+};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::Listing;
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::time::shown;
 
 /// Roles of one's own at most: all of them are held in memory.
@@ -30,41 +33,24 @@ pub(crate) fn routes() -> Api {
         .route(Permission::AccessManage, routes!(delete))
 }
 
-/// A role.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-struct RoleView {
-    /// Its name.
-    name: String,
-    /// What it is for.
-    description: String,
-    /// What it holds.
-    permissions: Vec<String>,
-    /// Whether it comes with Bulla and cannot be changed.
-    built_in: bool,
-    /// When it last changed; null for one that comes with Bulla.
-    updated_at: Option<String>,
+fn role_view(role: &Role) -> Result<RoleView, Problem> {
+    Ok(RoleView {
+        name: role.name.clone(),
+        description: role.description.clone(),
+        permissions: permissions_of(role)?.iter().map(|permission| permission.to_string()).collect(),
+        built_in: false,
+        updated_at: Some(shown(role.updated_at_us)),
+    })
 }
 
-impl RoleView {
-    fn of(role: &Role) -> Self {
-        Self {
-            name: role.name.clone(),
-            description: role.description.clone(),
-            permissions: serde_json::from_str(&role.permissions).unwrap_or_default(),
-            built_in: false,
-            updated_at: Some(shown(role.updated_at_us)),
-        }
-    }
-
-    fn built_in() -> impl Iterator<Item = Self> {
-        BUILT_IN_ROLES.iter().map(|role| Self {
-            name: role.name.to_owned(),
-            description: role.description.to_owned(),
-            permissions: role.permissions.iter().map(|permission| permission.to_string()).collect(),
-            built_in: true,
-            updated_at: None,
-        })
-    }
+fn built_in_roles() -> impl Iterator<Item = RoleView> {
+    BUILT_IN_ROLES.iter().map(|role| RoleView {
+        name: role.name.to_owned(),
+        description: role.description.to_owned(),
+        permissions: role.permissions.iter().map(|permission| permission.to_string()).collect(),
+        built_in: true,
+        updated_at: None,
+    })
 }
 
 /// A role as it is to be.
@@ -84,19 +70,20 @@ struct NewRole {
 #[utoipa::path(get, path = "/api/v1/roles", operation_id = "listRoles",
     responses((status = 200, body = Listing<RoleView>)))]
 async fn list(With(store): With<Store>) -> Result<Json<Listing<RoleView>>, Problem> {
-    let own = store.access().roles().await?;
-    Ok(Json(Listing::whole(RoleView::built_in().chain(own.iter().map(RoleView::of)).collect())))
+    let own = store::Access::of(&store).roles().await?;
+    let all = built_in_roles().map(Ok).chain(own.iter().map(role_view)).collect::<Result<_, Problem>>()?;
+    Ok(Json(Listing::whole(all)))
 }
 
 /// Shows a role.
 #[utoipa::path(get, path = "/api/v1/roles/{name}", operation_id = "getRole", params(("name" = String, Path)),
     responses((status = 200, body = RoleView)))]
 async fn get_one(With(store): With<Store>, Path(name): Path<String>) -> Result<Response, Problem> {
-    if let Some(role) = RoleView::built_in().find(|role| role.name == name) {
+    if let Some(role) = built_in_roles().find(|role| role.name == name) {
         return Ok(Json(role).into_response());
     }
     let role = find(&store, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
-    Ok(Revision(role.revision, RoleView::of(&role)).into_response())
+    Ok(Revision(role.revision, role_view(&role)?).into_response())
 }
 
 /// Makes or changes a role.
@@ -112,16 +99,16 @@ async fn put(
 ) -> Result<Response, Problem> {
     let name = admin::name(&name)?;
     not_built_in(&name)?;
-    within_own(&caller, &new.permissions)?;
+    within_own(&caller, Permissions::of(&new.permissions))?;
     let before = find(&store, &name).await?;
     match &before {
         Some(role) => {
             if_match.check(role.revision)?;
-            within_own(&caller, &held_by(role))?;
+            within_own(&caller, held_by(role))?;
         }
         None => {
             if_match.check_absent()?;
-            if access.store().access().roles().await?.len() >= ROLES_MAX {
+            if store::Access::of(access.store()).roles().await?.len() >= ROLES_MAX {
                 return Err(Problem::conflict(format_args!("there are {ROLES_MAX} roles; remove one first")));
             }
         }
@@ -139,7 +126,7 @@ async fn put(
     admin::make(&access, caller.actor(), "role.put", format!("role/{name}"), details, change).await?;
     let role = find(&store, &name).await?.ok_or_else(|| Problem::conflict("it was removed meanwhile"))?;
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, Revision(role.revision, RoleView::of(&role))).into_response())
+    Ok((status, Revision(role.revision, role_view(&role)?)).into_response())
 }
 
 /// Removes a role; grants that name it give nothing from then on.
@@ -155,14 +142,14 @@ async fn delete(
     not_built_in(&name)?;
     let role = find(&store, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
     if_match.check(role.revision)?;
-    within_own(&caller, &held_by(&role))?;
+    within_own(&caller, held_by(&role))?;
     let change = Change::DeleteRole { name: name.clone(), revision: role.revision };
     admin::make(&access, caller.actor(), "role.delete", format!("role/{name}"), json!({}), change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn find(store: &Store, name: &str) -> Result<Option<Role>, Problem> {
-    Ok(store.access().roles().await?.into_iter().find(|role| role.name == name))
+    Ok(store::Access::of(store).roles().await?.into_iter().find(|role| role.name == name))
 }
 
 fn not_built_in(name: &str) -> Result<(), Problem> {
@@ -172,14 +159,14 @@ fn not_built_in(name: &str) -> Result<(), Problem> {
     }
 }
 
-fn held_by(role: &Role) -> Vec<Permission> {
-    let names: Vec<String> = serde_json::from_str(&role.permissions).unwrap_or_default();
-    names.iter().filter_map(|name| name.parse().ok()).collect()
+/// What a caller must hold to change a role: every permission, for a role that this version cannot read.
+fn held_by(role: &Role) -> Permissions {
+    permissions_of(role).map_or(Permissions::all(), |permissions| Permissions::of(&permissions))
 }
 
 /// A role can be given in any scope, so whoever shapes it holds all of it everywhere.
-fn within_own(caller: &Caller, permissions: &[Permission]) -> Result<(), Problem> {
-    if caller.covers(&Granted { permissions: Permissions::of(permissions), scope: Scope::Any }) {
+fn within_own(caller: &Caller, permissions: Permissions) -> Result<(), Problem> {
+    if caller.covers(&Granted { permissions, scope: Scope::Any }) {
         return Ok(());
     }
     Err(Problem::forbidden("this role holds more than you do"))

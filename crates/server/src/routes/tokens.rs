@@ -1,26 +1,25 @@
 //! API tokens.
 
+use api::access::{IdentityPatch, IdentityView, MadeToken, NewToken};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::Store;
 use store::{IdentityKind, IdentitySettings};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change, New, Patch};
-use crate::access::{Caller, Grant, Permission, grants_of, label_of, new_token, token_hash};
-use crate::api::{Api, routes};
+use crate::access::{Caller, Permission, grants_of, label_of, new_token, token_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::idempotency::HoldsSecret;
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
-use crate::routes::identity::{IdentityPatch, IdentityView};
+use crate::routes::identity::{identity_change, identity_view};
+use crate::routing::{Api, routes};
 
 const KIND: IdentityKind = IdentityKind::Token;
 
@@ -34,36 +33,12 @@ pub(crate) fn routes() -> Api {
         .route(Permission::AccessManage, routes!(delete))
 }
 
-/// A token to make.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewToken {
-    /// Its name, unique among tokens.
-    #[schema(example = "ci", min_length = 1, max_length = 128)]
-    name: String,
-    /// What it may do; nothing its maker may not.
-    grants: Vec<Grant>,
-    /// When it ends, RFC 3339; never when absent.
-    #[schema(example = "2027-01-01T00:00:00Z")]
-    expires_at: Option<String>,
-}
-
-/// A token just made.
-#[derive(Serialize, ToSchema)]
-struct MadeToken {
-    /// The secret. It is shown this once.
-    token: String,
-    /// What is kept of it.
-    #[serde(flatten)]
-    view: IdentityView,
-}
-
 /// Lists the tokens, by name.
-#[utoipa::path(get, path = "/api/v1/tokens", operation_id = "listTokens", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/tokens", operation_id = "listTokens", params(PageQuery),
     responses((status = 200, body = Listing<IdentityView>)))]
 async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
-    let page = store.access().identities(KIND, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, IdentityView::of)))
+    let page = store::Access::of(&store).identities(KIND, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(try_listing(page, identity_view)?))
 }
 
 /// Makes a token.
@@ -88,7 +63,7 @@ async fn create(
     let made = admin::create(&access, &caller, new).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/tokens/{}", made.id)).map_err(Problem::internal)?;
     let revision = made.revision;
-    let body = MadeToken { token: token.as_str().to_owned(), view: IdentityView::of(made) };
+    let body = MadeToken { token: token.as_str().to_owned(), view: identity_view(made)? };
     let mut response = (StatusCode::CREATED, [(LOCATION, place)], Revision(revision, body)).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)
@@ -102,7 +77,7 @@ async fn get_one(
     Path(id): Path<Uuid>,
 ) -> Result<Revision<IdentityView>, Problem> {
     let token = admin::find(&access, KIND, id).await?;
-    Ok(Revision(token.revision, IdentityView::of(token)))
+    Ok(Revision(token.revision, identity_view(token)?))
 }
 
 /// Changes a token's name, grants, end, or switches it off.
@@ -115,9 +90,9 @@ async fn update(
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
 ) -> Result<Revision<IdentityView>, Problem> {
-    let patch = Patch { email: None, ..patch.checked(&access)? };
+    let patch = Patch { email: None, ..identity_change(patch, &access)? };
     let token = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
-    Ok(Revision(token.revision, IdentityView::of(token)))
+    Ok(Revision(token.revision, identity_view(token)?))
 }
 
 /// Gives a token a new secret; the one before ends at once.
@@ -131,7 +106,7 @@ async fn rotate(
 ) -> Result<Response, Problem> {
     let before = admin::find(&access, KIND, id).await?;
     if_match.check(before.revision)?;
-    admin::within_own(&access, &caller, &grants_of(&before.grants)).await?;
+    admin::within_own(&access, &caller, &grants_of(&before)?).await?;
     let token = new_token()?;
     let label = label_of(&token);
     let details = json!({ "name": before.name, "label": label });
@@ -139,7 +114,7 @@ async fn rotate(
     admin::make(&access, caller.actor(), "token.rotate", admin::resource(KIND, id), details, change).await?;
     let made = admin::find(&access, KIND, id).await?;
     let revision = made.revision;
-    let body = MadeToken { token: token.as_str().to_owned(), view: IdentityView::of(made) };
+    let body = MadeToken { token: token.as_str().to_owned(), view: identity_view(made)? };
     let mut response = Revision(revision, body).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)

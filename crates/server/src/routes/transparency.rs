@@ -1,28 +1,30 @@
 //! Certificate Transparency: which domains are watched in the logs, what was issued for them, and how the reading goes.
 
+use api::transparency::{
+    CtDomainBody, CtDomainSettingsBody, CtDomainView, CtIssuanceQuery, CtIssuanceView, CtLogView,
+    CtReasonBody, CtSearchView,
+};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coded::UnknownName;
 use ct::follow::{Alarm, LogPosition};
-use ct::monitor::{NewDomain, Review, verdict_name, verdict_named};
+use ct::monitor::{NewDomain, Review};
+use ct::tables::{CtDomainRow, CtFilter, CtIssuanceRow, CtLogRow, CtSearchRow};
 use ct::{IssuerRule, Monitor, MonitorError};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use store::Clock;
-use store::ct::{CtDomainRow, CtFilter, CtIssuanceRow, CtLogRow, CtSearchRow};
-use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use x509::Fingerprint;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time::{maybe_shown, parsed, shown};
 
@@ -62,337 +64,127 @@ impl From<MonitorError> for Problem {
     }
 }
 
-/// A watched domain.
-#[derive(Debug, Serialize, ToSchema)]
-struct CtDomainView {
-    /// Its name: a registered domain. Everything below it is watched too.
-    #[schema(example = "example.com")]
-    name: String,
-    /// Whether it is asked for and matched.
-    enabled: bool,
-    /// Which services watch it, `logs` among them; empty: all.
-    services: Vec<String>,
-    /// Words that an issuer's name must contain; empty: any issuer of a known certificate for the domain.
-    issuers: Vec<String>,
-    /// Whether those issuers may issue for any name below it.
-    trust_issuers: bool,
-    /// When it was first watched.
-    created_at: String,
-    /// When it was last changed.
-    updated_at: String,
-    /// Where each search service was left; absent in listings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    searches: Option<Vec<CtSearchView>>,
-}
-
-impl CtDomainView {
-    fn of(row: CtDomainRow) -> Self {
-        let rule: IssuerRule = serde_json::from_str(&row.rule).unwrap_or_default();
-        Self {
-            name: row.name,
-            enabled: row.enabled,
-            services: row.services,
-            issuers: rule.allowed,
-            trust_issuers: rule.trust_allowed,
-            created_at: shown(row.created_at_us),
-            updated_at: shown(row.updated_at_us),
-            searches: None,
-        }
+fn ct_domain_view(row: CtDomainRow) -> CtDomainView {
+    let rule: IssuerRule = serde_json::from_str(&row.rule).unwrap_or_default();
+    CtDomainView {
+        name: row.name,
+        enabled: row.enabled,
+        services: row.services,
+        issuers: rule.allowed,
+        trust_issuers: rule.trust_allowed,
+        created_at: shown(row.created_at_us),
+        updated_at: shown(row.updated_at_us),
+        searches: None,
     }
 }
 
-/// Where a search service was left for a domain.
-#[derive(Debug, Serialize, ToSchema)]
-struct CtSearchView {
-    /// Which domain.
-    domain: String,
-    /// Which service.
-    service: String,
-    /// `asking`, `due`, `failing` or `planned`.
-    state: &'static str,
-    /// The service's own mark of where to go on.
-    #[schema(value_type = Object)]
-    cursor: Value,
-    /// When it had told all it knew for the first time: what it told until then is the baseline.
-    baseline_at: Option<String>,
-    /// When it last answered.
-    answered_at: Option<String>,
-    /// When it is to be asked again.
-    next_at: String,
-    /// Seconds that a due question has waited, or since when it fails.
-    lag_s: i64,
-    /// Failures in a row.
-    failures: i64,
-    /// The last of them.
-    last_error: Option<String>,
-}
-
-impl CtSearchView {
-    fn of(row: CtSearchRow, now_us: i64) -> Self {
-        let asking = row.until_us.is_some_and(|until| until > now_us);
-        let state = match (asking, row.failures > 0, row.due_at_us <= now_us) {
-            (true, _, _) => "asking",
-            (false, true, _) => "failing",
-            (false, false, true) => "due",
-            (false, false, false) => "planned",
-        };
-        let overdue = (row.due_at_us < now_us && !asking).then_some(row.due_at_us);
-        let since = [overdue, row.failing_since_us].into_iter().flatten().min();
-        Self {
-            domain: row.domain,
-            service: row.service,
-            state,
-            cursor: serde_json::from_str(&row.cursor).unwrap_or_default(),
-            baseline_at: maybe_shown(row.baseline_at_us),
-            answered_at: maybe_shown(row.answered_at_us),
-            next_at: shown(row.due_at_us),
-            lag_s: since.map_or(0, |since| now_us.saturating_sub(since) / SECOND_US),
-            failures: row.failures,
-            last_error: row.last_error,
-        }
+fn ct_search_view(row: CtSearchRow, now_us: i64) -> CtSearchView {
+    let asking = row.until_us.is_some_and(|until| until > now_us);
+    let state = match (asking, row.failures > 0, row.due_at_us <= now_us) {
+        (true, _, _) => "asking",
+        (false, true, _) => "failing",
+        (false, false, true) => "due",
+        (false, false, false) => "planned",
+    };
+    let overdue = (row.due_at_us < now_us && !asking).then_some(row.due_at_us);
+    let since = [overdue, row.failing_since_us].into_iter().flatten().min();
+    CtSearchView {
+        domain: row.domain,
+        service: row.service,
+        state: state.to_owned(),
+        cursor: serde_json::from_str(&row.cursor).unwrap_or_default(),
+        baseline_at: maybe_shown(row.baseline_at_us),
+        answered_at: maybe_shown(row.answered_at_us),
+        next_at: shown(row.due_at_us),
+        lag_s: since.map_or(0, |since| now_us.saturating_sub(since) / SECOND_US),
+        failures: row.failures,
+        last_error: row.last_error,
     }
 }
 
-/// A log that is followed, or was.
-#[derive(Debug, Serialize, ToSchema)]
-struct CtLogView {
-    /// SHA-256 of its key (RFC 6962 section 3.2), hexadecimal.
-    id: String,
-    /// Its name on the list.
-    name: String,
-    /// `followed`, `failing`, `inconsistent`, or `new` when it was never read.
-    state: &'static str,
-    /// Entries of the last checkpoint that was verified to go on from all before it.
-    tree_size: Option<u64>,
-    /// The first entry that has not been read.
-    next_entry: Option<u64>,
-    /// Entries that have not been read.
-    behind: i64,
-    /// Since when there is more to be read than one step reads.
-    behind_since: Option<String>,
-    /// The hash of that checkpoint's tree, hexadecimal.
-    root: Option<String>,
-    /// When the log signed it.
-    checkpoint_at: Option<String>,
-    /// The last step.
-    stepped_at: Option<String>,
-    /// Since when it cannot be read, or stands still.
-    failing_since: Option<String>,
-    /// Why.
-    last_error: Option<String>,
-    /// What is wrong with it: `forked`, `rolled-back`, `wrong-tile`, `bad-checkpoint`. It is not read past that.
-    alarm: Option<String>,
-    /// Since when.
-    alarmed_at: Option<String>,
-    /// The proof: signed notes of the log that cannot both be true, where there are two.
-    #[schema(value_type = Object)]
-    evidence: Option<Value>,
-}
-
-impl CtLogView {
-    fn of(row: CtLogRow) -> Self {
-        let place: Option<LogPosition> = serde_json::from_str(&row.place).ok();
-        let alarm: Option<Alarm> = row.alarm.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        let state = match (&row.alarm, row.failing_since_us, &place) {
-            (Some(_), _, _) => "inconsistent",
-            (None, Some(_), _) => "failing",
-            (None, None, None) => "new",
-            (None, None, Some(_)) => "followed",
-        };
-        let signed =
-            place.as_ref().and_then(|place| i64::try_from(place.timestamp_ms).ok()?.checked_mul(1_000));
-        Self {
-            id: Fingerprint::from_bytes(row.log_id).to_string(),
-            name: row.name,
-            state,
-            tree_size: place.as_ref().map(|place| place.size),
-            next_entry: place.as_ref().map(|place| place.next),
-            behind: row.behind,
-            behind_since: maybe_shown(row.behind_since_us),
-            root: place.as_ref().map(|place| Fingerprint::from_bytes(place.root).to_string()),
-            checkpoint_at: maybe_shown(signed),
-            stepped_at: maybe_shown((row.stepped_at_us > 0).then_some(row.stepped_at_us)),
-            failing_since: maybe_shown(row.failing_since_us),
-            last_error: row.last_error,
-            alarm: alarm.map(|alarm| alarm.code().to_owned()),
-            alarmed_at: maybe_shown(row.alarmed_at_us),
-            evidence: row.alarm.as_deref().and_then(|text| serde_json::from_str(text).ok()),
-        }
+fn ct_log_view(row: CtLogRow) -> CtLogView {
+    let place: Option<LogPosition> = serde_json::from_str(&row.place).ok();
+    let alarm: Option<Alarm> = row.alarm.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let state = match (&row.alarm, row.failing_since_us, &place) {
+        (Some(_), _, _) => "inconsistent",
+        (None, Some(_), _) => "failing",
+        (None, None, None) => "new",
+        (None, None, Some(_)) => "followed",
+    };
+    let signed = place.as_ref().and_then(|place| i64::try_from(place.timestamp_ms).ok()?.checked_mul(1_000));
+    CtLogView {
+        id: Fingerprint::from_bytes(row.log_id).to_string(),
+        name: row.name,
+        state: state.to_owned(),
+        tree_size: place.as_ref().map(|place| place.size),
+        next_entry: place.as_ref().map(|place| place.next),
+        behind: row.behind,
+        behind_since: maybe_shown(row.behind_since_us),
+        root: place.as_ref().map(|place| Fingerprint::from_bytes(place.root).to_string()),
+        checkpoint_at: maybe_shown(signed),
+        stepped_at: maybe_shown((row.stepped_at_us > 0).then_some(row.stepped_at_us)),
+        failing_since: maybe_shown(row.failing_since_us),
+        last_error: row.last_error,
+        alarm: alarm.map(|alarm| alarm.code().to_owned()),
+        alarmed_at: maybe_shown(row.alarmed_at_us),
+        evidence: row.alarm.as_deref().and_then(|text| serde_json::from_str(text).ok()),
     }
 }
 
-/// What was issued for a watched domain: one however often it was logged, precertificate and certificate together.
-#[derive(Debug, Serialize, ToSchema)]
-struct CtIssuanceView {
-    /// Its identity.
-    id: Uuid,
-    /// `pending` (it waits for its verdict), `expected`, `unexpected` or `acknowledged`.
-    verdict: &'static str,
-    /// Why: `{"known":"managed"}`, `{"renewal":…}`, `"allowed_issuer"`, `"baseline"`, `{"accepted":…}`,
-    /// `{"acknowledged":…}`, `{"unasked":[…]}`; null while pending.
-    #[schema(value_type = Object)]
-    reason: Value,
-    /// The issuer's name.
-    issuer: String,
-    /// Hexadecimal; empty when it cannot be read.
-    serial: String,
-    /// The names it is for.
-    names: Vec<String>,
-    /// First second of validity.
-    not_before: String,
-    /// Last second of validity.
-    not_after: String,
-    /// SHA-256 of the public key (SubjectPublicKeyInfo), where the source tells it.
-    spki_sha256: Option<String>,
-    /// SHA-256 of the certificate or precertificate, where the source tells it.
-    sha256: Option<String>,
-    /// Which log or service told first.
-    source: String,
-    /// When it was logged, where the source tells it.
-    logged_at: Option<String>,
-    /// When it was found.
-    found_at: String,
-    /// The watched domains it was found for; absent in listings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    domains: Option<Vec<String>>,
-    /// The certificate or precertificate (base64 of DER), where it is kept; absent in listings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    der: Option<String>,
-}
-
-impl CtIssuanceView {
-    fn of(row: CtIssuanceRow) -> Self {
-        let hash = |hash: Option<[u8; 32]>| hash.map(|hash| Fingerprint::from_bytes(hash).to_string());
-        Self {
-            id: row.id,
-            verdict: verdict_name(row.verdict),
-            reason: serde_json::from_str(&row.reason).unwrap_or_default(),
-            issuer: row.issuer,
-            serial: row.serial,
-            names: row.names,
-            not_before: shown(row.not_before_us),
-            not_after: shown(row.not_after_us),
-            spki_sha256: hash(row.spki_sha256),
-            sha256: hash(row.sha256),
-            source: row.source,
-            logged_at: maybe_shown(row.logged_at_us),
-            found_at: shown(row.found_at_us),
-            domains: None,
-            der: None,
-        }
+fn ct_issuance_view(row: CtIssuanceRow) -> CtIssuanceView {
+    let hash = |hash: Option<[u8; 32]>| hash.map(|hash| Fingerprint::from_bytes(hash).to_string());
+    CtIssuanceView {
+        id: row.id,
+        verdict: row.verdict.to_string(),
+        reason: serde_json::from_str(&row.reason).unwrap_or_default(),
+        issuer: row.issuer,
+        serial: row.serial,
+        names: row.names,
+        not_before: shown(row.not_before_us),
+        not_after: shown(row.not_after_us),
+        spki_sha256: hash(row.spki_sha256),
+        sha256: hash(row.sha256),
+        source: row.source,
+        logged_at: maybe_shown(row.logged_at_us),
+        found_at: shown(row.found_at_us),
+        domains: None,
+        der: None,
     }
 }
 
-/// How a domain shall be watched.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct CtDomainSettingsBody {
-    /// Which services watch it, `logs` among them; empty: all.
-    #[serde(default)]
-    services: Vec<String>,
-    /// Words that an issuer's name must contain, in any case; empty: any issuer of a known certificate for the domain.
-    #[serde(default)]
-    #[schema(example = json!(["Let's Encrypt"]), max_items = 64)]
-    issuers: Vec<String>,
-    /// Whether those issuers may issue for any name below it, known or not.
-    #[serde(default)]
-    trust_issuers: bool,
-    /// Whether it is asked for and matched.
-    #[serde(default = "yes")]
-    enabled: bool,
-}
-
-/// A domain to watch.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct CtDomainBody {
-    /// A registered domain: what stands directly below a public suffix.
-    #[schema(example = "example.com")]
-    name: String,
-    /// Which services watch it, `logs` among them; empty: all.
-    #[serde(default)]
-    services: Vec<String>,
-    /// Words that an issuer's name must contain, in any case; empty: any issuer of a known certificate for the domain.
-    #[serde(default)]
-    #[schema(example = json!(["Let's Encrypt"]), max_items = 64)]
-    issuers: Vec<String>,
-    /// Whether those issuers may issue for any name below it, known or not.
-    #[serde(default)]
-    trust_issuers: bool,
-    /// Whether it is asked for and matched.
-    #[serde(default = "yes")]
-    enabled: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl CtDomainSettingsBody {
-    fn taken(self, name: String) -> NewDomain {
-        NewDomain {
-            name,
-            rule: IssuerRule { allowed: self.issuers, trust_allowed: self.trust_issuers },
-            services: self.services,
-            enabled: self.enabled,
-        }
+fn with_settings(body: CtDomainSettingsBody, name: String) -> NewDomain {
+    NewDomain {
+        name,
+        rule: IssuerRule { allowed: body.issuers, trust_allowed: body.trust_issuers },
+        services: body.services,
+        enabled: body.enabled,
     }
 }
 
-impl CtDomainBody {
-    fn taken(self) -> NewDomain {
-        let Self { name, services, issuers, trust_issuers, enabled } = self;
-        CtDomainSettingsBody { services, issuers, trust_issuers, enabled }.taken(name)
-    }
+fn new_domain(body: CtDomainBody) -> NewDomain {
+    let CtDomainBody { name, services, issuers, trust_issuers, enabled } = body;
+    with_settings(CtDomainSettingsBody { services, issuers, trust_issuers, enabled }, name)
 }
 
-/// Why an issuance is expected, or has been seen to.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct CtReasonBody {
-    /// For whoever reads it later.
-    #[schema(example = "bought by marketing", min_length = 1, max_length = 1024)]
-    reason: String,
-}
-
-/// Which issuances.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct CtIssuanceQuery {
-    /// Those of this watched domain.
-    domain: Option<String>,
-    /// Those with this verdict: `pending`, `expected`, `unexpected`, `acknowledged`.
-    verdict: Option<String>,
-    /// Those found at this time or later, RFC 3339.
-    since: Option<String>,
-}
-
-impl CtIssuanceQuery {
-    fn filter(self) -> Result<CtFilter, Problem> {
-        let verdict = self.verdict.map(|word| {
-            verdict_named(&word).ok_or_else(|| {
-                Problem::bad_request(format_args!(
-                    "{word:?} is no verdict: give pending, expected, unexpected or acknowledged"
-                ))
-            })
-        });
-        Ok(CtFilter {
-            domain: self.domain.map(|domain| domain.to_ascii_lowercase()),
-            verdict: verdict.transpose()?,
-            found_from_us: self.since.map(|since| parsed(&since)).transpose()?,
-        })
-    }
+fn filter(query: CtIssuanceQuery) -> Result<CtFilter, Problem> {
+    let verdict =
+        query.verdict.map(|word| word.parse().map_err(|error: UnknownName| Problem::bad_request(error)));
+    Ok(CtFilter {
+        domain: query.domain.map(|domain| domain.to_ascii_lowercase()),
+        verdict: verdict.transpose()?,
+        found_from_us: query.since.map(|since| parsed(&since)).transpose()?,
+    })
 }
 
 /// Lists the watched domains, by name.
-#[utoipa::path(get, path = "/api/v1/ct/domains", operation_id = "listCtDomains", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/ct/domains", operation_id = "listCtDomains", params(PageQuery),
     responses((status = 200, body = Listing<CtDomainView>)))]
 async fn list(
     Component(monitor): Component<Monitor>,
     paging: Paging,
 ) -> Result<Json<Listing<CtDomainView>>, Problem> {
     let page = monitor.domains(paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, CtDomainView::of)))
+    Ok(Json(listing(page, ct_domain_view)))
 }
 
 /// Watches a domain; its first questions are due at once. What is there already is the baseline, not news.
@@ -403,10 +195,10 @@ async fn watch(
     caller: Caller,
     Json(body): Json<CtDomainBody>,
 ) -> Result<Response, Problem> {
-    let row = monitor.watch(&body.taken(), caller.actor()).await?;
+    let row = monitor.watch(&new_domain(body), caller.actor()).await?;
     let place =
         HeaderValue::from_str(&format!("/api/v1/ct/domains/{}", row.name)).map_err(Problem::internal)?;
-    let answer = Revision(row.revision, CtDomainView::of(row));
+    let answer = Revision(row.revision, ct_domain_view(row));
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
 }
 
@@ -421,8 +213,8 @@ async fn get_one(
     let row = monitor.domain(&name).await?;
     let now_us = clock.now_us();
     let searches = monitor.searches_of(&row.name).await?;
-    let searches = searches.into_iter().map(|row| CtSearchView::of(row, now_us)).collect();
-    Ok(Revision(row.revision, CtDomainView { searches: Some(searches), ..CtDomainView::of(row) }))
+    let searches = searches.into_iter().map(|row| ct_search_view(row, now_us)).collect();
+    Ok(Revision(row.revision, CtDomainView { searches: Some(searches), ..ct_domain_view(row) }))
 }
 
 /// Changes how a domain is watched.
@@ -438,8 +230,8 @@ async fn replace(
 ) -> Result<Revision<CtDomainView>, Problem> {
     let row = monitor.domain(&name).await?;
     if_match.check(row.revision)?;
-    let row = monitor.change(&row, &body.taken(row.name.clone()), caller.actor()).await?;
-    Ok(Revision(row.revision, CtDomainView::of(row)))
+    let row = monitor.change(&row, &with_settings(body, row.name.clone()), caller.actor()).await?;
+    Ok(Revision(row.revision, ct_domain_view(row)))
 }
 
 /// Watches a domain no more; what was found stays.
@@ -500,11 +292,11 @@ async fn enable(
 ) -> Result<Revision<CtDomainView>, Problem> {
     let row = monitor.domain(name).await?;
     let row = monitor.enable(&row, enabled, caller.actor()).await?;
-    Ok(Revision(row.revision, CtDomainView::of(row)))
+    Ok(Revision(row.revision, ct_domain_view(row)))
 }
 
 /// Lists where search services were left, by domain and service.
-#[utoipa::path(get, path = "/api/v1/ct/searches", operation_id = "listCtSearches", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/ct/searches", operation_id = "listCtSearches", params(PageQuery),
     responses((status = 200, body = Listing<CtSearchView>)))]
 async fn searches(
     Component(monitor): Component<Monitor>,
@@ -513,7 +305,7 @@ async fn searches(
 ) -> Result<Json<Listing<CtSearchView>>, Problem> {
     let page = monitor.searches(paging.after.as_ref(), paging.limit).await?;
     let now_us = clock.now_us();
-    Ok(Json(Listing::of(page, |row| CtSearchView::of(row, now_us))))
+    Ok(Json(listing(page, |row| ct_search_view(row, now_us))))
 }
 
 /// Lists the logs that are followed, by name.
@@ -521,7 +313,7 @@ async fn searches(
     responses((status = 200, body = Listing<CtLogView>)))]
 async fn logs(Component(monitor): Component<Monitor>) -> Result<Json<Listing<CtLogView>>, Problem> {
     let rows = monitor.logs().await?;
-    Ok(Json(Listing::whole(rows.into_iter().map(CtLogView::of).collect())))
+    Ok(Json(Listing::whole(rows.into_iter().map(ct_log_view).collect())))
 }
 
 /// Forgets a log's place: it is followed from its present end, whatever it was before.
@@ -540,15 +332,15 @@ async fn forget_log(
 
 /// Lists what was issued for watched domains, the newest found first.
 #[utoipa::path(get, path = "/api/v1/ct/issuances", operation_id = "listCtIssuances",
-    params(CtIssuanceQuery, PagingParams), responses((status = 200, body = Listing<CtIssuanceView>)))]
+    params(CtIssuanceQuery, PageQuery), responses((status = 200, body = Listing<CtIssuanceView>)))]
 async fn issuances(
     Component(monitor): Component<Monitor>,
     Query(query): Query<CtIssuanceQuery>,
     paging: Paging,
 ) -> Result<Json<Listing<CtIssuanceView>>, Problem> {
-    let filter = query.filter()?;
+    let filter = filter(query)?;
     let page = monitor.issuances(&filter, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, CtIssuanceView::of)))
+    Ok(Json(listing(page, ct_issuance_view)))
 }
 
 /// Shows an issuance, with its certificate or precertificate where that is kept.
@@ -560,7 +352,7 @@ async fn issuance(
 ) -> Result<Json<CtIssuanceView>, Problem> {
     let (row, domains, der) = monitor.issuance(id).await?;
     let der = der.map(|der| STANDARD.encode(der));
-    Ok(Json(CtIssuanceView { domains: Some(domains), der, ..CtIssuanceView::of(row) }))
+    Ok(Json(CtIssuanceView { domains: Some(domains), der, ..ct_issuance_view(row) }))
 }
 
 /// Says that an issuance is ours, and so are its renewals. Its alert ends.
@@ -595,5 +387,5 @@ async fn decide(
     reason: &str,
 ) -> Result<Json<CtIssuanceView>, Problem> {
     let row = monitor.decide(id, saying, reason, caller.actor()).await?;
-    Ok(Json(CtIssuanceView::of(row)))
+    Ok(Json(ct_issuance_view(row)))
 }

@@ -1,26 +1,25 @@
 //! People: those who have logged in, and those who may.
 
+use api::access::{IdentityPatch, IdentityView, NewUser, SessionView};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::Store;
 use store::{IdentityKind, IdentitySettings, Session};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change, New};
 use crate::access::oidc::Oidc;
-use crate::access::{Caller, Grant, Permission, grants_of, subject_hash};
-use crate::api::{Api, routes};
+use crate::access::{Caller, Permission, grants_of_session, subject_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
-use crate::routes::identity::{IdentityPatch, IdentityView};
+use crate::routes::identity::{identity_change, identity_view};
+use crate::routing::{Api, routes};
 use crate::time::shown;
 
 const KIND: IdentityKind = IdentityKind::User;
@@ -39,58 +38,23 @@ pub(crate) fn routes() -> Api {
         .route(Permission::AccessManage, routes!(end_sessions))
 }
 
-/// A person who may log in.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewUser {
-    /// A name, unique among people.
-    #[schema(example = "alice", min_length = 1, max_length = 128)]
-    name: String,
-    /// What the issuer calls the person: the claim `sub`.
-    #[schema(min_length = 1, max_length = 255)]
-    subject: String,
-    /// The issuer; the configured one when absent.
-    issuer: Option<String>,
-    /// An address.
-    email: Option<String>,
-    /// What the person may do, beside what their groups give.
-    #[serde(default)]
-    grants: Vec<Grant>,
-}
-
-/// A session.
-#[derive(Serialize, ToSchema)]
-struct SessionView {
-    /// From where the login came.
-    address: String,
-    /// When it began.
-    created_at: String,
-    /// When it was last seen, coarsely.
-    last_seen_at: String,
-    /// When it ends whatever happens.
-    expires_at: String,
-    /// What the login's groups gave.
-    grants: Vec<Grant>,
-}
-
-impl SessionView {
-    fn of(row: Session) -> Self {
-        Self {
-            address: row.address,
-            created_at: shown(row.created_at_us),
-            last_seen_at: shown(row.last_seen_at_us),
-            expires_at: shown(row.expires_at_us),
-            grants: grants_of(&row.grants),
-        }
-    }
+fn session_view(row: Session) -> Result<SessionView, Problem> {
+    let grants = grants_of_session(&row)?;
+    Ok(SessionView {
+        address: row.address,
+        created_at: shown(row.created_at_us),
+        last_seen_at: shown(row.last_seen_at_us),
+        expires_at: shown(row.expires_at_us),
+        grants,
+    })
 }
 
 /// Lists the people, by name.
-#[utoipa::path(get, path = "/api/v1/users", operation_id = "listUsers", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/users", operation_id = "listUsers", params(PageQuery),
     responses((status = 200, body = Listing<IdentityView>)))]
 async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
-    let page = store.access().identities(KIND, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, IdentityView::of)))
+    let page = store::Access::of(&store).identities(KIND, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(try_listing(page, identity_view)?))
 }
 
 /// Lets a person in before their first login.
@@ -122,7 +86,7 @@ async fn create(
     let made =
         admin::create(&access, &caller, New { kind: KIND, key_hash, label: new.subject, settings }).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/users/{}", made.id)).map_err(Problem::internal)?;
-    let answer = Revision(made.revision, IdentityView::of(made));
+    let answer = Revision(made.revision, identity_view(made)?);
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
 }
 
@@ -134,7 +98,7 @@ async fn get_one(
     Path(id): Path<Uuid>,
 ) -> Result<Revision<IdentityView>, Problem> {
     let user = admin::find(&access, KIND, id).await?;
-    Ok(Revision(user.revision, IdentityView::of(user)))
+    Ok(Revision(user.revision, identity_view(user)?))
 }
 
 /// Changes a person's name, address, grants, or switches them off.
@@ -147,9 +111,9 @@ async fn update(
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
 ) -> Result<Revision<IdentityView>, Problem> {
-    let patch = patch.checked(&access)?;
+    let patch = identity_change(patch, &access)?;
     let user = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
-    Ok(Revision(user.revision, IdentityView::of(user)))
+    Ok(Revision(user.revision, identity_view(user)?))
 }
 
 /// Removes a person and ends their sessions.
@@ -175,8 +139,8 @@ async fn sessions(
     Path(id): Path<Uuid>,
 ) -> Result<Json<Listing<SessionView>>, Problem> {
     admin::find(&access, KIND, id).await?;
-    let sessions = access.store().access().sessions_of(id).await?;
-    Ok(Json(Listing::whole(sessions.into_iter().map(SessionView::of).collect())))
+    let sessions = store::Access::of(access.store()).sessions_of(id).await?;
+    Ok(Json(Listing::whole(sessions.into_iter().map(session_view).collect::<Result<_, _>>()?)))
 }
 
 /// Ends a person's sessions.

@@ -2,6 +2,9 @@
 
 use authority::acme::{Acme, AcmeOptions};
 use authority::keystore::KeyStore;
+use authority::tables::acme::{
+    AcmeOrder, AcmeOrderStatus, NewAcmeAccount, insert_acme_account, insert_acme_orders,
+};
 use authority::{Authority, AuthorityOptions};
 use axum::Router;
 use axum::body::Body;
@@ -11,7 +14,6 @@ use keys::Keyring;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use server::{Components, Issuance, State, access, router};
-use store::acme::{AcmeOrder, AcmeOrderStatus, NewAcmeAccount, insert_acme_account, insert_acme_orders};
 use store::{Clock, Store};
 use tower::ServiceExt;
 use uuid::Uuid;

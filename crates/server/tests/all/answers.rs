@@ -208,8 +208,12 @@ async fn the_audit_trail_is_listed_exported_and_verified() {
 async fn events_are_followed_as_they_happen_and_from_where_one_was() {
     let world = World::start().await;
     let emit = |kind: &'static str, number: i64| {
-        let event =
-            store::Event { at_us: 0, kind, subject: format!("x/{number}"), body: json!({ "n": number }) };
+        let event = store::NewEvent {
+            at_us: 0,
+            kind,
+            subject: format!("x/{number}"),
+            body: json!({ "n": number }).to_string(),
+        };
         world.state.store().write("test", move |tx| async move { store::emit(tx, vec![event]).await }.boxed())
     };
     emit("test.before", 0).await.unwrap();
@@ -238,6 +242,16 @@ async fn events_are_followed_as_they_happen_and_from_where_one_was() {
     let text = read(&mut again, "test.later").await;
     let kinds: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
     assert_eq!(kinds, ["other.done", "test.later"], "none lost, none twice");
+    // A body that cannot be read, of a kind that is known: passed on as it is.
+    let (kind, subject, body) = ("agent.offline", "agent/1".to_owned(), "not JSON".to_owned());
+    let event = store::NewEvent { at_us: 0, kind, subject, body };
+    let put = world
+        .state
+        .store()
+        .write("test", move |tx| async move { store::emit(tx, vec![event]).await }.boxed());
+    put.await.unwrap();
+    let text = read(&mut again, "agent.offline").await;
+    assert!(text.contains(r#""body":"not JSON""#), "{text}");
     assert_eq!(follow("/api/v1/events", Some("x".to_owned())).await.unwrap().status(), 400);
 }
 

@@ -1,7 +1,6 @@
 //! The client of the credential store against a real one, on SQLite and on PostgreSQL.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use authority::keystore::KeyStore;
@@ -16,8 +15,8 @@ use server::limit::LimitOptions;
 use server::listen::server_certificate;
 use server::routes::credhub::{CredHub, CredHubOptions};
 use server::{Components, Running, Server, ServerOptions, State, access};
-use store::testing::Cluster;
-use store::{Clock, Store, StoreUrl};
+use store::{Clock, Store};
+use testbed::Database;
 
 use crate::world::{Authority, HOUR, now};
 
@@ -34,9 +33,8 @@ struct CredentialServer {
     address: SocketAddr,
     api: Option<SocketAddr>,
     running: Option<Running>,
-    _folder: tempfile::TempDir,
     // Last: the store's connections go before it.
-    cluster: Option<Arc<Cluster>>,
+    database: Database,
 }
 
 fn admin() -> Asker {
@@ -49,24 +47,20 @@ fn at(text: &str) -> Name {
 
 impl CredentialServer {
     async fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::sqlite(folder.path().join("bulla.db"));
-        Self::down(&url, folder, None).await.started().await
+        Self::on(Database::sqlite()).await
     }
 
     async fn postgres() -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        Self::on(cluster).await
+        Self::on(Database::postgres().await).await
     }
 
-    async fn on(cluster: Arc<Cluster>) -> Self {
-        let url = cluster.database();
-        Self::down(&url, tempfile::tempdir().unwrap(), Some(cluster)).await.started().await
+    async fn on(database: Database) -> Self {
+        Self::down(database).await.started().await
     }
 
     /// With everything in place to start it.
-    async fn down(url: &StoreUrl, folder: tempfile::TempDir, cluster: Option<Arc<Cluster>>) -> Self {
-        let store = Store::open(url).await.unwrap();
+    async fn down(database: Database) -> Self {
+        let store = database.open().await;
         let clock = Clock::manual(now() * 1_000_000);
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
         let options = CredentialsOptions::default();
@@ -82,8 +76,7 @@ impl CredentialServer {
             address: free,
             api: None,
             running: None,
-            _folder: folder,
-            cluster,
+            database,
         }
     }
 
@@ -200,19 +193,7 @@ fn named(name: &str) -> Change {
     Change::Name(client::Name::parse(name).unwrap())
 }
 
-/// Runs each case on both databases.
-macro_rules! battery {
-    ($($case:ident)*) => {
-        mod sqlite { $(
-            #[tokio::test] async fn $case() { super::$case(super::CredentialServer::sqlite().await).await; }
-        )* }
-        mod postgres { $(
-            #[tokio::test] async fn $case() { super::$case(super::CredentialServer::postgres().await).await; }
-        )* }
-    };
-}
-
-battery! {
+testbed::on_both! { super::CredentialServer:
     changes_are_told_to_those_who_may_read_and_to_nobody_else
     what_changes_is_answered_anew_at_once
     what_changed_before_a_fall_is_known_after_it
@@ -461,9 +442,7 @@ async fn after_a_gap_everything_is_asked_for_once(mut place: CredentialServer) {
 
 #[tokio::test]
 async fn a_client_is_built_while_the_store_is_down_and_outlives_its_falls() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = StoreUrl::sqlite(folder.path().join("bulla.db"));
-    let mut place = CredentialServer::down(&url, folder, None).await;
+    let mut place = CredentialServer::down(Database::sqlite()).await;
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
     let forgetful = Limits { lifetime: Duration::ZERO, ..anew() };
@@ -493,20 +472,17 @@ async fn a_client_is_built_while_the_store_is_down_and_outlives_its_falls() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_falls_is_covered_by_the_cache() {
-    let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
-    let place = CredentialServer::on(cluster).await;
+    let place = CredentialServer::on(Database::postgres_of_its_own().await).await;
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
     assert_eq!(value(&client, "/a").await.unwrap(), "one");
-    let cluster = place.cluster.clone().unwrap();
-    let stopping = Arc::clone(&cluster);
-    tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
+    place.database.stop().await;
     let before = client.stats().stale_hits;
     assert_eq!(value(&client, "/a").await.unwrap(), "one");
     assert!(client.stats().stale_hits > before, "{:?}", client.stats());
     let error = client.get("/unknown").await.unwrap_err();
     assert!(error.is_unavailable(), "{error}");
-    tokio::task::spawn_blocking(move || cluster.resume()).await.unwrap();
+    place.database.resume().await;
     let began = std::time::Instant::now();
     loop {
         match client.get("/unknown").await {

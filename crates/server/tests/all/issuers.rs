@@ -139,7 +139,7 @@ async fn open_challenges_are_answered_without_tls_and_without_a_token() {
     let api = Api::new().await;
     let until = Clock::system().now_us() + 60_000_000;
     let answers = vec![("tok_en-1".to_owned(), "tok_en-1.thumb".to_owned())];
-    api.store.external_issuers().put_challenges(answers, until).await.unwrap();
+    issuers::tables::ExternalIssuers::of(&api.store).put_challenges(answers, until).await.unwrap();
     let get = |token: &str| {
         let request =
             Request::get(format!("/.well-known/acme-challenge/{token}")).body(Body::empty()).unwrap();

@@ -10,8 +10,10 @@ use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use server::listen::server_certificate;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
+
+use testbed::write_and_flush;
 
 use crate::world::{Authority, Plan, World, send, until};
 
@@ -119,7 +121,7 @@ async fn heads_are_bounded() {
     let world = World::start().await;
     let mut stream = world.raw().await;
     let head = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "x".repeat(400_000));
-    stream.write_all(head.as_bytes()).await.unwrap();
+    write_and_flush(&mut stream, head.as_bytes()).await.unwrap();
     // The server does not read what it has no room for, so its answer may be lost with the connection.
     let said = read_until(&mut stream, "\r\n").await;
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
@@ -136,7 +138,7 @@ async fn slow_heads_bodies_and_handshakes_are_cut_off() {
     let world = with(move |options| options.head_timeout = short).await;
     let mut stream = world.raw().await;
     // It may be closed before this is written.
-    let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n").await;
+    let _ = write_and_flush(&mut stream, b"GET /healthz HTTP/1.1\r\nhost: x\r\n").await;
     // Closed, with or without a word.
     let said = read_until(&mut stream, "never").await;
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 408"), "{said}");
@@ -148,7 +150,7 @@ async fn slow_heads_bodies_and_handshakes_are_cut_off() {
          content-length: 1000\r\n\r\n{{",
         world.admin
     );
-    stream.write_all(head.as_bytes()).await.unwrap();
+    write_and_flush(&mut stream, head.as_bytes()).await.unwrap();
     let said = read_until(&mut stream, "request-timeout").await;
     assert!(said.starts_with("HTTP/1.1 408") && said.contains("request-timeout"), "{said}");
 
@@ -234,13 +236,13 @@ async fn an_answer_that_waits_for_no_body_does_not_close_its_connection() {
         format!("POST /api/v1/tokens HTTP/1.1\r\nhost: x\r\ncontent-length: 40000\r\n{more}\r\n")
     };
     for _ in 0..2 {
-        stream.write_all(head("").as_bytes()).await.unwrap();
+        write_and_flush(&mut stream, head("").as_bytes()).await.unwrap();
         let said = read_until(&mut stream, "}").await;
         assert!(said.starts_with("HTTP/1.1 401"), "before the body came: {said}");
-        stream.write_all(&[b'x'; 40_000]).await.unwrap();
+        write_and_flush(&mut stream, &[b'x'; 40_000]).await.unwrap();
     }
     // Who waits to hear whether the body is wanted hears the answer alone.
-    stream.write_all(head("expect: 100-continue\r\n").as_bytes()).await.unwrap();
+    write_and_flush(&mut stream, head("expect: 100-continue\r\n").as_bytes()).await.unwrap();
     let said = read_until(&mut stream, "never").await;
     assert!(said.starts_with("HTTP/1.1 401"), "{said}");
 }
@@ -256,12 +258,12 @@ async fn a_request_in_flight_is_answered_before_the_stop() {
         world.admin,
         body.len()
     );
-    stream.write_all(head.as_bytes()).await.unwrap();
+    write_and_flush(&mut stream, head.as_bytes()).await.unwrap();
     assert!(
         read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 100"),
         "its handler waits for the body"
     );
-    stream.write_all(&body.as_bytes()[..5]).await.unwrap();
+    write_and_flush(&mut stream, &body.as_bytes()[..5]).await.unwrap();
 
     // The same over HTTP/2, with a body that comes in parts.
     let (parts, frames) = body_in_parts();
@@ -284,7 +286,7 @@ async fn a_request_in_flight_is_answered_before_the_stop() {
     let stop = tokio::spawn(running.stop());
     until("the listener is closed", || std::net::TcpStream::connect(address).is_err()).await;
     assert!(!stop.is_finished());
-    stream.write_all(&body.as_bytes()[5..]).await.unwrap();
+    write_and_flush(&mut stream, &body.as_bytes()[5..]).await.unwrap();
     assert!(read_until(&mut stream, "bulla_").await.starts_with("HTTP/1.1 201"));
     parts.send(Bytes::from_static(b"\"later\",\"grants\":[]}")).await.unwrap();
     drop(parts);
@@ -311,7 +313,7 @@ async fn a_stop_waits_no_longer_than_its_limit_and_events_end() {
          content-length: 9\r\nexpect: 100-continue\r\n\r\n",
         world.admin
     );
-    stream.write_all(head.as_bytes()).await.unwrap();
+    write_and_flush(&mut stream, head.as_bytes()).await.unwrap();
     assert!(
         read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 100"),
         "its handler waits for the body"

@@ -19,6 +19,7 @@ mod ownership;
 mod route_by_role;
 mod tokens;
 mod transparency;
+mod unreadable_access;
 mod vault;
 mod watches;
 mod world;

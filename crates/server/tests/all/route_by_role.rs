@@ -6,8 +6,8 @@ use http::{Method, Request};
 use secrecy::ExposeSecret;
 use serde_json::json;
 use server::access::{self, BUILT_IN_ROLES, Permission};
-use server::api::{Need, RouteInfo};
 use server::limit::LimitOptions;
+use server::routing::{Need, RouteInfo};
 use server::{State, router};
 use store::Clock;
 use tower::ServiceExt;
@@ -111,7 +111,7 @@ async fn few_routes_need_nobody_and_changes_need_more_than_reading() {
     assert!(unexpected.is_empty(), "{unexpected:?}");
     for route in &routes {
         let Need::Permission(permission) = route.need else { continue };
-        let reads = permission.as_str().ends_with(".read");
+        let reads = permission.name().ends_with(".read");
         let changes = matches!(route.method, Method::PUT | Method::PATCH | Method::DELETE);
         assert!(!(reads && changes), "{} {} needs no more than {permission}", route.method, route.path);
     }

@@ -124,7 +124,8 @@ async fn what_is_revoked_elsewhere_dies_within_five_seconds() {
         async { answer.await.unwrap().status().as_u16() }
     };
     assert_eq!((status(&here).await, status(&there).await), (200, 200));
-    let id = store.access().identities(store::IdentityKind::Token, None, 1).await.unwrap().rows[0].id;
+    let id =
+        store::Access::of(&store).identities(store::IdentityKind::Token, None, 1).await.unwrap().rows[0].id;
     let gone = ask(&here, Method::DELETE, format!("{TOKENS}/{id}")).await.unwrap();
     assert_eq!(gone.status(), 204);
     assert_eq!(status(&here).await, 401, "at once where it was revoked");

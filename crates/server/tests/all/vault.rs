@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 use store::Clock;
-use store::testing::Cluster;
+use testbed::Database;
 
 use crate::world::{Plan, TestResponse, World, now, send};
 
@@ -21,8 +21,7 @@ impl CredentialServer {
     }
 
     async fn postgres() -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        Self::with(Plan { cluster: Some(cluster), ..Plan::default() }).await
+        Self::with(Plan { database: Database::postgres().await, ..Plan::default() }).await
     }
 
     async fn with(plan: Plan) -> Self {
@@ -85,20 +84,7 @@ impl CredentialServer {
     }
 }
 
-macro_rules! battery {
-    ($($case:ident)*) => {
-        mod sqlite { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(super::CredentialServer::sqlite().await).await; }
-        )* }
-        mod postgres { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(super::CredentialServer::postgres().await).await; }
-        )* }
-    };
-}
-
-battery! {
+testbed::on_both! { super::CredentialServer:
     versions_are_written_read_deleted_and_taken_back
     every_type_reads_as_its_fields_and_is_written_by_them
     who_may_not_is_denied_whether_anything_is_there_or_not

@@ -75,7 +75,10 @@ async fn a_watch_is_made_changed_paused_and_removed() {
     world.post(&format!("{path}/run"), json!({})).await.expect(204);
     // A node takes the run up.
     let now_us = store::Clock::system().now_us();
-    let held = database.watches().claim(uuid::Uuid::now_v7(), now_us, now_us + 60_000_000, 1).await.unwrap();
+    let held = inventory::tables::Watches::of(&database)
+        .claim(uuid::Uuid::now_v7(), now_us, now_us + 60_000_000, 1)
+        .await
+        .unwrap();
     assert_eq!(held.len(), 1);
     let running = world.get(&path).await.expect(200).json();
     assert_eq!(running["state"], "running");

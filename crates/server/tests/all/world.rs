@@ -21,8 +21,8 @@ use server::access;
 use server::listen::server_certificate;
 use server::routes::credhub::{CredHub, CredHubOptions};
 use server::{Components, Issuance, Running, Server, ServerOptions, State, StateBuilder};
-use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
+use testbed::Database;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -124,8 +124,7 @@ pub(crate) struct Plan {
     pub(crate) state: Box<dyn FnOnce(StateBuilder) -> StateBuilder + Send>,
     /// What the server serves beside what every server has.
     pub(crate) components: Components,
-    /// A PostgreSQL in place of SQLite.
-    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub(crate) database: Database,
     /// Whether there is a credential store, on a listener of its own.
     pub(crate) credentials: bool,
 }
@@ -137,7 +136,7 @@ impl Default for Plan {
             options: Box::new(|_| {}),
             state: Box::new(|state| state),
             components: Components::default(),
-            cluster: None,
+            database: Database::sqlite(),
             credentials: false,
         }
     }
@@ -152,8 +151,7 @@ pub(crate) struct World {
     pub(crate) public: SocketAddr,
     client: reqwest::Client,
     // Last: the database goes after those who use it.
-    _folder: tempfile::TempDir,
-    _cluster: Option<Arc<Cluster>>,
+    _database: Database,
 }
 
 /// An answer, taken whole.
@@ -220,10 +218,7 @@ impl World {
     }
 
     pub(crate) async fn start_with(plan: Plan) -> Self {
-        let (folder, store) = match &plan.cluster {
-            None => store().await,
-            Some(cluster) => (tempfile::tempdir().unwrap(), Store::open(&cluster.database()).await.unwrap()),
-        };
+        let store = plan.database.open().await;
         let ca = Authority::new("test root");
         let leaf = ca.leaf(&["127.0.0.1", "bulla.test"]);
         let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
@@ -251,8 +246,7 @@ impl World {
             state,
             running: Some(running),
             client,
-            _folder: folder,
-            _cluster: plan.cluster,
+            _database: plan.database,
         }
     }
 
@@ -321,13 +315,4 @@ fn builder(ca: &Authority) -> reqwest::ClientBuilder {
         .timeout(Duration::from_secs(60))
 }
 
-/// Waits until a condition holds; fails after a long while.
-pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("not within a minute: {what}");
-}
+pub(crate) use testbed::until;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use keyless::places::{Attributes, Formula};
 use store::PAGE_ROWS_MAX;
-use store::places::PlacedNode;
 use uuid::Uuid;
 
 use super::error::PolicyError;
 use super::registry::KeyPolicies;
+use crate::tables;
+use crate::tables::PlacedNode;
 
 /// Values of one attribute that a message names.
 const VALUES_NAMED_MAX: usize = 20;
@@ -85,7 +86,7 @@ impl KeyPolicies {
     pub(super) async fn placed_nodes(&self) -> Result<Vec<PlacedNode>, PolicyError> {
         let (mut all, mut after) = (Vec::new(), Uuid::nil());
         loop {
-            let page = self.store().places().placed_nodes(after, PAGE_ROWS_MAX).await?;
+            let page = tables::Places::of(self.store()).placed_nodes(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { return Ok(all) };
             after = last.id;
             all.extend(page);

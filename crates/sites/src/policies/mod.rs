@@ -20,11 +20,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt;
 use serde_json::json;
-use store::places::{KeyChange, KeyState, PolicyChange, PolicyRemoval, PolicyRow};
 use store::{Cursor, Page};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::tables;
+use crate::tables::{KeyChange, KeyState, PolicyChange, PolicyRemoval, PolicyRow};
 use crate::work::{KeyNews, News, PolicyNews, WrapNews};
 
 pub use check::{Attribute, Resolved, ResolvedNode, ResolvedSite};
@@ -83,7 +84,7 @@ impl KeyPolicies {
     }
 
     async fn purge(&self) -> Result<(), PolicyError> {
-        Ok(self.store().places().purge_state(self.now_us() - REMOVED_KEPT_US).await.map(drop)?)
+        Ok(tables::Places::of(self.store()).purge_state(self.now_us() - REMOVED_KEPT_US).await.map(drop)?)
     }
 
     /// Makes a policy, and wraps it to the nodes that satisfy it.
@@ -116,10 +117,10 @@ impl KeyPolicies {
             .store()
             .write("key_policy_create", move |tx| {
                 async move {
-                    if store::places::count_policies(tx).await? >= POLICIES_MAX {
+                    if tables::count_policies(tx).await? >= POLICIES_MAX {
                         return Ok(None);
                     }
-                    let done = store::places::insert_policy(tx, &policy, &generation, &seed).await?;
+                    let done = tables::insert_policy(tx, &policy, &generation, &seed).await?;
                     store::audit_if(tx, done, event).await.map(Some)
                 }
                 .boxed()
@@ -142,8 +143,8 @@ impl KeyPolicies {
     #[crate::boxed]
     pub async fn policy(&self, name: &str) -> Result<PolicyRow, PolicyError> {
         let found = match name.parse() {
-            Ok(id) => self.store().places().policy(id).await?,
-            Err(_) => self.store().places().policy_named(name).await?,
+            Ok(id) => tables::Places::of(self.store()).policy(id).await?,
+            Err(_) => tables::Places::of(self.store()).policy_named(name).await?,
         };
         found.ok_or(PolicyError::NotFound("key policy"))
     }
@@ -158,7 +159,7 @@ impl KeyPolicies {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PolicyRow>, PolicyError> {
-        Ok(self.store().places().policies(after, limit).await?)
+        Ok(tables::Places::of(self.store()).policies(after, limit).await?)
     }
 
     /// Gives a policy its next generation, and wraps it to its nodes. Its keys are sealed to it by and by.
@@ -167,8 +168,9 @@ impl KeyPolicies {
     /// [`PolicyError::NotFound`], [`PolicyError::Rotating`], [`PolicyError::Changed`] and others.
     #[crate::boxed]
     pub async fn rotate(&self, id: Uuid, actor: &str) -> Result<PolicyView, PolicyError> {
-        let before = self.store().places().policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
-        if self.store().places().policy_generations(id).await?.len() >= GENERATIONS_MAX {
+        let before =
+            tables::Places::of(self.store()).policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
+        if tables::Places::of(self.store()).policy_generations(id).await?.len() >= GENERATIONS_MAX {
             return Err(PolicyError::Rotating);
         }
         let next = before.generation.checked_add(1).ok_or(PolicyError::Changed)?;
@@ -180,7 +182,7 @@ impl KeyPolicies {
             .store()
             .write("key_policy_rotate", move |tx| {
                 async move {
-                    let done = store::places::rotate_policy(tx, &generation, &seed, at).await?;
+                    let done = tables::rotate_policy(tx, &generation, &seed, at).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()
@@ -201,7 +203,7 @@ impl KeyPolicies {
     #[crate::boxed]
     pub async fn rotate_of_node(&self, node: Uuid, actor: &str) -> Result<Vec<Uuid>, PolicyError> {
         let (mut rotated, mut failed) = (Vec::new(), None);
-        for policy in self.store().places().policies_of_node(node).await? {
+        for policy in tables::Places::of(self.store()).policies_of_node(node).await? {
             match self.rotate(policy, actor).await {
                 Ok(_) => rotated.push(policy),
                 // Removed, or rotated by another since the node was retired.
@@ -224,7 +226,7 @@ impl KeyPolicies {
             .store()
             .write("key_policy_delete", move |tx| {
                 async move {
-                    let removal = store::places::remove_policy(tx, id, at).await?;
+                    let removal = tables::remove_policy(tx, id, at).await?;
                     store::audit_if(tx, removal == PolicyRemoval::Done, event).await?;
                     Ok(removal)
                 }
@@ -244,7 +246,7 @@ impl KeyPolicies {
     /// Those of the database.
     #[crate::boxed]
     pub async fn state_of(&self, node: Uuid, after: i64) -> Result<KeyState, PolicyError> {
-        Ok(self.store().places().state(node, after.max(0), STATE_ROWS_MAX).await?)
+        Ok(tables::Places::of(self.store()).state(node, after.max(0), STATE_ROWS_MAX).await?)
     }
 
     /// [`Self::state_of`], as nodes are told it.

@@ -10,12 +10,13 @@ use ::keys::sealed::{KemPublic, PolicyKey, SealedError, WrapContext};
 use futures_util::FutureExt;
 use keyless::places::Classes;
 use store::PAGE_ROWS_MAX;
-use store::places::{GenerationRow, NewWrap, PlacedNode, PolicyRow, WrapKey};
 use uuid::Uuid;
 
 use super::check::attributes_of;
 use super::error::PolicyError;
 use super::registry::{KeyPolicies, WALK_EVERY, stored_formula};
+use crate::tables;
+use crate::tables::{GenerationRow, NewWrap, PlacedNode, PolicyRow, WrapKey};
 
 /// Wraps made and stored by one transaction: 0.2 s of a processor, and 1.2 MB.
 const BATCH: usize = 1_000;
@@ -46,7 +47,7 @@ struct PassInput {
 impl KeyPolicies {
     /// Whether something changed since the last pass, or all is to be looked at again.
     pub(super) async fn is_due(&self) -> Result<bool, PolicyError> {
-        let change = self.store().places().last_change().await?;
+        let change = tables::Places::of(self.store()).last_change().await?;
         let passes = self.0.passes.lock().await;
         let is_over = passes.walked.is_none_or(|walked| walked.elapsed() >= WALK_EVERY);
         Ok(is_over || passes.seen.is_none() || change != passes.change)
@@ -64,7 +65,7 @@ impl KeyPolicies {
     pub async fn reconcile(&self) -> Result<Reconciled, PolicyError> {
         let mut passes = self.0.passes.lock().await;
         // Before all else: what comes meanwhile is another pass's.
-        let change = self.store().places().last_change().await?;
+        let change = tables::Places::of(self.store()).last_change().await?;
         let scene = self.scene().await?;
         let seen = scene.fingerprint;
         let is_over = passes.walked.is_none_or(|walked| walked.elapsed() >= WALK_EVERY);
@@ -89,7 +90,7 @@ impl KeyPolicies {
         let policies = self.all_policies().await?;
         let (mut generations, mut after) = (BTreeMap::new(), Uuid::nil());
         loop {
-            let page = self.store().places().all_policy_generations(after, PAGE_ROWS_MAX).await?;
+            let page = tables::Places::of(self.store()).all_policy_generations(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { break };
             after = last.id;
             generations.extend(page.into_iter().map(|row| ((row.policy, row.generation), row)));
@@ -103,7 +104,7 @@ impl KeyPolicies {
     async fn all_policies(&self) -> Result<Vec<PolicyRow>, PolicyError> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let page = self.store().places().policies(after.as_ref(), PAGE_ROWS_MAX).await?;
+            let page = tables::Places::of(self.store()).policies(after.as_ref(), PAGE_ROWS_MAX).await?;
             all.extend(page.rows);
             match page.next {
                 Some(next) => after = Some(next),
@@ -120,7 +121,7 @@ impl KeyPolicies {
         let mut wanted = scene.wanted().peekable();
         let (mut missing, mut stray, mut after) = (Vec::new(), Vec::new(), None);
         loop {
-            let page = self.store().places().live_wraps(after, PAGE_ROWS_MAX).await?;
+            let page = tables::Places::of(self.store()).live_wraps(after, PAGE_ROWS_MAX).await?;
             after = page.last().copied();
             for found in page {
                 while let Some(next) = wanted.next_if(|(key, _)| *key < found) {
@@ -185,8 +186,8 @@ impl KeyPolicies {
             .store()
             .write("key_policy_wraps_of", move |tx| {
                 async move {
-                    let kems = store::places::node_kems(tx, nodes).await?;
-                    Ok((kems, store::places::policy_seeds(tx, ids).await?))
+                    let kems = tables::node_kems(tx, nodes).await?;
+                    Ok((kems, tables::policy_seeds(tx, ids).await?))
                 }
                 .boxed()
             })
@@ -222,7 +223,7 @@ impl KeyPolicies {
         let stored = self
             .store()
             .write("key_policy_wraps_put", move |tx| {
-                async move { store::places::put_wraps(tx, &made).await }.boxed()
+                async move { tables::put_wraps(tx, &made).await }.boxed()
             })
             .await?;
         done.made += stored.unwrap_or_default();
@@ -232,7 +233,7 @@ impl KeyPolicies {
     async fn withdraw_wraps(&self, keys: Vec<WrapKey>, seen: i64) -> Result<usize, PolicyError> {
         let at = self.now_us();
         let withdrawn = self.store().write("key_policy_wraps_withdraw", move |tx| {
-            async move { store::places::withdraw_wraps(tx, &keys, seen, at).await }.boxed()
+            async move { tables::withdraw_wraps(tx, &keys, seen, at).await }.boxed()
         });
         Ok(withdrawn.await?)
     }

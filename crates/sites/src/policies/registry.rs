@@ -10,12 +10,12 @@ use keyless::places::Formula;
 use keys::Context;
 use keys::sealed::PolicyKey;
 use parking_lot::Mutex;
-use store::places::{GenerationRow, SEALED_SEEDS};
 use store::{AuditEvent, Clock, Store};
 use uuid::Uuid;
 
 use super::error::PolicyError;
 use super::passes::Passes;
+use crate::tables::{GenerationRow, SEALED_SEEDS};
 
 /// Sealed keys at most, as many as a key service holds: 2.5 KB each on every node.
 pub const SEALED_KEYS_MAX: i64 = 100_000;

@@ -8,11 +8,12 @@ use ::keys::sealed::{KemPublic, PolicyKey, SealContext};
 use futures_util::FutureExt;
 use serde_json::json;
 use store::PAGE_ROWS_MAX;
-use store::places::{GenerationRow, Resealed};
 use uuid::Uuid;
 
 use super::error::PolicyError;
 use super::registry::{ACTOR, KeyPolicies, WALK_EVERY};
+use crate::tables;
+use crate::tables::{GenerationRow, Resealed};
 
 /// Keys sealed anew by one transaction: 0.15 s of a processor, and 0.6 MB of keys that are open for no longer.
 const BATCH: usize = 250;
@@ -38,7 +39,7 @@ impl KeyPolicies {
     async fn reseal_all(&self, tell: bool, stuck: &mut usize) -> Result<usize, PolicyError> {
         let (mut count, mut after) = (0, Uuid::nil());
         loop {
-            let page = self.store().places().policies_behind(after, PAGE_ROWS_MAX).await?;
+            let page = tables::Places::of(self.store()).policies_behind(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { return Ok(count) };
             after = *last;
             for policy in page {
@@ -89,7 +90,7 @@ impl KeyPolicies {
         let event = self.event(ACTOR, "key_policy.retire_generations", format!("key-policy/{id}"), details);
         let gone = self.store().write("key_policy_generations_retire", move |tx| {
             async move {
-                let gone = store::places::retire_generations(tx, id, number).await?;
+                let gone = tables::retire_generations(tx, id, number).await?;
                 store::audit_if(tx, gone > 0, event).await
             }
             .boxed()
@@ -108,8 +109,9 @@ impl KeyPolicies {
         let to = KemPublic::parse(&newest.public).map_err(PolicyError::Pair)?;
         let (mut count, mut stuck, mut after) = (0, 0, [0; 32]);
         loop {
-            let keys =
-                self.store().places().sealed_keys_behind(policy, newest.generation, &after, BATCH).await?;
+            let keys = tables::Places::of(self.store())
+                .sealed_keys_behind(policy, newest.generation, &after, BATCH)
+                .await?;
             let Some(last) = keys.last() else { return Ok((count, stuck)) };
             after = last.spki_sha256;
             let pairs = self.pairs_of(&rows, &keys, tell).await?;
@@ -126,7 +128,7 @@ impl KeyPolicies {
             count += self
                 .store()
                 .write("sealed_keys_reseal", move |tx| {
-                    async move { store::places::reseal_keys(tx, policy, into, made, at).await }.boxed()
+                    async move { tables::reseal_keys(tx, policy, into, made, at).await }.boxed()
                 })
                 .await?;
         }
@@ -144,9 +146,9 @@ impl KeyPolicies {
         numbers.dedup();
         let needed: Vec<&GenerationRow> = numbers.iter().filter_map(|number| rows.get(number)).collect();
         let ids: Vec<Uuid> = needed.iter().map(|row| row.id).collect();
-        let seeds = self.store().write("key_policy_seeds", move |tx| {
-            async move { store::places::policy_seeds(tx, ids).await }.boxed()
-        });
+        let seeds = self
+            .store()
+            .write("key_policy_seeds", move |tx| async move { tables::policy_seeds(tx, ids).await }.boxed());
         let seeds = seeds.await?;
         let mut pairs = HashMap::new();
         for row in needed {

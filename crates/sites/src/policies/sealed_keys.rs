@@ -4,13 +4,14 @@ use ::keys::KeyType;
 use ::keys::sealed::{OVERHEAD, check_sealed_key};
 use futures_util::FutureExt;
 use serde_json::json;
-use store::places::{SealedKeyRow, SealedPut};
 use store::{Cursor, Page};
 use uuid::Uuid;
 use x509::{PublicKey, SpkiHash};
 
 use super::error::PolicyError;
 use super::registry::{KeyPolicies, SEALED_KEYS_MAX};
+use crate::tables;
+use crate::tables::{SealedKeyRow, SealedPut};
 
 /// Octets of a sealed key's name.
 const NAME_MAX: usize = 128;
@@ -78,12 +79,12 @@ impl KeyPolicies {
             .write("sealed_key_put", move |tx| {
                 async move {
                     // One that is sealed again needs no more room.
-                    if !store::places::is_key_sealed(tx, &key.spki_sha256).await?
-                        && store::places::count_sealed_keys(tx).await? >= SEALED_KEYS_MAX
+                    if !tables::is_key_sealed(tx, &key.spki_sha256).await?
+                        && tables::count_sealed_keys(tx).await? >= SEALED_KEYS_MAX
                     {
                         return Ok(PutOutcome::Full);
                     }
-                    let put = store::places::put_sealed_key(tx, &key, &blob).await?;
+                    let put = tables::put_sealed_key(tx, &key, &blob).await?;
                     store::audit_if(tx, put == SealedPut::Stored, event).await?;
                     Ok(PutOutcome::Done(put))
                 }
@@ -106,7 +107,7 @@ impl KeyPolicies {
     /// [`PolicyError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn key(&self, spki_sha256: &SpkiHash) -> Result<SealedKeyRow, PolicyError> {
-        let found = self.store().places().sealed_key(spki_sha256.as_bytes()).await?;
+        let found = tables::Places::of(self.store()).sealed_key(spki_sha256.as_bytes()).await?;
         found.ok_or(PolicyError::NotFound("sealed key"))
     }
 
@@ -120,7 +121,7 @@ impl KeyPolicies {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<SealedKeyRow>, PolicyError> {
-        Ok(self.store().places().sealed_keys(after, limit).await?)
+        Ok(tables::Places::of(self.store()).sealed_keys(after, limit).await?)
     }
 
     /// Withdraws a sealed key: what is sealed is removed here, and nodes stop to sign with it.
@@ -135,7 +136,7 @@ impl KeyPolicies {
             .store()
             .write("sealed_key_withdraw", move |tx| {
                 async move {
-                    let done = store::places::withdraw_sealed_key(tx, &hash, at).await?;
+                    let done = tables::withdraw_sealed_key(tx, &hash, at).await?;
                     store::audit_if(tx, done, event).await
                 }
                 .boxed()

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use store::places::{GenerationRow, PlacedNode, PolicyRow};
 use uuid::Uuid;
 
 use super::check::attributes_of;
 use super::error::PolicyError;
 use super::registry::{KeyPolicies, stored_formula};
+use crate::tables;
+use crate::tables::{GenerationRow, PlacedNode, PolicyRow};
 
 /// Nodes without a wrap that are named.
 pub const LAGGING_MAX: usize = 20;
@@ -43,16 +44,17 @@ impl KeyPolicies {
     /// [`PolicyError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn view(&self, id: Uuid) -> Result<PolicyView, PolicyError> {
-        let row = self.store().places().policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
+        let row =
+            tables::Places::of(self.store()).policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
         let formula = stored_formula(&row.formula);
         let mut placed = self.placed_nodes().await?;
         placed.retain(|node| formula.as_ref().is_some_and(|it| it.satisfied_by(&attributes_of(node))));
         let (wrapped, keys) = (
-            self.store().places().wraps_of_policy(id).await?,
-            self.store().places().sealed_keys_by_generation(id).await?,
+            tables::Places::of(self.store()).wraps_of_policy(id).await?,
+            tables::Places::of(self.store()).sealed_keys_by_generation(id).await?,
         );
         let mut generations = Vec::new();
-        for generation in self.store().places().policy_generations(id).await? {
+        for generation in tables::Places::of(self.store()).policy_generations(id).await? {
             let number = generation.generation;
             let has = wrapped.get(&number).copied().unwrap_or_default();
             let lagging = self.lagging(&placed, id, number, has).await?;
@@ -74,7 +76,7 @@ impl KeyPolicies {
             return Ok(Vec::new());
         }
         let have: HashSet<Uuid> =
-            self.store().places().wrapped_nodes(policy, generation).await?.into_iter().collect();
+            tables::Places::of(self.store()).wrapped_nodes(policy, generation).await?.into_iter().collect();
         let lagging = placed.iter().filter(|node| !have.contains(&node.id));
         Ok(lagging.take(LAGGING_MAX).map(|node| node.name.clone()).collect())
     }

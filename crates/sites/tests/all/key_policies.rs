@@ -6,7 +6,7 @@ use authority::keystore::KeyStore;
 use keys::sealed::{KemPublic, NodeKey, PolicyKey, SealContext, WrapContext, seal_key};
 use keys::{KeyType, Keyring, PrivateKey, Signer as _};
 use sites::policies::{GENERATIONS_MAX, KeyPolicies, NewSealedKey, PolicyError, PolicyView, Reconciled};
-use store::places::{
+use sites::tables::{
     KeyState, NodeRow, SealedKeyRow, SiteRow, insert_node, insert_site, retire_node, take_changes,
     update_site,
 };
@@ -439,7 +439,7 @@ async fn the_seeds_are_sealed_and_belong_to_the_rotation_of_the_master_key() {
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
     world.node("b1", &berlin, "{}").await;
     world.policies.create("de", "country: DE", ALICE).await.unwrap();
-    let heads = world.store.keys().sealed_heads(&store::places::SEALED_SEEDS).await.unwrap();
+    let heads = store::Keys::of(&world.store).sealed_heads(&sites::tables::SEALED_SEEDS).await.unwrap();
     assert_eq!(heads.iter().map(|(_, count)| count).sum::<u64>(), 1);
     // Another server without that master key wraps nothing, says so, and goes on.
     let strange = KeyStore::new(world.store.clone(), Keyring::ephemeral(), Clock::system());

@@ -2,6 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
-mod issuer;
 mod key_policies;
 mod sites;
+mod tables;

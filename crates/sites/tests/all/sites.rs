@@ -15,15 +15,13 @@ use keys::{KeyType, Keyring, PrivateKey, Signer};
 use sites::Attributes;
 use sites::work::{Beat, BeatAnswer, EnrolledNode, Membership, NodeEnrolment};
 use sites::{NewNodeToken, NewSite, NodeQuery, SiteError, Sites, SitesParts, node_domain, node_uri};
-use store::testing::Cluster;
-use store::{AuditFilter, Clock, Store, StoreUrl};
+use store::{AuditFilter, Clock, Store};
+use testbed::{Database, Issuer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use x509::build::Extension;
 use x509::{Certificate, GeneralName};
-
-use crate::issuer::Issuer;
 
 /// What does not happen within this does not happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,29 +50,20 @@ struct World {
     servers: Vec<Sites>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
-    _folder: Option<tempfile::TempDir>,
-    _cluster: Option<Arc<Cluster>>,
+    _database: Database,
 }
 
 impl World {
     async fn with(servers: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::sqlite(folder.path().join("bulla.db"));
-        Self::over(url, servers, Some(folder), None).await
+        Self::over(Database::sqlite(), servers).await
     }
 
     async fn on_postgres(servers: usize) -> Self {
-        let cluster = Cluster::shared();
-        Self::over(cluster.database(), servers, None, Some(cluster)).await
+        Self::over(Database::postgres().await, servers).await
     }
 
-    async fn over(
-        url: StoreUrl,
-        servers: usize,
-        folder: Option<tempfile::TempDir>,
-        cluster: Option<Arc<Cluster>>,
-    ) -> Self {
-        let store = Store::open(&url).await.unwrap();
+    async fn over(database: Database, servers: usize) -> Self {
+        let store = database.open().await;
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), Clock::system());
         let mut world = Self {
             store,
@@ -83,8 +72,7 @@ impl World {
             servers: Vec::new(),
             stop: CancellationToken::new(),
             tasks: JoinSet::new(),
-            _folder: folder,
-            _cluster: cluster,
+            _database: database,
         };
         for _ in 0..servers {
             world.serve(&world.stop.clone());

@@ -4,5 +4,5 @@ use crate::store::handle;
 
 handle! {
     /// Identities, sessions, roles, and kept answers to repeated requests.
-    Access, access
+    Access
 }

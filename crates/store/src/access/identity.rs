@@ -1,46 +1,21 @@
 //! Tokens, people and client certificates.
 
-use std::fmt;
-
+use coded::named;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::handle::Access;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
-/// What kind of identity.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum IdentityKind {
-    /// An API token; found by the hash of its secret.
-    Token,
-    /// A person; found by the hash of issuer and subject.
-    User,
-    /// A client certificate; found by the hash of its fingerprint or name.
-    Certificate,
-}
-
-impl IdentityKind {
-    /// As stored, and as the audit trail's actors begin.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Token => "token",
-            Self::User => "user",
-            Self::Certificate => "certificate",
-        }
-    }
-
-    fn of(text: &str) -> Result<Self, StoreError> {
-        [Self::Token, Self::User, Self::Certificate]
-            .into_iter()
-            .find(|kind| kind.as_str() == text)
-            .ok_or_else(|| StoreError::Corrupt(format!("there is no kind of identity {text:?}")))
-    }
-}
-
-impl fmt::Display for IdentityKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+named! {
+    /// What kind of identity.
+    pub enum IdentityKind: "identity kind" {
+        /// An API token; found by the hash of its secret.
+        Token => "token",
+        /// A person; found by the hash of issuer and subject.
+        User => "user",
+        /// A client certificate; found by the hash of its fingerprint or name.
+        Certificate => "certificate",
     }
 }
 
@@ -219,7 +194,7 @@ pub async fn insert_identity(tx: &mut Tx, new: &NewIdentity) -> Result<AccessCha
     let settings = &new.settings;
     let parameters: Vec<Value> = vec![
         new.id.into(),
-        new.kind.as_str().into(),
+        new.kind.name().into(),
         settings.name.as_str().into(),
         new.key_hash.into(),
         new.label.as_str().into(),
@@ -246,7 +221,7 @@ pub async fn update_identity(
     revision: i64,
     settings: &IdentitySettings,
 ) -> Result<AccessChange, StoreError> {
-    let taken = vec![kind.as_str().into(), settings.name.as_str().into(), id.into()];
+    let taken = vec![kind.name().into(), settings.name.as_str().into(), id.into()];
     if tx.row(NAME_TAKEN, taken).await?.is_some() {
         return Ok(AccessChange::Taken);
     }
@@ -304,7 +279,7 @@ impl Access<'_> {
     /// # Errors
     /// Those of the database.
     pub async fn identity(self, kind: IdentityKind, id: Uuid) -> Result<Option<Identity>, StoreError> {
-        let found = self.0.row(BY_ID, vec![id.into(), kind.as_str().into()]).await?;
+        let found = self.0.row(BY_ID, vec![id.into(), kind.name().into()]).await?;
         found.map(|mut row| identity_row(&mut row)).transpose()
     }
 
@@ -323,7 +298,7 @@ impl Access<'_> {
             IdentityKind::User => "users",
             IdentityKind::Certificate => "certificate-identities",
         };
-        let mut parameters = vec![Value::from(kind.as_str())];
+        let mut parameters = vec![Value::from(kind.name())];
         parameters.extend(key_or(after, listing, &[Value::Text(String::new())])?);
         let (limit, asked) = limit_of(limit);
         let rows = self.0.rows(Cost::Walk, PAGE, with_limit(parameters, asked)).await?;
@@ -339,7 +314,7 @@ impl Access<'_> {
     /// # Errors
     /// Those of the database.
     pub async fn has_identities(self, kind: IdentityKind) -> Result<bool, StoreError> {
-        Ok(self.0.row(ANY, vec![kind.as_str().into()]).await?.is_some())
+        Ok(self.0.row(ANY, vec![kind.name().into()]).await?.is_some())
     }
 
     /// Notes when identities were last used, one statement for all.
@@ -362,7 +337,7 @@ impl Access<'_> {
 pub(super) fn identity_row(row: &mut Row) -> Result<Identity, StoreError> {
     Ok(Identity {
         id: row.uuid()?,
-        kind: IdentityKind::of(&row.text()?)?,
+        kind: row.named("access_identities.kind")?,
         name: row.text()?,
         key_hash: row.hash()?,
         label: row.text()?,

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::inventory::handle::Inventory;
+use crate::inventory::handle::{Inventory, Scans};
 use crate::inventory::key::endpoint_key;
 use crate::inventory::model::{ChangeKind, ChangeRow};
 use crate::inventory::statements as sql;
@@ -43,7 +43,8 @@ impl Inventory<'_> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ChangeRow>, StoreError> {
-        let (a, b) = (self.0.scans().row_id(a).await?, self.0.scans().row_id(b).await?);
+        let scans = Scans::of(self.0);
+        let (a, b) = (scans.row_id(a).await?, scans.row_id(b).await?);
         let key = key_or(after, "between", &[Value::Int(SEEN), Value::Int(0)])?;
         let (mut part, mut endpoint) = match key[..] {
             [Value::Int(part), Value::Int(endpoint)] => (part, endpoint),
@@ -76,11 +77,8 @@ const SEEN: i64 = 0;
 const UNSEEN: i64 = 1;
 
 fn change_row(row: &mut Row) -> Result<ChangeRow, StoreError> {
-    let code = row.int()?;
-    let kind =
-        ChangeKind::from_code(code).ok_or_else(|| StoreError::Corrupt(format!("change kind {code}")))?;
     Ok(ChangeRow {
-        kind,
+        kind: row.coded("observations.change_kind")?,
         endpoint: endpoint_key(row)?,
         observed_at_us: row.int()?,
         old_sha256: row.maybe_hash()?,

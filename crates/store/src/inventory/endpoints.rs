@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use crate::inventory::handle::Inventory;
 use crate::inventory::key::{endpoint_key, stored_key};
 use crate::inventory::model::{
-    ChainId, ChangeKind, EndpointKey, InventoryFilter, InventoryOrder, InventoryRow, IssuerRow,
-    KnownEndpoint, LastObservation, LeafFacts, ObservationRow, Summary,
+    ChainId, EndpointKey, InventoryFilter, InventoryOrder, InventoryRow, IssuerRow, KnownEndpoint,
+    LastObservation, LeafFacts, ObservationRow, Summary,
 };
 use crate::inventory::recording::tally::NO_CERTIFICATE_US;
 use crate::inventory::statements as sql;
@@ -321,12 +321,19 @@ fn observation_row(mut row: Row) -> Result<(ObservationRow, i64), StoreError> {
         severity: row.maybe_number()?,
         findings: row.text()?,
         detail: row.text()?,
-        change: ChangeKind::from_code(row.int()?),
+        change: match row.int()? {
+            0 => None,
+            code => Some(db::coded(code, "observations.change_kind")?),
+        },
     };
     Ok((observation, row.int()?))
 }
 
-pub(crate) fn address(text: Option<String>) -> Result<Option<IpAddr>, StoreError> {
+/// Reads an address.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] when the text is no address.
+pub fn address(text: Option<String>) -> Result<Option<IpAddr>, StoreError> {
     text.map(|text| text.parse().map_err(|_| StoreError::Corrupt(format!("{text:?} is not an address"))))
         .transpose()
 }

@@ -4,10 +4,10 @@ use crate::store::handle;
 
 handle! {
     /// Endpoints, their certificates and history, and what changed.
-    Inventory, inventory
+    Inventory
 }
 
 handle! {
     /// Scans and the observations that they record.
-    Scans, scans
+    Scans
 }

@@ -22,7 +22,8 @@ fn key_part(text: &str) -> String {
 }
 
 /// The key as stored.
-pub(crate) fn stored_key(key: &EndpointKey) -> EndpointKey {
+#[must_use]
+pub fn stored_key(key: &EndpointKey) -> EndpointKey {
     EndpointKey {
         host: key_part(&key.host),
         port: key.port,
@@ -32,7 +33,11 @@ pub(crate) fn stored_key(key: &EndpointKey) -> EndpointKey {
     }
 }
 
-pub(crate) fn endpoint_key(row: &mut Row) -> Result<EndpointKey, StoreError> {
+/// Reads the five columns of a key.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] when the columns are others.
+pub fn endpoint_key(row: &mut Row) -> Result<EndpointKey, StoreError> {
     Ok(EndpointKey {
         host: row.text()?,
         port: row.number()?,

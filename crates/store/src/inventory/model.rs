@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use coded::{coded, named};
 use uuid::Uuid;
 
 /// A certificate as a scan met it; stored once, by its SHA-256.
@@ -100,30 +101,15 @@ impl std::ops::AddAssign for Recorded {
     }
 }
 
-/// How far a scan has come.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum ScanState {
-    /// Under way, or killed before it could say otherwise.
-    Running,
-    /// Every endpoint was looked at.
-    Finished,
-    /// Stopped on purpose before the end; may be resumed.
-    Interrupted,
-}
-
-impl ScanState {
-    /// The word stored and shown.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Finished => "finished",
-            Self::Interrupted => "interrupted",
-        }
-    }
-
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        [Self::Running, Self::Finished, Self::Interrupted].into_iter().find(|state| state.as_str() == word)
+named! {
+    /// How far a scan has come.
+    pub enum ScanState: "scan state" {
+        /// Under way, or killed before it could say otherwise.
+        Running => "running",
+        /// Every endpoint was looked at.
+        Finished => "finished",
+        /// Stopped on purpose before the end; may be resumed.
+        Interrupted => "interrupted",
     }
 }
 
@@ -318,59 +304,21 @@ pub struct ObservationRow {
     pub change: Option<ChangeKind>,
 }
 
-/// How an observation differs from what was known of its endpoint.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum ChangeKind {
-    /// Never observed before.
-    New,
-    /// It showed a certificate before and does not now.
-    Gone,
-    /// It shows another certificate.
-    CertificateChanged,
-    /// The same certificate, or none as before, but another outcome.
-    OutcomeChanged,
-    /// It shows a certificate again (or for the first time); the same as the last known, if one was.
-    Returned,
-    /// Only between two scans: the second did not look at it.
-    NotScanned,
-}
-
-impl ChangeKind {
-    pub(crate) fn code(self) -> i64 {
-        match self {
-            Self::New => 1,
-            Self::Gone => 2,
-            Self::CertificateChanged => 3,
-            Self::OutcomeChanged => 4,
-            Self::Returned => 5,
-            Self::NotScanned => 6,
-        }
-    }
-
-    pub(crate) fn from_code(code: i64) -> Option<Self> {
-        [
-            Self::New,
-            Self::Gone,
-            Self::CertificateChanged,
-            Self::OutcomeChanged,
-            Self::Returned,
-            Self::NotScanned,
-        ]
-        .into_iter()
-        .find(|kind| kind.code() == code)
-    }
-
-    /// The word shown to people and programs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Gone => "gone",
-            Self::CertificateChanged => "certificate-changed",
-            Self::OutcomeChanged => "outcome-changed",
-            Self::Returned => "returned",
-            Self::NotScanned => "not-scanned",
-        }
+coded! {
+    /// How an observation differs from what was known of its endpoint.
+    pub enum ChangeKind: "change" {
+        /// Never observed before.
+        New = 1 => "new",
+        /// It showed a certificate before and does not now.
+        Gone = 2 => "gone",
+        /// It shows another certificate.
+        CertificateChanged = 3 => "certificate-changed",
+        /// The same certificate, or none as before, but another outcome.
+        OutcomeChanged = 4 => "outcome-changed",
+        /// It shows a certificate again (or for the first time); the same as the last known, if one was.
+        Returned = 5 => "returned",
+        /// Only between two scans: the second did not look at it.
+        NotScanned = 6 => "not-scanned",
     }
 }
 

@@ -59,7 +59,7 @@ impl Scans<'_> {
         at: Value,
         summary: Value,
     ) -> Result<(), StoreError> {
-        let parameters = vec![id.into(), state.as_str().into(), at, summary];
+        let parameters = vec![id.into(), state.name().into(), at, summary];
         match self.0.execute(sql::SCAN_STATE, parameters).await? {
             0 => Err(StoreError::UnknownScan(id)),
             _ => Ok(()),
@@ -113,7 +113,11 @@ impl Scans<'_> {
         page(rows, limit, "scanned", |mut row| Ok((endpoint_key(&mut row)?, vec![row.int()?.into()])))
     }
 
-    pub(crate) async fn row_id(self, id: Uuid) -> Result<i64, StoreError> {
+    /// The row of a scan.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`]; those of the database.
+    pub async fn row_id(self, id: Uuid) -> Result<i64, StoreError> {
         self.0.row(sql::SCAN_ID, vec![id.into()]).await?.ok_or(StoreError::UnknownScan(id))?.int()
     }
 }
@@ -123,11 +127,7 @@ fn scan_row(mut row: Row) -> Result<(ScanRow, i64), StoreError> {
         id: row.uuid()?,
         started_at_us: row.int()?,
         finished_at_us: row.maybe_int()?,
-        state: {
-            let word = row.text()?;
-            ScanState::parse(&word)
-                .ok_or_else(|| StoreError::Corrupt(format!("a scan's state is {word:?}")))?
-        },
+        state: row.named("scans.state")?,
         spec: row.text()?,
         summary: row.maybe_text()?,
         observations: row.number()?,

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use crate::inventory::handle::Scans;
 use crate::inventory::model::{NewObservation, Recorded};
 use crate::store::Store;
 use db::StoreError;
@@ -258,7 +259,7 @@ impl WriterTask {
         let mut pause = PAUSE_MIN;
         loop {
             let began = Instant::now();
-            match self.store.scans().record_shared(self.scan, Arc::clone(batch)).await {
+            match Scans::of(&self.store).record_shared(self.scan, Arc::clone(batch)).await {
                 Ok(recorded) => {
                     self.note(batch.len(), recorded, began.elapsed());
                     if trouble.is_some() {

@@ -7,7 +7,7 @@ use store::{
 };
 use uuid::Uuid;
 
-use crate::world::{DAY, NOW, World};
+use testbed::tables::{DAY, NOW, World};
 
 fn settings(name: &str) -> IdentitySettings {
     IdentitySettings {
@@ -47,39 +47,40 @@ async fn update(store: &Store, of: &Identity, revision: i64, settings: IdentityS
 
 pub(crate) async fn identities_are_found_by_key_and_changed_by_revision(world: World) {
     let store = &world.store;
-    assert!(!store.access().has_identities(IdentityKind::Token).await.unwrap());
+    assert!(!store::Access::of(store).has_identities(IdentityKind::Token).await.unwrap());
     let (ci, change) = insert(store, IdentityKind::Token, "ci", 1).await;
     assert_eq!(change, AccessChange::Done);
     assert_eq!(insert(store, IdentityKind::Token, "ci", 2).await.1, AccessChange::Taken, "the name");
     assert_eq!(insert(store, IdentityKind::Token, "cd", 1).await.1, AccessChange::Taken, "the key");
     assert_eq!(insert(store, IdentityKind::User, "ci", 3).await.1, AccessChange::Done, "another kind");
-    assert!(store.access().has_identities(IdentityKind::Token).await.unwrap());
+    assert!(store::Access::of(store).has_identities(IdentityKind::Token).await.unwrap());
 
-    let found = store.access().identities_by_keys(&[[9; 32], [1; 32]]).await.unwrap();
+    let found = store::Access::of(store).identities_by_keys(&[[9; 32], [1; 32]]).await.unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].id, found[0].settings_of(), found[0].revision), (ci, settings("ci"), 1));
-    assert!(store.access().identities_by_keys(&[]).await.unwrap().is_empty());
-    assert!(store.access().identity(IdentityKind::User, ci).await.unwrap().is_none());
+    assert!(store::Access::of(store).identities_by_keys(&[]).await.unwrap().is_empty());
+    assert!(store::Access::of(store).identity(IdentityKind::User, ci).await.unwrap().is_none());
 
     let renamed = IdentitySettings { name: "ci-2".to_owned(), enabled: false, ..settings("ci") };
     assert_eq!(update(store, &found[0], 7, renamed.clone()).await, AccessChange::Stale);
     assert_eq!(update(store, &found[0], 1, renamed.clone()).await, AccessChange::Done);
-    let now = store.access().identity(IdentityKind::Token, ci).await.unwrap().unwrap();
+    let now = store::Access::of(store).identity(IdentityKind::Token, ci).await.unwrap().unwrap();
     assert_eq!((now.settings_of(), now.revision), (renamed.clone(), 2));
     insert(store, IdentityKind::Token, "other", 4).await;
     let taken = IdentitySettings { name: "other".to_owned(), ..renamed };
     assert_eq!(update(store, &now, 2, taken).await, AccessChange::Taken);
 
-    store.access().identities_used(vec![(ci, NOW + 5), (Uuid::now_v7(), NOW)]).await.unwrap();
-    store.access().identities_used(vec![(ci, NOW + 3)]).await.unwrap();
-    let used = store.access().identity(IdentityKind::Token, ci).await.unwrap().unwrap();
+    store::Access::of(store).identities_used(vec![(ci, NOW + 5), (Uuid::now_v7(), NOW)]).await.unwrap();
+    store::Access::of(store).identities_used(vec![(ci, NOW + 3)]).await.unwrap();
+    let used = store::Access::of(store).identity(IdentityKind::Token, ci).await.unwrap().unwrap();
     assert_eq!(used.last_used_at_us, Some(NOW + 5), "never backwards");
 
-    let first = store.access().identities(IdentityKind::Token, None, 1).await.unwrap();
+    let first = store::Access::of(store).identities(IdentityKind::Token, None, 1).await.unwrap();
     assert_eq!(first.rows[0].name, "ci-2");
-    let second = store.access().identities(IdentityKind::Token, first.next.as_ref(), 1).await.unwrap();
+    let second =
+        store::Access::of(store).identities(IdentityKind::Token, first.next.as_ref(), 1).await.unwrap();
     assert_eq!((second.rows[0].name.as_str(), second.next), ("other", None));
-    assert!(store.access().identities(IdentityKind::User, first.next.as_ref(), 1).await.is_err());
+    assert!(store::Access::of(store).identities(IdentityKind::User, first.next.as_ref(), 1).await.is_err());
 }
 
 trait SettingsOf {
@@ -116,20 +117,20 @@ pub(crate) async fn sessions_end_with_their_person_and_by_time(world: World) {
             .await
             .unwrap();
     }
-    let (session, person) = store.access().session([11; 32]).await.unwrap().unwrap();
+    let (session, person) = store::Access::of(store).session([11; 32]).await.unwrap().unwrap();
     assert_eq!((session.identity, person.name.as_str()), (alice, "alice"));
-    store.access().sessions_seen(vec![([11; 32], NOW + 1), ([99; 32], NOW)]).await.unwrap();
-    assert_eq!(store.access().session([11; 32]).await.unwrap().unwrap().0.last_seen_at_us, NOW + 1);
-    assert_eq!(store.access().sessions_of(alice).await.unwrap().len(), 3);
+    store::Access::of(store).sessions_seen(vec![([11; 32], NOW + 1), ([99; 32], NOW)]).await.unwrap();
+    assert_eq!(store::Access::of(store).session([11; 32]).await.unwrap().unwrap().0.last_seen_at_us, NOW + 1);
+    assert_eq!(store::Access::of(store).sessions_of(alice).await.unwrap().len(), 3);
 
     // 12 was idle, 11 is over.
-    assert_eq!(store.access().expire_sessions(NOW + 11, NOW - 5).await.unwrap(), 2);
-    assert_eq!(store.access().sessions_of(alice).await.unwrap()[0].token_hash, [13; 32]);
+    assert_eq!(store::Access::of(store).expire_sessions(NOW + 11, NOW - 5).await.unwrap(), 2);
+    assert_eq!(store::Access::of(store).sessions_of(alice).await.unwrap()[0].token_hash, [13; 32]);
 
     let gone =
         store.write("test", move |tx| async move { store::delete_identity(tx, alice, 1).await }.boxed());
     assert_eq!(gone.await.unwrap(), AccessChange::Done);
-    assert!(store.access().session([13; 32]).await.unwrap().is_none());
+    assert!(store::Access::of(store).session([13; 32]).await.unwrap().is_none());
 }
 
 pub(crate) async fn roles_are_made_changed_and_removed(world: World) {
@@ -148,18 +149,18 @@ pub(crate) async fn roles_are_made_changed_and_removed(world: World) {
     assert_eq!(put(None, "[]").await.unwrap(), AccessChange::Taken);
     assert_eq!(put(Some(1), r#"["job.read"]"#).await.unwrap(), AccessChange::Done);
     assert_eq!(put(Some(1), "[]").await.unwrap(), AccessChange::Stale);
-    let roles = store.access().roles().await.unwrap();
+    let roles = store::Access::of(store).roles().await.unwrap();
     assert_eq!((roles[0].permissions.as_str(), roles[0].revision), (r#"["job.read"]"#, 2));
     let delete =
         store.write("test", |tx| async move { store::delete_role(tx, "deployer", 2).await }.boxed()).await;
     assert_eq!(delete.unwrap(), AccessChange::Done);
-    assert!(store.access().roles().await.unwrap().is_empty());
+    assert!(store::Access::of(store).roles().await.unwrap().is_empty());
 }
 
 pub(crate) async fn a_repeated_request_gets_the_answer_that_was_kept(world: World) {
     let store = &world.store;
     let (key, body) = ([1; 32], [2; 32]);
-    let begin = |body, now| store.access().begin_idempotent(key, body, now, now + DAY, now - 60);
+    let begin = |body, now| store::Access::of(store).begin_idempotent(key, body, now, now + DAY, now - 60);
     assert_eq!(begin(body, NOW).await.unwrap(), Begun::First);
     assert_eq!(begin(body, NOW + 1).await.unwrap(), Begun::UnderWay);
     assert_eq!(begin([3; 32], NOW + 1).await.unwrap(), Begun::Different);
@@ -167,14 +168,14 @@ pub(crate) async fn a_repeated_request_gets_the_answer_that_was_kept(world: Worl
     assert_eq!(begin(body, NOW + 60).await.unwrap(), Begun::First);
     let answer = KeptAnswer { status: 201, headers: "{}".to_owned(), body: Some(b"made".to_vec()) };
     let late = KeptAnswer { status: 500, ..answer.clone() };
-    store.access().finish_idempotent(key, NOW, late).await.unwrap();
+    store::Access::of(store).finish_idempotent(key, NOW, late).await.unwrap();
     assert_eq!(begin(body, NOW + 61).await.unwrap(), Begun::UnderWay);
-    store.access().finish_idempotent(key, NOW + 60, answer.clone()).await.unwrap();
+    store::Access::of(store).finish_idempotent(key, NOW + 60, answer.clone()).await.unwrap();
     assert_eq!(begin(body, NOW + 1_000).await.unwrap(), Begun::Repeat(answer));
     assert_eq!(begin([3; 32], NOW + 1_000).await.unwrap(), Begun::Different);
     // After its time the key is free again.
     assert_eq!(begin([3; 32], NOW + 60 + DAY).await.unwrap(), Begun::First);
-    store.access().abandon_idempotent(key, NOW + 60 + DAY).await.unwrap();
+    store::Access::of(store).abandon_idempotent(key, NOW + 60 + DAY).await.unwrap();
     assert_eq!(begin(body, NOW + 61 + DAY).await.unwrap(), Begun::First);
-    assert_eq!(store.access().expire_idempotent(NOW + 3 * DAY).await.unwrap(), 1);
+    assert_eq!(store::Access::of(store).expire_idempotent(NOW + 3 * DAY).await.unwrap(), 1);
 }

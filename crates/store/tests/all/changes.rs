@@ -2,7 +2,8 @@
 
 use store::{ChangeKind, ChangeRow};
 
-use crate::world::{DAY, NOW, World, certificate, key, walk};
+use testbed::tables::{DAY, NOW, World, certificate, key};
+use testbed::walk;
 
 fn shown(rows: &[ChangeRow]) -> Vec<(&str, ChangeKind)> {
     rows.iter().map(|row| (row.endpoint.host.as_str(), row.kind)).collect()
@@ -34,7 +35,7 @@ pub(crate) async fn each_kind_of_change_is_listed_since_a_time(world: World) {
         ])
         .await;
 
-    let since = walk!(2, |after, size| world.store.inventory().diff(second.at, after, size));
+    let since = walk!(2, |after, size| store::Inventory::of(&world.store).diff(second.at, after, size));
     assert_eq!(
         shown(&since),
         [
@@ -54,8 +55,8 @@ pub(crate) async fn each_kind_of_change_is_listed_since_a_time(world: World) {
     );
     assert_eq!((since[4].old_outcome.as_deref(), since[4].observed_at_us), (None, second.at));
 
-    assert_eq!(walk!(3, |after, size| world.store.inventory().diff(0, after, size)).len(), 10);
-    assert!(world.store.inventory().diff(second.at + 1, None, 10).await.unwrap().rows.is_empty());
+    assert_eq!(walk!(3, |after, size| store::Inventory::of(&world.store).diff(0, after, size)).len(), 10);
+    assert!(store::Inventory::of(&world.store).diff(second.at + 1, None, 10).await.unwrap().rows.is_empty());
 }
 
 pub(crate) async fn two_scans_are_compared(world: World) {
@@ -85,7 +86,8 @@ pub(crate) async fn two_scans_are_compared(world: World) {
         b.saw("same", &old),
     ])
     .await;
-    let mut rows = walk!(2, |after, size| world.store.inventory().diff_scans(a.id, b.id, after, size));
+    let mut rows =
+        walk!(2, |after, size| store::Inventory::of(&world.store).diff_scans(a.id, b.id, after, size));
     rows.sort_by(|a, b| a.endpoint.cmp(&b.endpoint));
     assert_eq!(
         shown(&rows),
@@ -100,7 +102,9 @@ pub(crate) async fn two_scans_are_compared(world: World) {
     );
     assert_eq!((rows[0].old_sha256, rows[0].new_sha256), (Some(old.sha256), Some(new.sha256)));
     assert_eq!((rows[5].new_outcome.as_deref(), rows[5].observed_at_us), (None, a.at));
-    assert!(world.store.inventory().diff_scans(b.id, b.id, None, 10).await.unwrap().rows.is_empty());
+    assert!(
+        store::Inventory::of(&world.store).diff_scans(b.id, b.id, None, 10).await.unwrap().rows.is_empty()
+    );
 }
 
 pub(crate) async fn history_is_newest_first_in_pages(world: World) {
@@ -110,11 +114,17 @@ pub(crate) async fn history_is_newest_first_in_pages(world: World) {
         scan.record(&[scan.saw("a", &certificate("a", "CN=CA", NOW + n / 3 * DAY))]).await;
         expected.insert(0, scan.at);
     }
-    let rows = walk!(3, |after, size| world.store.inventory().endpoint_history(&key("a"), after, size));
+    let rows =
+        walk!(3, |after, size| store::Inventory::of(&world.store).endpoint_history(&key("a"), after, size));
     assert_eq!(rows.iter().map(|row| row.observed_at_us).collect::<Vec<_>>(), expected);
     let changed: Vec<_> = rows.iter().map(|row| row.change.is_some()).collect();
     assert_eq!(changed, [true, false, false, true, false, false, true]);
     assert!(
-        world.store.inventory().endpoint_history(&key("unknown"), None, 3).await.unwrap().rows.is_empty()
+        store::Inventory::of(&world.store)
+            .endpoint_history(&key("unknown"), None, 3)
+            .await
+            .unwrap()
+            .rows
+            .is_empty()
     );
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use store::{AuditEvent, AuditFilter, Event, Fault, OutboxPlace, Store, StoreError, audit, emit};
+use store::{AuditEvent, AuditFilter, Fault, NewEvent, OutboxPlace, Store, StoreError, audit, emit};
 use uuid::Uuid;
 
-use crate::world::{NOW, World};
+use testbed::tables::{NOW, World};
 
 fn event(number: i64) -> AuditEvent {
     AuditEvent {
@@ -23,8 +23,12 @@ async fn write(store: &Store, number: i64, fail: bool) -> Result<(), StoreError>
         .write("test", move |tx| {
             Box::pin(async move {
                 audit(tx, vec![event(number)]).await?;
-                let told =
-                    Event { at_us: NOW, kind: "test.done", subject: number.to_string(), body: json!({}) };
+                let told = NewEvent {
+                    at_us: NOW,
+                    kind: "test.done",
+                    subject: number.to_string(),
+                    body: "{}".to_owned(),
+                };
                 emit(tx, vec![told]).await?;
                 if fail { Err(StoreError::Stale("on purpose".to_owned())) } else { Ok(()) }
             })

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use store::{InventoryFilter, InventoryOrder, NewCertificate, ScanState, StoreError};
 use uuid::Uuid;
 
-use crate::world::{DAY, NOW, World, certificate, hosts, issuing, key, walk};
+use testbed::tables::{DAY, NOW, World, certificate, hosts, issuing, key};
+use testbed::walk;
 
 /// Hosts h0… with leaves that end n days from now, h3 silent from the start.
 async fn five_hosts(world: &World) {
@@ -26,7 +27,7 @@ async fn five_hosts(world: &World) {
 }
 
 async fn listed(world: &World, filter: InventoryFilter) -> Vec<String> {
-    let page = world.store.inventory().page(&filter, None, 100).await.unwrap();
+    let page = store::Inventory::of(&world.store).page(&filter, None, 100).await.unwrap();
     assert!(page.next.is_none());
     hosts(&page, |row| row.endpoint.host.trim_end_matches(".example").to_owned())
 }
@@ -87,7 +88,7 @@ pub(crate) async fn pages_are_complete_while_rows_arrive(world: World) {
         let mut found = Vec::new();
         let mut cursor = None;
         for round in 0.. {
-            let page = world.store.inventory().page(&filter, cursor.as_ref(), 7).await.unwrap();
+            let page = store::Inventory::of(&world.store).page(&filter, cursor.as_ref(), 7).await.unwrap();
             found.extend(hosts(&page, |row| row.endpoint.host.clone()));
             // Rows arrive before and after the cursor.
             let late = ["a", "z"]
@@ -111,11 +112,11 @@ pub(crate) async fn pages_are_complete_while_rows_arrive(world: World) {
 pub(crate) async fn cursors_fit_their_own_listing_only(world: World) {
     five_hosts(&world).await;
     let filter = InventoryFilter::default();
-    let cursor = world.store.inventory().page(&filter, None, 2).await.unwrap().next.unwrap();
+    let cursor = store::Inventory::of(&world.store).page(&filter, None, 2).await.unwrap().next.unwrap();
     let by_host = InventoryFilter { order: InventoryOrder::Host, ..filter };
     for error in [
-        world.store.inventory().page(&by_host, Some(&cursor), 2).await.err(),
-        world.store.inventory().known_endpoints(Some(&cursor), 2).await.err(),
+        store::Inventory::of(&world.store).page(&by_host, Some(&cursor), 2).await.err(),
+        store::Inventory::of(&world.store).known_endpoints(Some(&cursor), 2).await.err(),
     ] {
         assert!(matches!(error, Some(StoreError::BadCursor)));
     }
@@ -123,7 +124,8 @@ pub(crate) async fn cursors_fit_their_own_listing_only(world: World) {
         assert!(matches!(text.parse::<store::Cursor>(), Err(StoreError::BadCursor)), "{text:?}");
     }
     // A page of exactly what is left has no next.
-    let rest = world.store.inventory().page(&InventoryFilter::default(), Some(&cursor), 3).await.unwrap();
+    let rest =
+        store::Inventory::of(&world.store).page(&InventoryFilter::default(), Some(&cursor), 3).await.unwrap();
     assert_eq!((rest.rows.len(), rest.next), (3, None));
 }
 
@@ -139,18 +141,24 @@ pub(crate) async fn certificates_are_found_by_fingerprint_prefix_and_name(world:
     let b = with([0xab, 0xcd, 0x20], &["workshop.example", "shop-a.example", "x.y.shop.example"]);
     scan.record(&[scan.saw("a", &a), scan.saw("b", &b)]).await;
 
-    let found = world.store.inventory().certificate("ABCD:1").await.unwrap().unwrap();
+    let found = store::Inventory::of(&world.store).certificate("ABCD:1").await.unwrap().unwrap();
     assert_eq!(found.sha256, a.sha256);
     assert_eq!(found.names, a.names);
     assert!(matches!(
-        world.store.inventory().certificate("abcd").await,
+        store::Inventory::of(&world.store).certificate("abcd").await,
         Err(StoreError::AmbiguousFingerprint(_))
     ));
-    assert!(matches!(world.store.inventory().certificate("abc").await, Err(StoreError::BadFingerprint(_))));
-    assert!(world.store.inventory().certificate("abce").await.unwrap().is_none());
+    assert!(matches!(
+        store::Inventory::of(&world.store).certificate("abc").await,
+        Err(StoreError::BadFingerprint(_))
+    ));
+    assert!(store::Inventory::of(&world.store).certificate("abce").await.unwrap().is_none());
 
-    let named =
-        walk!(1, |after, size| world.store.inventory().certificates_named("shop.EXAMPLE", after, size));
+    let named = walk!(1, |after, size| store::Inventory::of(&world.store).certificates_named(
+        "shop.EXAMPLE",
+        after,
+        size
+    ));
     let names: Vec<_> = named.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["Shop.example", "*.shop.example", "x.y.shop.example"]);
     assert_eq!(named[2].certificate.sha256, b.sha256);
@@ -159,25 +167,28 @@ pub(crate) async fn certificates_are_found_by_fingerprint_prefix_and_name(world:
 pub(crate) async fn endpoints_of_a_certificate_include_those_below_it(world: World) {
     five_hosts(&world).await;
     let leaf = certificate("h1.example", "CN=Odd_CA", NOW + 4 * DAY);
-    let page = world.store.inventory().endpoints_of_certificate(&leaf.sha256, None, 10).await.unwrap();
+    let page =
+        store::Inventory::of(&world.store).endpoints_of_certificate(&leaf.sha256, None, 10).await.unwrap();
     assert_eq!(hosts(&page, |row| row.endpoint.host.clone()), ["h1.example"]);
     let ca = issuing().sha256;
-    let below = walk!(2, |after, size| world.store.inventory().endpoints_of_certificate(&ca, after, size));
+    let below =
+        walk!(2, |after, size| store::Inventory::of(&world.store).endpoints_of_certificate(&ca, after, size));
     assert_eq!(below.len(), 4);
     // A chain that repeats a certificate shows its endpoint once.
     let scan = world.scan().await;
     let mut odd = scan.saw("twice.example", &leaf);
     odd.chain = vec![Arc::clone(&leaf), issuing(), issuing()];
     scan.record(&[odd]).await;
-    let below = walk!(2, |after, size| world.store.inventory().endpoints_of_certificate(&ca, after, size));
+    let below =
+        walk!(2, |after, size| store::Inventory::of(&world.store).endpoints_of_certificate(&ca, after, size));
     assert_eq!(below.len(), 5);
-    let none = world.store.inventory().endpoints_of_certificate(&[0; 32], None, 10).await.unwrap();
+    let none = store::Inventory::of(&world.store).endpoints_of_certificate(&[0; 32], None, 10).await.unwrap();
     assert!(none.rows.is_empty());
 }
 
 pub(crate) async fn issuers_come_with_their_counts(world: World) {
     five_hosts(&world).await;
-    let issuers = walk!(2, |after, size| world.store.inventory().issuers(after, size));
+    let issuers = walk!(2, |after, size| store::Inventory::of(&world.store).issuers(after, size));
     let shown: Vec<_> =
         issuers.iter().map(|row| (row.issuer.as_str(), row.certificates, row.endpoints)).collect();
     assert_eq!(shown, [("CN=Even CA, O=100% Trust", 3, 3), ("CN=Odd_CA", 1, 1), ("CN=Root", 1, 0)]);
@@ -188,39 +199,39 @@ pub(crate) async fn issuers_come_with_their_counts(world: World) {
 pub(crate) async fn scans_are_begun_finished_and_resumed(world: World) {
     let store = &world.store;
     let (first, second) = (Uuid::now_v7(), Uuid::now_v7());
-    store.scans().begin(first, NOW, r#"{"targets":1}"#).await.unwrap();
-    store.scans().begin(first, NOW, r#"{"targets":1}"#).await.unwrap(); // a retry
-    store.scans().begin(second, NOW, r#"{"targets":2}"#).await.unwrap(); // the same microsecond
-    assert_eq!(store.scans().page(None, 10).await.unwrap().rows.len(), 2);
-    assert_eq!(store.scans().latest_unfinished().await.unwrap().unwrap().id, second);
+    store::Scans::of(store).begin(first, NOW, r#"{"targets":1}"#).await.unwrap();
+    store::Scans::of(store).begin(first, NOW, r#"{"targets":1}"#).await.unwrap(); // a retry
+    store::Scans::of(store).begin(second, NOW, r#"{"targets":2}"#).await.unwrap(); // the same microsecond
+    assert_eq!(store::Scans::of(store).page(None, 10).await.unwrap().rows.len(), 2);
+    assert_eq!(store::Scans::of(store).latest_unfinished().await.unwrap().unwrap().id, second);
 
-    store.scans().finish(second, NOW + 5, ScanState::Finished, r#"{"seen":0}"#).await.unwrap();
-    let row = store.scans().get(second).await.unwrap().unwrap();
+    store::Scans::of(store).finish(second, NOW + 5, ScanState::Finished, r#"{"seen":0}"#).await.unwrap();
+    let row = store::Scans::of(store).get(second).await.unwrap().unwrap();
     assert_eq!((row.state, row.finished_at_us, row.started_at_us), (ScanState::Finished, Some(NOW + 5), NOW));
     assert_eq!((row.spec.as_str(), row.summary.as_deref()), (r#"{"targets":2}"#, Some(r#"{"seen":0}"#)));
 
     let leaf = certificate("a", "CN=CA", NOW);
-    let seen: Vec<_> = ["b", "a", "c"].map(|host| crate::world::answered(host, &leaf, NOW)).into();
-    store.scans().record(first, &seen).await.unwrap();
-    store.scans().finish(first, NOW + 6, ScanState::Interrupted, "{}").await.unwrap();
-    let open = store.scans().latest_unfinished().await.unwrap().unwrap();
+    let seen: Vec<_> = ["b", "a", "c"].map(|host| testbed::tables::answered(host, &leaf, NOW)).into();
+    store::Scans::of(store).record(first, &seen).await.unwrap();
+    store::Scans::of(store).finish(first, NOW + 6, ScanState::Interrupted, "{}").await.unwrap();
+    let open = store::Scans::of(store).latest_unfinished().await.unwrap().unwrap();
     assert_eq!((open.id, open.state), (first, ScanState::Interrupted));
-    store.scans().resume(first).await.unwrap();
-    assert_eq!(store.scans().get(first).await.unwrap().unwrap().state, ScanState::Running);
-    let mut scanned = walk!(2, |after, size| store.scans().endpoints(first, after, size));
+    store::Scans::of(store).resume(first).await.unwrap();
+    assert_eq!(store::Scans::of(store).get(first).await.unwrap().unwrap().state, ScanState::Running);
+    let mut scanned = walk!(2, |after, size| store::Scans::of(store).endpoints(first, after, size));
     scanned.sort();
     assert_eq!(scanned, ["a", "b", "c"].map(key));
-    assert!(store.scans().endpoints(second, None, 2).await.unwrap().rows.is_empty());
+    assert!(store::Scans::of(store).endpoints(second, None, 2).await.unwrap().rows.is_empty());
 
-    let listed = walk!(1, |after, size| store.scans().page(after, size));
+    let listed = walk!(1, |after, size| store::Scans::of(store).page(after, size));
     assert_eq!(listed.iter().map(|row| row.id).collect::<Vec<_>>(), [second, first]);
-    let unknown = store.scans().finish(Uuid::nil(), NOW, ScanState::Finished, "{}").await;
+    let unknown = store::Scans::of(store).finish(Uuid::nil(), NOW, ScanState::Finished, "{}").await;
     assert!(matches!(unknown, Err(StoreError::UnknownScan(_))));
 }
 
 pub(crate) async fn known_endpoints_tell_the_silent(world: World) {
     five_hosts(&world).await;
-    let known = walk!(2, |after, size| world.store.inventory().known_endpoints(after, size));
+    let known = walk!(2, |after, size| store::Inventory::of(&world.store).known_endpoints(after, size));
     assert_eq!(known.len(), 5);
     for row in known {
         assert_eq!(row.silent, row.endpoint == key("h3.example"), "{row:?}");

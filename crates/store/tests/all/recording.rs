@@ -5,7 +5,8 @@ use std::sync::Arc;
 use store::{ChangeKind, EndpointKey, Fault, InventoryFilter, NewCertificate, Recorded, Store, StoreError};
 use uuid::Uuid;
 
-use crate::world::{DAY, NOW, World, answered, certificate, issuing, key, silent, walk};
+use testbed::tables::{DAY, NOW, World, answered, certificate, issuing, key, silent};
+use testbed::walk;
 
 fn recorded(inserted: u64, duplicates: u64, new_certificates: u64, changed: u64) -> Recorded {
     Recorded { inserted, duplicates, new_certificates, changed }
@@ -17,7 +18,7 @@ pub(crate) async fn an_observation_becomes_an_endpoint_a_certificate_and_a_histo
     let seen = scan.saw("a.example", &leaf);
     assert_eq!(scan.record(std::slice::from_ref(&seen)).await, recorded(1, 0, 2, 1));
 
-    let endpoint = world.store.inventory().endpoint(&key("a.example")).await.unwrap().unwrap();
+    let endpoint = store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().unwrap();
     assert_eq!(endpoint.endpoint, seen.endpoint);
     assert_eq!((endpoint.first_seen_us, endpoint.last_observed_us), (scan.at, scan.at));
     assert_eq!(endpoint.last_answered_us, Some(scan.at));
@@ -29,17 +30,19 @@ pub(crate) async fn an_observation_becomes_an_endpoint_a_certificate_and_a_histo
     assert_eq!((last.scan, last.address, last.tls_version), (scan.id, seen.address, Some(0x0304)));
     assert_eq!((last.findings, last.trust), (seen.findings.clone(), seen.trust.clone()));
 
-    let stored = world.store.inventory().certificate_by_sha256(&leaf.sha256).await.unwrap().unwrap();
+    let stored =
+        store::Inventory::of(&world.store).certificate_by_sha256(&leaf.sha256).await.unwrap().unwrap();
     assert_eq!((&stored.der[..], &stored.names), (&leaf.der[..], &leaf.names));
     assert_eq!(
         (stored.spki_sha256, stored.first_seen_us, stored.last_seen_us),
         (leaf.spki_sha256, scan.at, scan.at)
     );
 
-    let history = world.store.inventory().endpoint_history(&key("a.example"), None, 10).await.unwrap().rows;
+    let history =
+        store::Inventory::of(&world.store).endpoint_history(&key("a.example"), None, 10).await.unwrap().rows;
     assert_eq!(history.len(), 1);
     assert_eq!((history[0].leaf_sha256, history[0].change), (Some(leaf.sha256), Some(ChangeKind::New)));
-    let chain = world.store.inventory().chain(history[0].chain.unwrap()).await.unwrap();
+    let chain = store::Inventory::of(&world.store).chain(history[0].chain.unwrap()).await.unwrap();
     assert_eq!(chain.iter().map(|c| c.sha256).collect::<Vec<_>>(), [leaf.sha256, issuing().sha256]);
     assert_eq!(chain[1].names, issuing().names);
 }
@@ -53,9 +56,11 @@ pub(crate) async fn a_replayed_batch_stores_nothing_twice(world: World) {
     // A scan that was resumed looks again, later, and sees something else: the first observation stays.
     let again = answered("b.example", &leaf, scan.at + 5);
     assert_eq!(scan.record(&[again]).await, recorded(0, 1, 0, 0));
-    let row = world.store.scans().get(scan.id).await.unwrap().unwrap();
+    let row = store::Scans::of(&world.store).get(scan.id).await.unwrap().unwrap();
     assert_eq!((row.observations, row.answered, row.changes, row.new_certificates), (2, 1, 2, 2));
-    assert!(!world.store.inventory().endpoint(&key("b.example")).await.unwrap().unwrap().answering);
+    assert!(
+        !store::Inventory::of(&world.store).endpoint(&key("b.example")).await.unwrap().unwrap().answering
+    );
 }
 
 pub(crate) async fn an_endpoint_twice_in_a_batch_is_stored_once(world: World) {
@@ -63,7 +68,7 @@ pub(crate) async fn an_endpoint_twice_in_a_batch_is_stored_once(world: World) {
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
     let batch = [scan.saw("a.example", &leaf), scan.silent("a.example"), scan.saw("c.example", &leaf)];
     assert_eq!(scan.record(&batch).await, recorded(2, 1, 2, 2));
-    assert!(world.store.inventory().endpoint(&key("a.example")).await.unwrap().unwrap().answering);
+    assert!(store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().unwrap().answering);
 }
 
 pub(crate) async fn a_crash_before_the_commit_stores_nothing(world: World) {
@@ -71,8 +76,8 @@ pub(crate) async fn a_crash_before_the_commit_stores_nothing(world: World) {
     let batch = [scan.saw("a.example", &certificate("a.example", "CN=CA", NOW + DAY))];
     world.fail_next(Fault::BeforeCommit);
     assert!(scan.try_record(&batch).await.unwrap_err().is_transient());
-    assert_eq!(world.store.inventory().summary(NOW, DAY).await.unwrap().observations, 0);
-    assert!(world.store.inventory().endpoint(&key("a.example")).await.unwrap().is_none());
+    assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().observations, 0);
+    assert!(store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().is_none());
     // The ids learnt in the lost transaction are forgotten with it.
     assert_eq!(scan.record(&batch).await, recorded(1, 0, 2, 1));
     check_references(&world).await;
@@ -83,7 +88,7 @@ pub(crate) async fn a_crash_after_the_commit_stores_everything_once(world: World
     let batch = [scan.saw("a.example", &certificate("a.example", "CN=CA", NOW + DAY))];
     world.fail_next(Fault::AfterCommit);
     assert!(scan.try_record(&batch).await.unwrap_err().is_transient());
-    assert_eq!(world.store.inventory().summary(NOW, DAY).await.unwrap().observations, 1);
+    assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().observations, 1);
     assert_eq!(scan.record(&batch).await, recorded(0, 1, 0, 0));
     check_references(&world).await;
 }
@@ -91,7 +96,7 @@ pub(crate) async fn a_crash_after_the_commit_stores_everything_once(world: World
 pub(crate) async fn an_unknown_scan_is_refused(world: World) {
     let id = Uuid::now_v7();
     assert!(
-        matches!(world.store.scans().record(id, &[silent("a", NOW)]).await, Err(StoreError::UnknownScan(u)) if u == id)
+        matches!(store::Scans::of(&world.store).record(id, &[silent("a", NOW)]).await, Err(StoreError::UnknownScan(u)) if u == id)
     );
 }
 
@@ -99,12 +104,13 @@ pub(crate) async fn an_older_observation_joins_the_history_and_changes_nothing(w
     let (older, newer) = (world.scan().await, world.scan().await);
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
     newer.record(&[newer.saw("a.example", &leaf)]).await;
-    let before = world.store.inventory().endpoint(&key("a.example")).await.unwrap();
+    let before = store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap();
     assert_eq!(older.record(&[older.silent("a.example")]).await, recorded(1, 0, 0, 0));
-    assert_eq!(world.store.inventory().endpoint(&key("a.example")).await.unwrap(), before);
-    let history = world.store.inventory().endpoint_history(&key("a.example"), None, 10).await.unwrap().rows;
+    assert_eq!(store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap(), before);
+    let history =
+        store::Inventory::of(&world.store).endpoint_history(&key("a.example"), None, 10).await.unwrap().rows;
     assert_eq!(history.iter().map(|row| row.scan).collect::<Vec<_>>(), [newer.id, older.id]);
-    assert_eq!(world.store.inventory().summary(NOW, DAY).await.unwrap().answering, 1);
+    assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().answering, 1);
 }
 
 pub(crate) async fn a_silent_endpoint_keeps_its_last_certificate(world: World) {
@@ -112,13 +118,14 @@ pub(crate) async fn a_silent_endpoint_keeps_its_last_certificate(world: World) {
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
     first.record(&[first.saw("a.example", &leaf)]).await;
     second.record(&[second.silent("a.example")]).await;
-    let endpoint = world.store.inventory().endpoint(&key("a.example")).await.unwrap().unwrap();
+    let endpoint = store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().unwrap();
     assert!(!endpoint.answering);
     assert_eq!(endpoint.outcome, "connect-refused");
     assert_eq!((endpoint.last_answered_us, endpoint.last_observed_us), (Some(first.at), second.at));
     assert_eq!(endpoint.leaf.unwrap().sha256, leaf.sha256);
     // Not seen in the second scan, so not seen later than the first.
-    let stored = world.store.inventory().certificate_by_sha256(&leaf.sha256).await.unwrap().unwrap();
+    let stored =
+        store::Inventory::of(&world.store).certificate_by_sha256(&leaf.sha256).await.unwrap().unwrap();
     assert_eq!(stored.last_seen_us, first.at);
 }
 
@@ -134,9 +141,10 @@ pub(crate) async fn hostile_texts_are_stored(world: World) {
     seen.findings = "[\"\0\"]".to_owned();
     scan.record(&[seen.clone()]).await;
     assert_eq!(scan.record(&[seen.clone()]).await.duplicates, 1);
-    let endpoint = world.store.inventory().endpoint(&seen.endpoint).await.unwrap().unwrap();
+    let endpoint = store::Inventory::of(&world.store).endpoint(&seen.endpoint).await.unwrap().unwrap();
     assert!(endpoint.endpoint.host.len() <= store::HOST_BYTES_MAX);
-    let stored = world.store.inventory().certificate_by_sha256(&leaf.sha256).await.unwrap().unwrap();
+    let stored =
+        store::Inventory::of(&world.store).certificate_by_sha256(&leaf.sha256).await.unwrap().unwrap();
     assert_eq!(stored.subject, "CN=nul\u{fffd}; DROP TABLE endpoints; -- '");
     assert_eq!(stored.names.len(), 3);
 }
@@ -164,7 +172,7 @@ pub(crate) async fn two_writers_share_endpoints_and_certificates(world: World) {
     let patiently = async |store: &Store, id, batches: Vec<Vec<_>>| {
         for batch in batches {
             loop {
-                match store.scans().record(id, &batch).await {
+                match store::Scans::of(store).record(id, &batch).await {
                     Ok(_) => break,
                     Err(error) if error.is_transient() => tokio::task::yield_now().await,
                     Err(error) => panic!("{error}"),
@@ -173,7 +181,7 @@ pub(crate) async fn two_writers_share_endpoints_and_certificates(world: World) {
         }
     };
     tokio::join!(patiently(&world.store, a.id, batches(a.at)), patiently(&other, b.id, reversed));
-    let summary = world.store.inventory().summary(NOW, DAY).await.unwrap();
+    let summary = store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap();
     assert_eq!((summary.endpoints, summary.observations, summary.certificates), (100, 200, 21));
     check_references(&world).await;
 }
@@ -200,15 +208,15 @@ pub(crate) async fn counts_kept_by_the_writer_equal_the_rows(world: World) {
     }
 }
 
-pub(crate) async fn every_statement_is_accepted(world: World) {
-    assert!(world.store.check_statements().await.unwrap() > 500);
+pub(crate) async fn every_statement_is_accepted_and_walks_no_large_table(world: World) {
+    assert!(testbed::check_statements(&world.store, store::STATEMENTS).await > 500);
 }
 
 /// Counts, references and current states agree with the rows themselves.
 pub(crate) async fn check_references(world: &World) {
     let filter = InventoryFilter::default();
-    let rows = walk!(100, |after, size| world.store.inventory().page(&filter, after, size));
-    let summary = world.store.inventory().summary(NOW, 3 * DAY).await.unwrap();
+    let rows = walk!(100, |after, size| store::Inventory::of(&world.store).page(&filter, after, size));
+    let summary = store::Inventory::of(&world.store).summary(NOW, 3 * DAY).await.unwrap();
     assert_eq!(summary.endpoints, rows.len() as u64);
     assert_eq!(summary.answering, rows.iter().filter(|row| row.answering).count() as u64);
     for (severity, count) in &summary.severities {
@@ -224,7 +232,7 @@ pub(crate) async fn check_references(world: &World) {
     };
     assert_eq!((summary.expired, summary.expiring), (ends(i64::MIN, NOW), ends(NOW, NOW + 3 * DAY)));
 
-    let issuers = walk!(100, |after, size| world.store.inventory().issuers(after, size));
+    let issuers = walk!(100, |after, size| store::Inventory::of(&world.store).issuers(after, size));
     assert_eq!(issuers.iter().map(|issuer| issuer.certificates).sum::<u64>(), summary.certificates);
     for issuer in &issuers {
         let leaves: Vec<_> = rows
@@ -237,21 +245,22 @@ pub(crate) async fn check_references(world: &World) {
     }
     let mut observations = 0;
     for row in &rows {
-        let history =
-            walk!(50, |after, size| world.store.inventory().endpoint_history(&row.endpoint, after, size));
+        let history = walk!(50, |after, size| store::Inventory::of(&world.store).endpoint_history(
+            &row.endpoint,
+            after,
+            size
+        ));
         observations += history.len() as u64;
         assert_eq!(history[0].outcome, row.outcome);
         let shown = history.iter().find_map(|seen| seen.leaf_sha256);
         assert_eq!(shown, row.leaf.as_ref().map(|leaf| leaf.sha256));
         if let Some(chain) = row.chain {
-            let chain = world.store.inventory().chain(chain).await.unwrap();
+            let chain = store::Inventory::of(&world.store).chain(chain).await.unwrap();
             assert_eq!(Some(chain[0].sha256), shown);
         }
         let EndpointKey { host, port, .. } = &row.endpoint;
         assert!(
-            !world
-                .store
-                .inventory()
+            !store::Inventory::of(&world.store)
                 .endpoints_of_host(host, Some(*port), None, 10)
                 .await
                 .unwrap()

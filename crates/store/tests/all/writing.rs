@@ -8,7 +8,7 @@ use store::testing::Cluster;
 use store::{Fault, OnFlush, Status, Store, StoreError, StoreOptions, Writer, WriterOptions};
 use uuid::Uuid;
 
-use crate::world::{DAY, NOW, World, answered, certificate, silent};
+use testbed::tables::{DAY, NOW, World, answered, certificate, silent};
 
 /// Longer than any machine needs: timing decides nothing here.
 const PATIENT: Duration = Duration::from_secs(600);
@@ -42,7 +42,7 @@ pub(crate) async fn rows_are_stored_when_the_writer_finishes(world: World) {
     assert!((7..=100).contains(&totals.batches), "{}", totals.batches);
     let told = (told.load(Ordering::SeqCst), flushed.load(Ordering::SeqCst) as u64);
     assert_eq!(told, (100, totals.batches));
-    assert_eq!(world.store.scans().get(scan.id).await.unwrap().unwrap().observations, 100);
+    assert_eq!(store::Scans::of(&world.store).get(scan.id).await.unwrap().unwrap().observations, 100);
     // After the end an observation comes back to its sender.
     assert!(sender.send(scan.silent("late")).await.is_err());
 }
@@ -79,7 +79,7 @@ pub(crate) async fn a_crash_is_repeated_and_doubles_nothing(world: World) {
         drop(sender);
         let totals = writer.finish().await.unwrap();
         assert_eq!((totals.stored, totals.retries), (20, 1), "{fault:?}");
-        let row = world.store.scans().get(scan.id).await.unwrap().unwrap();
+        let row = store::Scans::of(&world.store).get(scan.id).await.unwrap().unwrap();
         assert_eq!(row.observations, 20, "{fault:?}");
     }
     crate::recording::check_references(&world).await;
@@ -108,10 +108,10 @@ pub(crate) async fn a_database_opened_again_holds_what_was_stored(world: World) 
     scan.record(&[scan.saw("a", &certificate("a", "CN=CA", NOW + DAY))]).await;
     let again = Store::open(&world.url).await.unwrap();
     assert_eq!(
-        again.inventory().summary(NOW, DAY).await.unwrap(),
-        world.store.inventory().summary(NOW, DAY).await.unwrap()
+        store::Inventory::of(&again).summary(NOW, DAY).await.unwrap(),
+        store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap()
     );
-    assert_eq!(again.inventory().summary(NOW, DAY).await.unwrap().observations, 1);
+    assert_eq!(store::Inventory::of(&again).summary(NOW, DAY).await.unwrap().observations, 1);
 }
 
 /// The disk is full in the middle: the writer waits, says so, and stores everything once there is room.
@@ -151,7 +151,7 @@ const CHILD_SCAN: Uuid = Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_00
 async fn child_that_records_until_it_is_killed() {
     let Some(file) = std::env::var_os(CHILD_FILE) else { return };
     let store = Store::open(&store::StoreUrl::sqlite(file)).await.unwrap();
-    store.scans().begin(CHILD_SCAN, NOW, "{}").await.unwrap();
+    store::Scans::of(&store).begin(CHILD_SCAN, NOW, "{}").await.unwrap();
     for batch in 0.. {
         let rows: Vec<_> = (0..10)
             .map(|n| {
@@ -159,7 +159,7 @@ async fn child_that_records_until_it_is_killed() {
                 answered(&host, &certificate(&host, "CN=CA", NOW + n), NOW)
             })
             .collect();
-        store.scans().record(CHILD_SCAN, &rows).await.unwrap();
+        store::Scans::of(&store).record(CHILD_SCAN, &rows).await.unwrap();
         println!("stored {batch}");
     }
 }
@@ -191,14 +191,15 @@ async fn a_killed_process_loses_nothing_it_acknowledged() {
 
     let url = store::StoreUrl::sqlite(&file);
     let store = Store::open(&url).await.unwrap();
-    let open = store.scans().latest_unfinished().await.unwrap().unwrap();
+    let open = store::Scans::of(&store).latest_unfinished().await.unwrap().unwrap();
     assert_eq!(open.id, CHILD_SCAN);
     assert!(open.observations >= acknowledged * 10, "{} of {acknowledged} batches", open.observations);
     assert_eq!(open.observations % 10, 0, "a batch is stored whole or not at all");
-    let scanned = crate::world::walk!(1_000, |after, size| store.scans().endpoints(CHILD_SCAN, after, size));
+    let scanned =
+        testbed::walk!(1_000, |after, size| store::Scans::of(&store).endpoints(CHILD_SCAN, after, size));
     assert_eq!(scanned.len() as u64, open.observations);
     let again = [answered("host-0-0.example", &certificate("host-0-0.example", "CN=CA", NOW), NOW)];
-    assert_eq!(store.scans().record(CHILD_SCAN, &again).await.unwrap().duplicates, 1);
+    assert_eq!(store::Scans::of(&store).record(CHILD_SCAN, &again).await.unwrap().duplicates, 1);
 }
 
 /// Newer and altered databases are refused, precisely, before anything is written.
@@ -255,7 +256,7 @@ async fn a_server_that_goes_and_comes_back_is_waited_out() {
     feeding.await.unwrap();
     let totals = writer.finish().await.unwrap();
     assert_eq!(totals.stored, 1_000);
-    assert_eq!(world.store.scans().get(scan.id).await.unwrap().unwrap().observations, 1_000);
+    assert_eq!(store::Scans::of(&world.store).get(scan.id).await.unwrap().unwrap().observations, 1_000);
     crate::recording::check_references(&world).await;
 }
 
@@ -266,13 +267,13 @@ async fn a_read_survives_a_lost_connection() {
     let cluster = Cluster::shared();
     let scan = world.scan().await;
     scan.record(&[scan.silent("a")]).await;
-    assert_eq!(world.store.inventory().summary(NOW, DAY).await.unwrap().endpoints, 1);
+    assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().endpoints, 1);
     let own = "pid <> pg_backend_pid() AND datname = ";
     let database = world.url.to_string().split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
     let kill =
         format!("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE {own} '{database}'");
     assert!(cluster.psql("postgres", &kill));
-    assert_eq!(world.store.inventory().summary(NOW, DAY).await.unwrap().endpoints, 1);
+    assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().endpoints, 1);
 }
 
 /// What waiting cannot heal is said at once, without the password.

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::der::{self, Writer};
+use data_encoding::HEXLOWER_PERMISSIVE;
+
+use crate::der::Writer;
 use crate::{DistinguishedName, GeneralName, HostName, InvalidHostName};
 
 /// Text that is no name a certificate could carry.
@@ -75,7 +77,7 @@ impl GeneralName {
         match self {
             Self::Dns(text) | Self::Email(text) | Self::Uri(text) => text.is_ascii(),
             Self::Ip(_) => true,
-            Self::BadIp(digits) => der::hexadecimal(digits).is_some(),
+            Self::BadIp(digits) => HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).is_ok(),
             Self::Directory(text) => DistinguishedName::from_text(text).is_ok(),
             Self::Other(_) => false,
         }
@@ -177,7 +179,9 @@ pub(super) fn write_name(w: &mut Writer, name: &GeneralName) {
         GeneralName::Dns(text) => w.context_primitive(2, text.as_bytes()),
         GeneralName::Uri(text) => w.context_primitive(6, text.as_bytes()),
         GeneralName::Ip(address) => w.context_primitive(7, &octets(*address)),
-        GeneralName::BadIp(digits) => w.context_primitive(7, &der::hexadecimal(digits).unwrap_or_default()),
+        GeneralName::BadIp(digits) => {
+            w.context_primitive(7, &HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).unwrap_or_default())
+        }
         GeneralName::Directory(text) => w.context(4, |w| {
             w.raw(&DistinguishedName::from_text(text).unwrap_or_default().der);
         }),

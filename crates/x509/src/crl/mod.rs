@@ -4,7 +4,7 @@ mod read;
 mod reason;
 
 pub use read::{Crl, ParseError};
-pub use reason::{BadReason, Reason};
+pub use reason::Reason;
 
 use crate::build::{Extension, write_extensions};
 use crate::der::{self, Writer, tag};
@@ -165,7 +165,7 @@ fn write_entry(w: &mut Writer, entry: &Revoked) {
     }
     w.element_of(tag::SEQUENCE, extensions);
     if let Some(reason) = reason {
-        w.raw(&REASON).raw(&[reason.code()]);
+        w.raw(&REASON).raw(&[reason as u8]);
     }
     if let Some(date) = entry.invalidity_date {
         w.raw(&INVALIDITY).generalized_time(date);

@@ -7,5 +7,4 @@ pub mod tag;
 mod write;
 
 pub use read::{DerError, Element, Reader, first_sloppy_length, oid_text};
-pub(crate) use write::hexadecimal;
 pub use write::{Writer, oid_content, write};

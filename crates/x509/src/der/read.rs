@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use data_encoding::HEXLOWER;
+
 use super::tag;
 use crate::UnixTime;
 
@@ -328,12 +330,7 @@ pub fn first_sloppy_length(der: &[u8]) -> Option<usize> {
 /// An OBJECT IDENTIFIER's content, dotted; octets that are none, in hexadecimal after `bad:`.
 #[must_use]
 pub fn oid_text(content: &[u8]) -> String {
-    dotted(content).unwrap_or_else(|| {
-        content.iter().fold("bad:".to_owned(), |mut text, b| {
-            let _ = write!(text, "{b:02x}");
-            text
-        })
-    })
+    dotted(content).unwrap_or_else(|| format!("bad:{}", HEXLOWER.encode(content)))
 }
 
 fn dotted(content: &[u8]) -> Option<String> {

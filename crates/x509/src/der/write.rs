@@ -1,5 +1,7 @@
 //! Writing DER.
 
+use data_encoding::HEXLOWER_PERMISSIVE;
+
 use super::tag;
 use crate::UnixTime;
 
@@ -334,7 +336,7 @@ fn push_length(out: &mut Vec<u8>, length: usize) {
 #[must_use]
 pub fn oid_content(dotted: &str) -> Option<Vec<u8>> {
     if let Some(digits) = dotted.strip_prefix("bad:") {
-        return hexadecimal(digits);
+        return HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok();
     }
     let mut arcs = dotted.split('.').map(|arc| {
         let digits = !arc.is_empty() && arc.bytes().all(|b| b.is_ascii_digit());
@@ -350,14 +352,6 @@ pub fn oid_content(dotted: &str) -> Option<Vec<u8>> {
         push_base128(&mut content, arc?);
     }
     Some(content)
-}
-
-/// Octets written in pairs of hexadecimal digits, nothing between them.
-pub(crate) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
-    if !digits.len().is_multiple_of(2) || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok()).collect()
 }
 
 fn push_base128(out: &mut Vec<u8>, value: u64) {

@@ -44,7 +44,7 @@ fn write_answer(w: &mut Writer, (id, status, this_update, next_update): &Respons
                     w.generalized_time(*at);
                     if let Some(reason) = reason {
                         w.context(0, |w| {
-                            w.enumerated(reason.code().into());
+                            w.enumerated(reason.code());
                         });
                     }
                 });

@@ -1,10 +1,11 @@
 //! OCSP requests (RFC 6960 section 4.1).
 
 use aws_lc_rs::digest::{self, digest};
+use data_encoding::BASE64;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::build::identifier;
 use crate::der::{self, DerError, Reader, Writer, tag};
-use crate::pem::base64;
 use crate::{Certificate, SerialNumber, extension, oid};
 
 /// The hash a request names the issuer by.
@@ -168,7 +169,8 @@ impl Request {
     /// Where to ask this by GET of the responder at `url` (RFC 6960 appendix A.1).
     #[must_use]
     pub fn get_url(&self, url: &str) -> String {
-        let text = base64(&self.encode()).replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+        let text = BASE64.encode(&self.encode());
+        let text = utf8_percent_encode(&text, NON_ALPHANUMERIC);
         format!("{}/{text}", url.trim_end_matches('/'))
     }
 

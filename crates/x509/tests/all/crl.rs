@@ -32,7 +32,7 @@ fn entries() -> Vec<Revoked> {
         invalidity_date,
     };
     let mut entries: Vec<_> =
-        Reason::ALL.into_iter().map(|reason| entry(reason.code(), Some(reason), None)).collect();
+        Reason::ALL.into_iter().map(|reason| entry(reason as u8, Some(reason), None)).collect();
     entries[0].reason = None;
     entries.push(entry(20, None, Some(UnixTime(1_700_000_000))));
     entries.push(entry(21, Some(Reason::KeyCompromise), Some(UnixTime(1_700_000_000))));

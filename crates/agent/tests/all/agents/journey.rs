@@ -9,6 +9,7 @@ use agent::deploy::{Outcome, Target};
 use enrollment::client::JoinOptions;
 use serde_json::json;
 use store::Clock;
+use testbed::until;
 use tokio_util::sync::CancellationToken;
 
 use super::server::World;
@@ -126,17 +127,6 @@ async fn work_wakes_a_waiting_agent_and_a_server_that_was_away_is_found_again() 
     .await;
     stop.cancel();
     task.await.unwrap().unwrap();
-}
-
-/// Bounded, and never the point: what is waited for either comes or does not.
-async fn until(what: &str, mut is: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if is() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{what} did not come");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

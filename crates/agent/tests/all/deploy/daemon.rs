@@ -1,5 +1,7 @@
 //! Real servers under test, and their visitors.
 
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,10 +11,8 @@ use agent::deploy::{Deployer, Outcome, Target};
 use enrollment::Material;
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use super::world::{Host, target};
 
@@ -31,7 +31,7 @@ impl Daemon {
             .unwrap_or_else(|error| panic!("{program}: {error}: {install}"));
         let mut daemon = Self(child);
         let until = Instant::now() + Duration::from_secs(60);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(daemon.0.try_wait().unwrap().is_none(), "{program} ended at once");
             assert!(Instant::now() < until, "{program} does not listen");
             std::thread::sleep(Duration::from_millis(20));
@@ -65,9 +65,12 @@ pub(crate) async fn first(host: &Host, files: &[&str], material: &Material) -> D
 }
 
 /// Requests on connections of their own, one after the other.
+#[derive(Clone)]
 pub(crate) struct Visitor {
-    connector: TlsConnector,
+    config: Arc<ClientConfig>,
     port: u16,
+    /// How often one visit may connect.
+    attempts: usize,
 }
 
 impl Visitor {
@@ -77,30 +80,57 @@ impl Visitor {
         let (_, root) = x509::pem::certificates(pem.as_bytes()).next().unwrap();
         roots.add(CertificateDer::from(root)).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Self { connector: TlsConnector::from(Arc::new(config)), port }
+        Self { config: Arc::new(config), port, attempts: 1 }
+    }
+
+    /// Connects a second time when the first connection is reset before the server's first byte. A reset later on still
+    /// fails the visit.
+    pub(crate) fn with_second_attempt(self) -> Self {
+        Self { attempts: 2, ..self }
     }
 
     /// The leaf that answered.
     pub(crate) async fn visit(&self) -> Result<x509::Fingerprint, String> {
-        let failed = |error: std::io::Error| error.to_string();
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await.map_err(failed)?;
-        let name = ServerName::try_from("a.example").unwrap();
-        let mut stream = self.connector.connect(name, stream).await.map_err(failed)?;
-        let request = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
-        stream.write_all(request).await.map_err(failed)?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.map_err(failed)?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        if !answer.starts_with("HTTP/1.1 200") {
-            return Err(format!("answered {answer:?}"));
+        let visitor = self.clone();
+        let visited = tokio::task::spawn_blocking(move || visitor.request()).await.unwrap();
+        visited.map_err(|error| error.to_string())
+    }
+
+    fn request(&self) -> io::Result<x509::Fingerprint> {
+        let mut stream = self.connect();
+        for _ in 1..self.attempts {
+            if stream.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset) {
+                stream = self.connect();
+            }
         }
-        let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
-        Ok(x509::Fingerprint::of(&leaf.ok_or("no certificate")?))
+        let mut stream = stream?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")?;
+        stream.flush()?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        if !answer.starts_with(b"HTTP/1.1 200") {
+            return Err(io::Error::other(format!("answered {:?}", String::from_utf8_lossy(&answer))));
+        }
+        let leaf = stream.conn.peer_certificates().and_then(<[_]>::first);
+        Ok(x509::Fingerprint::of(leaf.ok_or(io::ErrorKind::InvalidData)?))
+    }
+
+    /// A connection whose server has begun to answer the ClientHello.
+    fn connect(&self) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        let name = ServerName::try_from("a.example").unwrap();
+        let mut session = ClientConnection::new(Arc::clone(&self.config), name).unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        while session.wants_write() {
+            session.write_tls(&mut stream)?;
+        }
+        stream.peek(&mut [0])?;
+        Ok(StreamOwned::new(session, stream))
     }
 }
 
@@ -109,14 +139,13 @@ pub(crate) async fn undisturbed(
     host: &Host,
     deployer: &Deployer,
     target: &Target,
-    port: u16,
+    visitor: &Visitor,
     new: &Material,
 ) {
-    let visitor = Arc::new(Visitor::new(host, port));
     let (done, visits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut visitors = tokio::task::JoinSet::new();
     for _ in 0..4 {
-        let (visitor, done, visits) = (Arc::clone(&visitor), Arc::clone(&done), Arc::clone(&visits));
+        let (visitor, done, visits) = (visitor.clone(), Arc::clone(&done), Arc::clone(&visits));
         visitors.spawn(async move {
             let mut last = None;
             // Bounded, should the deployment hang.

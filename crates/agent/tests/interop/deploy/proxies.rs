@@ -36,7 +36,7 @@ async fn traefik_takes_the_certificate_and_drops_no_request() {
     // Traefik serves a certificate of its own until it has ours.
     let report = deployer.deploy(host.target, &described, &old).await;
     assert_eq!((report.outcome, report.error), (Outcome::Deployed, None));
-    undisturbed(&host, &deployer, &described, port, &new).await;
+    undisturbed(&host, &deployer, &described, &Visitor::new(&host, port), &new).await;
     is_taken_back(&host, &deployer, &described, port, &new).await;
 }
 
@@ -113,7 +113,7 @@ async fn envoy(described: serde_json::Value) {
         ["-c", file.to_str().unwrap(), "--use-dynamic-base-id", "--concurrency", "1", "-l", "error"];
     let _daemon = Daemon::start("envoy", &arguments, INSTALL, port);
     assert_eq!(Visitor::new(&host, port).visit().await.unwrap(), old.fingerprint());
-    undisturbed(&host, &deployer, &described, port, &new).await;
+    undisturbed(&host, &deployer, &described, &Visitor::new(&host, port), &new).await;
     is_taken_back(&host, &deployer, &described, port, &new).await;
 }
 

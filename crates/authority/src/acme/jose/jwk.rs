@@ -107,12 +107,7 @@ impl AccountKey {
                 w.bits(&key);
             });
         });
-        let canonical = format!(
-            r#"{{"e":"{}","kty":"RSA","n":"{}"}}"#,
-            URL_SAFE_NO_PAD.encode(&e),
-            URL_SAFE_NO_PAD.encode(&n)
-        );
-        Self::checked(Kind::Rsa, canonical, spki)
+        Self::checked(Kind::Rsa, spki)
     }
 
     fn ec(members: &Map<String, Value>) -> Result<Self, JwsError> {
@@ -135,12 +130,7 @@ impl AccountKey {
                 w.bits(&[&[4][..], &x, &y].concat());
             });
         });
-        let canonical = format!(
-            r#"{{"crv":"{crv}","kty":"EC","x":"{}","y":"{}"}}"#,
-            URL_SAFE_NO_PAD.encode(&x),
-            URL_SAFE_NO_PAD.encode(&y)
-        );
-        Self::checked(kind, canonical, spki)
+        Self::checked(kind, spki)
     }
 
     fn okp(members: &Map<String, Value>) -> Result<Self, JwsError> {
@@ -160,12 +150,13 @@ impl AccountKey {
                 w.bits(&x);
             });
         });
-        let canonical = format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, URL_SAFE_NO_PAD.encode(&x));
-        Self::checked(Kind::Ed25519, canonical, spki)
+        Self::checked(Kind::Ed25519, spki)
     }
 
     /// The library refuses points that are not on their curve when it parses.
-    fn checked(kind: Kind, canonical: String, spki: Vec<u8>) -> Result<Self, JwsError> {
+    fn checked(kind: Kind, spki: Vec<u8>) -> Result<Self, JwsError> {
+        let no_key = || bad("its numbers are not those of a key");
+        let canonical = x509::jwk::canonical(&spki).ok_or_else(no_key)?;
         let thumbprint = sha256(canonical.as_bytes());
         let key =
             Self { kind, canonical, thumbprint, spki: spki.into(), parsed: [const { OnceLock::new() }; _] };
@@ -176,10 +167,7 @@ impl AccountKey {
             Kind::P521 => Algorithm::Es512,
             Kind::Ed25519 => Algorithm::EdDsa,
         };
-        match key.parsed(usual) {
-            Some(_) => Ok(key),
-            None => Err(bad("its numbers are not those of a key")),
-        }
+        if key.parsed(usual).is_some() { Ok(key) } else { Err(no_key()) }
     }
 
     /// Whether this kind of key can sign so.
@@ -247,30 +235,7 @@ impl fmt::Debug for AccountKey {
 /// have. So a certificate request can be checked against every account by one look-up.
 #[must_use]
 pub fn thumbprint_of_spki(spki: &[u8]) -> Option<[u8; 32]> {
-    let encode = |octets: &[u8]| URL_SAFE_NO_PAD.encode(octets);
-    let key = x509::PublicKey::parse(spki).ok()?;
-    let octets = key.key_octets();
-    let point = |crv: &str, length: usize| {
-        let (x, y) = octets.strip_prefix(&[4]).filter(|point| point.len() == 2 * length)?.split_at(length);
-        Some(format!(r#"{{"crv":"{crv}","kty":"EC","x":"{}","y":"{}"}}"#, encode(x), encode(y)))
-    };
-    let canonical = match key.algorithm {
-        x509::KeyAlgorithm::Rsa => {
-            let mut numbers = der::Reader::new(octets).sequence().ok()?;
-            let mut number = || {
-                let content = numbers.expect(der::tag::INTEGER).ok()?.content;
-                Some(encode(content.strip_prefix(&[0]).unwrap_or(content)))
-            };
-            let (n, e) = (number()?, number()?);
-            format!(r#"{{"e":"{e}","kty":"RSA","n":"{n}"}}"#)
-        }
-        x509::KeyAlgorithm::EcP256 => point("P-256", 32)?,
-        x509::KeyAlgorithm::EcP384 => point("P-384", 48)?,
-        x509::KeyAlgorithm::EcP521 => point("P-521", 66)?,
-        x509::KeyAlgorithm::Ed25519 => format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, encode(octets)),
-        _ => return None,
-    };
-    Some(sha256(canonical.as_bytes()))
+    x509::jwk::canonical(spki).map(|canonical| sha256(canonical.as_bytes()))
 }
 
 fn verification(algorithm: Algorithm) -> &'static dyn VerificationAlgorithm {

@@ -3,6 +3,7 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use data_encoding::BASE32_NOPAD;
 
 use super::resolver::Dns;
 use super::{Failure, Proven, Question};
@@ -13,8 +14,6 @@ use crate::acme::problem::Kind;
 const QUOTED_MAX: usize = 100;
 /// Octets of the account's hash in its label.
 const LABEL_HASH: usize = 10;
-/// RFC 4648 section 6, in lower case: DNS does not tell the difference.
-const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// Looks for the key authorization's hash below `host`.
 pub(crate) async fn dns01(dns: &Dns, host: &str, question: &Question) -> Result<Proven, Failure> {
@@ -51,12 +50,8 @@ async fn look(dns: &Dns, name: String, question: &Question) -> Result<Proven, Fa
 /// `_` and the first octets of the account URL's hash.
 fn account_label(account_url: &str) -> String {
     let hash = sha256(account_url.as_bytes());
-    let mut label = String::from("_");
-    for part in hash[..LABEL_HASH].chunks(5) {
-        let bits = part.iter().fold(0_u64, |bits, octet| bits << 8 | u64::from(*octet));
-        label.extend((0..8).map(|at| char::from(BASE32[(bits >> (35 - 5 * at) & 31) as usize])));
-    }
-    label
+    // RFC 4648 section 6, in lower case: DNS does not tell the difference.
+    format!("_{}", BASE32_NOPAD.encode(&hash[..LABEL_HASH]).to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::process::Command;
 
 use authority::acme::{DirectoryOptions, NewExternalKey};
+use authority::tables::acme::AcmeAccountStatus;
 use fleet::free_port;
-use store::acme::AcmeAccountStatus;
+use x509::crl::Reason;
 
 use super::world::AcmePlace;
 use crate::place::Place;
@@ -77,7 +78,7 @@ pub(crate) async fn registers_orders_renews_revokes_and_leaves(place: Place) {
     let fingerprint = x509::Certificate::parse(&der).unwrap().fingerprint;
     let which = authority::issue::IssuedRef::Fingerprint(fingerprint);
     let record = place.place.authority.issued(&which).await.unwrap().unwrap();
-    assert_eq!(record.revocation.map(|facts| facts.reason), Some(4));
+    assert_eq!(record.revocation.map(|facts| facts.reason), Some(Reason::Superseded));
     run(&["unregister"]).await;
     let accounts = place.acme.accounts(None, 10).await.unwrap().rows;
     assert_eq!(accounts.len(), 1);

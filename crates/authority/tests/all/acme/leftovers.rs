@@ -1,9 +1,9 @@
 //! What a crash leaves behind, and what time does.
 
 use authority::acme::DirectoryOptions;
+use authority::tables::acme::{AcmeFinalized, AcmeOrderStatus, begin_acme_issuances};
 use futures_util::FutureExt;
 use serde_json::json;
-use store::acme::{AcmeFinalized, AcmeOrderStatus, begin_acme_issuances};
 use uuid::Uuid;
 
 use super::client::{Client, b64, csr};
@@ -50,7 +50,8 @@ pub(crate) async fn a_validation_under_way_at_a_stop_is_taken_over_at_once(place
     assert_eq!(acme.figures().validations_running, 1);
     place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
     place.halt().await;
-    let row = place.place.store.acme().authorization(id(order["authorizations"][0].as_str().unwrap()));
+    let row = authority::tables::Acme::of(&place.place.store)
+        .authorization(id(order["authorizations"][0].as_str().unwrap()));
     let claimed = row.await.unwrap().unwrap().claimed_until_us;
     assert!(claimed.is_some_and(|until| until <= place.place.clock.now_us()), "{claimed:?}");
     // What is answered while nobody works here is nobody's at once.
@@ -113,7 +114,11 @@ pub(crate) async fn an_order_cut_off_is_finished_at_the_start(place: Place) {
     place.restart().await;
     let store = place.place.store.clone();
     let order = eventually("the certificate", async || {
-        store.acme().order(id(&url)).await.unwrap().filter(|order| order.status == AcmeOrderStatus::Valid)
+        authority::tables::Acme::of(&store)
+            .order(id(&url))
+            .await
+            .unwrap()
+            .filter(|order| order.status == AcmeOrderStatus::Valid)
     })
     .await;
     assert!(order.certificate.is_some());
@@ -131,11 +136,14 @@ pub(crate) async fn two_that_finish_one_order_issue_one_certificate(place: Place
         answer.ok();
     }
     let store = &place.place.store;
-    let order = store.acme().order(id(&url)).await.unwrap().unwrap();
+    let order = authority::tables::Acme::of(store).order(id(&url)).await.unwrap().unwrap();
     assert_eq!(order.status, AcmeOrderStatus::Valid);
     let requester = format!("acme:{}", id(client.kid.as_deref().unwrap()));
-    let filter = store::IssuedFilter { requester: Some(requester), ..store::IssuedFilter::default() };
-    let page = store.issued().page(&filter, None, 10).await.unwrap();
+    let filter = authority::tables::IssuedFilter {
+        requester: Some(requester),
+        ..authority::tables::IssuedFilter::default()
+    };
+    let page = authority::tables::Issued::of(store).page(&filter, None, 10).await.unwrap();
     assert_eq!(page.rows.len(), 1);
 }
 
@@ -166,21 +174,28 @@ pub(crate) async fn what_is_over_is_deleted(place: Place) {
     place.place.advance(86_400 + 3_500);
     place.restart().await;
     let store = place.place.store.clone();
-    let gone = async || store.acme().order(id(&earlier)).await.unwrap().is_none().then_some(());
+    let gone = async || {
+        authority::tables::Acme::of(&store).order(id(&earlier)).await.unwrap().is_none().then_some(())
+    };
     eventually("the deletion of the earlier one", gone).await;
-    assert!(store.acme().order(id(&url)).await.unwrap().is_some(), "its time is not over");
+    assert!(
+        authority::tables::Acme::of(&store).order(id(&url)).await.unwrap().is_some(),
+        "its time is not over"
+    );
     place.place.advance(200);
     place.restart().await;
     eventually("the deletion", async || {
-        let order = store.acme().order(id(&url)).await.unwrap();
-        let proof = store.acme().authorization(authorization).await.unwrap();
+        let order = authority::tables::Acme::of(&store).order(id(&url)).await.unwrap();
+        let proof = authority::tables::Acme::of(&store).authorization(authorization).await.unwrap();
         (order.is_none() && proof.is_none()).then_some(())
     })
     .await;
     // The certificate stays in the authority's books.
-    let filter =
-        store::IssuedFilter { profile: Some("default".to_owned()), ..store::IssuedFilter::default() };
-    let page = store.issued().page(&filter, None, 10).await.unwrap();
+    let filter = authority::tables::IssuedFilter {
+        profile: Some("default".to_owned()),
+        ..authority::tables::IssuedFilter::default()
+    };
+    let page = authority::tables::Issued::of(&store).page(&filter, None, 10).await.unwrap();
     assert_eq!(page.rows.len(), 2);
 }
 

@@ -342,7 +342,7 @@ pub(crate) async fn accounts_without_their_external_key(place: Place) {
     assert_eq!(second.register(&bound, more).await.problem(), "unauthorized");
     // The master key may change in between.
     let master = keys::MasterKey::File { path: place.place.path("newer"), create: true };
-    place.place.keystore.also_sealed(&store::acme::SEALED_SECRETS);
+    place.place.keystore.also_sealed(&authority::tables::acme::SEALED_SECRETS);
     place.place.keystore.rotate_master(&master, "user:a", |_| ()).await.unwrap();
 }
 

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
 use serde_json::{Value, json};
 use x509::Certificate;
+use x509::crl::Reason;
 
 use super::client::{AccountKey, BASE, Client, b64, csr_of, identifier};
 use super::flow::{download, finalize, issue, prove};
@@ -20,7 +21,7 @@ fn revoke(certificate: &Certificate) -> Value {
     json!({"certificate": b64(&certificate.der)})
 }
 
-async fn is_revoked(place: &AcmePlace, certificate: &Certificate) -> Option<i64> {
+async fn is_revoked(place: &AcmePlace, certificate: &Certificate) -> Option<Reason> {
     let which = IssuedRef::Fingerprint(certificate.fingerprint);
     let record = place.place.authority.issued(&which).await.unwrap().unwrap();
     record.revocation.map(|facts| facts.reason)
@@ -40,7 +41,7 @@ pub(crate) async fn by_its_account(place: Place) {
     }
     wanted["reason"] = json!(4);
     assert!(owner.post(&path, wanted.clone()).await.ok().body.is_empty());
-    assert_eq!(is_revoked(&place, &chain[0]).await, Some(4));
+    assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::Superseded));
     assert_eq!(owner.post(&path, wanted).await.problem(), "alreadyRevoked");
     // The authority's own, and one that was not issued here.
     assert_eq!(owner.post(&path, revoke(&chain[1])).await.problem(), "unauthorized");
@@ -60,7 +61,7 @@ pub(crate) async fn by_an_account_that_holds_all_its_names(place: Place) {
     let order = other.order(&["b.test"]).await.ok().json();
     prove(&place, &other, &order).await;
     other.post(&url("revoke-cert"), revoke(&chain[0])).await.ok();
-    assert_eq!(is_revoked(&place, &chain[0]).await, Some(0));
+    assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::Unspecified));
 }
 
 pub(crate) async fn by_its_own_key(place: Place) {
@@ -87,7 +88,7 @@ pub(crate) async fn by_its_own_key(place: Place) {
     holder.post_with_key(&path, &wanted.to_string()).await.ok();
     // Whoever has the key has shown it to be compromised: every certificate of it goes, and it is taken no more.
     for chain in &chains {
-        assert_eq!(is_revoked(&place, &chain[0]).await, Some(1));
+        assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::KeyCompromise));
     }
     let order = owner.order(&["c.test"]).await.ok().json();
     prove(&place, &owner, &order).await;

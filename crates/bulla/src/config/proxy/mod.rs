@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::authority::ProxyAuthoritySettings;
 pub(crate) use self::leaf_store::LeafBackend;
-pub(super) use self::requests::access_log;
+pub(super) use self::requests::{access_log, logged_query};
 
 use self::access::AccessSettings;
 use self::ask::AskSettings;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cli::exit::{Outcome, Problem};
-use http_relay::access_log::AccessLog;
+use http_relay::access_log::{AccessLog, LoggedQuery};
 use proxy::requests::{Options, RecordOptions, RequestRules};
 use serde::{Deserialize, Serialize};
 
@@ -73,9 +73,15 @@ impl ProxyRequestSettings {
             redact_headers: self.record_redact_headers.clone(),
             redact_query: self.record_redact_query.clone(),
         });
-        let (access_log, access_log_query) = (access_log(&self.access_log_file), self.access_log_query);
+        let (access_log, access_log_query) =
+            (access_log(&self.access_log_file), logged_query(self.access_log_query));
         Ok(Options { rules, secrets: None, access_log, access_log_query, record })
     }
+}
+
+/// The choice that a setting makes.
+pub(crate) fn logged_query(whole: bool) -> LoggedQuery {
+    if whole { LoggedQuery::Whole } else { LoggedQuery::Omitted }
 }
 
 /// Where lines go that a setting has.

@@ -1,7 +1,7 @@
 //! The server scans by itself; here it looks at itself.
 
+use inventory::tables::history::{HistoryKey, HistoryRow, put_history};
 use serde_json::{Value, json};
-use store::history::{HistoryKey, HistoryRow, put_history};
 use store::{Clock, Store, StoreUrl};
 
 use super::House;

@@ -1,9 +1,11 @@
 //! Who may do something, and why.
 
+use api::credhub::{AccessChangeView, AccessDifferenceView, AccessQuery, AccessView};
 use clap::{Args, ValueEnum};
 
 use super::store::name_of;
-use crate::api::{Client, Columns, Listing};
+use crate::columns;
+use crate::connection::{Client, Columns, Listing};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units;
 
@@ -38,31 +40,43 @@ enum Operation {
 
 impl WhoArgs {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
-        const WHO: Columns = &[
-            ("Actor", "/actor"),
-            ("Path", "/path"),
-            ("Role", "/role"),
-            ("Since", "/since"),
-            ("Changed", "/changed_at"),
-            ("Given by", "/given_by"),
-        ];
-        const BOTH: Columns = &[("Actor", "/actor"), ("Here by", "/here"), ("There by", "/there")];
-        const SINCE: Columns =
-            &[("At", "/at"), ("Actor", "/actor"), ("Change", "/change"), ("Path", "/path"), ("By", "/by")];
-        let mut query = vec![("name", self.path.clone()), ("operation", name_of(self.operation))];
-        let mut columns = WHO;
-        if let Some(other) = &self.compared_with {
-            query.push(("compared_with", other.clone()));
-            columns = BOTH;
-        }
-        if let Some(text) = &self.since {
+        const WHO: Columns = columns!(
+            AccessView:
+            ("Actor", actor),
+            ("Path", path),
+            ("Role", role),
+            ("Since", since),
+            ("Changed", changed_at),
+            ("Given by", given_by),
+        );
+        const BOTH: Columns =
+            columns!(AccessDifferenceView: ("Actor", actor), ("Here by", here), ("There by", there));
+        const SINCE: Columns = columns!(
+            AccessChangeView:
+            ("At", at),
+            ("Actor", actor),
+            ("Change", change),
+            ("Path", path),
+            ("By", by),
+        );
+        let columns = match (&self.compared_with, &self.since) {
+            (None, None) => WHO,
+            (_, None) => BOTH,
+            (_, Some(_)) => SINCE,
+        };
+        let moment = |text: &String| {
             let since = units::moment(text, units::now_us()).map_err(|why| {
                 Problem::usage(why)
                     .hint("give --since as 2026-11-01, 2026-11-01T12:00Z, or 2d for two days ago")
             })?;
-            query.push(("since", units::rfc3339(since.div_euclid(1_000_000))));
-            columns = SINCE;
-        }
+            Ok(units::rfc3339(since.div_euclid(1_000_000)))
+        };
+        let query = AccessQuery {
+            name: Some(self.path.clone()),
+            operation: Some(name_of(self.operation)),
+            compared_with: self.compared_with.clone(),
+            since: self.since.as_ref().map(moment).transpose()?,
+        };
         self.listing.print(client, "/api/v1/access", &query, columns).await?;
         Ok(Exit::Ok)
     }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use client::{Agent, AgentError, AgentOptions, Limits};
 
 use super::store::problem;
-use crate::api::Client;
+use crate::connection::Client;
 use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::stop;
 use crate::units;

@@ -1,11 +1,16 @@
 //! Deleted credentials, and the versions of a credential.
 
+use api::credhub::{
+    Deleted, DeletedView, ListedVersion, NameQuery, UndeleteRequest, VersionsChange, VersionsRequest,
+    VersionsView,
+};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::rows::print;
-use crate::api::{Client, Columns, Output, show_one};
+use crate::columns;
+use crate::connection::{Client, Columns, Output, show_one};
 use crate::exit::{Exit, Outcome};
 
 const VERSIONS: &str = "/api/v1/versions";
@@ -49,20 +54,21 @@ pub(super) struct VersionsArgs {
 
 impl DeletedCommand {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
-        const DELETED: Columns = &[
-            ("Name", "/name"),
-            ("Type", "/type"),
-            ("Deleted", "/deleted_at"),
-            ("Can be taken back until", "/kept_until"),
-        ];
+        const DELETED: Columns = columns!(
+            DeletedView:
+            ("Name", name),
+            ("Type", kind as "type"),
+            ("Deleted", deleted_at),
+            ("Can be taken back until", kept_until),
+        );
         match self {
             Self::Deleted { show } => {
-                let answer = client.get("/api/v1/deleted", &[]).await?;
-                print(members(&answer, "credentials"), DELETED, show)
+                let deleted: Deleted<Value> = client.fetch("/api/v1/deleted", &()).await?;
+                print(deleted.credentials, DELETED, show)
             }
             Self::Undelete { name, show } => {
-                let body = json!({ "name": name });
-                show_one(&client.send(Method::POST, "/api/v1/undelete", Some(&body)).await?, show)?;
+                let request = UndeleteRequest { name: name.clone() };
+                show_one(&client.submit(Method::POST, "/api/v1/undelete", &request).await?, show)?;
                 Ok(Exit::Ok)
             }
             Self::Versions(args) => args.run(client).await,
@@ -70,27 +76,32 @@ impl DeletedCommand {
     }
 }
 
-fn members(answer: &Value, field: &str) -> Vec<Value> {
-    answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default()
-}
-
 impl VersionsArgs {
     async fn run(&self, client: &Client) -> Outcome<Exit> {
-        const LISTED: Columns = &[
-            ("Number", "/number"),
-            ("Id", "/id"),
-            ("Stored", "/version_created_at"),
-            ("Ends", "/expires_at"),
-            ("Deleted", "/deleted_at"),
-            ("Can be taken back until", "/kept_until"),
+        const LISTED: Columns = columns!(
+            ListedVersion:
+            ("Number", number),
+            ("Id", id),
+            ("Stored", version_created_at),
+            ("Ends", expires_at),
+            ("Deleted", deleted_at),
+            ("Can be taken back until", kept_until),
+        );
+        let changes = [
+            (VersionsChange::Delete, &self.delete),
+            (VersionsChange::Undelete, &self.undelete),
+            (VersionsChange::Destroy, &self.destroy),
         ];
-        let changes = [("delete", &self.delete), ("undelete", &self.undelete), ("destroy", &self.destroy)];
         if let Some((change, numbers)) = changes.into_iter().find(|(_, numbers)| !numbers.is_empty()) {
-            let body = json!({ "name": self.name, "versions": numbers, "change": change });
-            client.send(Method::POST, VERSIONS, Some(&body)).await?;
+            let request = VersionsRequest {
+                name: self.name.clone(),
+                versions: Some(numbers.clone()),
+                change: Some(change),
+            };
+            client.submit(Method::POST, VERSIONS, &request).await?;
             return Ok(Exit::Ok);
         }
-        let answer = client.get(VERSIONS, &[("name", self.name.clone())]).await?;
-        print(members(&answer, "versions"), LISTED, &self.show)
+        let listed: VersionsView<Value> = client.fetch(VERSIONS, &NameQuery::of(&self.name)).await?;
+        print(listed.versions, LISTED, &self.show)
     }
 }

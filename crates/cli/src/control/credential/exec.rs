@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 use super::super::input;
 use super::store::problem;
-use crate::api::Client;
+use crate::connection::Client;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::stop;
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use keys::age::{self, AgeWriter, Recipient, Seal};
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::json;
+use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::record::{End, FORMAT, Head, Line, Record, plain};
 use super::remote::{Failure, PAGE, Remote, paths_of};
-use super::transfer::{Progress, failures};
-use crate::api::{Client, Output, show_one};
+use super::transfer::{FailureLine, Progress, failures};
+use crate::connection::{Client, Output, document_of, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::stop;
 
@@ -52,6 +52,15 @@ pub(super) struct ExportArgs {
     permissions: bool,
     #[command(flatten)]
     show: Output,
+}
+
+/// What was exported, as it is shown.
+#[derive(Serialize)]
+struct ExportReport<'a> {
+    file: &'a Path,
+    credentials: u64,
+    permissions: u64,
+    failed: Vec<FailureLine<'a>>,
 }
 
 impl ExportArgs {
@@ -106,11 +115,13 @@ impl ExportArgs {
         }
         out.end(end).map_err(|error| self.unwritten(&error))?;
         file.finish()?;
-        let told = json!({
-            "file": self.to, "credentials": end.credentials, "permissions": end.permissions,
-            "failed": failures(&failed),
-        });
-        show_one(&told, &self.show)?;
+        let report = ExportReport {
+            file: &self.to,
+            credentials: end.credentials,
+            permissions: end.permissions,
+            failed: failures(&failed),
+        };
+        show_one(&document_of(&report)?, &self.show)?;
         match failed.is_empty() {
             true => Ok(Exit::Ok),
             false => Err(Problem::new(

@@ -7,21 +7,28 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use api::credhub::{
+    CertificateHistory, CertificateValue, Certificates, CertificatesQuery, CredentialVersion, CredentialView,
+    Data, DataQuery, LookupOutcome, LookupView, NamePermissions, PermissionEntry, SetRequest,
+    TransitionalVersion,
+};
 use clap::{ArgGroup, Args};
 use futures_util::stream::{self, StreamExt};
 use jiff::Timestamp;
 use keys::age::{self, AGE_LINE, Identity, Opening};
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::export::secret_of;
 use super::record::{End, FORMAT, Grant, Line, Record, RecordVersion, of_plain};
-use super::remote::{Failure, IN_FLIGHT, Login, PAGE, Remote, named, paths_of};
-use super::store::DATA;
-use super::transfer::{Progress, failures};
+use super::remote::{Failure, IN_FLIGHT, Login, PAGE, Remote, lookup, paths_of};
+use super::store::{CERTIFICATES, DATA, LOOKUP};
+use super::transfer::{FailureLine, Progress, failures};
 use super::value::VALUE_OCTETS_MAX;
-use crate::api::{Client, Output, show_one};
+use crate::connection::{Client, Output, document_of, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 
 /// Octets of a line of an export: a value in JSON, with every version.
@@ -90,7 +97,7 @@ impl ImportArgs {
             (None, None) => return Err(Problem::usage("nothing to import").hint("give a file, or --from")),
         }
         let report = import.report;
-        show_one(&report.shown(self.dry_run), &self.show)?;
+        show_one(&document_of(&report.shown(self.dry_run))?, &self.show)?;
         match report.failed.len() {
             0 => Ok(Exit::Ok),
             many => Err(Problem::new(Exit::Incomplete, format_args!("{many} of them could not be imported"))
@@ -273,13 +280,35 @@ struct Report {
 }
 
 impl Report {
-    fn shown(&self, dry_run: bool) -> Value {
-        json!({
-            "dry_run": dry_run, "read": self.read, "created": self.created, "updated": self.updated,
-            "unchanged": self.unchanged, "versions": self.versions, "ended": self.ended, "permissions": self.permissions,
-            "without_authority": self.unrelated, "failed": failures(&self.failed),
-        })
+    fn shown(&self, dry_run: bool) -> ShownReport<'_> {
+        ShownReport {
+            dry_run,
+            read: self.read,
+            created: self.created,
+            updated: self.updated,
+            unchanged: self.unchanged,
+            versions: self.versions,
+            ended: self.ended,
+            permissions: self.permissions,
+            without_authority: &self.unrelated,
+            failed: failures(&self.failed),
+        }
     }
+}
+
+/// A [`Report`] as it is shown.
+#[derive(Serialize)]
+struct ShownReport<'a> {
+    dry_run: bool,
+    read: u64,
+    created: u64,
+    updated: u64,
+    unchanged: u64,
+    versions: u64,
+    ended: u64,
+    permissions: u64,
+    without_authority: &'a [String],
+    failed: Vec<FailureLine<'a>>,
 }
 
 /// What became of one credential.
@@ -314,19 +343,17 @@ impl Import<'_> {
         if records.is_empty() {
             return Ok(());
         }
-        let names: Vec<[&str; 1]> = records.iter().map(|record| [record.name.as_str()]).collect();
-        let body = json!({ "lookups": names });
-        let answer = self.client.send(Method::POST, "/api/v1/lookup", Some(&body)).await?;
-        let there = answer.get("results").and_then(Value::as_array).cloned().unwrap_or_default();
+        let request = lookup(records.iter().map(|record| record.name.as_str()));
+        let there: LookupView = read_as(&self.client.submit(Method::POST, LOOKUP, &request).await?)?;
         let (first, rest): (Vec<_>, Vec<_>) =
-            records.into_iter().zip(there).partition(|(record, _)| record.authority);
+            records.into_iter().zip(there.results).partition(|(record, _)| record.authority);
         let (client, dry_run) = (self.client, self.dry_run);
         for (record, there) in first {
-            let fate = put_one(client, dry_run, &record, &there).await;
+            let fate = put_one(client, dry_run, &record, there).await;
             self.count(record, fate);
         }
         let writing = rest.into_iter().map(|(record, there)| async move {
-            let fate = put_one(client, dry_run, &record, &there).await;
+            let fate = put_one(client, dry_run, &record, there).await;
             (record, fate)
         });
         let mut done = stream::iter(writing).buffer_unordered(IN_FLIGHT);
@@ -353,14 +380,7 @@ impl Import<'_> {
     async fn grant(&mut self, grants: Vec<Grant>) {
         let (client, dry_run) = (self.client, self.dry_run);
         let granting = grants.into_iter().map(|grant| async move {
-            let body = json!({
-                "credential_name": grant.path,
-                "permissions": [{ "actor": grant.actor, "operations": grant.operations }],
-            });
-            let done = match dry_run {
-                true => Ok(()),
-                false => client.send_bytes(Method::POST, "/api/v1/permissions", Some(&body)).await.map(drop),
-            };
+            let done = if dry_run { Ok(()) } else { permit(client, &grant).await };
             (grant, done)
         });
         let mut done = stream::iter(granting).buffer_unordered(IN_FLIGHT);
@@ -376,15 +396,31 @@ impl Import<'_> {
     }
 }
 
+async fn permit(client: &Client, grant: &Grant) -> Outcome<()> {
+    let entry =
+        PermissionEntry { actor: grant.actor.clone(), path: None, operations: grant.operations.clone() };
+    let request = NamePermissions { credential_name: grant.path.clone(), permissions: Some(vec![entry]) };
+    let body = document_of(&request)?;
+    client.send_bytes(Method::POST, "/api/v1/permissions", Some(&body)).await.map(drop)
+}
+
 /// Writes what is not there yet of a credential; `there` is what is current.
-async fn put_one(client: &Client, dry_run: bool, record: &Record, there: &Value) -> Outcome<Fate> {
-    if let Some(error) = there.get("error").and_then(Value::as_str) {
-        return Err(Problem::new(Exit::Refused, error));
-    }
-    let kept = match (there.is_null(), record.versions.len()) {
-        (true, _) => Vec::new(),
-        (false, 1) => vec![StoredVersion::of(record, there)],
-        (false, _) => versions(client, record).await?,
+async fn put_one(
+    client: &Client,
+    dry_run: bool,
+    record: &Record,
+    there: Option<LookupOutcome>,
+) -> Outcome<Fate> {
+    let there = match there {
+        Some(LookupOutcome::Failed { error }) => return Err(Problem::new(Exit::Refused, error)),
+        Some(LookupOutcome::Found(credential)) => Some(credential),
+        None => None,
+    };
+    let is_new = there.is_none();
+    let kept = match (there, record.versions.len()) {
+        (None, _) => Vec::new(),
+        (Some(current), 1) => vec![StoredVersion::of(record, current)],
+        (Some(_), _) => versions(client, record).await?,
     };
     let known = known(&record.versions, &kept);
     let (old, new) = record.versions.split_at(known);
@@ -392,13 +428,13 @@ async fn put_one(client: &Client, dry_run: bool, record: &Record, there: &Value)
     let mut unmarked = None;
     for (version, kept) in old.iter().zip(&kept[kept.len() - known..]) {
         if version.transitional {
-            unmarked = Some(&kept.id).filter(|_| !kept.version.transitional).cloned();
+            unmarked = Some(kept.id).filter(|_| !kept.version.transitional);
         }
     }
     if new.is_empty() && unmarked.is_none() {
         return Ok(Fate::Unchanged);
     }
-    let mut fate = Fate::Written { new: there.is_null(), versions: new.len() as u64, unrelated: false };
+    let mut fate = Fate::Written { new: is_new, versions: new.len() as u64, unrelated: false };
     if dry_run {
         return Ok(fate);
     }
@@ -412,21 +448,20 @@ async fn put_one(client: &Client, dry_run: bool, record: &Record, there: &Value)
         }
     }
     if let Some(id) = unmarked {
-        mark(client, record, &id).await?;
+        mark(client, record, id).await?;
     }
     Ok(fate)
 }
 
 /// A version that is there, and its id.
 struct StoredVersion {
-    id: Value,
+    id: Uuid,
     version: RecordVersion,
 }
 
 impl StoredVersion {
-    fn of(record: &Record, answer: &Value) -> Self {
-        let id = answer.get("id").cloned().unwrap_or_default();
-        Self { id, version: RecordVersion::of(&record.kind, answer) }
+    fn of(record: &Record, credential: CredentialView) -> Self {
+        Self { id: credential.version.id, version: RecordVersion::of(&record.kind, credential) }
     }
 }
 
@@ -440,45 +475,47 @@ fn known(new: &[RecordVersion], kept: &[StoredVersion]) -> usize {
 }
 
 async fn versions(client: &Client, record: &Record) -> Outcome<Vec<StoredVersion>> {
-    let answer = client.get(&named(&record.name), &[]).await?;
-    let all = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
-    Ok(all.iter().rev().map(|one| StoredVersion::of(record, one)).collect())
+    let Data::<CredentialView> { data } =
+        client.fetch(DATA, &DataQuery::versions(&record.name, None)).await?;
+    Ok(data.into_iter().rev().map(|one| StoredVersion::of(record, one)).collect())
 }
 
 /// Sets a version: its id, and whether it is known by the name of its authority where it had one.
-async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outcome<(Value, bool)> {
-    let body = |value: &Value| {
-        let mut body = json!({ "name": record.name, "type": record.kind, "value": value });
-        if let Some(metadata) = &version.metadata {
-            body["metadata"] = metadata.clone();
-        }
-        if let Some(left) = version.seconds_left(Timestamp::now()) {
+async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outcome<(Uuid, bool)> {
+    let put = async |value: Value| -> Outcome<Uuid> {
+        let left = version.seconds_left(Timestamp::now());
+        let request = SetRequest {
+            name: record.name.clone(),
+            kind: record.kind.clone(),
+            value,
+            metadata: version.metadata.clone(),
             // The least that there is: its time may end while it is on the way.
-            body["ttl_seconds"] = left.max(1).into();
-        }
-        body
+            ttl_seconds: left.map(|left| u32::try_from(left.max(1)).unwrap_or(u32::MAX)),
+        };
+        let set: CredentialVersion = read_as(&client.submit(Method::PUT, DATA, &request).await?)?;
+        Ok(set.id)
     };
-    let id = |answer: Value| answer.get("id").cloned().unwrap_or_default();
     let by = record.signed_by.as_ref().filter(|_| record.kind == "certificate");
-    if let (Some(by), Some(fields)) = (by, version.value.as_object()) {
+    if let (Some(by), Ok(fields)) = (by, CertificateValue::deserialize(&version.value)) {
         // By name, so that it is made anew by its authority; unless that has changed since, or is not here.
-        let mut fields: Map<String, Value> = fields.clone();
-        fields.remove("ca");
-        fields.insert("ca_name".to_owned(), by.as_str().into());
-        match client.send(Method::PUT, DATA, Some(&body(&Value::Object(fields)))).await {
-            Ok(answer) => return Ok((id(answer), true)),
+        let fields = CertificateValue { ca: None, ca_name: Some(by.clone()), ..fields };
+        match put(document_of(&fields)?).await {
+            Ok(id) => return Ok((id, true)),
             Err(problem) if problem.exit == Exit::Refused => {}
             Err(problem) => return Err(problem),
         }
     }
-    let answer = client.send(Method::PUT, DATA, Some(&body(&version.value))).await?;
-    Ok((id(answer), by.is_none()))
+    Ok((put(version.value.clone()).await?, by.is_none()))
 }
 
 /// Makes a version the one in transition.
-async fn mark(client: &Client, record: &Record, version: &Value) -> Outcome<()> {
-    let found = client.get("/api/v1/certificates", &[("name", record.name.clone())]).await?;
-    let id = found.pointer("/certificates/0/id").and_then(Value::as_str).unwrap_or_default();
-    let path = format!("/api/v1/certificates/{id}/update_transitional_version");
-    client.send(Method::PUT, &path, Some(&json!({ "version": version }))).await.map(drop)
+async fn mark(client: &Client, record: &Record, version: Uuid) -> Outcome<()> {
+    let query = CertificatesQuery { name: Some(record.name.clone()), ..CertificatesQuery::default() };
+    let Certificates { certificates } = client.fetch(CERTIFICATES, &query).await?;
+    let Some(CertificateHistory { id, .. }) = certificates.first() else {
+        return Err(Problem::new(Exit::Refused, format_args!("{} is no certificate there", record.name)));
+    };
+    let path = format!("{CERTIFICATES}/{id}/update_transitional_version");
+    let request = TransitionalVersion { version: Some(version.to_string()) };
+    client.submit(Method::PUT, &path, &request).await.map(drop)
 }

@@ -20,16 +20,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::credhub::{
+    CredentialVersion, CredentialView, Data, DataQuery, Found, FoundView, GenerateRequest, NamePermissions,
+    NameQuery, PermissionEntry, PermissionRequest, PermissionView, PermissionsQuery, RegenerateRequest,
+    SetRequest,
+};
 use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use self::rows::print;
 use self::store::{DATA, PERMISSIONS, name_of};
 use self::value::{print_value, read_value};
 use super::input;
-use crate::api::{Client, Columns, Output, ServerArgs, show_one};
+use crate::columns;
 use crate::configuration::ClientConfiguration;
+use crate::connection::{Client, Columns, Output, ServerArgs, document_of, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::memory;
 use crate::units;
@@ -251,31 +258,25 @@ impl CredentialCommand {
                 get(client, name, key.as_deref(), *value, *versions, show).await
             }
             Self::Set(args) => {
-                let body = json!({
-                    "name": args.name, "type": name_of(args.kind), "value": args.value()?, "ttl_seconds": seconds(args.ttl),
-                });
-                show_one(&without_value(client.send(Method::PUT, DATA, Some(&body)).await?), &args.show)?;
-                Ok(Exit::Ok)
+                let request = SetRequest {
+                    name: args.name.clone(),
+                    kind: name_of(args.kind),
+                    value: args.value()?,
+                    metadata: None,
+                    ttl_seconds: args.ttl.map(units::seconds),
+                };
+                make(client, (Method::PUT, DATA), &request, &args.show).await
             }
-            Self::Generate(args) => {
-                show_one(
-                    &without_value(client.send(Method::POST, DATA, Some(&args.body())).await?),
-                    &args.show,
-                )?;
-                Ok(Exit::Ok)
-            }
+            Self::Generate(args) => make(client, (Method::POST, DATA), &args.request(), &args.show).await,
             Self::Regenerate { name, show } => {
-                let made =
-                    client.send(Method::POST, "/api/v1/regenerate", Some(&json!({ "name": name }))).await?;
-                show_one(&without_value(made), show)?;
-                Ok(Exit::Ok)
+                let request = RegenerateRequest { name: name.clone(), ..RegenerateRequest::default() };
+                make(client, (Method::POST, "/api/v1/regenerate"), &request, show).await
             }
             Self::Find { path, like, expires_within, show } => {
                 find(client, path, like.as_deref(), *expires_within, show).await
             }
             Self::Delete { name } => {
-                let path = format!("{DATA}?name={}", input::segment(name));
-                client.send(Method::DELETE, &path, None).await?;
+                client.delete(DATA, &NameQuery::of(name)).await?;
                 Ok(Exit::Ok)
             }
             Self::Deleted(command) => command.run(client).await,
@@ -292,16 +293,16 @@ impl CredentialCommand {
     }
 }
 
-fn seconds(ttl: Option<Duration>) -> Option<u64> {
-    ttl.map(|ttl| ttl.as_secs())
-}
-
-/// What was written is not shown again: terminals remember.
-fn without_value(mut credential: Value) -> Value {
-    if let Some(fields) = credential.as_object_mut() {
-        fields.remove("value");
-    }
-    credential
+/// Sets or generates a version, and shows it without its value: terminals remember.
+async fn make(
+    client: &Client,
+    (method, path): (Method, &str),
+    request: &impl Serialize,
+    show: &Output,
+) -> Outcome<Exit> {
+    let made: CredentialVersion = read_as(&client.submit(method, path, request).await?)?;
+    show_one(&document_of(&made)?, show)?;
+    Ok(Exit::Ok)
 }
 
 async fn get(
@@ -312,24 +313,24 @@ async fn get(
     versions: Option<u32>,
     show: &Output,
 ) -> Outcome<Exit> {
-    let which = match versions {
-        Some(count) => ("versions", count.to_string()),
-        None => ("current", "true".to_owned()),
+    let query = match versions {
+        Some(count) => DataQuery::versions(name, Some(count)),
+        None => DataQuery::current(name),
     };
-    let answer = client.get(DATA, &[("name", name.to_owned()), which]).await?;
-    let all = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+    let Data::<Value> { data } = client.fetch(DATA, &query).await?;
     if versions.is_some() {
-        for one in &all {
+        for one in &data {
             show_one(one, show)?;
         }
         return Ok(Exit::Ok);
     }
-    let first = all.into_iter().next().unwrap_or_default();
+    let first = data.into_iter().next();
     if !value && key.is_none() {
-        show_one(&first, show)?;
+        show_one(&first.unwrap_or_default(), show)?;
         return Ok(Exit::Ok);
     }
-    print_value(first.get("value"), key, name)
+    let first: Option<CredentialView> = first.as_ref().map(read_as).transpose()?;
+    print_value(first.as_ref().map(|first| &first.value), key, name)
 }
 
 impl SetArgs {
@@ -352,7 +353,7 @@ impl SetArgs {
 }
 
 impl GenerateArgs {
-    fn body(&self) -> Value {
+    fn request(&self) -> GenerateRequest {
         let lists = ["alternative_names", "key_usage", "extended_key_usage"];
         let read = |name: &str, value: &str| -> Value {
             if lists.contains(&name) {
@@ -366,15 +367,19 @@ impl GenerateArgs {
         };
         let parameters: Map<String, Value> =
             self.parameters.iter().map(|(name, value)| (name.clone(), read(name, value))).collect();
-        json!({
-            "name": self.name, "type": name_of(self.kind), "mode": name_of(self.mode), "parameters": parameters,
-            "ttl_seconds": seconds(self.ttl),
-        })
+        GenerateRequest {
+            name: self.name.clone(),
+            kind: name_of(self.kind),
+            mode: Some(name_of(self.mode)),
+            parameters: Some(Value::Object(parameters)),
+            ttl_seconds: self.ttl.map(units::seconds),
+            ..GenerateRequest::default()
+        }
     }
 }
 
 const FOUND: Columns =
-    &[("Name", "/name"), ("Newest version", "/version_created_at"), ("Ends", "/expiry_date")];
+    columns!(FoundView: ("Name", name), ("Newest version", version_created_at), ("Ends", expiry_date));
 
 async fn find(
     client: &Client,
@@ -383,41 +388,47 @@ async fn find(
     days: Option<u32>,
     show: &Output,
 ) -> Outcome<Exit> {
-    let mut query = vec![match like {
-        Some(text) => ("name-like", text.to_owned()),
-        None => ("path", path.to_owned()),
-    }];
-    query.extend(days.map(|days| ("expires-within-days", days.to_string())));
-    let answer = client.get(DATA, &query).await?;
-    let rows = answer.get("credentials").and_then(Value::as_array).cloned().unwrap_or_default();
-    print(rows, FOUND, show)
+    let query = DataQuery {
+        path: like.is_none().then(|| path.to_owned()),
+        name_like: like.map(str::to_owned),
+        expires_within_days: days.map(|days| days.to_string()),
+        ..DataQuery::default()
+    };
+    let found: Found<Value> = client.fetch(DATA, &query).await?;
+    print(found.credentials, FOUND, show)
 }
 
 impl PermissionCommand {
     async fn run(&self, client: &Client) -> Outcome<Exit> {
-        const GRANTED: Columns = &[("Actor", "/actor"), ("Path", "/path"), ("Operations", "/operations")];
+        const GRANTED: Columns =
+            columns!(PermissionEntry: ("Actor", actor), ("Path", path), ("Operations", operations));
         match self {
             Self::Grant { actor, path, operations, show } => {
-                let operations: Vec<&str> = operations
-                    .iter()
-                    .flat_map(|list| list.split(','))
-                    .filter(|one| !one.is_empty())
-                    .collect();
-                let body = json!({ "actor": actor, "path": path, "operations": operations });
-                show_one(&client.send(Method::POST, PERMISSIONS, Some(&body)).await?, show)?;
+                let operations = operations.iter().flat_map(|list| list.split(','));
+                let request = PermissionRequest {
+                    actor: actor.clone(),
+                    path: path.clone(),
+                    operations: operations.filter(|one| !one.is_empty()).map(str::to_owned).collect(),
+                    uuid: None,
+                };
+                show_one(&client.submit(Method::POST, PERMISSIONS, &request).await?, show)?;
                 Ok(Exit::Ok)
             }
             Self::List { path, show } => {
-                let answer = client.get("/api/v1/permissions", &[("credential_name", path.clone())]).await?;
-                let rows = answer.get("permissions").and_then(Value::as_array).cloned();
-                print(rows.unwrap_or_default(), GRANTED, show)
+                let query =
+                    PermissionsQuery { credential_name: Some(path.clone()), ..PermissionsQuery::default() };
+                let all: NamePermissions<Value> = client.fetch("/api/v1/permissions", &query).await?;
+                print(all.permissions.unwrap_or_default(), GRANTED, show)
             }
             Self::Who(args) => args.run(client).await,
             Self::Revoke { actor, path } => {
-                let query = [("actor", actor.clone()), ("path", path.clone())];
-                let there = client.get(PERMISSIONS, &query).await?;
-                let id = there.get("uuid").and_then(Value::as_str).unwrap_or_default();
-                client.send(Method::DELETE, &format!("{PERMISSIONS}/{id}"), None).await?;
+                let query = PermissionsQuery {
+                    actor: Some(actor.clone()),
+                    path: Some(path.clone()),
+                    ..PermissionsQuery::default()
+                };
+                let PermissionView { uuid, .. } = client.fetch(PERMISSIONS, &query).await?;
+                client.delete(&format!("{PERMISSIONS}/{uuid}"), &()).await?;
                 Ok(Exit::Ok)
             }
         }

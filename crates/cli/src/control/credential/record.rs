@@ -1,8 +1,10 @@
 //! Credentials on their way from one store to another, and the lines of an export.
 
+use api::credhub::{CertificateValue, CredentialView, KeyPairValue, UserValue};
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use x509::Certificate;
 
 /// The export format that is written and read.
@@ -82,14 +84,14 @@ pub(super) struct Grant {
 }
 
 impl RecordVersion {
-    /// Of an answer of the API; its value is what can be set.
-    pub(super) fn of(kind: &str, answer: &Value) -> Self {
-        let metadata = answer.get("metadata").filter(|metadata| !metadata.is_null()).cloned();
+    /// A version as the store shows it; its value is what can be set.
+    pub(super) fn of(kind: &str, credential: CredentialView) -> Self {
+        let CredentialView { version, value } = credential;
         Self {
-            value: settable(kind, answer.get("value").cloned().unwrap_or_default()),
-            metadata,
-            transitional: answer.get("transitional").and_then(Value::as_bool).unwrap_or(false),
-            expires_at: answer.get("expires_at").and_then(Value::as_str).and_then(|at| at.parse().ok()),
+            value: settable(kind, value),
+            metadata: version.metadata,
+            transitional: version.certificate.is_some_and(|facts| facts.transitional),
+            expires_at: version.expires_at.and_then(|at| at.parse().ok()),
         }
     }
 
@@ -110,11 +112,6 @@ impl RecordVersion {
 
 /// A value as it is set: without what is derived from it, and without what is absent.
 pub(super) fn settable(kind: &str, value: Value) -> Value {
-    let only = |value: Value, fields: &[&str]| {
-        let Value::Object(mut all) = value else { return value };
-        all.retain(|name, value| fields.contains(&name.as_str()) && !value.is_null());
-        Value::Object(all)
-    };
     match kind {
         // As a YAML reader takes a text that looks like another thing.
         "value" | "password" => match value {
@@ -122,18 +119,25 @@ pub(super) fn settable(kind: &str, value: Value) -> Value {
             Value::Bool(truth) => truth.to_string().into(),
             other => other,
         },
-        "user" => only(value, &["username", "password"]),
-        "rsa" | "ssh" => only(value, &["public_key", "private_key"]),
-        "certificate" => {
-            let mut value = only(value, &["ca", "certificate", "private_key"]);
+        "user" => fields_of::<UserValue>(value, |_| ()),
+        "rsa" | "ssh" => fields_of::<KeyPairValue>(value, |_| ()),
+        "certificate" => fields_of::<CertificateValue>(value, |fields| {
+            // The authority is known by the credential that it is, where it has a name.
+            fields.ca_name = None;
             // While an authority changes it answers both of its certificates; the one that signed is first.
-            if let Some(first) = value.get("ca").and_then(Value::as_str).and_then(first_certificate) {
-                value["ca"] = first.into();
+            if let Some(first) = fields.ca.as_deref().and_then(first_certificate) {
+                fields.ca = Some(first);
             }
-            value
-        }
+        }),
         _ => value,
     }
+}
+
+/// Only the fields that a type has, after a change of them. A value of another form stays for the store to refuse.
+fn fields_of<T: DeserializeOwned + Serialize>(value: Value, change: impl FnOnce(&mut T)) -> Value {
+    let Ok(mut fields) = T::deserialize(&value) else { return value };
+    change(&mut fields);
+    serde_json::to_value(fields).unwrap_or(value)
 }
 
 /// The first certificate of a PEM text, with the end of its line.
@@ -145,7 +149,7 @@ fn first_certificate(pem: &str) -> Option<String> {
 
 /// A value's certificate, read.
 pub(super) fn certificate_of(value: &Value) -> Option<Certificate> {
-    let pem = value.get("certificate")?.as_str()?;
+    let pem = CertificateValue::deserialize(value).ok()?.certificate?;
     let (_, der) = x509::pem::certificates(pem.as_bytes()).next()?;
     Certificate::parse(&der).ok()
 }
@@ -169,15 +173,30 @@ pub(super) fn of_plain(text: &str) -> Result<Vec<Record>, String> {
 }
 
 fn record_of(fields: Map<String, Value>) -> Result<Record, String> {
+    /// A credential in a file of CredHub's client, its fields in lower case.
+    #[derive(Deserialize)]
+    struct PlainCredential {
+        name: Option<Value>,
+        #[serde(rename = "type")]
+        kind: Option<Value>,
+        value: Option<Value>,
+        metadata: Option<Value>,
+    }
     let fields: Map<String, Value> =
         fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
-    let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
-    let name = text("name").ok_or("a credential without a name")?;
-    let kind = text("type").ok_or_else(|| format!("{name} has no type"))?.to_ascii_lowercase();
-    let value = fields.get("value").ok_or_else(|| format!("{name} has no value"))?;
-    let signed_by = value.get("ca_name").and_then(Value::as_str).filter(|name| !name.is_empty());
-    let signed_by = signed_by.map(str::to_owned);
-    let version = RecordVersion::of(&kind, &json!({ "value": value, "metadata": fields.get("metadata") }));
+    let plain = PlainCredential::deserialize(fields).map_err(|_| "a credential cannot be read")?;
+    let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
+    let name = text(plain.name).ok_or("a credential without a name")?;
+    let kind = text(plain.kind).ok_or_else(|| format!("{name} has no type"))?.to_ascii_lowercase();
+    let value = plain.value.ok_or_else(|| format!("{name} has no value"))?;
+    let authority = CertificateValue::deserialize(&value).ok().and_then(|value| value.ca_name);
+    let signed_by = authority.filter(|name| !name.is_empty());
+    let version = RecordVersion {
+        value: settable(&kind, value),
+        metadata: plain.metadata,
+        transitional: false,
+        expires_at: None,
+    };
     Ok(Record { name, kind, signed_by, authority: false, versions: vec![version] })
 }
 
@@ -219,7 +238,7 @@ pub(super) fn plain(record: &Record) -> String {
     let Some(current) = record.versions.last() else { return String::new() };
     let mut text = format!(
         "- name: {}\n  type: {}\n  value: {}\n",
-        yaml(&json!(record.name)),
+        yaml(&Value::from(record.name.as_str())),
         record.kind,
         yaml(&current.value)
     );
@@ -248,6 +267,7 @@ fn yaml(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn what_is_written_plainly_is_read_as_it_was() {

@@ -4,16 +4,22 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::credhub::{
+    Certificates, CertificatesQuery, CredentialView, Data, DataQuery, Found, InfoView, LookupOutcome,
+    LookupRequest, LookupView, NameList, NamePermissions, PermissionEntry, PermissionsQuery, TokenRequest,
+    TokenView,
+};
 use futures_util::stream::{self, StreamExt};
 use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::super::input;
 use super::record::{Grant, Record, RecordVersion};
-use super::store::DATA;
-use crate::api::Client;
+use super::store::{CERTIFICATES, DATA, LOOKUP};
+use crate::connection::{Client, read_as};
 use crate::exit::{Exit, Outcome, Problem};
 
 /// Requests under way to one store. CredHub answers a thousand a second over so many connections.
@@ -65,23 +71,14 @@ impl Remote {
     /// Logs in with client credentials at the authorization server that the store names.
     pub(super) async fn log_in(login: Login) -> Outcome<Self> {
         let client = logged_in(&login).await?;
-        let none = json!({ "lookups": [] });
-        let lists = client.send(Method::POST, "/api/v1/lookup", Some(&none)).await.is_ok();
+        let none = LookupRequest::<NameList> { lookups: Vec::new() };
+        let lists = client.submit(Method::POST, LOOKUP, &none).await.is_ok();
         Ok(Self { client: Mutex::new(Arc::new(client)), login: Some(login), lists })
     }
 
-    async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        query: &[(&str, String)],
-        body: Option<&Value>,
-    ) -> Outcome<Value> {
+    /// Sends a request; once more after another login where the token has expired.
+    async fn with_login(&self, send: impl AsyncFn(&Client) -> Outcome<Value>) -> Outcome<Value> {
         let client = Arc::clone(&*self.client.lock().await);
-        let send = async |client: &Client| match method {
-            Method::GET => client.get(path, query).await,
-            _ => client.send(method.clone(), path, body).await,
-        };
         match (send(&client).await, &self.login) {
             (Err(problem), Some(login)) if problem.message.starts_with(ENDED) => {
                 let mut held = self.client.lock().await;
@@ -97,27 +94,20 @@ impl Remote {
         }
     }
 
-    async fn get(&self, path: &str, query: &[(&str, String)]) -> Outcome<Value> {
-        self.ask(Method::GET, path, query, None).await
+    async fn get<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Outcome<T> {
+        read_as(&self.with_login(async |client| client.get(path, query).await).await?)
     }
 
     /// What lies below a path: authorities first, each after the one that signed it.
     pub(super) async fn entries(&self, path: &str) -> Outcome<Vec<Entry>> {
-        let found = self.get(DATA, &[("path", path.to_owned())]).await?;
-        let names = found.get("credentials").and_then(Value::as_array).cloned().unwrap_or_default();
-        let certificates = self.get("/api/v1/certificates", &[]).await?;
-        let certificates =
-            certificates.get("certificates").and_then(Value::as_array).cloned().unwrap_or_default();
+        let found: Found = self.get(DATA, &DataQuery::below(path)).await?;
+        let Certificates { certificates } = self.get(CERTIFICATES, &CertificatesQuery::default()).await?;
         let known: HashMap<String, (Option<String>, bool)> = certificates
-            .iter()
-            .filter_map(|one| {
-                let name = one.get("name")?.as_str()?;
-                let by = one.get("signed_by").and_then(Value::as_str).filter(|by| !by.is_empty());
-                let by = by.filter(|by| !by.eq_ignore_ascii_case(name)).map(str::to_owned);
-                let versions = one.get("versions").and_then(Value::as_array);
-                let signs =
-                    versions.is_some_and(|all| all.iter().any(|one| one["certificate_authority"] == true));
-                Some((name.to_ascii_lowercase(), (by, signs)))
+            .into_iter()
+            .map(|one| {
+                let by = one.signed_by.filter(|by| !by.is_empty() && !by.eq_ignore_ascii_case(&one.name));
+                let signs = one.versions.iter().any(|one| one.facts.certificate_authority == Some(true));
+                (one.name.to_ascii_lowercase(), (by, signs))
             })
             .collect();
         let depth = |name: &str| {
@@ -125,14 +115,14 @@ impl Remote {
                 |name: &String| known.get(name).and_then(|(by, _)| Some(by.as_ref()?.to_ascii_lowercase()));
             std::iter::successors(Some(name.to_ascii_lowercase()), above).take(known.len() + 1).count()
         };
-        let mut all: Vec<(usize, Entry)> = names
-            .iter()
-            .filter_map(|found| found.get("name").and_then(Value::as_str))
-            .map(|name| {
+        let mut all: Vec<(usize, Entry)> = found
+            .credentials
+            .into_iter()
+            .map(|found| {
                 let (signed_by, authority) =
-                    known.get(&name.to_ascii_lowercase()).cloned().unwrap_or_default();
-                let depth = if authority { depth(name) } else { usize::MAX };
-                (depth, Entry { name: name.to_owned(), signed_by, authority })
+                    known.get(&found.name.to_ascii_lowercase()).cloned().unwrap_or_default();
+                let depth = if authority { depth(&found.name) } else { usize::MAX };
+                (depth, Entry { name: found.name, signed_by, authority })
             })
             .collect();
         all.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.name.cmp(&b.name)));
@@ -149,18 +139,20 @@ impl Remote {
             return self.listed(entries).await;
         }
         let single = entries.iter().map(|entry| async move {
-            let which = if all_versions { None } else { Some(("current", "true".to_owned())) };
-            let mut query = vec![("name", entry.name.clone())];
-            query.extend(which);
-            let answer = self.get(DATA, &query).await;
+            let query = match all_versions {
+                true => DataQuery::versions(&entry.name, None),
+                false => DataQuery::current(&entry.name),
+            };
+            let answer: Outcome<Data> = self.get(DATA, &query).await;
             answer
                 .map_err(|problem| problem.message)
-                .and_then(|answer| {
-                    let all = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+                .and_then(|Data { mut data }| {
                     // Newest first, and of those that are current the one in transition last.
-                    let some: Vec<&Value> =
-                        if all_versions { all.iter().rev().collect() } else { all.iter().take(1).collect() };
-                    entry.record(&some)
+                    match all_versions {
+                        true => data.reverse(),
+                        false => data.truncate(1),
+                    }
+                    entry.record(data)
                 })
                 .map_err(|why| Failure { name: entry.name.clone(), why })
         });
@@ -168,39 +160,41 @@ impl Remote {
     }
 
     async fn listed(&self, entries: &[Entry]) -> Outcome<Vec<Result<Record, Failure>>> {
-        let names: Vec<[&str; 1]> = entries.iter().map(|entry| [entry.name.as_str()]).collect();
-        let body = json!({ "lookups": names });
-        let answer = self.ask(Method::POST, "/api/v1/lookup", &[], Some(&body)).await?;
-        let results = answer.get("results").and_then(Value::as_array).cloned().unwrap_or_default();
-        let read = |(entry, answer): (&Entry, Value)| {
-            let said = answer.get("error").and_then(Value::as_str).map(str::to_owned);
-            let record = match said {
-                Some(why) => Err(why),
-                None => entry.record(&[&answer]),
+        let request = lookup(entries.iter().map(|entry| entry.name.as_str()));
+        let send = async |client: &Client| client.submit(Method::POST, LOOKUP, &request).await;
+        let answer: LookupView = read_as(&self.with_login(send).await?)?;
+        let read = |(entry, outcome): (&Entry, Option<LookupOutcome>)| {
+            let record = match outcome {
+                Some(LookupOutcome::Failed { error }) => Err(error),
+                Some(LookupOutcome::Found(credential)) => entry.record(vec![credential]),
+                None => entry.record(Vec::new()),
             };
             record.map_err(|why| Failure { name: entry.name.clone(), why })
         };
-        Ok(entries.iter().zip(results).map(read).collect())
+        Ok(entries.iter().zip(answer.results).map(read).collect())
     }
 
     /// The permissions for exactly these names and paths. A store that refuses to tell of one has none there for this
     /// caller; of those that it did not answer for it is not known.
     pub(super) async fn grants(&self, paths: &[String]) -> (Vec<Grant>, Vec<Failure>) {
         let single = paths.iter().map(|path| async move {
-            let answer = self.get("/api/v1/permissions", &[("credential_name", path.clone())]).await;
+            let query =
+                PermissionsQuery { credential_name: Some(path.clone()), ..PermissionsQuery::default() };
+            let answer: Outcome<NamePermissions> = self.get("/api/v1/permissions", &query).await;
             let all = match answer {
-                Ok(answer) => answer.get("permissions").and_then(Value::as_array).cloned(),
+                Ok(answer) => answer.permissions,
                 Err(problem) if problem.exit == Exit::Refused => None,
                 Err(problem) => {
                     let name = format!("permissions for {path}");
                     return Err(Failure { name, why: problem.message });
                 }
             };
-            let grant = |one: &Value| {
-                let operations = serde_json::from_value(one.get("operations")?.clone()).ok()?;
-                Some(Grant { path: path.clone(), actor: one.get("actor")?.as_str()?.to_owned(), operations })
+            let grant = |one: PermissionEntry| Grant {
+                path: path.clone(),
+                actor: one.actor,
+                operations: one.operations,
             };
-            Ok(all.unwrap_or_default().iter().filter_map(grant).collect::<Vec<_>>())
+            Ok(all.unwrap_or_default().into_iter().map(grant).collect::<Vec<_>>())
         });
         let (mut grants, mut failed) = (Vec::new(), Vec::new());
         let mut answers = stream::iter(single).buffered(IN_FLIGHT);
@@ -227,40 +221,41 @@ pub(super) fn paths_of(names: &[Entry]) -> Vec<String> {
 
 impl Entry {
     /// Of its versions, oldest first.
-    fn record(&self, versions: &[&Value]) -> Result<Record, String> {
-        let kind = versions.first().and_then(|one| one.get("type")).and_then(Value::as_str);
+    fn record(&self, versions: Vec<CredentialView>) -> Result<Record, String> {
+        let kind = versions.first().map(|one| one.version.kind.clone());
         let kind = kind.ok_or("it is gone meanwhile, or may not be read")?;
         Ok(Record {
             name: self.name.clone(),
-            kind: kind.to_owned(),
             signed_by: self.signed_by.clone(),
             authority: self.authority,
-            versions: versions.iter().map(|one| RecordVersion::of(kind, one)).collect(),
+            versions: versions.into_iter().map(|one| RecordVersion::of(&kind, one)).collect(),
+            kind,
         })
     }
 }
 
 async fn logged_in(login: &Login) -> Outcome<Client> {
     let nobody = Client::at(&login.url, None, login.ca_cert.as_deref())?;
-    let info = nobody.get("/info", &[]).await?;
-    let issuer = info.pointer("/auth-server/url").and_then(Value::as_str).ok_or_else(|| {
+    let info: InfoView = read_as(&nobody.get("/info", &()).await?).map_err(|_| {
         Problem::new(Exit::Refused, format_args!("{} is no CredHub: /info names no auth-server", login.url))
             .hint("give the address of its API: https://HOST:8844")
     })?;
-    let form = [
-        ("grant_type", "client_credentials"),
-        ("response_type", "token"),
-        ("client_id", &login.name),
-        ("client_secret", login.secret.expose_secret()),
-    ];
+    let issuer = info.auth_server.url;
+    let form = TokenRequest {
+        grant_type: Some("client_credentials".to_owned()),
+        response_type: Some("token".to_owned()),
+        client_id: Some(login.name.clone()),
+        client_secret: Some(login.secret.expose_secret()),
+        ..TokenRequest::default()
+    };
     let answer = nobody.form(&format!("{}/oauth/token", issuer.trim_end_matches('/')), &form).await?;
-    let token = answer.get("access_token").and_then(Value::as_str).ok_or_else(|| {
+    let TokenView::<String> { access_token, .. } = read_as(&answer).map_err(|_| {
         Problem::new(Exit::Refused, format_args!("{issuer} gave no token")).hint("is it a UAA?")
     })?;
-    Client::at(&login.url, Some(token.to_owned().into()), login.ca_cert.as_deref())
+    Client::at(&login.url, Some(access_token.into()), login.ca_cert.as_deref())
 }
 
-/// The query of a name.
-pub(super) fn named(name: &str) -> String {
-    format!("{DATA}?name={}", input::segment(name))
+/// A lookup of names, each by itself.
+pub(super) fn lookup<'a>(names: impl Iterator<Item = &'a str>) -> LookupRequest {
+    LookupRequest { lookups: names.map(|name| NameList::One(name.to_owned())).collect() }
 }

@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::credhub::{
+    HookQuery, HookRequest, HookView, PlannedView, RotateRequest, RotationPolicyRequest, RotationPolicyView,
+    RotationQuery,
+};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Value, json};
-use zeroize::Zeroizing;
 
 use super::value::read_value;
-use crate::api::{Client, Columns, Listing, Output, show_one};
-use crate::control::input;
+use crate::columns;
+use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units;
 
@@ -87,17 +89,20 @@ fn remaining_life(text: &str) -> Result<RemainingLife, String> {
 }
 
 impl SetArgs {
-    fn body(&self) -> Value {
-        let seconds = |duration: Duration| duration.as_secs();
+    fn request(&self) -> RotationPolicyRequest {
         let (time, percent) = match self.before_expiry {
-            Some(RemainingLife::Time(time)) => (Some(seconds(time)), None),
+            Some(RemainingLife::Time(time)) => (Some(units::seconds(time)), None),
             Some(RemainingLife::Percent(part)) => (None, Some(part)),
             None => (None, None),
         };
-        json!({
-            "path": self.path, "every_s": self.every.map(seconds), "before_expiry_s": time,
-            "before_expiry_percent": percent, "overlap_s": self.overlap.map(seconds), "hook": self.hook,
-        })
+        RotationPolicyRequest {
+            path: self.path.clone(),
+            every_s: self.every.map(units::seconds),
+            before_expiry_s: time,
+            before_expiry_percent: percent,
+            overlap_s: self.overlap.map(units::seconds),
+            hook: self.hook.clone(),
+        }
     }
 }
 
@@ -137,41 +142,42 @@ pub(super) enum HookCommand {
 
 impl RotationCommand {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
-        const POLICY: Columns = &[
-            ("Path", "/path"),
-            ("Every (s)", "/every_s"),
-            ("Before end (s)", "/before_expiry_s"),
-            ("Before end (%)", "/before_expiry_percent"),
-            ("Overlap (s)", "/overlap_s"),
-            ("Hook", "/hook"),
-            ("Set by", "/set_by"),
-        ];
-        const DUE: Columns = &[
-            ("Name", "/name"),
-            ("Type", "/type"),
-            ("Due", "/due_at"),
-            ("Policy", "/policy"),
-            ("Step", "/step"),
-            ("By hand", "/set_by_hand"),
-            ("Failures", "/failures"),
-            ("Error", "/error"),
-        ];
+        const POLICY: Columns = columns!(
+            RotationPolicyView:
+            ("Path", path),
+            ("Every (s)", every_s),
+            ("Before end (s)", before_expiry_s),
+            ("Before end (%)", before_expiry_percent),
+            ("Overlap (s)", overlap_s),
+            ("Hook", hook),
+            ("Set by", set_by),
+        );
+        const DUE: Columns = columns!(
+            PlannedView:
+            ("Name", name),
+            ("Type", kind as "type"),
+            ("Due", due_at),
+            ("Policy", policy),
+            ("Step", step),
+            ("By hand", set_by_hand),
+            ("Failures", failures),
+            ("Error", error),
+        );
+        let below = |path: &String| RotationQuery { path: Some(path.clone()) };
         match self {
             Self::Set(args) => {
-                show_one(&client.send(Method::PUT, POLICIES, Some(&args.body())).await?, &args.show)?;
+                show_one(&client.submit(Method::PUT, POLICIES, &args.request()).await?, &args.show)?;
             }
-            Self::List(listing) => listing.print(client, POLICIES, &[], POLICY).await?,
+            Self::List(listing) => listing.print(client, POLICIES, &(), POLICY).await?,
             Self::Remove { path } => {
-                client
-                    .send(Method::DELETE, &format!("{POLICIES}?path={}", input::segment(path)), None)
-                    .await?;
+                client.delete(POLICIES, &below(path)).await?;
             }
             Self::Due { path, listing } => {
-                listing.print(client, "/api/v1/rotations", &[("path", path.clone())], DUE).await?;
+                listing.print(client, "/api/v1/rotations", &below(path), DUE).await?;
             }
             Self::Now { path, show } => {
-                let body = json!({ "path": path });
-                show_one(&client.send(Method::POST, "/api/v1/rotations/now", Some(&body)).await?, show)?;
+                let request = RotateRequest { path: path.clone() };
+                show_one(&client.submit(Method::POST, "/api/v1/rotations/now", &request).await?, show)?;
             }
             Self::Hook(command) => command.run(client).await?,
         }
@@ -181,32 +187,36 @@ impl RotationCommand {
 
 impl HookCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        const HOOK: Columns = &[
-            ("Name", "/name"),
-            ("URL", "/url"),
-            ("Asked before", "/before"),
-            ("Told after", "/after"),
-            ("Set by", "/set_by"),
-        ];
+        const HOOK: Columns = columns!(
+            HookView:
+            ("Name", name),
+            ("URL", url),
+            ("Asked before", before),
+            ("Told after", after),
+            ("Set by", set_by),
+        );
         match self {
             Self::Set { name, url, secret_file, before, not_after, roots, show } => {
                 let secret = read_value(secret_file)?;
                 let roots = roots.as_ref().map(|path| read_value(path)).transpose()?;
-                let body = json!({
-                    "name": name, "url": url, "secret": secret.trim_end(), "before": before, "after": !not_after,
-                    "roots": roots.as_ref().map(|text: &Zeroizing<String>| text.as_str()),
-                });
-                show_one(&client.send(Method::PUT, HOOKS, Some(&body)).await?, show)
+                let request = HookRequest {
+                    name: name.clone(),
+                    url: url.clone(),
+                    secret: Some(secret.trim_end().to_owned()),
+                    before: Some(*before),
+                    after: Some(!not_after),
+                    roots: roots.map(|roots| roots.to_string()),
+                };
+                show_one(&client.submit(Method::PUT, HOOKS, &request).await?, show)
             }
-            Self::List(listing) => listing.print(client, HOOKS, &[], HOOK).await,
+            Self::List(listing) => listing.print(client, HOOKS, &(), HOOK).await,
             Self::Remove { name } => {
                 if name.is_empty() {
                     return Err(
                         Problem::usage("a hook has a name").hint("`bulla credential rotation hook list`")
                     );
                 }
-                let path = format!("{HOOKS}?name={}", input::segment(name));
-                client.send(Method::DELETE, &path, None).await.map(drop)
+                client.delete(HOOKS, &HookQuery { name: Some(name.clone()) }).await
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::{Columns, DocumentRow, Output};
+use crate::connection::{Columns, DocumentRow, Output};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::printer::Printer;
 

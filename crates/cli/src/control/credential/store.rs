@@ -5,6 +5,8 @@ use clap::ValueEnum;
 use crate::exit::{Exit, Problem};
 
 pub(super) const DATA: &str = "/api/v1/data";
+pub(super) const LOOKUP: &str = "/api/v1/lookup";
+pub(super) const CERTIFICATES: &str = "/api/v1/certificates";
 pub(super) const PERMISSIONS: &str = "/api/v2/permissions";
 
 /// As the API writes a choice.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use zeroize::Zeroizing;
 
 use super::store::problem;
-use crate::api::Client;
+use crate::connection::Client;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::stop;
 

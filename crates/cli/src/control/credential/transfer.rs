@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::remote::Failure;
 
@@ -32,9 +32,20 @@ impl Progress {
     }
 }
 
+/// A failure in a report.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum FailureLine<'a> {
+    /// One that is named.
+    Named { name: &'a str, error: &'a str },
+    /// How many others there are.
+    Others { more: usize },
+}
+
 /// The failures as they are shown.
-pub(super) fn failures(all: &[Failure]) -> Vec<Value> {
-    let named = all.iter().take(NAMED).map(|one| json!({ "name": one.name, "error": one.why }));
+pub(super) fn failures(all: &[Failure]) -> Vec<FailureLine<'_>> {
+    let named = all.iter().take(NAMED);
+    let named = named.map(|one| FailureLine::Named { name: &one.name, error: &one.why });
     let more = all.len().saturating_sub(NAMED);
-    named.chain((more > 0).then(|| json!({ "more": more }))).collect()
+    named.chain((more > 0).then_some(FailureLine::Others { more })).collect()
 }

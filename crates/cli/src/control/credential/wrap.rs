@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use api::credhub::{UnwrapRequest, UnwrapView, WrapRequest};
 use clap::Args;
 use reqwest::Method;
-use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::value::{print_value, read_value};
-use crate::api::{Client, Output, show_one};
+use crate::connection::{Client, Output, read_as, show_one};
 use crate::exit::{Exit, Outcome};
 use crate::units;
 
@@ -42,8 +42,8 @@ pub(super) struct UnwrapArgs {
 
 impl WrapArgs {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
-        let body = json!({ "name": self.name, "ttl_seconds": self.ttl.as_secs() });
-        show_one(&client.send(Method::POST, "/api/v1/wrap", Some(&body)).await?, &self.show)?;
+        let request = WrapRequest { name: self.name.clone(), ttl_seconds: Some(units::seconds(self.ttl)) };
+        show_one(&client.submit(Method::POST, "/api/v1/wrap", &request).await?, &self.show)?;
         Ok(Exit::Ok)
     }
 }
@@ -54,13 +54,13 @@ impl UnwrapArgs {
             "-" => read_value(std::path::Path::new("-"))?,
             given => Zeroizing::new(given.to_owned()),
         };
-        let read =
-            client.send(Method::POST, "/api/v1/unwrap", Some(&json!({ "token": token.trim() }))).await?;
+        let request = UnwrapRequest { token: token.trim().to_owned() };
+        let read = client.submit(Method::POST, "/api/v1/unwrap", &request).await?;
         if !self.value && self.key.is_none() {
             show_one(&read, &self.show)?;
             return Ok(Exit::Ok);
         }
-        let name = read.get("name").and_then(Value::as_str).unwrap_or_default();
-        print_value(read.get("value"), self.key.as_deref(), name)
+        let read: UnwrapView = read_as(&read)?;
+        print_value(Some(&read.value), self.key.as_deref(), &read.name)
     }
 }

@@ -82,6 +82,5 @@ fn seeds_become_the_pairs_of_the_draft() {
 }
 
 fn octets(text: &str) -> Vec<u8> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap()
 }

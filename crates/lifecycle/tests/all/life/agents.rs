@@ -1,6 +1,7 @@
 //! Agents: the key is made and used on their hosts, and certificates are put in place there.
 
 use agent::deploy::Outcome;
+use agent::tables::{TargetSettings, insert_target};
 use agent::work::{AgentJob, JobResult, Work, WorkSource};
 use futures_util::FutureExt;
 use keys::{KeyType, PrivateKey, Signer};
@@ -8,7 +9,7 @@ use lifecycle::job::JobId;
 use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
 use lifecycle::state::State;
 use lifecycle::{CsrError, DataError, Selection};
-use store::agents::{TargetSettings, insert_target};
+use store::states::DeploymentState;
 use uuid::Uuid;
 use x509::build::{Extension, signed};
 use x509::csr;
@@ -112,7 +113,15 @@ pub(super) async fn an_agent_makes_the_key_and_deploys(world: World) {
         world.life.deployed(JobId(job.job), agent, &good(&place)).await.unwrap();
         assert_eq!(world.life.get(id).await.unwrap().state == State::Active, done == 1);
     }
-    assert_eq!(world.store.agents().deployments_of_certificate(id, None, 10).await.unwrap().rows.len(), 2);
+    assert_eq!(
+        agent::tables::Agents::of(&world.store)
+            .deployments_of_certificate(id, None, 10)
+            .await
+            .unwrap()
+            .rows
+            .len(),
+        2
+    );
     assert_eq!(world.issuer("internal").made(), 1);
     world.check().await;
 }
@@ -161,7 +170,7 @@ pub(super) async fn a_failed_deployment_is_tried_again_and_given_up_at_last(worl
     for attempt in 1..10 {
         world.life.deployed(job, agent, &bad("nginx -t says no")).await.unwrap();
         let now = world.life.job(job).await.unwrap();
-        assert_eq!((now.attempts, now.state.as_str()), (attempt, "queued"));
+        assert_eq!((now.attempts, now.state.name()), (attempt, "queued"));
         assert!(jobs(&world, agent).await.is_empty());
         world.clock.set(now.next_attempt_at_us);
         assert_eq!(jobs(&world, agent).await.len(), 1);
@@ -218,9 +227,12 @@ pub(super) async fn a_deployment_nobody_reports_is_given_up(world: World) {
     let failed = world.life.get(created.certificate).await.unwrap();
     assert_eq!((failed.state, failed.failures), (State::Failed, 1));
     assert!(jobs(&world, agent).await.is_empty());
-    let all =
-        world.store.agents().deployments_of_certificate(created.certificate, None, 10).await.unwrap().rows;
-    assert!(all.iter().all(|one| one.state == 6), "{all:?}");
+    let all = agent::tables::Agents::of(&world.store)
+        .deployments_of_certificate(created.certificate, None, 10)
+        .await
+        .unwrap()
+        .rows;
+    assert!(all.iter().all(|one| one.state == DeploymentState::Cancelled), "{all:?}");
     // The renewal is planned all the same.
     assert!(failed.renew_at_us().is_some());
     world.check().await;

@@ -5,21 +5,20 @@ use std::collections::BTreeMap;
 use lifecycle::managed::NewCertificate;
 use lifecycle::policy::{AppliesTo, Demand, Enforcement, Policy, Rule, Severity};
 use lifecycle::state::State;
+use lifecycle::tables::managed::{ManagedFilter, ManagedOrder};
 use lifecycle::{Reassign, RevokeRequest, Selection};
 use store::AuditFilter;
-use store::managed::{ManagedFilter, ManagedOrder};
 use uuid::Uuid;
+use x509::crl::Reason;
 
 use super::world::{HOUR, Mood, World};
-
-const KEY_COMPROMISE: i64 = 1;
 
 fn all() -> Selection {
     Selection::Filter(ManagedFilter::default())
 }
 
 fn request(replace: bool) -> RevokeRequest {
-    RevokeRequest { reason: KEY_COMPROMISE, replace }
+    RevokeRequest { reason: Reason::KeyCompromise, replace }
 }
 
 pub(super) async fn a_filter_reaches_every_certificate(world: World) {
@@ -53,7 +52,7 @@ pub(super) async fn a_revocation_of_many_is_one_call(world: World) {
     let report = world.life.revoke(&all(), request(false), "user:ann").await.unwrap();
     assert_eq!((report.matched, report.done, report.refused), (122, 121, 1));
     assert_eq!(report.reasons, [(never.certificate, "it was never issued".to_owned())]);
-    assert_eq!(*world.own.revoked.lock(), [(121, KEY_COMPROMISE)]);
+    assert_eq!(*world.own.revoked.lock(), [(121, Reason::KeyCompromise)]);
     let counts = world.life.counts().await.unwrap();
     assert_eq!(counts.states[&State::Revoked], 120);
     let again = world.life.revoke(&all(), request(false), "user:ann").await.unwrap();
@@ -63,7 +62,7 @@ pub(super) async fn a_revocation_of_many_is_one_call(world: World) {
     assert_eq!(world.life.tick().await.unwrap().begun, 0);
     let filter = AuditFilter { action: Some("certificate.revoke".to_owned()), ..AuditFilter::default() };
     assert_eq!(world.store.audit_page(&filter, None, 1_000).await.unwrap().rows.len(), 120);
-    let unknown = RevokeRequest { reason: 8, replace: false };
+    let unknown = RevokeRequest { reason: Reason::RemoveFromCrl, replace: false };
     assert!(world.life.revoke(&all(), unknown, "user:ann").await.is_err());
     world.check().await;
 }
@@ -101,7 +100,7 @@ pub(super) async fn what_is_revoked_is_replaced_at_once_with_a_new_key(world: Wo
         .collect();
     assert_ne!(keys[0], keys[1]);
     assert!(versions[0].revoked.is_none());
-    assert_eq!(versions[1].revoked, Some((world.clock.now_us(), KEY_COMPROMISE)));
+    assert_eq!(versions[1].revoked, Some((world.clock.now_us(), Reason::KeyCompromise)));
     // A revoked one is not named as what is replaced.
     assert_eq!(world.issuer("internal").replaced.lock().last(), Some(&None));
     world.check().await;

@@ -8,8 +8,8 @@ use lifecycle::claim::FoundState;
 use lifecycle::claim::{Claim, ClaimSubject};
 use lifecycle::managed::{KeyLocation, Options, TargetRef};
 use lifecycle::state::State;
+use lifecycle::tables::people::Dismissal;
 use lifecycle::{ClaimError, DataError, DismissError, FOUND_LOOKED_MAX, OwnerFilter};
-use store::people::Dismissal;
 use store::{EndpointKey, InventoryFilter, InventoryOrder, NewCertificate, NewObservation};
 use uuid::Uuid;
 use x509::build::{CertificateSpec, Extension, signed, tbs_certificate};
@@ -49,7 +49,7 @@ fn leaf(name: &str, days: i64) -> Vec<u8> {
 async fn seen(world: &World, host: &str, der: &[u8]) {
     let leaf = Certificate::parse(der).unwrap();
     let scan = Uuid::now_v7();
-    world.store.scans().begin(scan, NOW, "{}").await.unwrap();
+    store::Scans::of(&world.store).begin(scan, NOW, "{}").await.unwrap();
     let certificate = NewCertificate {
         sha256: *leaf.fingerprint.as_bytes(),
         der: leaf.der.clone(),
@@ -77,7 +77,7 @@ async fn seen(world: &World, host: &str, der: &[u8]) {
         findings: "[]".to_owned(),
         detail: "{}".to_owned(),
     };
-    world.store.scans().record(scan, &[observation]).await.unwrap();
+    store::Scans::of(&world.store).record(scan, &[observation]).await.unwrap();
 }
 
 fn claim(what: ClaimSubject) -> Claim {
@@ -133,8 +133,13 @@ pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
         (old.endpoint.host.as_str(), old.fingerprint),
         ("found.example.org", *Fingerprint::of(&der).as_bytes())
     );
-    let scan = world.store.scans().page(None, 1).await.unwrap().rows.remove(0).id;
-    let looked = world.store.seen_endpoints(scan, 0, NOW, 10).await.unwrap().remove(0).leaf;
+    let scan = store::Scans::of(&world.store).page(None, 1).await.unwrap().rows.remove(0).id;
+    let looked = inventory::tables::EndpointNotices::of(&world.store)
+        .seen_endpoints(scan, 0, NOW, 10)
+        .await
+        .unwrap()
+        .remove(0)
+        .leaf;
     assert!(looked.managed);
     assert_eq!(looked.replaced_at_us, Some(certificate.renew_at_us().unwrap()), "since its renewal");
     // The key of what was found was never here, and it was not issued by those asked now.
@@ -255,10 +260,10 @@ fn silent(host: &str) -> NewObservation {
 pub(super) async fn what_is_somebodys_is_listed_in_bounded_pages(world: World) {
     const ENDPOINTS: usize = FOUND_LOOKED_MAX + 700;
     let scan = Uuid::now_v7();
-    world.store.scans().begin(scan, NOW, "{}").await.unwrap();
+    store::Scans::of(&world.store).begin(scan, NOW, "{}").await.unwrap();
     let all: Vec<_> = (0..ENDPOINTS).map(|n| silent(&format!("h{n:05}.example.org"))).collect();
     for some in all.chunks(500) {
-        world.store.scans().record(scan, some).await.unwrap();
+        store::Scans::of(&world.store).record(scan, some).await.unwrap();
     }
     let text = |text: &str| Some(text.to_owned());
     let host = |pattern: &str| Conditions { host: text(pattern), ..Conditions::default() };

@@ -2,9 +2,10 @@
 
 use lifecycle::managed::NewCertificate;
 use lifecycle::state::State;
+use lifecycle::tables::managed::ManagedFilter;
 use lifecycle::{CreateError, RevokeRequest, Selection};
 use store::Fault;
-use store::managed::ManagedFilter;
+use x509::crl::Reason;
 
 use super::world::{DAY, Step, World};
 
@@ -15,7 +16,7 @@ const STEPS: [Step; 3] = [Step::Claim, Step::Begin, Step::Finish];
 async fn whole(world: &World, runs: usize) {
     let page = world
         .life
-        .page(&ManagedFilter::default(), store::managed::ManagedOrder::Created, None, 100)
+        .page(&ManagedFilter::default(), lifecycle::tables::managed::ManagedOrder::Created, None, 100)
         .await
         .unwrap();
     let mut versions = 0;
@@ -103,7 +104,7 @@ pub(super) async fn a_crash_while_revoking_revokes_once(world: World) {
                 world.fail_at(Step::RevokeFinish, fault);
             }
             let selection = Selection::Ids(vec![certificate.id]);
-            let request = RevokeRequest { reason: 4, replace: false };
+            let request = RevokeRequest { reason: Reason::Superseded, replace: false };
             let asked = world.life.revoke(&selection, request.clone(), "user:ann").await;
             assert!(asked.is_err(), "{asked:?}");
             world.settle().await;

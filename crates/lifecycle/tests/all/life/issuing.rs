@@ -7,9 +7,9 @@ use keys::PrivateKey;
 use lifecycle::job::{JobKind, JobState};
 use lifecycle::managed::{CertificateChange, KeyLocation, NewCertificate};
 use lifecycle::state::State;
+use lifecycle::tables::jobs::JobFilter;
 use lifecycle::{CreateError, DataError, ExportError, ExportFormat, JobError, MoveError, UpdateError};
 use store::AuditFilter;
-use store::jobs::JobFilter;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -310,11 +310,12 @@ pub(super) async fn a_change_asks_for_a_version_that_has_it(world: World) {
     assert_eq!(leaf.names(), ["a.example.org", "b.example.org"]);
     assert_eq!(world.issuer("other").made(), 1);
     // It is found by its new name, and renewed by its new issuer.
-    let filter = store::managed::ManagedFilter {
+    let filter = lifecycle::tables::managed::ManagedFilter {
         suffix: Some("b.example.org".to_owned()),
-        ..store::managed::ManagedFilter::default()
+        ..lifecycle::tables::managed::ManagedFilter::default()
     };
-    let found = world.life.page(&filter, store::managed::ManagedOrder::Name, None, 10).await.unwrap();
+    let found =
+        world.life.page(&filter, lifecycle::tables::managed::ManagedOrder::Name, None, 10).await.unwrap();
     assert_eq!(found.rows.len(), 1);
     world.clock.set(changed.renew_at_us().unwrap());
     world.life.tick().await.unwrap();

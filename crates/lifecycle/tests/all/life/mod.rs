@@ -16,21 +16,7 @@ mod running;
 mod signing;
 mod telling;
 
-/// Runs each case on both databases.
-macro_rules! battery {
-    ($($module:ident::$case:ident)*) => {
-        mod sqlite { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$module::$case(super::world::World::sqlite().await).await; }
-        )* }
-        mod postgres { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$module::$case(super::world::World::postgres().await).await; }
-        )* }
-    };
-}
-
-battery! {
+testbed::on_both! { super::world::World:
     issuing::what_is_created_is_issued_and_planned
     issuing::a_taken_name_is_refused_and_the_rest_of_the_batch_goes_in
     issuing::what_it_names_has_to_exist

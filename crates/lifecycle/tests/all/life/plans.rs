@@ -1,7 +1,8 @@
 //! How the databases answer listings: along indexes, never through whole tables.
 
 use lifecycle::managed::NewCertificate;
-use store::managed::NEVER_ISSUED_US;
+use lifecycle::tables::Managed;
+use lifecycle::tables::managed::NEVER_ISSUED_US;
 
 use super::world::World;
 
@@ -22,8 +23,9 @@ pub(super) async fn no_listing_walks_a_large_table(world: World) {
     for created in world.life.create_many(new.collect(), "user:ann").await {
         created.unwrap();
     }
-    world.store.analyze().await.unwrap();
-    let plans = world.store.lifecycle_plans().await.unwrap();
+    let managed = Managed::of(&world.store);
+    managed.analyze().await.unwrap();
+    let plans = managed.plans().await.unwrap();
     assert!(plans.len() > 40);
     for (statement, plan) in plans {
         // SQLite keeps the table itself in the order of its ids: a page in that order is read where it stands.
@@ -42,7 +44,12 @@ pub(super) async fn no_listing_walks_a_large_table(world: World) {
     }
     let page = world
         .life
-        .page(&store::managed::ManagedFilter::default(), store::managed::ManagedOrder::Expiry, None, 1)
+        .page(
+            &lifecycle::tables::managed::ManagedFilter::default(),
+            lifecycle::tables::managed::ManagedOrder::Expiry,
+            None,
+            1,
+        )
         .await
         .unwrap();
     assert_eq!(page.rows[0].current.map_or(NEVER_ISSUED_US, |version| version.not_after_us), NEVER_ISSUED_US);

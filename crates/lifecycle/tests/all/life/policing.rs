@@ -4,10 +4,10 @@ use lifecycle::managed::NewCertificate;
 use lifecycle::people::{Contact, PeopleKind, Person};
 use lifecycle::policy::{AppliesTo, Demand, Enforcement, Policy, Rule, Severity};
 use lifecycle::renewal::{Lead, RenewalRule};
+use lifecycle::tables::policies::ViolationFilter;
 use lifecycle::{
     AdmissionError, CreateError, DataError, PersonChangeError, PolicyChangeError, RemoveError, Stale,
 };
-use store::policies::ViolationFilter;
 
 use super::world::{DAY, World};
 
@@ -74,8 +74,7 @@ pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
     found.push(listed(&world, &ViolationFilter::default()).await.len());
     let by_policy = ViolationFilter { policy: Some("owned".to_owned()), ..ViolationFilter::default() };
     found.push(listed(&world, &by_policy).await.len());
-    let bad =
-        ViolationFilter { severity_from: Some(Severity::Critical.code()), ..ViolationFilter::default() };
+    let bad = ViolationFilter { severity_from: Some(Severity::Critical), ..ViolationFilter::default() };
     found.push(listed(&world, &bad).await.len());
     // Another text of the rule, then none.
     let relaxed = policy(Enforcement::Advisory, domains());

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use lifecycle::managed::{KeyLocation, ManagedCertificate, NewCertificate};
 use lifecycle::state::State;
+use lifecycle::tables::managed::{ManagedFilter, ManagedOrder, ManagedScope};
 use store::Cursor;
-use store::managed::{ManagedFilter, ManagedOrder, ManagedScope};
 use uuid::Uuid;
 
 use super::world::{DAY, LIFE, NOW, World};
@@ -96,7 +96,7 @@ pub(super) async fn filters_find_what_they_say(world: World) {
         ),
         (ManagedFilter { within: Some(vec![]), ..none() }, vec![]),
         (ManagedFilter { agent: Some(agent), ..none() }, vec![remote]),
-        (ManagedFilter { states: vec![State::AwaitingApproval.code()], ..none() }, vec![remote]),
+        (ManagedFilter { states: vec![State::AwaitingApproval], ..none() }, vec![remote]),
         (ManagedFilter { expires_before_us: Some(NOW + LIFE), ..none() }, vec![]),
         (
             ManagedFilter {

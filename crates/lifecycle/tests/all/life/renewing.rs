@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use issuers::Window;
+use lifecycle::job::JobState;
 use lifecycle::managed::{CertificateChange, ManagedCertificate, NewCertificate, Options};
 use lifecycle::policy::Policy;
 use lifecycle::renewal::{Day, Lead, MaintenanceWindow, RenewalRule};
 use lifecycle::state::State;
-use store::jobs::JobFilter;
+use lifecycle::tables::jobs::JobFilter;
 use uuid::Uuid;
 use x509::UnixTime;
 
@@ -198,8 +199,11 @@ pub(super) async fn a_tick_is_a_constant_number_of_statements(world: World) {
     assert_eq!(statements() - before, idle);
     assert!(idle <= 16, "{idle}");
     // The work: some statements for each batch of ends, none for each certificate.
-    let due =
-        world.life.jobs(&JobFilter { state: Some(0), ..JobFilter::default() }, None, 1_000).await.unwrap();
+    let due = world
+        .life
+        .jobs(&JobFilter { state: Some(JobState::Queued), ..JobFilter::default() }, None, 1_000)
+        .await
+        .unwrap();
     assert!(due.rows.iter().all(|job| !job.planned));
     let life = world.with(|options| options.cache_lifetime = std::time::Duration::from_secs(3_600));
     life.tick().await.unwrap();

@@ -7,6 +7,7 @@ use keys::{Hash, Keyring, Scheme};
 use lifecycle::signing_keys::{SigningKeys, SigningKeysUpdate};
 use lifecycle::{RevokeRequest, Selection};
 use x509::Certificate;
+use x509::crl::Reason;
 
 use super::world::{DAY, LIFE, World};
 
@@ -52,10 +53,11 @@ pub(super) async fn every_version_that_holds_is_signed_for(world: World) {
     let b = world.life.named("b.example.org").await.unwrap();
     let version = world.life.versions(b.id, None, 1).await.unwrap().rows.remove(0);
     let leaf = Certificate::parse(&version.chain[0]).unwrap();
-    let row = world.store.keys().by_spki(leaf.public_key.spki_sha256.as_bytes()).await.unwrap().unwrap();
+    let row =
+        store::Keys::of(&world.store).by_spki(leaf.public_key.spki_sha256.as_bytes()).await.unwrap().unwrap();
     assert!(world.keystore.block(row.id, "lost", "user:ann").await.unwrap());
     assert_eq!(names(&walking.look().await.unwrap()), ["a.example.org"]);
-    let request = RevokeRequest { reason: 4, replace: false };
+    let request = RevokeRequest { reason: Reason::Superseded, replace: false };
     world.life.revoke(&Selection::Ids(vec![a.id]), request, "user:ann").await.unwrap();
     assert_eq!(names(&walking.look().await.unwrap()), [""; 0]);
 }

@@ -3,6 +3,7 @@
 use alerts::{AlertOptions, AlertReport, Alerts, Channels};
 use lifecycle::managed::NewCertificate;
 use outbound::resolve::Resolver;
+use store::states::AlertState;
 
 use super::world::{LIFE, World};
 
@@ -15,11 +16,14 @@ pub(super) async fn an_end_that_comes_near_is_an_alert_with_the_certificates_tag
     let id = world.life.create(new, "user:ann").await.unwrap().certificate;
     world.life.tick().await.unwrap();
     settle(&world, &alerts).await;
-    assert_eq!(world.store.alerts().page(0, None, 10).await.unwrap().rows, []);
+    assert_eq!(
+        alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows,
+        []
+    );
     // Nobody renews it.
     world.advance(LIFE * 95 / 100);
     settle(&world, &alerts).await;
-    let open = world.store.alerts().page(0, None, 10).await.unwrap().rows;
+    let open = alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows;
     assert_eq!(open.len(), 1, "{open:?}");
     assert_eq!(
         (open[0].kind.as_str(), open[0].subject.clone()),
@@ -30,7 +34,10 @@ pub(super) async fn an_end_that_comes_near_is_an_alert_with_the_certificates_tag
     // Renewed after all.
     world.life.tick().await.unwrap();
     settle(&world, &alerts).await;
-    assert_eq!(world.store.alerts().page(0, None, 10).await.unwrap().rows, []);
+    assert_eq!(
+        alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows,
+        []
+    );
 }
 
 /// Rounds until all events are read. On PostgreSQL events wait for transactions that began before, also other tests'.

@@ -1,11 +1,11 @@
 //! A lifecycle in surroundings that a test commands: its clock, its issuers, its authority, its database's faults.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use agent::tables::{AgentFacts, AgentRow, insert_agent};
 use authority::keystore::KeyStore;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -16,9 +16,8 @@ use lifecycle::{
     AuthorityError, DataError, IssuerSource, Lifecycle, LifecycleOptions, OwnAuthority, ProfileFacts,
 };
 use parking_lot::Mutex;
-use store::agents::{AgentFacts, AgentRow, insert_agent};
-use store::testing::Cluster;
-use store::{Clock, Fault, Store, StoreOptions, StoreUrl};
+use store::{Clock, Fault, Store, StoreOptions};
+use testbed::Database;
 use uuid::Uuid;
 use x509::build::{CertificateSpec, Extension, signed, tbs_certificate};
 use x509::crl::Reason;
@@ -273,7 +272,7 @@ impl IssuerSource for Fakes {
 pub(crate) struct Own {
     pub(crate) profiles: Mutex<HashMap<String, ProfileFacts>>,
     /// Each call: how many, why.
-    pub(crate) revoked: Mutex<Vec<(usize, i64)>>,
+    pub(crate) revoked: Mutex<Vec<(usize, Reason)>>,
     pub(crate) away: Mutex<bool>,
     hooks: Arc<Hooks>,
 }
@@ -287,7 +286,7 @@ impl OwnAuthority for Own {
     fn revoke<'a>(
         &'a self,
         certificates: &'a [Fingerprint],
-        reason: i64,
+        reason: Reason,
         _: &'a str,
     ) -> BoxFuture<'a, Result<usize, AuthorityError>> {
         async move {
@@ -308,34 +307,28 @@ impl OwnAuthority for Own {
 pub(crate) struct World {
     pub(crate) life: Lifecycle,
     pub(crate) store: Store,
-    pub(crate) url: StoreUrl,
     pub(crate) clock: Clock,
     pub(crate) fakes: Arc<Fakes>,
     pub(crate) own: Arc<Own>,
     pub(crate) keystore: KeyStore,
     pub(crate) hooks: Arc<Hooks>,
     options: LifecycleOptions,
-    _folder: Option<tempfile::TempDir>,
-    // Last: the store's connections go before the server.
-    _cluster: Option<Arc<Cluster>>,
+    // Last: the store's connections go before it.
+    pub(crate) database: Database,
 }
 
 impl World {
     pub(crate) async fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path: PathBuf = folder.path().join("data").join("bulla.db");
-        Self::over(StoreUrl::sqlite(path), Some(folder), None).await
+        Self::over(Database::sqlite()).await
     }
 
     pub(crate) async fn postgres() -> Self {
-        let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        let url = cluster.database();
-        Self::over(url, None, Some(cluster)).await
+        Self::over(Database::postgres().await).await
     }
 
-    async fn over(url: StoreUrl, folder: Option<tempfile::TempDir>, cluster: Option<Arc<Cluster>>) -> Self {
+    async fn over(database: Database) -> Self {
         let store_options = StoreOptions::default();
-        let store = Store::open_with(&url, &store_options).await.unwrap();
+        let store = database.open_with(&store_options).await;
         let clock = Clock::manual(NOW);
         let hooks = Arc::new(Hooks { switch: Arc::clone(&store_options.fault), armed: Mutex::default() });
         let fake = |kind| Arc::new(Fake::new(kind, clock.clone(), Arc::clone(&hooks)));
@@ -369,24 +362,12 @@ impl World {
             clock.clone(),
             options.clone(),
         );
-        Self {
-            life,
-            store,
-            url,
-            clock,
-            fakes,
-            own,
-            keystore,
-            hooks,
-            options,
-            _folder: folder,
-            _cluster: cluster,
-        }
+        Self { life, store, clock, fakes, own, keystore, hooks, options, database }
     }
 
     /// Another process over the same database.
     pub(crate) async fn second(&self) -> Lifecycle {
-        let store = Store::open(&self.url).await.unwrap();
+        let store = self.database.open().await;
         Lifecycle::open_with(
             store,
             Arc::clone(&self.own) as Arc<dyn OwnAuthority>,
@@ -487,8 +468,8 @@ impl World {
         let mut ends = BTreeMap::new();
         let mut cursor = None;
         loop {
-            let filter = store::managed::ManagedFilter::default();
-            let order = store::managed::ManagedOrder::Created;
+            let filter = lifecycle::tables::managed::ManagedFilter::default();
+            let order = lifecycle::tables::managed::ManagedOrder::Created;
             let page = self.life.page(&filter, order, cursor.as_ref(), 100).await.unwrap();
             for one in &page.rows {
                 *states.entry(one.state).or_insert(0_u64) += 1;

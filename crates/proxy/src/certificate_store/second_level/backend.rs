@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, Tidied};
 use store::{Store, StoreError};
 use uuid::Uuid;
+
+use crate::tables::{self, LeafAsk, LeafLook, NewLeaf, Tidied};
 
 /// The lease of whoever tidies.
 const TIDY_LEASE: &str = "proxy-leaves-tidy";
@@ -42,11 +43,11 @@ pub trait Backend: Send + Sync + 'static {
 
 impl Backend for Store {
     fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLook, StoreError>> {
-        async move { self.proxy_leaves().look(&ask).await }.boxed()
+        async move { tables::ProxyLeaves::of(self).look(&ask).await }.boxed()
     }
 
     fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>> {
-        async move { self.proxy_leaves().put(&leaf).await }.boxed()
+        async move { tables::ProxyLeaves::of(self).put(&leaf).await }.boxed()
     }
 
     fn put_key<'a>(
@@ -55,11 +56,11 @@ impl Backend for Store {
         sealed: &'a [u8],
         ends_at_us: i64,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.proxy_leaves().put_key(id, sealed, ends_at_us).boxed()
+        tables::ProxyLeaves::of(self).put_key(id, sealed, ends_at_us).boxed()
     }
 
     fn release<'a>(&'a self, id: &'a str, holder: Uuid) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.proxy_leaves().release(id, holder).boxed()
+        tables::ProxyLeaves::of(self).release(id, holder).boxed()
     }
 
     fn tidy(
@@ -74,7 +75,7 @@ impl Backend for Store {
             if !self.lease(TIDY_LEASE, holder, now_us, every_us).await? {
                 return Ok(Tidied::default());
             }
-            self.proxy_leaves().tidy(now_us, leaves_max).await
+            tables::ProxyLeaves::of(self).tidy(now_us, leaves_max).await
         }
         .boxed()
     }

@@ -25,7 +25,6 @@ use flight::BoundedMap;
 use http_relay::clock;
 use keys::Keyring;
 use store::StoreError;
-use store::proxy_leaves::{LeafAsk, LeafLook, NewLeaf, OWN_KEY_ENDS_AFTER_US, TIDIED_MAX};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +34,7 @@ use x509::UnixTime;
 use self::lazy_backend::LazyBackend;
 use super::{FetchError, KeyGoesTo, LeafId};
 use crate::mint::{LEAF_KEY_LIFE_MAX, Leaf, LeafKey, MintError, SIGN_TIMEOUT, VALIDITY_MAX};
+use crate::tables::{LeafAsk, LeafLook, NewLeaf, OWN_KEY_ENDS_AFTER_US, TIDIED_MAX};
 
 /// For one trip to the backend, unless said otherwise.
 pub const TRIP_TIMEOUT: Duration = Duration::from_secs(1);

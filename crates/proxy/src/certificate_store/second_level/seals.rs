@@ -1,17 +1,16 @@
 //! What a leaf is kept as: its chain and its key, each sealed under the master key for its row.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use flight::BoundedMap;
 use keys::{Context, KeyError, Keyring, OpenError, PrivateKey};
 use rustls::pki_types::CertificateDer;
 use store::SealedColumn;
-use store::proxy_leaves::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
 use x509::{Fingerprint, HostOrIp};
 
 use crate::certificate_store::leaf_id::{KeyGoesTo, LeafId};
 use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind};
+use crate::tables::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
 
 /// Octets of a certificate's length.
 const LENGTH: usize = 4;
@@ -132,17 +131,10 @@ pub(super) fn digest_of(id: &LeafId) -> String {
         part(b"handed-out");
     }
     part(id.mirrored.as_ref().map_or(&[], |mirrored| mirrored.as_bytes().as_slice()));
-    hex(Fingerprint::of(&text).as_bytes())
+    Fingerprint::of(&text).to_string()
 }
 
 /// By which a leaf's key is kept.
 pub(super) fn key_id_of(key: &LeafKey) -> String {
-    hex(key.fingerprint().as_bytes())
-}
-
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
-        let _ = write!(text, "{octet:02x}");
-        text
-    })
+    key.fingerprint().to_string()
 }

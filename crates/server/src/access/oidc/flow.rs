@@ -1,5 +1,6 @@
 //! A login from its first redirect to its session.
 
+use api::access::Grant;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,7 +16,7 @@ use zeroize::Zeroizing;
 use super::id_token::Claims;
 use super::provider::Oidc;
 use crate::access::control::micros;
-use crate::access::grant::{self, Grant};
+use crate::access::grant;
 use crate::access::issuer::refused;
 use crate::access::{AccessControl, admin, secret};
 use crate::problem::Problem;
@@ -179,12 +180,12 @@ async fn person(
     granted: bool,
 ) -> Result<Identity, Problem> {
     let key = secret::subject_hash(&oidc.options().issuer, &claims.sub);
-    let found = access.store().access().identities_by_keys(&[key]).await?;
+    let found = store::Access::of(access.store()).identities_by_keys(&[key]).await?;
     if let Some(person) = found.into_iter().find(|person| person.kind == IdentityKind::User) {
         if !person.enabled {
             return Err(Problem::forbidden("this person is switched off"));
         }
-        if granted || !grant::stored(&person.grants).is_empty() {
+        if granted || !grant::stored(&person)?.is_empty() {
             return Ok(person);
         }
     }
@@ -233,7 +234,7 @@ async fn new_person(
         }
     }
     // Somebody made them at the same moment: this very person, in another tab.
-    let found = access.store().access().identities_by_keys(&[key]).await?.into_iter().next();
+    let found = store::Access::of(access.store()).identities_by_keys(&[key]).await?.into_iter().next();
     found.ok_or_else(|| Problem::conflict("this name is taken: ask an administrator"))
 }
 

@@ -1,18 +1,17 @@
 //! Groups of agents, by labels.
 
-use agent::{Agents, Labels, labels_of};
+use agent::tables::AgentGroupRow;
+use agent::{Agents, labels_of};
+use api::agents::{AgentGroupChange, AgentGroupView, NewAgentGroup};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
-use store::agents::AgentGroupRow;
-use utoipa::ToSchema;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -25,68 +24,25 @@ pub(super) fn routes() -> Api {
         .route(Permission::AgentManage, routes!(delete))
 }
 
-/// A group of agents.
-#[derive(Debug, Serialize, ToSchema)]
-struct AgentGroupView {
-    /// Its name.
-    #[schema(example = "web")]
-    name: String,
-    /// Labels its agents have, all of them.
-    selector: Labels,
-    /// For people.
-    description: String,
-    /// When it was made.
-    created_at: String,
-    /// When it last changed.
-    updated_at: String,
-}
-
-impl AgentGroupView {
-    fn of(row: AgentGroupRow) -> Self {
-        Self {
-            name: row.name,
-            selector: labels_of(&row.selector),
-            description: row.description,
-            created_at: time::shown(row.created_at_us),
-            updated_at: time::shown(row.updated_at_us),
-        }
+fn agent_group_view(row: AgentGroupRow) -> AgentGroupView {
+    AgentGroupView {
+        name: row.name,
+        selector: labels_of(&row.selector),
+        description: row.description,
+        created_at: time::shown(row.created_at_us),
+        updated_at: time::shown(row.updated_at_us),
     }
 }
 
-/// A group to make.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewAgentGroup {
-    /// Its name.
-    #[schema(min_length = 1, max_length = 128)]
-    name: String,
-    /// Labels its agents have, all of them: 1 to 8.
-    selector: Labels,
-    /// For people.
-    #[serde(default)]
-    description: String,
-}
-
-/// A group as it is to be.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct AgentGroupChange {
-    /// Labels its agents have, all of them: 1 to 8.
-    selector: Labels,
-    /// For people.
-    #[serde(default)]
-    description: String,
-}
-
 /// Lists the groups of agents, by name. `GET /api/v1/agents?group=NAME` lists a group's agents.
-#[utoipa::path(get, path = "/api/v1/agent-groups", operation_id = "listAgentGroups", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/agent-groups", operation_id = "listAgentGroups", params(PageQuery),
     responses((status = 200, body = Listing<AgentGroupView>)))]
 async fn list(
     Component(agents): Component<Agents>,
     paging: Paging,
 ) -> Result<Json<Listing<AgentGroupView>>, Problem> {
     let page = agents.groups(paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, AgentGroupView::of)))
+    Ok(Json(listing(page, agent_group_view)))
 }
 
 /// Makes a group of agents.
@@ -98,7 +54,7 @@ async fn create(
     Json(new): Json<NewAgentGroup>,
 ) -> Result<Response, Problem> {
     let row = agents.put_group(&new.name, &new.selector, &new.description, None, caller.actor()).await?;
-    Ok((StatusCode::CREATED, Revision(row.revision, AgentGroupView::of(row))).into_response())
+    Ok((StatusCode::CREATED, Revision(row.revision, agent_group_view(row))).into_response())
 }
 
 /// Shows a group of agents.
@@ -109,7 +65,7 @@ async fn get_one(
     Path(name): Path<String>,
 ) -> Result<Revision<AgentGroupView>, Problem> {
     let row = agents.group(&name).await?;
-    Ok(Revision(row.revision, AgentGroupView::of(row)))
+    Ok(Revision(row.revision, agent_group_view(row)))
 }
 
 /// Changes a group of agents.
@@ -128,7 +84,7 @@ async fn replace(
     let row = agents
         .put_group(&name, &change.selector, &change.description, Some(revision), caller.actor())
         .await?;
-    Ok(Revision(row.revision, AgentGroupView::of(row)))
+    Ok(Revision(row.revision, agent_group_view(row)))
 }
 
 /// Removes a group of agents; its agents stay.

@@ -3,6 +3,7 @@
 use agent::Agents;
 use agent::deploy::Outcome;
 use agent::work::{AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JobResult, Renewal, WAIT_SECONDS_MAX};
+use api::agent_work::{CsrBody, EnrolledView, EnrolmentBody, FactsBody, RenewalBody};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -11,10 +12,10 @@ use uuid::Uuid;
 use axum::Extension;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path, Query};
 use crate::peer::Peer;
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
 /// Octets of a request for a certificate or of a report: some thousands are sent.
@@ -30,68 +31,14 @@ pub(super) fn routes() -> Api {
         .route(work(), routes!(take_result))
 }
 
-/// A host that wants to become an agent.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct EnrolmentBody {
-    /// The enrolment token, used once.
-    token: String,
-    /// A request for the client certificate, signed with the key made on the host.
-    csr_pem: String,
-    /// The agent's name; the host's when absent.
-    #[schema(min_length = 1, max_length = 128)]
-    name: Option<String>,
-    /// What the agent says of its host.
-    #[serde(default)]
-    facts: FactsBody,
+fn host_facts(body: FactsBody) -> HostFacts {
+    let FactsBody { version, hostname, os, arch, addresses } = body;
+    HostFacts { version, hostname, os, arch, addresses }
 }
 
-/// What an agent says of its host.
-#[derive(Debug, Default, Deserialize, IntoParams, ToSchema)]
-#[into_params(parameter_in = Query)]
-struct FactsBody {
-    /// The agent's version.
-    #[serde(default)]
-    version: String,
-    /// The host's name.
-    #[serde(default)]
-    hostname: String,
-    /// The host's operating system.
-    #[serde(default)]
-    os: String,
-    /// The host's kind of processor.
-    #[serde(default)]
-    arch: String,
-    /// The host's addresses, separated by commas.
-    #[serde(default)]
-    addresses: String,
-}
-
-impl From<FactsBody> for HostFacts {
-    fn from(body: FactsBody) -> Self {
-        let FactsBody { version, hostname, os, arch, addresses } = body;
-        Self { version, hostname, os, arch, addresses }
-    }
-}
-
-/// An agent's client certificate.
-#[derive(Serialize, ToSchema)]
-struct EnrolledView {
-    /// Who it is.
-    agent: Uuid,
-    /// Its name.
-    name: String,
-    /// The certificate and what stands above it, PEM.
-    certificate_pem: String,
-    /// Certificates below which this server's own stands, PEM; empty when the host's roots will do.
-    ca_pem: String,
-}
-
-impl From<Enrolled> for EnrolledView {
-    fn from(enrolled: Enrolled) -> Self {
-        let Enrolled { agent, name, certificate_pem, ca_pem } = enrolled;
-        Self { agent, name, certificate_pem, ca_pem }
-    }
+fn enrolled_view(enrolled: Enrolled) -> EnrolledView {
+    let Enrolled { agent, name, certificate_pem, ca_pem } = enrolled;
+    EnrolledView { agent, name, certificate_pem, ca_pem }
 }
 
 /// Makes a host an agent.
@@ -104,23 +51,15 @@ async fn enroll(
     Json(body): Json<EnrolmentBody>,
 ) -> Result<Json<EnrolledView>, Problem> {
     let EnrolmentBody { token, csr_pem, name, facts } = body;
-    let request = Enrolment { token, csr_pem, name, facts: facts.into() };
+    let request = Enrolment { token, csr_pem, name, facts: host_facts(facts) };
     let enrolled = agents.enroll(&request).await?;
-    Ok(Json(enrolled.into()))
+    Ok(Json(enrolled_view(enrolled)))
 }
 
 /// The agent that calls: its identity's certificate, with the key it was enrolled with.
 async fn agent_of(agents: &Agents, caller: &Caller, peer: &Peer) -> Result<Uuid, Problem> {
     agents.check_key(caller.id(), caller.shows(peer, "an agent")?).await?;
     Ok(caller.id())
-}
-
-/// A request for the next client certificate.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct RenewalBody {
-    /// Signed with the key of the one before, PEM.
-    csr_pem: String,
 }
 
 /// Renews an agent's client certificate.
@@ -134,7 +73,7 @@ async fn renew(
 ) -> Result<Json<EnrolledView>, Problem> {
     let agent = agent_of(&agents, &caller, &peer).await?;
     let renewal = Renewal { csr_pem: body.csr_pem };
-    Ok(Json(agents.renew(agent, &renewal.csr_pem).await?.into()))
+    Ok(Json(enrolled_view(agents.renew(agent, &renewal.csr_pem).await?)))
 }
 
 /// How long to wait.
@@ -171,15 +110,7 @@ async fn give_work(
         return Err(Problem::bad_request(format_args!("wait is 0 to {WAIT_SECONDS_MAX} seconds")));
     }
     let agent = agent_of(&agents, &caller, &peer).await?;
-    Ok(Json(AssignmentView { jobs: agents.poll(agent, facts.into(), params.wait).await? }))
-}
-
-/// A CSR.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct CsrBody {
-    /// PEM.
-    csr_pem: String,
+    Ok(Json(AssignmentView { jobs: agents.poll(agent, host_facts(facts), params.wait).await? }))
 }
 
 /// Takes the CSR of a job; the same one again changes nothing.

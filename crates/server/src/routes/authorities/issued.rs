@@ -1,27 +1,26 @@
 //! Issuing from a certification request, and what was issued.
 
+use api::issued::{IssuedCertificate, IssuedQuery, IssuedView, NewIssued};
 use authority::Authority;
 use authority::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
 use authority::revoke::{CertificateStatus, status_of};
+use authority::tables::IssuedFilter;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::header::{HeaderValue, LOCATION};
 use http::{HeaderMap, StatusCode};
-use serde::{Deserialize, Serialize};
 use store::Clock;
-use store::IssuedFilter;
 use store::Store;
-use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use x509::csr::CertificateRequest;
 use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime};
 
 use super::problems::refused;
 use crate::access::{Caller, Permission, Reach, Scope};
-use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path, Query};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -32,157 +31,49 @@ pub(super) fn routes() -> Api {
         .route(Access::needs(Permission::CertificateRead).scoped(), routes!(get_one))
 }
 
-/// A certificate asked for.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewIssued {
-    /// The certification request (PKCS #10) in PEM.
-    csr: String,
-    /// Names instead of those in the request.
-    names: Option<Vec<String>>,
-    /// A subject instead of the one in the request.
-    #[schema(example = "CN=www.example.com")]
-    subject: Option<String>,
-    /// The first moment; now, a little backdated, unless given.
-    not_before: Option<String>,
-    /// The life; the profile's unless given.
-    #[schema(minimum = 1)]
-    lifetime_seconds: Option<i64>,
-    /// Whether the server must staple; as the request says unless given.
-    must_staple: Option<bool>,
-    /// The authority, by id or name; the profile's unless given.
-    ca: Option<String>,
-}
-
-/// A certificate just issued.
-#[derive(Debug, Serialize, ToSchema)]
-struct IssuedCertificate {
-    /// Its id.
-    id: Uuid,
-    /// Its serial number, hexadecimal.
-    serial: String,
-    /// SHA-256 of its DER.
-    fingerprint: String,
-    /// The authority that signed.
-    ca: Uuid,
-    /// The profile.
-    profile: String,
-    /// First moment of validity.
-    not_before: String,
-    /// Last second of validity.
-    not_after: String,
-    /// The certificate and those above it without the root, in PEM, as servers want it.
-    chain: String,
-}
-
-impl IssuedCertificate {
-    fn of(issued: &Issued) -> Self {
-        Self {
-            id: issued.id,
-            serial: issued.serial.to_string(),
-            fingerprint: issued.fingerprint.to_string(),
-            ca: issued.ca,
-            profile: issued.profile.clone(),
-            not_before: moment(issued.not_before),
-            not_after: moment(issued.not_after),
-            chain: issued.chain_pem(),
-        }
+fn issued_certificate(issued: &Issued) -> IssuedCertificate {
+    IssuedCertificate {
+        id: issued.id,
+        serial: issued.serial.to_string(),
+        fingerprint: issued.fingerprint.to_string(),
+        ca: issued.ca,
+        profile: issued.profile.clone(),
+        not_before: moment(issued.not_before),
+        not_after: moment(issued.not_after),
+        chain: issued.chain_pem(),
     }
 }
 
-/// A certificate issued here.
-#[derive(Debug, Serialize, ToSchema)]
-struct IssuedView {
-    /// Its id.
-    id: Uuid,
-    /// Its serial number, hexadecimal.
-    serial: String,
-    /// SHA-256 of its DER.
-    fingerprint: String,
-    /// The authority that signed.
-    ca: Uuid,
-    /// The profile; empty for certificates of authorities and responders.
-    profile: String,
-    /// Over which protocol it was asked for.
-    source: String,
-    /// For whom.
-    requester: String,
-    /// Its subject.
-    subject: String,
-    /// Its names.
-    names: Vec<String>,
-    /// The kind of its key.
-    key_algorithm: String,
-    /// SHA-256 of its SubjectPublicKeyInfo.
-    spki_sha256: String,
-    /// When it was issued.
-    issued_at: String,
-    /// First moment of validity.
-    not_before: String,
-    /// Last second of validity.
-    not_after: String,
-    /// `good`, `expired` or `revoked`.
-    status: &'static str,
-    /// When it was revoked.
-    revoked_at: Option<String>,
-    /// Why.
-    revocation_reason: Option<String>,
-    /// Itself in PEM.
-    certificate: String,
-}
-
-impl IssuedView {
-    fn of(record: IssuedRecord, now_us: i64) -> Self {
-        let (status, revoked_at, reason) = match status_of(&record, now_us) {
-            CertificateStatus::Good => ("good", None, None),
-            CertificateStatus::Expired => ("expired", None, None),
-            CertificateStatus::Revoked { at, reason, .. } => {
-                ("revoked", Some(moment(at)), Some(reason.to_string()))
-            }
-        };
-        let names = Certificate::parse(&record.der)
-            .map(|certificate| certificate.subject_alt_names.iter().map(ToString::to_string).collect());
-        Self {
-            id: record.id,
-            serial: x509::SerialNumber::from_content(&record.serial).to_string(),
-            fingerprint: Fingerprint::from_bytes(record.sha256).to_string(),
-            ca: record.ca,
-            profile: record.profile,
-            source: record.source,
-            requester: record.requester,
-            subject: record.subject,
-            names: names.unwrap_or_default(),
-            key_algorithm: record.key_algorithm,
-            spki_sha256: x509::SpkiHash::from_bytes(record.spki_sha256).to_string(),
-            issued_at: time::shown(record.issued_at_us),
-            not_before: time::shown(record.not_before_us),
-            not_after: time::shown(record.not_after_us),
-            status,
-            revoked_at,
-            revocation_reason: reason,
-            certificate: x509::pem::encode("CERTIFICATE", &record.der),
+fn issued_view(record: IssuedRecord, now_us: i64) -> IssuedView {
+    let (status, revoked_at, reason) = match status_of(&record, now_us) {
+        CertificateStatus::Good => ("good", None, None),
+        CertificateStatus::Expired => ("expired", None, None),
+        CertificateStatus::Revoked { at, reason, .. } => {
+            ("revoked", Some(moment(at)), Some(reason.to_string()))
         }
+    };
+    let names = Certificate::parse(&record.der)
+        .map(|certificate| certificate.subject_alt_names.iter().map(ToString::to_string).collect());
+    IssuedView {
+        id: record.id,
+        serial: x509::SerialNumber::from_content(&record.serial).to_string(),
+        fingerprint: Fingerprint::from_bytes(record.sha256).to_string(),
+        ca: record.ca,
+        profile: record.profile,
+        source: record.source,
+        requester: record.requester,
+        subject: record.subject,
+        names: names.unwrap_or_default(),
+        key_algorithm: record.key_algorithm,
+        spki_sha256: x509::SpkiHash::from_bytes(record.spki_sha256).to_string(),
+        issued_at: time::shown(record.issued_at_us),
+        not_before: time::shown(record.not_before_us),
+        not_after: time::shown(record.not_after_us),
+        status: status.to_owned(),
+        revoked_at,
+        revocation_reason: reason,
+        certificate: x509::pem::encode("CERTIFICATE", &record.der),
     }
-}
-
-/// Which certificates to list; all conditions together.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct IssuedParams {
-    /// By this profile.
-    profile: Option<String>,
-    /// By this authority, by id or name.
-    ca: Option<String>,
-    /// For this requester.
-    requester: Option<String>,
-    /// Over this protocol: `api`, `acme`, `est`, `scep`, `lifecycle`, `system`.
-    source: Option<String>,
-    /// With a name that is this one or lies below it.
-    name: Option<String>,
-    /// Issued at this time or later.
-    from: Option<String>,
-    /// Issued before this time.
-    before: Option<String>,
 }
 
 fn moment(time: UnixTime) -> String {
@@ -221,7 +112,7 @@ async fn issue(
     request.idempotency_key = key.map(|key| format!("{}:{}", caller.id(), key));
     let issued = authority.issue(request).await.map_err(refused)?;
     let place = HeaderValue::from_str(&format!("/api/v1/issued/{}", issued.id)).map_err(Problem::internal)?;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], Json(IssuedCertificate::of(&issued))).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, place)], Json(issued_certificate(&issued))).into_response())
 }
 
 fn asked(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest, Problem> {
@@ -251,7 +142,7 @@ fn asked(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest
 /// Lists the certificates issued here, newest first.
 ///
 /// Who may see the certificates of some profiles only names one of them.
-#[utoipa::path(get, path = "/api/v1/issued", operation_id = "listIssued", params(PagingParams, IssuedParams),
+#[utoipa::path(get, path = "/api/v1/issued", operation_id = "listIssued", params(PageQuery, IssuedQuery),
     responses((status = 200, body = Listing<IssuedView>)))]
 async fn list(
     Component(authority): Component<Authority>,
@@ -259,7 +150,7 @@ async fn list(
     With(clock): With<Clock>,
     caller: Caller,
     paging: Paging,
-    Query(params): Query<IssuedParams>,
+    Query(params): Query<IssuedQuery>,
 ) -> Result<Json<Listing<IssuedView>>, Problem> {
     match (caller.reach(Permission::CertificateRead), &params.profile) {
         (Reach::Everything, _) => {}
@@ -285,9 +176,10 @@ async fn list(
         issued_before_us: params.before.as_deref().map(time::parsed).transpose()?,
         ends_from_us: None,
     };
-    let page = store.issued().page(&filter, paging.after.as_ref(), paging.limit).await?;
+    let page =
+        authority::tables::Issued::of(&store).page(&filter, paging.after.as_ref(), paging.limit).await?;
     let now_us = clock.now_us();
-    Ok(Json(Listing::of(page, |record| IssuedView::of(record, now_us))))
+    Ok(Json(listing(page, |record| issued_view(record, now_us))))
 }
 
 /// Shows a certificate issued here, by its id or its fingerprint.
@@ -301,7 +193,7 @@ async fn get_one(
 ) -> Result<Json<IssuedView>, Problem> {
     let record = find(&authority, &id).await?;
     caller.may(Permission::CertificateRead, &[Scope::profile(record.profile.clone())])?;
-    Ok(Json(IssuedView::of(record, clock.now_us())))
+    Ok(Json(issued_view(record, clock.now_us())))
 }
 
 /// A certificate by id or fingerprint.

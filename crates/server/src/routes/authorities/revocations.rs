@@ -1,18 +1,16 @@
 //! Revocation, one or by filter, and keys that are blocked.
 
+use api::revocations::{BlockedKeyView, NewBlockedKey, NewRevocation, RevocationConditions, RevocationView};
 use authority::Authority;
 use authority::issue::IssuedRef;
 use authority::revoke::{RevocationDates, RevocationFilter, Revoked, Selection};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use uuid::Uuid;
 use x509::crl::Reason;
 use x509::{Certificate, SerialNumber, SpkiHash, UnixTime};
 
 use crate::access::{Caller, Permission, Scope};
-use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path};
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -23,98 +21,9 @@ pub(super) fn routes() -> Api {
         .route(Permission::CertificateRead, routes!(blocked))
 }
 
-/// What to revoke: exactly one of `certificate`, `serial`, `certificates`, `key` and `filter`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewRevocation {
-    /// Why, as in RFC 5280: `keyCompromise`, `superseded`, `cessationOfOperation`, `certificateHold`, …
-    /// `removeFromCRL` takes certificates off hold.
-    #[schema(example = "superseded")]
-    reason: String,
-    /// The date in the CRL; now unless given.
-    revoked_at: Option<String>,
-    /// Since when the key is thought to be compromised; with `keyCompromise` only.
-    invalid_since: Option<String>,
-    /// One certificate, by id or fingerprint.
-    certificate: Option<String>,
-    /// One certificate, by its authority and serial number.
-    serial: Option<IssuerSerial>,
-    /// These certificates, by id.
-    #[schema(max_items = 10000)]
-    certificates: Option<Vec<Uuid>>,
-    /// All with this public key: SHA-256 of the SubjectPublicKeyInfo.
-    key: Option<String>,
-    /// All that all conditions hold for.
-    filter: Option<RevocationConditions>,
-}
-
-/// A certificate by its authority and serial number.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct IssuerSerial {
-    /// The authority, by id or name.
-    ca: String,
-    /// The serial number, hexadecimal.
-    serial: String,
-}
-
-/// Conditions, at least one.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct RevocationConditions {
-    /// Issued by this profile.
-    profile: Option<String>,
-    /// By this authority, by id or name.
-    ca: Option<String>,
-    /// With a name that is this one or lies below it.
-    name: Option<String>,
-    /// Over this protocol.
-    source: Option<String>,
-    /// For this requester.
-    requester: Option<String>,
-    /// At this time or later.
-    issued_after: Option<String>,
-    /// Before this time.
-    issued_before: Option<String>,
-}
-
-/// What a revocation did.
-#[derive(Debug, Serialize, ToSchema)]
-struct RevocationView {
-    /// Certificates whose state it changed.
-    count: u64,
-    /// Those that were in that state already.
-    already: u64,
-    /// Those that have ended, which no CRL tells of.
-    expired: u64,
-    /// The call, as the audit log names it.
-    action: Uuid,
-}
-
-impl RevocationView {
-    fn of(revoked: Revoked) -> Self {
-        let Revoked { count, already, expired, action } = revoked;
-        Self { count, already, expired, action }
-    }
-}
-
-/// A key to block: exactly one of `key` and `certificate`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewBlockedKey {
-    /// SHA-256 of the SubjectPublicKeyInfo.
-    key: Option<String>,
-    /// A certificate with the key: its id or fingerprint, or itself in PEM.
-    certificate: Option<String>,
-}
-
-/// A key, and whether it is blocked.
-#[derive(Debug, Serialize, ToSchema)]
-struct BlockedKeyView {
-    /// SHA-256 of the SubjectPublicKeyInfo.
-    key: String,
-    /// Whether nothing is issued for it.
-    blocked: bool,
+fn revocation_view(revoked: Revoked) -> RevocationView {
+    let Revoked { count, already, expired, action } = revoked;
+    RevocationView { count, already, expired, action }
 }
 
 /// Revokes certificates: one, a list, all of a key, or all that a filter finds.
@@ -135,7 +44,7 @@ async fn revoke(
     };
     let selection = selected(&authority, &caller, body).await?;
     let done = authority.revoke_since(selection, reason, dates, caller.actor()).await?;
-    Ok(Json(RevocationView::of(done)))
+    Ok(Json(revocation_view(done)))
 }
 
 fn seconds(text: Option<&str>) -> Result<Option<UnixTime>, Problem> {
@@ -212,7 +121,7 @@ async fn block(
         _ => return Err(Problem::unprocessable("give exactly one of key and certificate")),
     };
     let done = authority.block_key(key, caller.actor()).await?;
-    Ok(Json(RevocationView::of(done)))
+    Ok(Json(revocation_view(done)))
 }
 
 async fn key_of(authority: &Authority, certificate: &str) -> Result<SpkiHash, Problem> {

@@ -1,21 +1,20 @@
 //! Many certificates at once.
 
-use std::collections::BTreeMap;
-
+use api::certificates::{
+    BatchBody, BatchItem, BatchView, BulkView, NewCertificateBody, ReassignMany, RefusedView, RenewMany,
+    RevokeBody, RevokeMany, SelectionBody,
+};
 use lifecycle::{BulkReport, Lifecycle, Reassign, Selection};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use uuid::Uuid;
 
-use super::body::{NewCertificateBody, given};
-use super::filter::CertificateFilter;
-use super::revocation::RevokeBody;
+use super::body::new_certificate;
+use super::filter::managed_filter;
+use super::revocation::revoke_request;
 use super::scope::scopes;
-use super::view::CreatedView;
+use super::view::created_view;
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api, routes};
 use crate::extract::Json;
-use crate::problem::{Problem, ProblemDocument};
+use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
 /// Certificates in one batch of entries.
@@ -34,90 +33,24 @@ pub(super) fn routes() -> Api {
         .route(Permission::CertificateManage, routes!(reassign))
 }
 
-/// Which certificates: by identity or by filter, not both.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct SelectionBody {
-    /// These, up to 10,000.
-    #[schema(max_items = 10000)]
-    ids: Option<Vec<Uuid>>,
-    /// All that match, however many; `{}` is everything.
-    filter: Option<CertificateFilter>,
-}
-
-impl SelectionBody {
-    fn read(self) -> Result<Selection, Problem> {
-        match (self.ids, self.filter) {
-            (Some(ids), None) => Ok(Selection::Ids(ids)),
-            (None, Some(filter)) => Ok(Selection::Filter(filter.checked(None)?)),
-            _ => Err(Problem::unprocessable("a selection has either ids or a filter")),
-        }
+fn selection(body: SelectionBody) -> Result<Selection, Problem> {
+    match (body.ids, body.filter) {
+        (Some(ids), None) => Ok(Selection::Ids(ids)),
+        (None, Some(filter)) => Ok(Selection::Filter(managed_filter(filter, None)?)),
+        _ => Err(Problem::unprocessable("a selection has either ids or a filter")),
     }
 }
 
-/// What became of an action on many.
-#[derive(Serialize, ToSchema)]
-struct BulkView {
-    /// Certificates selected.
-    matched: u64,
-    /// Those it was done to.
-    done: u64,
-    /// Those that were so already, or are under way.
-    already: u64,
-    /// Those it could not be done to.
-    refused: u64,
-    /// Identities that do not exist.
-    missing: u64,
-    /// Why, for the first hundred refused.
-    reasons: Vec<RefusedView>,
-}
-
-/// One that an action could not be done to.
-#[derive(Serialize, ToSchema)]
-struct RefusedView {
-    /// Which.
-    id: Uuid,
-    /// Why.
-    reason: String,
-}
-
-impl BulkView {
-    fn of(report: BulkReport) -> Self {
-        let refused = |(id, reason)| RefusedView { id, reason };
-        Self {
-            matched: report.matched,
-            done: report.done,
-            already: report.already,
-            refused: report.refused,
-            missing: report.missing,
-            reasons: report.reasons.into_iter().map(refused).collect(),
-        }
+fn bulk_view(report: BulkReport) -> BulkView {
+    let refused = |(id, reason)| RefusedView { id, reason };
+    BulkView {
+        matched: report.matched,
+        done: report.done,
+        already: report.already,
+        refused: report.refused,
+        missing: report.missing,
+        reasons: report.reasons.into_iter().map(refused).collect(),
     }
-}
-
-/// Certificates to enter.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct BatchBody {
-    /// Up to 1,000.
-    #[schema(min_items = 1, max_items = 1000)]
-    certificates: Vec<NewCertificateBody>,
-}
-
-/// What became of each, in order.
-#[derive(Serialize, ToSchema)]
-struct BatchView {
-    /// As many as were given.
-    items: Vec<BatchItem>,
-}
-
-/// What became of one: either member is there.
-#[derive(Serialize, ToSchema)]
-struct BatchItem {
-    /// It was entered.
-    created: Option<CreatedView>,
-    /// It was not.
-    problem: Option<ProblemDocument>,
 }
 
 /// Brings many certificates under management, each with an answer of its own.
@@ -136,7 +69,7 @@ async fn create_batch(
     let one = |body: NewCertificateBody| {
         let (lifecycle, caller) = (lifecycle.clone(), caller.clone());
         async move {
-            let new = body.read()?;
+            let new = new_certificate(body)?;
             let issuer = new.issuer.as_deref().unwrap_or(lifecycle::managed::INTERNAL_ISSUER);
             caller.may(Permission::CertificateRequest, &scopes(&new.profile, issuer, new.team.as_deref()))?;
             Ok::<_, Problem>(lifecycle.create(new, caller.actor()).await?)
@@ -144,21 +77,10 @@ async fn create_batch(
     };
     let outcomes = futures_util::future::join_all(body.certificates.into_iter().map(one)).await;
     let items = outcomes.into_iter().map(|outcome| match outcome {
-        Ok(created) => BatchItem { created: Some(CreatedView::of(created)), problem: None },
+        Ok(created) => BatchItem { created: Some(created_view(created)), problem: None },
         Err(problem) => BatchItem { created: None, problem: Some(problem.document()) },
     });
     Ok(Json(BatchView { items: items.collect() }))
-}
-
-/// What to renew.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct RenewMany {
-    /// Which.
-    select: SelectionBody,
-    /// Why, a few words for the log.
-    #[schema(max_length = 200)]
-    reason: Option<String>,
 }
 
 /// Renews many now.
@@ -170,23 +92,9 @@ async fn renew(
     Json(body): Json<RenewMany>,
 ) -> Result<Json<BulkView>, Problem> {
     let reason = body.reason.as_deref().unwrap_or("asked");
-    let selection = body.select.read()?;
+    let selection = selection(body.select)?;
     let report = lifecycle.renew(&selection, reason, caller.actor()).await?;
-    Ok(Json(BulkView::of(report)))
-}
-
-/// What to revoke.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct RevokeMany {
-    /// Which.
-    select: SelectionBody,
-    /// `unspecified`, `keyCompromise`, `affiliationChanged`, `superseded`, `cessationOfOperation` or
-    /// `privilegeWithdrawn`; unspecified when absent.
-    reason: Option<String>,
-    /// Whether each gets a new version, with a new key, at once.
-    #[serde(default)]
-    replace: bool,
+    Ok(Json(bulk_view(report)))
 }
 
 /// Revokes many. What an issuer does not do at once is counted as under way and tried again.
@@ -197,41 +105,10 @@ async fn revoke(
     caller: Caller,
     Json(body): Json<RevokeMany>,
 ) -> Result<Json<BulkView>, Problem> {
-    let request = RevokeBody { reason: body.reason, replace: body.replace }.read()?;
-    let selection = body.select.read()?;
+    let request = revoke_request(&RevokeBody { reason: body.reason, replace: body.replace })?;
+    let selection = selection(body.select)?;
     let report = lifecycle.revoke(&selection, request, caller.actor()).await?;
-    Ok(Json(BulkView::of(report)))
-}
-
-/// What many certificates get. A member left out stays; one that is null is taken away.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ReassignMany {
-    /// Which.
-    select: SelectionBody,
-    /// Who answers for them.
-    #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<String>)]
-    owner: Option<Option<String>>,
-    /// The team that does.
-    #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<String>)]
-    team: Option<Option<String>>,
-    /// Where they are used.
-    #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<String>)]
-    environment: Option<Option<String>>,
-    /// The policy that says when they are renewed.
-    #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<String>)]
-    policy: Option<Option<String>>,
-    /// Tags to set.
-    #[serde(default)]
-    tags_set: BTreeMap<String, String>,
-    /// Tags to take away.
-    #[serde(default)]
-    #[schema(max_items = 32)]
-    tags_unset: Vec<String>,
+    Ok(Json(bulk_view(report)))
 }
 
 /// Gives many another owner, team, environment, policy or other tags.
@@ -242,7 +119,7 @@ async fn reassign(
     caller: Caller,
     Json(body): Json<ReassignMany>,
 ) -> Result<Json<BulkView>, Problem> {
-    let selection = body.select.read()?;
+    let selection = selection(body.select)?;
     let to = Reassign {
         owner: body.owner,
         team: body.team,
@@ -252,5 +129,5 @@ async fn reassign(
         tags_unset: body.tags_unset,
     };
     let report = lifecycle.reassign(&selection, to, caller.actor()).await?;
-    Ok(Json(BulkView::of(report)))
+    Ok(Json(bulk_view(report)))
 }

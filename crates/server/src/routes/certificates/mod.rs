@@ -8,34 +8,39 @@ mod revocation;
 mod scope;
 mod view;
 
+use api::certificates::{
+    CertificateFilter, CertificatePatch, CertificateView, CreatedView, DeploymentView, ExportBody,
+    ExportKind, NewCertificateBody, Order, RevokeBody, ServedView, SummaryView, VersionView,
+};
+use api::jobs::JobView;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
 use lifecycle::managed::ManagedCertificate;
+use lifecycle::tables::managed::ManagedOrder;
 use lifecycle::{DataError, ExportFormat, Lifecycle, Selection};
 use serde::Deserialize;
 use store::Store;
-use store::managed::ManagedOrder;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api, routes};
 use crate::conditional::IfMatch;
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::HoldsSecret;
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
-use crate::routes::jobs::JobView;
+use crate::routes::jobs::job_view;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
-use body::{CertificatePatch, NewCertificateBody};
-pub(crate) use body::{KeyLocationBody, TargetBody, options_of};
-use filter::CertificateFilter;
-use revocation::RevokeBody;
+use body::{certificate_change, new_certificate};
+pub(crate) use body::{key_location, options_of, target_ref};
+use filter::managed_filter;
+use revocation::revoke_request;
 use scope::{scopes, scopes_of, within};
-use view::{CertificateView, CreatedView, DeploymentView, ServedView, SummaryView, VersionView};
+use view::{certificate_view, created_view, deployment_view, served_view, summary_view, version_view};
 
 pub(crate) fn routes() -> Api {
     let scoped = |permission| Access::needs(permission).scoped();
@@ -88,24 +93,11 @@ fn tagged(certificate: ManagedCertificate) -> Response {
         format!(".{}-{}-{}", run.state, run.attempts, run.next_attempt_at_us)
     });
     let tag = HeaderValue::from_str(&format!("\"{}{run}\"", certificate.revision));
-    let mut response = Json(CertificateView::of(certificate)).into_response();
+    let mut response = Json(certificate_view(certificate)).into_response();
     if let Ok(tag) = tag {
         response.headers_mut().insert(ETAG, tag);
     }
     response
-}
-
-/// In which order to list.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum Order {
-    /// The soonest end first.
-    #[default]
-    Expiry,
-    /// By name.
-    Name,
-    /// The earliest entered first.
-    Created,
 }
 
 /// The order of the list.
@@ -119,7 +111,7 @@ struct Sorting {
 
 /// Lists certificates under management.
 #[utoipa::path(get, path = "/api/v1/certificates", operation_id = "listCertificates",
-    params(PagingParams, CertificateFilter, Sorting), responses((status = 200, body = Listing<CertificateView>)))]
+    params(PageQuery, CertificateFilter, Sorting), responses((status = 200, body = Listing<CertificateView>)))]
 async fn list(
     Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
@@ -127,14 +119,14 @@ async fn list(
     Query(filter): Query<CertificateFilter>,
     Query(sorting): Query<Sorting>,
 ) -> Result<Json<Listing<CertificateView>>, Problem> {
-    let filter = filter.checked(within(&caller, Permission::CertificateRead))?;
+    let filter = managed_filter(filter, within(&caller, Permission::CertificateRead))?;
     let order = match sorting.sort.unwrap_or_default() {
         Order::Expiry => ManagedOrder::Expiry,
         Order::Name => ManagedOrder::Name,
         Order::Created => ManagedOrder::Created,
     };
     let page = lifecycle.page(&filter, order, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, CertificateView::of)))
+    Ok(Json(listing(page, certificate_view)))
 }
 
 /// Brings a certificate under management.
@@ -147,20 +139,20 @@ async fn create(
     caller: Caller,
     Json(body): Json<NewCertificateBody>,
 ) -> Result<Response, Problem> {
-    let new = body.read()?;
+    let new = new_certificate(body)?;
     let issuer = new.issuer.as_deref().unwrap_or(lifecycle::managed::INTERNAL_ISSUER);
     caller.may(Permission::CertificateRequest, &scopes(&new.profile, issuer, new.team.as_deref()))?;
     let created = lifecycle.create(new, caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/certificates/{}", created.certificate));
     let place = place.map_err(Problem::internal)?;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], Json(CreatedView::of(created))).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, place)], Json(created_view(created))).into_response())
 }
 
 /// Counts certificates by state and by the time left.
 #[utoipa::path(get, path = "/api/v1/certificates/summary", operation_id = "summarizeCertificates",
     responses((status = 200, body = SummaryView)))]
 async fn summary(Component(lifecycle): Component<Lifecycle>) -> Result<Json<SummaryView>, Problem> {
-    Ok(Json(SummaryView::of(lifecycle.counts().await?)))
+    Ok(Json(summary_view(lifecycle.counts().await?)))
 }
 
 /// Shows a certificate.
@@ -187,7 +179,7 @@ async fn update(
 ) -> Result<Response, Problem> {
     let before = permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
     if_match.check(before.revision)?;
-    let change = patch.read(&before)?;
+    let change = certificate_change(patch, &before)?;
     // Nobody moves a certificate into a scope of somebody else's.
     let profile = change.profile.as_deref().unwrap_or(&before.profile);
     let issuer = change.issuer.as_deref().unwrap_or(&before.issuer);
@@ -270,7 +262,7 @@ async fn revoke(
     Json(body): Json<RevokeBody>,
 ) -> Result<Response, Problem> {
     permitted(&lifecycle, &caller, Permission::CertificateRevoke, id).await?;
-    let request = body.read()?;
+    let request = revoke_request(&body)?;
     let report = lifecycle.revoke(&Selection::Ids(vec![id]), request, caller.actor()).await?;
     if let Some((_, reason)) = report.reasons.into_iter().next() {
         return Err(Problem::conflict(reason));
@@ -280,7 +272,7 @@ async fn revoke(
 
 /// Lists a certificate's versions, the newest first.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/versions", operation_id = "listCertificateVersions",
-    params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<VersionView>)))]
+    params(("id" = Uuid, Path), PageQuery), responses((status = 200, body = Listing<VersionView>)))]
 async fn versions(
     Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
@@ -289,13 +281,13 @@ async fn versions(
 ) -> Result<Json<Listing<VersionView>>, Problem> {
     permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
     let page = lifecycle.versions(id, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, VersionView::of)))
+    Ok(Json(listing(page, version_view)))
 }
 
 /// Lists the endpoints that showed a version of a certificate when scans last looked, the oldest version first: after a
 /// renewal, what still serves the old one.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/endpoints", operation_id = "listCertificateEndpoints",
-    params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<ServedView>)))]
+    params(("id" = Uuid, Path), PageQuery), responses((status = 200, body = Listing<ServedView>)))]
 async fn served(
     Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
@@ -305,12 +297,12 @@ async fn served(
     let certificate = permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
     let current = certificate.current.map(|current| current.fingerprint);
     let page = lifecycle.served(id, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, |row| ServedView::of(row, current))))
+    Ok(Json(listing(page, |row| served_view(row, current))))
 }
 
 /// Lists a certificate's runs, the newest first.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/jobs", operation_id = "listCertificateJobs",
-    params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<JobView>)))]
+    params(("id" = Uuid, Path), PageQuery), responses((status = 200, body = Listing<JobView>)))]
 async fn jobs(
     Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
@@ -319,12 +311,12 @@ async fn jobs(
 ) -> Result<Json<Listing<JobView>>, Problem> {
     permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
     let page = lifecycle.jobs_of(id, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, JobView::of)))
+    Ok(Json(listing(page, job_view)))
 }
 
 /// Lists where a certificate was brought, the newest first.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/deployments", operation_id = "listCertificateDeployments",
-    params(("id" = Uuid, Path), PagingParams), responses((status = 200, body = Listing<DeploymentView>)))]
+    params(("id" = Uuid, Path), PageQuery), responses((status = 200, body = Listing<DeploymentView>)))]
 async fn deployments(
     Component(lifecycle): Component<Lifecycle>,
     With(store): With<Store>,
@@ -333,8 +325,10 @@ async fn deployments(
     paging: Paging,
 ) -> Result<Json<Listing<DeploymentView>>, Problem> {
     permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
-    let page = store.agents().deployments_of_certificate(id, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, DeploymentView::of)))
+    let page = agent::tables::Agents::of(&store)
+        .deployments_of_certificate(id, paging.after.as_ref(), paging.limit)
+        .await?;
+    Ok(Json(listing(page, deployment_view)))
 }
 
 /// Gives the current chain, PEM, leaf first.
@@ -352,26 +346,6 @@ async fn chain(
     let version = version.ok_or_else(|| Problem::conflict("the certificate was never issued"))?;
     let kind = HeaderValue::from_static("application/pem-certificate-chain");
     Ok(([(CONTENT_TYPE, kind)], view::chain_pem(&version.chain)).into_response())
-}
-
-/// How to give a certificate out with its key.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ExportBody {
-    format: ExportKind,
-    /// Of the PKCS#12 file, 8 octets at least.
-    #[schema(format = Password)]
-    password: Option<String>,
-}
-
-/// The kind of file.
-#[derive(Clone, Copy, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum ExportKind {
-    /// The chain and the key in PKCS#8, PEM.
-    Pem,
-    /// One PKCS#12 file under a password.
-    Pkcs12,
 }
 
 /// Gives a certificate out with its private key, where this server holds it. Written down in the audit log.

@@ -1,7 +1,7 @@
 //! The scopes that a managed certificate lies in.
 
 use lifecycle::managed::ManagedCertificate;
-use store::managed::ManagedScope;
+use lifecycle::tables::managed::ManagedScope;
 
 use crate::access::{Caller, Permission, Reach, Scope};
 

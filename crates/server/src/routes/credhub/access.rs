@@ -1,33 +1,24 @@
 //! Who may do something with a name, and why. Not in CredHub.
 
+use api::credhub::{AccessChangeView, AccessDifferenceView, AccessQuery, AccessView};
 use axum::extract::Query;
+use axum::response::Response;
 use axum::routing::{MethodRouter, get};
 use credentials::{
     AccessChange, AccessDifference, AccessRow, AccessWay, Operation, Operations, PermissionPath,
 };
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
 
 use super::answer::time;
 use super::asking::Asking;
 use super::context::Context;
 use super::paging::Pages;
 use crate::access::{BUILT_IN_ROLES, Permission};
-use crate::api::endpoint;
 use crate::credhub::Refused;
+use crate::routing::endpoint;
 
 /// The routes of this module.
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
     vec![("/api/v1/access", get(endpoint(access)))]
-}
-
-/// What stands behind the question mark.
-#[derive(Deserialize)]
-struct AccessQuery {
-    name: Option<String>,
-    operation: Option<String>,
-    compared_with: Option<String>,
-    since: Option<String>,
 }
 
 /// Who may; with `compared_with` who may with one of two and not with the other; with `since` who may since then, or no
@@ -37,7 +28,7 @@ async fn access(
     Asking(asker): Asking,
     Query(query): Query<AccessQuery>,
     pages: Pages,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Response, Refused> {
     let path = PermissionPath::parse(&query.name.unwrap_or_default())?;
     let operation = operation_of(query.operation.as_deref().unwrap_or("read"))?;
     let store = context.hub().credentials();
@@ -73,37 +64,37 @@ fn operation_of(text: &str) -> Result<Operation, Refused> {
 async fn roles(context: &Context) -> Result<Vec<String>, Refused> {
     let own = context.server().access().roles().await.map_err(|problem| super::asking::refused(&problem))?;
     let built_in = BUILT_IN_ROLES.iter().map(|role| (role.name, role.permissions));
-    let own = own.iter().map(|(name, permissions)| (name.as_str(), *permissions));
+    let own = own.iter().filter_map(|(name, held)| Some((name.as_str(), (*held)?)));
     let all = built_in.chain(own).filter(|(_, permissions)| permissions.has(Permission::CredentialManage));
     Ok(all.map(|(name, _)| name.to_owned()).collect())
 }
 
-fn way(row: &AccessRow) -> Json {
+fn way(row: &AccessRow) -> AccessView {
     let (permission, path, role, changed) = match &row.way {
-        AccessWay::Permission { id, path, changed_at_us } => (Some(id), Some(path), None, *changed_at_us),
+        AccessWay::Permission { id, path, changed_at_us } => (Some(*id), Some(path), None, *changed_at_us),
         AccessWay::Role { role } => (None, None, Some(role), None),
     };
-    json!({
-        "actor": row.actor,
-        "permission": permission,
-        "path": path,
-        "role": role,
-        "since": time(row.since_us),
-        "changed_at": changed.map(time),
-        "given_by": row.given_by,
-    })
+    AccessView {
+        actor: row.actor.clone(),
+        permission,
+        path: path.cloned(),
+        role: role.cloned(),
+        since: time(row.since_us),
+        changed_at: changed.map(time),
+        given_by: row.given_by.clone(),
+    }
 }
 
-fn difference(row: &AccessDifference) -> Json {
-    json!({ "actor": row.actor, "here": row.here, "there": row.there })
+fn difference(row: &AccessDifference) -> AccessDifferenceView {
+    AccessDifferenceView { actor: row.actor.clone(), here: row.here.clone(), there: row.there.clone() }
 }
 
-fn change(row: &AccessChange) -> Json {
-    json!({
-        "at": time(row.at_us),
-        "actor": row.actor,
-        "path": row.path,
-        "change": if row.gained { "gained" } else { "lost" },
-        "by": row.by,
-    })
+fn change(row: &AccessChange) -> AccessChangeView {
+    AccessChangeView {
+        at: time(row.at_us),
+        actor: row.actor.clone(),
+        path: row.path.clone(),
+        change: if row.gained { "gained" } else { "lost" }.to_owned(),
+        by: row.by.clone(),
+    }
 }

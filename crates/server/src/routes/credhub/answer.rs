@@ -1,7 +1,9 @@
 //! Answers as CredHub writes them.
 
-use credentials::{Value, Version, VersionView};
-use serde_json::{Value as Json, json};
+use api::credhub::{
+    CertificateFacts, CertificateVersionView, CredentialVersion, CredentialView, GenerationFacts,
+};
+use credentials::{Facts, Value, Version, VersionView};
 
 /// A time in whole seconds, as CredHub writes them.
 pub(super) fn time(us: i64) -> String {
@@ -10,55 +12,55 @@ pub(super) fn time(us: i64) -> String {
 }
 
 /// A version, with its value.
-pub(super) fn credential(version: &Version, both_cas: bool) -> Json {
-    let mut shown = json!({
-        "type": version.kind().name(),
-        "version_created_at": time(version.created_at_us),
-        "id": version.id,
-        "name": version.name,
-        "metadata": version.metadata,
-        "value": version.value.shown(both_cas),
-    });
-    if let Some(ends_at_us) = version.ends_at_us {
-        shown["expires_at"] = time(ends_at_us).into();
+pub(super) fn credential(version: &Version, both_cas: bool) -> CredentialView {
+    let is_certificate = matches!(version.value, Value::Certificate(_));
+    let facts = || certificate(version.facts, version.not_after_us, version.transitional);
+    CredentialView {
+        version: CredentialVersion {
+            kind: version.kind().name().to_owned(),
+            version_created_at: time(version.created_at_us),
+            id: version.id,
+            name: version.name.clone(),
+            metadata: version.metadata.clone(),
+            expires_at: version.ends_at_us.map(time),
+            certificate: is_certificate.then(facts),
+            generation: None,
+        },
+        value: version.value.shown(both_cas),
     }
-    if matches!(version.value, Value::Certificate(_)) {
-        let facts = version.facts.unwrap_or_default();
-        shown["transitional"] = version.transitional.into();
-        shown["expiry_date"] = version.not_after_us.map(time).into();
-        shown["certificate_authority"] = facts.certificate_authority.into();
-        shown["self_signed"] = facts.self_signed.into();
-        shown["generated"] = facts.generated.into();
-    }
-    shown
 }
 
 /// A version that was generated: certificates tell how.
-pub(super) fn generated(version: &Version, both_cas: bool) -> Json {
+pub(super) fn generated(version: &Version, both_cas: bool) -> CredentialView {
     let mut shown = credential(version, both_cas);
     if matches!(version.value, Value::Certificate(_))
         && let Some(kept) = &version.parameters
     {
         let longer = version.facts.and_then(|facts| facts.minimum_days);
-        shown["duration_overridden"] = longer.is_some().into();
-        shown["duration_used"] = longer.map_or_else(|| kept["duration"].clone(), Into::into);
-        match kept.get("key_type") {
-            Some(kind) => shown["key_type"] = kind.clone(),
-            None => shown["key_length"] = kept["key_length"].clone(),
-        }
+        let key_type = kept.get("key_type").cloned();
+        shown.version.generation = Some(GenerationFacts {
+            duration_overridden: longer.is_some(),
+            duration_used: longer.map_or_else(|| kept["duration"].clone(), Into::into),
+            key_length: key_type.is_none().then(|| kept["key_length"].clone()),
+            key_type,
+        });
     }
     shown
 }
 
 /// What is known of a version without its value.
-pub(super) fn certificate_version(version: &VersionView) -> Json {
-    let facts = version.facts.unwrap_or_default();
-    json!({
-        "id": version.id,
-        "expiry_date": version.not_after_us.map(time),
-        "transitional": version.transitional,
-        "certificate_authority": facts.certificate_authority,
-        "self_signed": facts.self_signed,
-        "generated": facts.generated,
-    })
+pub(super) fn certificate_version(version: &VersionView) -> CertificateVersionView {
+    let facts = certificate(version.facts, version.not_after_us, version.transitional);
+    CertificateVersionView { id: version.id, facts }
+}
+
+fn certificate(facts: Option<Facts>, not_after_us: Option<i64>, transitional: bool) -> CertificateFacts {
+    let facts = facts.unwrap_or_default();
+    CertificateFacts {
+        transitional,
+        expiry_date: not_after_us.map(time),
+        certificate_authority: Some(facts.certificate_authority),
+        self_signed: Some(facts.self_signed),
+        generated: Some(facts.generated),
+    }
 }

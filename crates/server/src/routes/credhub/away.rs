@@ -1,10 +1,13 @@
 //! What was deleted and can be taken back, and the versions of a name: not in CredHub.
 
+use api::credhub::{
+    self, DeletedView, ListedVersion, NameQuery, UndeleteRequest, UndeletedView, VersionsRequest,
+    VersionsView,
+};
+use axum::Json;
 use axum::response::{IntoResponse, Response};
 use credentials::{CredentialError, Deleted, Name, VersionView, VersionsChange};
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
 
 use super::answer::time;
 use super::asking::Asking;
@@ -21,27 +24,24 @@ const DAY_US: i64 = 86_400_000_000;
 const NAME_IS_TAKEN: &str = "The name is taken by a newer credential. Delete that first, then undelete again: the \
                              one that was deleted last comes back.";
 
-/// What stands behind the question mark.
-#[derive(Deserialize)]
-pub(super) struct Query {
-    name: Option<String>,
-}
-
 /// What was deleted and the caller may take back, the last deleted first.
-pub(super) async fn deleted(context: Context, Asking(asker): Asking) -> Result<axum::Json<Json>, Refused> {
+pub(super) async fn deleted(
+    context: Context,
+    Asking(asker): Asking,
+) -> Result<Json<credhub::Deleted>, Refused> {
     let store = context.hub().credentials();
     let days = store.options().undelete_days;
-    let all: Vec<Json> = store.deleted(&asker).await?.iter().map(|one| shown(one, days)).collect();
-    Ok(axum::Json(json!({ "credentials": all })))
+    let credentials = store.deleted(&asker).await?.iter().map(|one| shown(one, days)).collect();
+    Ok(Json(credhub::Deleted { credentials }))
 }
 
-fn shown(deleted: &Deleted, days: u32) -> Json {
-    json!({
-        "name": deleted.name,
-        "type": deleted.kind,
-        "deleted_at": time(deleted.deleted_at_us),
-        "kept_until": time(kept_until(deleted.deleted_at_us, days)),
-    })
+fn shown(deleted: &Deleted, days: u32) -> DeletedView {
+    DeletedView {
+        name: deleted.name.clone(),
+        kind: deleted.kind.to_string(),
+        deleted_at: time(deleted.deleted_at_us),
+        kept_until: time(kept_until(deleted.deleted_at_us, days)),
+    }
 }
 
 fn kept_until(ended_at_us: i64, days: u32) -> i64 {
@@ -52,45 +52,46 @@ pub(super) async fn undelete(
     context: Context,
     Asking(asker): Asking,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    body::only(&body, &["name"])?;
-    let name = Name::parse(&body::text(&body, "name")?.unwrap_or_default())?;
+) -> Result<Json<UndeletedView>, Refused> {
+    let request: UndeleteRequest = body::read(body)?;
+    let name = Name::parse(&request.name)?;
     let restored = match context.hub().credentials().undelete(&asker, &name).await {
         Err(CredentialError::Changed) => return Err(Refused::new(StatusCode::CONFLICT, NAME_IS_TAKEN)),
         other => other?,
     };
-    Ok(axum::Json(json!({ "name": restored.name, "type": restored.kind })))
+    Ok(Json(UndeletedView { name: restored.name, kind: restored.kind.to_string() }))
 }
 
 /// The versions of a name, newest first, without their values.
 pub(super) async fn versions(
     context: Context,
     Asking(asker): Asking,
-    query: QueryResult<Query>,
-) -> Result<axum::Json<Json>, Refused> {
+    query: QueryResult<NameQuery>,
+) -> Result<Json<VersionsView>, Refused> {
     let name = query_of(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;
     let name = Name::parse(&name).map_err(|_| CredentialError::NotFound)?;
     let store = context.hub().credentials();
     let history = store.listed_versions(&asker, &name).await?;
     let (now_us, days) = (context.server().clock().now_us(), store.options().undelete_days);
-    let all: Vec<Json> = history.versions.iter().map(|version| listed(version, now_us, days)).collect();
-    Ok(axum::Json(json!({ "name": history.name, "type": history.kind, "versions": all })))
+    let versions = history.versions.iter().map(|version| listed(version, now_us, days)).collect();
+    Ok(Json(VersionsView { name: history.name, kind: history.kind.to_string(), versions }))
 }
 
 /// What has ended says since when and how long it can be taken back, what will end says when.
-fn listed(version: &VersionView, now_us: i64, days: u32) -> Json {
-    let mut shown = json!({
-        "number": version.number,
-        "id": version.id,
-        "version_created_at": time(version.created_at_us),
-    });
+fn listed(version: &VersionView, now_us: i64, days: u32) -> ListedVersion {
+    let mut shown = ListedVersion {
+        number: version.number,
+        id: version.id,
+        version_created_at: time(version.created_at_us),
+        ..ListedVersion::default()
+    };
     match version.ends_at_us {
         None => {}
-        Some(at_us) if at_us > now_us => shown["expires_at"] = time(at_us).into(),
+        Some(at_us) if at_us > now_us => shown.expires_at = Some(time(at_us)),
         Some(at_us) => {
-            shown["deleted_at"] = time(at_us).into();
-            shown["kept_until"] = time(kept_until(at_us, days)).into();
+            shown.deleted_at = Some(time(at_us));
+            shown.kept_until = Some(time(kept_until(at_us, days)));
         }
     }
     shown
@@ -102,17 +103,15 @@ pub(super) async fn change(
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<Response, Refused> {
-    body::only(&body, &["name", "versions", "change"])?;
-    let name = Name::parse(&body::text(&body, "name")?.unwrap_or_default())?;
-    let change = match body::text(&body, "change")?.as_deref() {
-        Some("delete") => VersionsChange::Delete,
-        Some("undelete") => VersionsChange::Undelete,
-        Some("destroy") => VersionsChange::Destroy,
-        _ => return Err(Refused::bad("The field change is one of delete, undelete and destroy.")),
+    let request: VersionsRequest = body::read(body)?;
+    let name = Name::parse(&request.name)?;
+    let change = match request.change {
+        Some(credhub::VersionsChange::Delete) => VersionsChange::Delete,
+        Some(credhub::VersionsChange::Undelete) => VersionsChange::Undelete,
+        Some(credhub::VersionsChange::Destroy) => VersionsChange::Destroy,
+        None => return Err(Refused::bad("The field change is one of delete, undelete and destroy.")),
     };
-    let numbers: Option<Vec<u64>> =
-        body.get("versions").and_then(|list| serde_json::from_value(list.clone()).ok());
-    let numbers = numbers.filter(|numbers| (1..=VERSIONS_MAX).contains(&numbers.len()));
+    let numbers = request.versions.filter(|numbers| (1..=VERSIONS_MAX).contains(&numbers.len()));
     let numbers = numbers.ok_or_else(|| {
         Refused::bad(format!("The field versions is a list of 1 to {VERSIONS_MAX} numbers."))
     })?;

@@ -1,9 +1,12 @@
 //! Bodies of requests: JSON objects, read as leniently as CredHub reads them and no more.
 
+use api::credhub::RequestKind;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::context::Context;
@@ -35,53 +38,48 @@ impl FromRequest<Context> for Body {
     }
 }
 
-/// Refuses fields that nobody knows.
-pub(super) fn only(body: &Map<String, Json>, known: &[&str]) -> Result<(), Refused> {
-    match body.keys().find(|field| !known.contains(&field.as_str())) {
-        None => Ok(()),
-        Some(field) => Err(Refused::bad(format!(
-            "The request includes an unrecognized parameter '{field}'. Please update or remove this parameter and \
-             retry your request."
-        ))),
+/// Why the fields of a request cannot be read.
+pub(super) enum Unreadable {
+    /// No such field.
+    UnknownField(String),
+    /// A field of another type, or a missing one.
+    Malformed,
+}
+
+impl Unreadable {
+    /// The refusal; `status` is that of an unknown field.
+    pub(super) fn refused(self, status: StatusCode) -> Refused {
+        match self {
+            Self::UnknownField(field) => Refused::new(
+                status,
+                format!(
+                    "The request includes an unrecognized parameter '{field}'. Please update or remove this \
+                     parameter and retry your request."
+                ),
+            ),
+            Self::Malformed => Refused::bad_request(),
+        }
     }
 }
 
-/// A text field; `null` is as absent.
-pub(super) fn text(body: &Map<String, Json>, field: &str) -> Result<Option<String>, Refused> {
-    match body.get(field) {
-        None | Some(Json::Null) => Ok(None),
-        Some(Json::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(Refused::bad_request()),
+impl From<Unreadable> for Refused {
+    fn from(unreadable: Unreadable) -> Self {
+        unreadable.refused(StatusCode::BAD_REQUEST)
     }
 }
 
-/// A truth, which may be written as text.
-pub(super) fn truth(value: &Json) -> Option<bool> {
-    match value {
-        Json::Bool(truth) => Some(*truth),
-        Json::String(text) if text.eq_ignore_ascii_case("true") => Some(true),
-        Json::String(text) if text.eq_ignore_ascii_case("false") => Some(false),
-        _ => None,
-    }
+/// Reads a request.
+pub(super) fn read<T: DeserializeOwned>(body: Map<String, Json>) -> Result<T, Unreadable> {
+    T::deserialize(body).map_err(|error| unreadable(&error))
 }
 
-/// A field that is a truth; `null` is as absent.
-pub(super) fn flag(body: &Map<String, Json>, field: &str) -> Result<Option<bool>, Refused> {
-    match body.get(field) {
-        None | Some(Json::Null) => Ok(None),
-        Some(value) => truth(value).map(Some).ok_or_else(Refused::bad_request),
-    }
+/// Reads the fields that decide how a request is read.
+pub(super) fn kind(body: &Map<String, Json>) -> Result<RequestKind, Unreadable> {
+    RequestKind::deserialize(body).map_err(|error| unreadable(&error))
 }
 
-/// A field that is a number; `null` is as absent.
-pub(super) fn number(body: &Map<String, Json>, field: &str) -> Result<Option<u32>, Refused> {
-    let read = |value: &Json| match value {
-        Json::Number(number) => number.as_u64().and_then(|number| u32::try_from(number).ok()),
-        Json::String(text) => text.parse().ok(),
-        _ => None,
-    };
-    match body.get(field) {
-        None | Some(Json::Null) => Ok(None),
-        Some(value) => read(value).map(Some).ok_or_else(Refused::bad_request),
-    }
+fn unreadable(error: &serde_json::Error) -> Unreadable {
+    let text = error.to_string();
+    let unknown = text.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+    unknown.map_or(Unreadable::Malformed, |field| Unreadable::UnknownField(field.to_owned()))
 }

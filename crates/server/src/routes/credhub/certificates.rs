@@ -1,9 +1,12 @@
 //! Certificates with their versions.
 
-use axum::extract::Path;
+use api::credhub::{
+    CertificateHistory, Certificates, CertificatesQuery, CredentialView, NewVersion, RegenerateCertificate,
+    TransitionalVersion,
+};
+use axum::Json;
+use axum::extract::{Path, Query};
 use credentials::{CredentialError, Name, NewCertificateVersion, Regeneration};
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use super::answer::{certificate_version, credential, generated};
@@ -12,13 +15,6 @@ use super::body::{self, Body};
 use super::context::Context;
 use crate::credhub::Refused;
 
-/// What stands behind the question mark.
-#[derive(Deserialize)]
-pub(super) struct Query {
-    name: Option<String>,
-    current: Option<String>,
-}
-
 fn id_of(text: &str) -> Result<Uuid, CredentialError> {
     Uuid::parse_str(text).map_err(|_| CredentialError::NotFound)
 }
@@ -26,8 +22,8 @@ fn id_of(text: &str) -> Result<Uuid, CredentialError> {
 pub(super) async fn list(
     context: Context,
     Asking(asker): Asking,
-    axum::extract::Query(query): axum::extract::Query<Query>,
-) -> Result<axum::Json<Json>, Refused> {
+    Query(query): Query<CertificatesQuery>,
+) -> Result<Json<Certificates>, Refused> {
     let store = context.hub().credentials();
     let all = match query.name.filter(|name| !name.is_empty()) {
         Some(name) => {
@@ -36,32 +32,27 @@ pub(super) async fn list(
         }
         None => store.certificates(&asker).await?,
     };
-    let shown: Vec<Json> = all
-        .iter()
-        .map(|one| {
-            json!({
-                "id": one.id,
-                "name": one.name,
-                "signed_by": one.signed_by,
-                "signs": one.signs,
-                "versions": one.versions.iter().map(certificate_version).collect::<Vec<_>>(),
-            })
-        })
-        .collect();
-    Ok(axum::Json(json!({ "certificates": shown })))
+    let shown = all.into_iter().map(|one| CertificateHistory {
+        id: one.id,
+        versions: one.versions.iter().map(certificate_version).collect(),
+        name: one.name,
+        signed_by: Some(one.signed_by),
+        signs: one.signs,
+    });
+    Ok(Json(Certificates { certificates: shown.collect() }))
 }
 
 pub(super) async fn versions(
     context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
-    axum::extract::Query(query): axum::extract::Query<Query>,
-) -> Result<axum::Json<Json>, Refused> {
+    Query(query): Query<CertificatesQuery>,
+) -> Result<Json<Vec<CredentialView>>, Refused> {
     let store = context.hub().credentials();
     let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
     let versions = store.certificate_versions(&asker, id_of(&id)?, current).await?;
     let both = store.options().concatenate_cas;
-    Ok(axum::Json(versions.iter().map(|version| credential(version, both)).collect()))
+    Ok(Json(versions.iter().map(|version| credential(version, both)).collect()))
 }
 
 pub(super) async fn regenerate(
@@ -69,21 +60,18 @@ pub(super) async fn regenerate(
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    let known =
-        ["set_as_transitional", "allow_transitional_parent_to_sign", "key_length", "duration", "metadata"];
-    body::only(&body, &known)?;
+) -> Result<Json<CredentialView>, Refused> {
+    let request: RegenerateCertificate = body::read(body)?;
     let how = Regeneration {
-        set_as_transitional: body::flag(&body, "set_as_transitional")?.unwrap_or(false),
-        allow_transitional_parent_to_sign: body::flag(&body, "allow_transitional_parent_to_sign")?
-            .unwrap_or(false),
-        key_length: body::number(&body, "key_length")?,
-        duration: body::number(&body, "duration")?,
-        metadata: body.get("metadata").cloned(),
+        set_as_transitional: request.set_as_transitional.unwrap_or(false),
+        allow_transitional_parent_to_sign: request.allow_transitional_parent_to_sign.unwrap_or(false),
+        key_length: request.key_length,
+        duration: request.duration,
+        metadata: request.metadata,
     };
     let store = context.hub().credentials();
     let version = store.regenerate_certificate(&asker, id_of(&id)?, how).await?;
-    Ok(axum::Json(generated(&version, store.options().concatenate_cas)))
+    Ok(Json(generated(&version, store.options().concatenate_cas)))
 }
 
 pub(super) async fn add(
@@ -91,24 +79,22 @@ pub(super) async fn add(
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    body::only(&body, &["value", "transitional"])?;
-    let new = NewCertificateVersion {
-        value: body.get("value").cloned().unwrap_or_default(),
-        transitional: body::flag(&body, "transitional")?.unwrap_or(false),
-    };
+) -> Result<Json<CredentialView>, Refused> {
+    let request: NewVersion = body::read(body)?;
+    let new =
+        NewCertificateVersion { value: request.value, transitional: request.transitional.unwrap_or(false) };
     let version = context.hub().credentials().add_certificate_version(&asker, id_of(&id)?, new).await?;
-    Ok(axum::Json(credential(&version, false)))
+    Ok(Json(credential(&version, false)))
 }
 
 pub(super) async fn remove(
     context: Context,
     Asking(asker): Asking,
     Path((id, version)): Path<(String, String)>,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Json<CredentialView>, Refused> {
     let version = Uuid::parse_str(&version).map_err(|_| CredentialError::NoVersion)?;
     let gone = context.hub().credentials().delete_certificate_version(&asker, id_of(&id)?, version).await?;
-    Ok(axum::Json(credential(&gone, false)))
+    Ok(Json(credential(&gone, false)))
 }
 
 pub(super) async fn transition(
@@ -116,10 +102,9 @@ pub(super) async fn transition(
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    body::only(&body, &["version"])?;
-    let version = body::text(&body, "version")?;
+) -> Result<Json<Vec<CredentialView>>, Refused> {
+    let TransitionalVersion { version } = body::read(body)?;
     let store = context.hub().credentials();
     let current = store.update_transitional_version(&asker, id_of(&id)?, version.as_deref()).await?;
-    Ok(axum::Json(current.iter().map(|version| credential(version, false)).collect()))
+    Ok(Json(current.iter().map(|version| credential(version, false)).collect()))
 }

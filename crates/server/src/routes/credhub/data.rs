@@ -1,11 +1,15 @@
 //! Credentials: read, found, set, generated, made anew, removed.
 
+use api::credhub::{
+    self, BulkRegenerate, BulkRegenerated, CredentialView, Data, DataQuery, Found, FoundView, NameQuery,
+    RegenerateRequest,
+};
+use axum::Json;
 use axum::response::{IntoResponse, Response};
 use credentials::{Find, FoundCredential, GenerateRequest, Kind, Mode, Name, Parameters, SetRequest};
 use http::StatusCode;
 use http::header::{HeaderMap, IF_MATCH, IF_NONE_MATCH};
-use serde::Deserialize;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::answer::{credential, generated, time};
@@ -25,19 +29,6 @@ const TWO_MODES: &str =
 const TWO_QUERIES: &str = "The query parameters current and versions cannot be provided in the same request.";
 const NO_SIGNER: &str = "You must specify a signing CA. Please update and retry your request.";
 
-/// What stands behind the question mark.
-#[derive(Deserialize)]
-pub(super) struct Query {
-    name: Option<String>,
-    path: Option<String>,
-    #[serde(rename = "name-like")]
-    name_like: Option<String>,
-    current: Option<String>,
-    versions: Option<String>,
-    #[serde(rename = "expires-within-days")]
-    days: Option<String>,
-}
-
 pub(super) type QueryResult<T> = Result<axum::extract::Query<T>, axum::extract::rejection::QueryRejection>;
 
 pub(super) fn query_of<T>(query: QueryResult<T>) -> Result<T, Refused> {
@@ -47,8 +38,8 @@ pub(super) fn query_of<T>(query: QueryResult<T>) -> Result<T, Refused> {
 pub(super) async fn get(
     context: Context,
     Asking(asker): Asking,
-    query: QueryResult<Query>,
-) -> Result<axum::Json<Json>, Refused> {
+    query: QueryResult<DataQuery>,
+) -> Result<Response, Refused> {
     let query = query_of(query)?;
     let hub = context.hub();
     let store = hub.credentials();
@@ -65,11 +56,11 @@ pub(super) async fn get(
             }
         };
         let both = store.options().concatenate_cas;
-        let all: Vec<Json> = versions.iter().map(|version| credential(version, both)).collect();
-        return Ok(axum::Json(json!({ "data": all })));
+        let data = versions.iter().map(|version| credential(version, both)).collect();
+        return Ok(Json(Data::<CredentialView> { data }).into_response());
     }
     let bad = |_| Refused::bad("The query parameter expires-within-days was not valid for this request.");
-    let days = query.days.filter(|days| !days.is_empty());
+    let days = query.expires_within_days.filter(|days| !days.is_empty());
     let days = days.map(|days| days.parse::<i64>().map_err(bad)).transpose()?;
     let found = match (query.path, query.name_like) {
         (Some(path), _) => store.find(&asker, &Find::Path(path), days).await?,
@@ -82,27 +73,27 @@ pub(super) async fn get(
         (None, Some(part)) => store.find(&asker, &Find::NameLike(part), days).await?,
         (None, None) => return Err(Refused::bad("The query parameter name is required for this request.")),
     };
-    let shown: Vec<Json> = found.iter().map(|found| shown(found, days.is_some())).collect();
-    Ok(axum::Json(json!({ "credentials": shown })))
+    let credentials = found.into_iter().map(|found| shown(found, days.is_some())).collect();
+    Ok(Json(Found::<FoundView> { credentials }).into_response())
 }
 
-fn shown(found: &FoundCredential, with_end: bool) -> Json {
-    let mut shown = json!({ "name": found.name, "version_created_at": time(found.created_at_us) });
-    if with_end {
-        shown["expiry_date"] = found.not_after_us.map(time).into();
+fn shown(found: FoundCredential, with_expiry: bool) -> FoundView {
+    FoundView {
+        name: found.name,
+        version_created_at: time(found.created_at_us),
+        expiry_date: with_expiry.then(|| found.not_after_us.map(time)),
     }
-    shown
 }
 
 pub(super) async fn by_id(
     context: Context,
     Asking(asker): Asking,
     axum::extract::Path(id): axum::extract::Path<String>,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Json<CredentialView>, Refused> {
     let store = context.hub().credentials();
     let id = Uuid::parse_str(&id).map_err(|_| credentials::CredentialError::NotFound)?;
     let version = store.version(&asker, id).await?;
-    Ok(axum::Json(credential(&version, store.options().concatenate_cas)))
+    Ok(Json(credential(&version, store.options().concatenate_cas)))
 }
 
 pub(super) async fn set(
@@ -110,22 +101,24 @@ pub(super) async fn set(
     Asking(asker): Asking,
     headers: HeaderMap,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Json<CredentialView>, Refused> {
     // What is wrong with the fields is 422 here, and 400 where something is generated: see the module.
-    let unprocessable = |refused: Refused| refused.with_status(StatusCode::UNPROCESSABLE_ENTITY);
-    let kind = body::text(&body, "type").map_err(unprocessable)?.and_then(|kind| kind.parse::<Kind>().ok());
-    let kind = kind.ok_or_else(|| unprocessable(Refused::bad(BAD_SET_TYPE)))?;
-    body::only(&body, &["name", "type", "value", "metadata", "ttl_seconds"]).map_err(unprocessable)?;
-    let name = name_of(&body, "name")?;
+    const UNPROCESSABLE: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
+    let kind = body::kind(&body).map_err(|_| Refused::bad_request().with_status(UNPROCESSABLE))?;
+    let kind = kind.kind.and_then(|kind| kind.parse::<Kind>().ok());
+    let kind = kind.ok_or_else(|| Refused::new(UNPROCESSABLE, BAD_SET_TYPE))?;
+    let body: credhub::SetRequest =
+        body::read(body).map_err(|unreadable| unreadable.refused(UNPROCESSABLE))?;
+    let name = Name::parse(&body.name)?;
     let store = context.hub().credentials();
     let request = SetRequest {
-        metadata: body.get("metadata").cloned(),
+        metadata: body.metadata,
         expected: expected(&headers)?,
-        ttl_s: body::number(&body, "ttl_seconds")?.map(u64::from),
-        ..SetRequest::new(name, kind, body.get("value").cloned().unwrap_or_default())
+        ttl_s: body.ttl_seconds.map(u64::from),
+        ..SetRequest::new(name, kind, body.value)
     };
     let version = store.set(&asker, request).await?;
-    Ok(axum::Json(credential(&version, store.options().concatenate_cas)))
+    Ok(Json(credential(&version, store.options().concatenate_cas)))
 }
 
 /// Only over the version that the caller knows (`If-Match: "ID"`), or only where nothing is (`If-None-Match: *`).
@@ -142,37 +135,32 @@ fn expected(headers: &HeaderMap) -> Result<Option<Option<Uuid>>, Refused> {
     }
 }
 
-fn name_of(body: &Map<String, Json>, field: &str) -> Result<Name, Refused> {
-    Ok(Name::parse(&body::text(body, field)?.unwrap_or_default())?)
-}
-
 pub(super) async fn generate(
     context: Context,
     Asking(asker): Asking,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    if body::flag(&body, "regenerate")?.unwrap_or(false) {
-        return again(&context, &asker, &body).await;
+) -> Result<Json<CredentialView>, Refused> {
+    let kind = body::kind(&body)?;
+    if kind.regenerate.unwrap_or(false) {
+        return again(&context, &asker, body).await;
     }
-    let kind = body::text(&body, "type")?.and_then(|kind| kind.parse::<Kind>().ok());
+    let kind = kind.kind.and_then(|kind| kind.parse::<Kind>().ok());
     let kind = kind.ok_or_else(|| Refused::bad(BAD_GENERATE_TYPE))?;
-    let known =
-        ["name", "type", "parameters", "mode", "overwrite", "value", "metadata", "regenerate", "ttl_seconds"];
-    body::only(&body, &known)?;
+    let body: credhub::GenerateRequest = body::read(body)?;
     let request = GenerateRequest {
-        name: name_of(&body, "name")?,
-        parameters: Parameters::read(kind, body.get("parameters").cloned(), body.get("value").cloned())?,
-        mode: mode_of(&body)?,
-        metadata: body.get("metadata").cloned(),
-        ttl_s: body::number(&body, "ttl_seconds")?.map(u64::from),
+        name: Name::parse(&body.name)?,
+        mode: mode_of(body.mode.as_deref(), body.overwrite)?,
+        parameters: Parameters::read(kind, body.parameters, body.value)?,
+        metadata: body.metadata,
+        ttl_s: body.ttl_seconds.map(u64::from),
     };
     let store = context.hub().credentials();
     let version = store.generate(&asker, request).await?;
-    Ok(axum::Json(generated(&version, store.options().concatenate_cas)))
+    Ok(Json(generated(&version, store.options().concatenate_cas)))
 }
 
-fn mode_of(body: &Map<String, Json>) -> Result<Mode, Refused> {
-    match (body::text(body, "mode")?.as_deref(), body::flag(body, "overwrite")?) {
+fn mode_of(mode: Option<&str>, overwrite: Option<bool>) -> Result<Mode, Refused> {
+    match (mode, overwrite) {
         (Some(_), Some(_)) => Err(Refused::bad(TWO_MODES)),
         (None, Some(true)) | (Some("overwrite"), None) => Ok(Mode::Overwrite),
         (None, Some(false)) | (Some("no-overwrite"), None) => Ok(Mode::NoOverwrite),
@@ -185,46 +173,46 @@ pub(super) async fn regenerate(
     context: Context,
     Asking(asker): Asking,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    again(&context, &asker, &body).await
+) -> Result<Json<CredentialView>, Refused> {
+    again(&context, &asker, body).await
 }
 
 async fn again(
     context: &Context,
     asker: &credentials::Asker,
-    body: &Map<String, Json>,
-) -> Result<axum::Json<Json>, Refused> {
-    body::only(body, &["name", "regenerate", "metadata"])?;
+    body: Map<String, Value>,
+) -> Result<Json<CredentialView>, Refused> {
+    let request: RegenerateRequest = body::read(body)?;
     let store = context.hub().credentials();
-    let version = store.regenerate(asker, &name_of(body, "name")?, body.get("metadata").cloned()).await?;
-    Ok(axum::Json(generated(&version, store.options().concatenate_cas)))
+    let version = store.regenerate(asker, &Name::parse(&request.name)?, request.metadata).await?;
+    Ok(Json(generated(&version, store.options().concatenate_cas)))
 }
 
 pub(super) async fn bulk_regenerate(
     context: Context,
     Asking(asker): Asking,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    body::only(&body, &["signed_by"])?;
-    let signer = body::text(&body, "signed_by")?.filter(|name| !name.is_empty());
+) -> Result<Json<BulkRegenerated>, Refused> {
+    let request: BulkRegenerate = body::read(body)?;
+    let signer = request.signed_by.filter(|name| !name.is_empty());
     let signer = Name::parse(&signer.ok_or_else(|| Refused::bad(NO_SIGNER))?)?;
-    let names = context.hub().credentials().bulk_regenerate(&asker, &signer).await?;
-    Ok(axum::Json(json!({ "regenerated_credentials": names })))
+    let regenerated_credentials = context.hub().credentials().bulk_regenerate(&asker, &signer).await?;
+    Ok(Json(BulkRegenerated { regenerated_credentials }))
 }
 
 pub(super) async fn interpolate(
     context: Context,
     Asking(asker): Asking,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    let services = context.hub().credentials().interpolate(&asker, Json::Object(body)).await?;
-    Ok(axum::Json(services))
+) -> Result<Json<Value>, Refused> {
+    let services = context.hub().credentials().interpolate(&asker, Value::Object(body)).await?;
+    Ok(Json(services))
 }
 
 pub(super) async fn delete(
     context: Context,
     Asking(asker): Asking,
-    query: QueryResult<Query>,
+    query: QueryResult<NameQuery>,
 ) -> Result<Response, Refused> {
     let name = query_of(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use credentials::Asker;
+use events::feed::{LAGGED, Lagged, PLACE, READY, Ready};
 use futures_util::{Stream, StreamExt, stream};
 use http::StatusCode;
 use http::request::Parts;
@@ -42,10 +43,8 @@ pub(super) async fn follow(
         let text = "Too many follow the changes already. Please try again later.";
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, text)
     })?;
-    let ready = Event::default()
-        .id(id_of(follower.place()))
-        .event("ready")
-        .data(json!({ "resumed": resumed }).to_string());
+    let ready =
+        Event::default().id(id_of(follower.place())).event(READY).data(json!(Ready { resumed }).to_string());
     let stopping = context.server().stopping().clone();
     let telling = Telling { context, parts, asker, store, follower, ask_at: Instant::now() + ASK_EVERY };
     let events = stream::iter([Ok(ready)]).chain(telling.events()).take_until(stopping.cancelled_owned());
@@ -84,8 +83,8 @@ impl Telling {
             };
             let event = match followed {
                 Followed::Lagged(missed) => {
-                    let data = json!({ "missed": missed }).to_string();
-                    return Some(Event::default().event("lagged").data(data));
+                    let data = json!(Lagged { missed }).to_string();
+                    return Some(Event::default().event(LAGGED).data(data));
                 }
                 Followed::Event(event) => event,
             };
@@ -97,7 +96,7 @@ impl Telling {
             }
             passed += 1;
             if passed >= PASSED_MAX {
-                return Some(Event::default().id(id_of(event.place)).event("place").data("{}"));
+                return Some(Event::default().id(id_of(event.place)).event(PLACE).data("{}"));
             }
         }
     }

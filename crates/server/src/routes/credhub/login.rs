@@ -3,6 +3,8 @@
 //! A client is an API token: its name is the client's, its text the secret. As a user one logs in with the same, so that
 //! nothing has to be kept for people who only type.
 
+use api::credhub::{TokenRequest, TokenView};
+use axum::Json;
 use axum::extract::{Form, Path};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
@@ -12,8 +14,6 @@ use http::StatusCode;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderMap};
 use http::request::Parts;
 use keys::Secret;
-use serde::Deserialize;
-use serde_json::json;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -23,16 +23,7 @@ use crate::access::{CallerKind, TOKEN_PREFIX, token_hash};
 use crate::credhub::Refused;
 use crate::peer::address;
 
-/// RFC 6749 sections 4.3, 4.4 and 6.
-#[derive(Deserialize)]
-pub(super) struct TokenForm {
-    grant_type: Option<String>,
-    client_id: Option<String>,
-    client_secret: Option<Secret>,
-    username: Option<String>,
-    password: Option<Secret>,
-    refresh_token: Option<Secret>,
-}
+type TokenForm = TokenRequest<Secret>;
 
 pub(super) async fn token(
     context: Context,
@@ -131,17 +122,15 @@ fn invalid_request() -> Refused {
 }
 
 fn answer(tokens: &Tokens, with_refresh: bool) -> Response {
-    let mut body = json!({
-        "access_token": tokens.access.expose(),
-        "token_type": "bearer",
-        "expires_in": tokens.expires_in,
-        "scope": "credhub.read credhub.write",
-        "jti": tokens.id,
-    });
-    if with_refresh {
-        body["refresh_token"] = tokens.refresh.expose().into();
-    }
-    ([(CACHE_CONTROL, "no-store")], axum::Json(body)).into_response()
+    let body = TokenView {
+        access_token: tokens.access.expose(),
+        token_type: "bearer".to_owned(),
+        expires_in: u64::try_from(tokens.expires_in).ok(),
+        scope: "credhub.read credhub.write".to_owned(),
+        jti: tokens.id.to_string(),
+        refresh_token: with_refresh.then(|| tokens.refresh.expose()),
+    };
+    ([(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
 /// Ends a token: its own, whoever shows it, past its time too, for what it can be renewed by ends with it.

@@ -1,7 +1,8 @@
 //! Many lookups in one request, each over an ordered list of names: not in CredHub, whose clients ask name by name.
 
+use api::credhub::{CredentialView, LookupOutcome, LookupRequest, LookupView};
+use axum::Json;
 use credentials::Name;
-use serde_json::{Value as Json, json};
 
 use super::answer::credential;
 use super::asking::Asking;
@@ -18,20 +19,16 @@ pub(super) async fn lookup(
     context: Context,
     Asking(asker): Asking,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    body::only(&body, &["lookups"])?;
-    let lookups = body.get("lookups").and_then(Json::as_array).ok_or_else(Refused::bad_request)?;
+) -> Result<Json<LookupView>, Refused> {
+    let request: LookupRequest = body::read(body)?;
     let (mut names, mut asked) = (Vec::new(), 0);
-    let mut lengths = Vec::with_capacity(lookups.len());
-    for lookup in lookups {
-        // One name may stand without its list.
-        let list = lookup.as_array().map_or_else(|| std::slice::from_ref(lookup), Vec::as_slice);
+    let mut lengths = Vec::with_capacity(request.lookups.len());
+    for lookup in request.lookups {
+        let list = lookup.names();
         asked += list.len();
         let before = names.len();
-        for name in list {
-            // What cannot be a name is not there, as for whoever asks for it alone.
-            names.extend(Name::parse(name.as_str().ok_or_else(Refused::bad_request)?).ok());
-        }
+        // What cannot be a name is not there, as in a request for it alone.
+        names.extend(list.iter().filter_map(|name| Name::parse(name).ok()));
         lengths.push(names.len() - before);
     }
     if asked > NAMES_MAX {
@@ -44,11 +41,11 @@ pub(super) async fn lookup(
     for length in lengths {
         let first = found.by_ref().take(length).flatten().collect::<Vec<_>>().into_iter().next();
         results.push(match first {
-            None => Json::Null,
-            Some(Ok(version)) => credential(&version, both),
-            // One value that does not open is one answer's trouble.
-            Some(Err(error)) => json!({ "error": error.to_string() }),
+            None => None,
+            Some(Ok(version)) => Some(LookupOutcome::<CredentialView>::Found(credential(&version, both))),
+            // A value that does not open fails its own lookup only.
+            Some(Err(error)) => Some(LookupOutcome::Failed { error: error.to_string() }),
         });
     }
-    Ok(axum::Json(json!({ "results": results })))
+    Ok(Json(LookupView { results }))
 }

@@ -20,18 +20,20 @@ mod permissions;
 mod rotation;
 mod wrap;
 
-use axum::Router;
+use api::credhub::{
+    AppView, AuthServerView, InfoView, KeyUsageView, LinksView, ReadOnlyMode, StatusView, VersionInfo,
+};
 use axum::extract::{Request, State as With};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
+use axum::{Json, Router};
 use http::{Method, StatusCode};
-use serde_json::{Value as Json, json};
 
-use crate::api::endpoint;
 use crate::credhub::Refused;
 pub use crate::credhub::{CredHub, CredHubOptions, UaaOptions};
 use crate::peer::Peer;
+use crate::routing::endpoint;
 use context::{Context, host};
 
 use asking::Asking;
@@ -124,38 +126,35 @@ pub(crate) async fn absent() -> Refused {
     Refused::new(StatusCode::SERVICE_UNAVAILABLE, "This server does not run a credential store.")
 }
 
-async fn info(
-    context: Context,
-    uri: http::Uri,
-    headers: http::HeaderMap,
-) -> Result<axum::Json<Json>, Refused> {
+async fn info(context: Context, uri: http::Uri, headers: http::HeaderMap) -> Json<InfoView> {
     let host = host(&headers, &uri);
     let hub = context.hub();
     let url = hub.uaa().map_or_else(|| hub.url(host), |uaa| uaa.url().to_owned());
-    Ok(axum::Json(json!({
-        "auth-server": { "url": url },
-        "app": { "name": "CredHub", "version": VERSION },
-        // What `login --sso` of the client reads from an authorization server.
-        "links": { "login": url },
-        "prompts": { "username": ["text", "Token name"], "password": ["password", "Token"] },
-    })))
+    let prompts = [("username", "text", "Token name"), ("password", "password", "Token")];
+    let prompts = prompts.map(|(field, kind, label)| (field.to_owned(), [kind.to_owned(), label.to_owned()]));
+    Json(InfoView {
+        auth_server: AuthServerView { url: url.clone() },
+        app: AppView { name: "CredHub".to_owned(), version: VERSION.to_owned() },
+        links: LinksView { login: url },
+        prompts: prompts.into(),
+    })
 }
 
-async fn health() -> axum::Json<Json> {
-    axum::Json(json!({ "status": "UP" }))
+async fn health() -> Json<StatusView> {
+    Json(StatusView { status: "UP".to_owned() })
 }
 
-async fn version(_: Asking) -> axum::Json<Json> {
-    axum::Json(json!({ "version": VERSION }))
+async fn version(_: Asking) -> Json<VersionInfo> {
+    Json(VersionInfo { version: VERSION.to_owned() })
 }
 
-async fn key_usage(context: Context, _: Asking) -> Result<axum::Json<Json>, Refused> {
+async fn key_usage(context: Context, _: Asking) -> Result<Json<KeyUsageView>, Refused> {
     let usage = context.hub().credentials().key_usage().await?;
-    Ok(axum::Json(json!({
-        "active_key": usage.active,
-        "inactive_keys": usage.inactive,
-        "unknown_keys": usage.unknown,
-    })))
+    Ok(Json(KeyUsageView {
+        active_key: usage.active,
+        inactive_keys: usage.inactive,
+        unknown_keys: usage.unknown,
+    }))
 }
 
 /// Only from this machine.
@@ -169,18 +168,18 @@ fn local(peer: &Peer) -> Result<(), Refused> {
 async fn management(
     context: Context,
     axum::Extension(peer): axum::Extension<Peer>,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Json<ReadOnlyMode>, Refused> {
     local(&peer)?;
-    Ok(axum::Json(json!({ "read_only_mode": context.hub().is_read_only() })))
+    Ok(Json(ReadOnlyMode { read_only_mode: Some(context.hub().is_read_only()) }))
 }
 
 async fn manage(
     context: Context,
     axum::Extension(peer): axum::Extension<Peer>,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Json<ReadOnlyMode>, Refused> {
     local(&peer)?;
-    let on = body.get("read_only_mode").and_then(body::truth).ok_or_else(Refused::bad_request)?;
-    context.hub().credentials().set_read_only(on);
-    Ok(axum::Json(json!({ "read_only_mode": on })))
+    let mode: ReadOnlyMode = body::read(body)?;
+    context.hub().credentials().set_read_only(mode.read_only_mode.ok_or_else(Refused::bad_request)?);
+    Ok(Json(mode))
 }

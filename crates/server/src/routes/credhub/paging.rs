@@ -1,9 +1,10 @@
 //! Pages of the listings that are not CredHub's: `limit` and `cursor`, `items` and `next`, as in the rest of the API.
 
+use api::listing::{Listing, PageQuery};
 use axum::extract::{FromRequestParts, Query};
+use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 use store::{Cursor, Page};
 
 use super::context::Context;
@@ -18,12 +19,6 @@ pub(super) struct Pages {
     pub(super) after: Option<Cursor>,
 }
 
-#[derive(Deserialize)]
-struct PageQuery {
-    limit: Option<usize>,
-    cursor: Option<String>,
-}
-
 impl FromRequestParts<Context> for Pages {
     type Rejection = Refused;
 
@@ -31,7 +26,7 @@ impl FromRequestParts<Context> for Pages {
         let Query(query) = Query::<PageQuery>::from_request_parts(parts, context)
             .await
             .map_err(|_| Refused::bad_request())?;
-        let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
+        let limit = query.limit.map_or(LIMIT_DEFAULT, |limit| limit as usize);
         if !(1..=LIMIT_MAX).contains(&limit) {
             return Err(Refused::bad(format!("limit is 1 to {LIMIT_MAX}, not {limit}.")));
         }
@@ -43,8 +38,8 @@ impl FromRequestParts<Context> for Pages {
 
 impl Pages {
     /// A page as it is answered.
-    pub(super) fn answer<T>(&self, page: Page<T>, show: impl Fn(&T) -> Json) -> axum::Json<Json> {
-        let items: Vec<Json> = page.rows.iter().map(show).collect();
-        axum::Json(json!({ "items": items, "next": page.next.map(|cursor| cursor.to_string()) }))
+    pub(super) fn answer<R, T: Serialize>(&self, page: Page<R>, show: impl Fn(&R) -> T) -> Response {
+        let items = page.rows.iter().map(show).collect();
+        axum::Json(Listing { items, next: page.next.map(|cursor| cursor.to_string()) }).into_response()
     }
 }

@@ -1,11 +1,14 @@
 //! Permissions, in both of CredHub's versions.
 
-use axum::extract::Path;
+use api::credhub::{
+    NamePermissions, OperationsChange, PermissionEntry, PermissionRequest, PermissionView, PermissionsQuery,
+};
+use axum::Json;
+use axum::extract::{Path, Query};
 use axum::response::{IntoResponse, Response};
 use credentials::{CredentialError, Operations, Permission, PermissionPath};
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::asking::Asking;
@@ -17,14 +20,6 @@ const NO_ENTRY: &str =
     "At least one access control entry must be provided. Please validate your input and retry your request.";
 const BAD_OPERATION: &str = "The provided operation is not supported. Valid values include read, write, delete, read_acl, and write_acl.";
 
-/// What stands behind the question mark.
-#[derive(Deserialize)]
-pub(super) struct Query {
-    credential_name: Option<String>,
-    path: Option<String>,
-    actor: Option<String>,
-}
-
 fn needed(value: Option<String>, name: &str) -> Result<String, Refused> {
     let value = value.filter(|value| !value.is_empty());
     value.ok_or_else(|| Refused::bad(format!("The query parameter {name} is required for this request.")))
@@ -34,40 +29,44 @@ fn id_of(text: &str) -> Result<Uuid, CredentialError> {
     Uuid::parse_str(text).map_err(|_| CredentialError::NoPermission)
 }
 
-fn operations_of(body: &Map<String, Json>) -> Result<Operations, Refused> {
-    let unprocessable = |text: &str| Refused::new(StatusCode::UNPROCESSABLE_ENTITY, text);
-    let names: Vec<String> = match body.get("operations") {
-        None | Some(Json::Null) => Vec::new(),
-        Some(list) => serde_json::from_value(list.clone()).map_err(|_| unprocessable(BAD_OPERATION))?,
-    };
-    Operations::parse(&names).map_err(|error| {
+fn operations_of(names: &[String]) -> Result<Operations, Refused> {
+    Operations::parse(names).map_err(|error| {
         let text = error.to_string();
-        if text == BAD_OPERATION { unprocessable(&text) } else { Refused::bad(text) }
+        if text == BAD_OPERATION {
+            Refused::new(StatusCode::UNPROCESSABLE_ENTITY, text)
+        } else {
+            Refused::bad(text)
+        }
     })
 }
 
-fn shown(permission: &Permission) -> Json {
-    json!({
-        "uuid": permission.id,
-        "path": permission.path,
-        "actor": permission.actor,
-        "operations": permission.operations.names(),
-    })
+fn names(operations: Operations) -> Vec<String> {
+    operations.names().into_iter().map(str::to_owned).collect()
+}
+
+fn shown(permission: Permission) -> PermissionView {
+    PermissionView {
+        uuid: permission.id,
+        path: permission.path,
+        actor: permission.actor,
+        operations: names(permission.operations),
+    }
 }
 
 /// Version 1: all for exactly this path.
 pub(super) async fn list(
     context: Context,
     Asking(asker): Asking,
-    axum::extract::Query(query): axum::extract::Query<Query>,
-) -> Result<axum::Json<Json>, Refused> {
+    Query(query): Query<PermissionsQuery>,
+) -> Result<Json<NamePermissions>, Refused> {
     let path = PermissionPath::parse(&needed(query.credential_name, "credential_name")?)?;
     let all = context.hub().credentials().permissions_at(&asker, &path).await?;
-    let all: Vec<Json> = all
-        .iter()
-        .map(|one| json!({ "actor": one.actor, "path": one.path, "operations": one.operations.names() }))
-        .collect();
-    Ok(axum::Json(json!({ "credential_name": path.as_str(), "permissions": all })))
+    let all = all.into_iter().map(|one| PermissionEntry {
+        actor: one.actor,
+        path: Some(one.path),
+        operations: names(one.operations),
+    });
+    Ok(Json(NamePermissions { credential_name: path.as_str().to_owned(), permissions: Some(all.collect()) }))
 }
 
 /// Version 1: several for one path. What an actor has already is added to.
@@ -76,15 +75,14 @@ pub(super) async fn add(
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<Response, Refused> {
-    body::only(&body, &["credential_name", "permissions"])?;
-    let path = PermissionPath::parse(&body::text(&body, "credential_name")?.unwrap_or_default())?;
-    let entries = body.get("permissions").and_then(Json::as_array).filter(|entries| !entries.is_empty());
+    let request: NamePermissions = body::read(body)?;
+    let path = PermissionPath::parse(&request.credential_name)?;
+    let entries = request.permissions.filter(|entries| !entries.is_empty());
     let entries = entries.ok_or_else(|| Refused::bad(NO_ENTRY))?;
     let store = context.hub().credentials();
     for entry in entries {
-        let entry = entry.as_object().ok_or_else(Refused::bad_request)?;
-        let actor = body::text(entry, "actor")?.unwrap_or_default();
-        let operations = operations_of(entry)?;
+        let PermissionEntry { actor, operations, .. } = entry;
+        let operations = operations_of(&operations)?;
         match store.grant(&asker, &actor, &path, operations).await {
             Err(CredentialError::PermissionExists) => {
                 let there = store.permission_of(&asker, &actor, &path).await?;
@@ -101,7 +99,7 @@ pub(super) async fn add(
 pub(super) async fn remove(
     context: Context,
     Asking(asker): Asking,
-    axum::extract::Query(query): axum::extract::Query<Query>,
+    Query(query): Query<PermissionsQuery>,
 ) -> Result<Response, Refused> {
     let path = PermissionPath::parse(&needed(query.credential_name, "credential_name")?)?;
     let actor = needed(query.actor, "actor")?;
@@ -114,21 +112,20 @@ pub(super) async fn remove(
 pub(super) async fn find(
     context: Context,
     Asking(asker): Asking,
-    axum::extract::Query(query): axum::extract::Query<Query>,
-) -> Result<axum::Json<Json>, Refused> {
+    Query(query): Query<PermissionsQuery>,
+) -> Result<Json<PermissionView>, Refused> {
     let path = PermissionPath::parse(&needed(query.path, "path")?)?;
     let actor = needed(query.actor, "actor")?;
     let there = context.hub().credentials().permission_of(&asker, &actor, &path).await?;
-    Ok(axum::Json(shown(&there)))
+    Ok(Json(shown(there)))
 }
 
 /// What a body of version 2 says: actor, path and operations.
-fn whole(body: &Map<String, Json>) -> Result<(String, PermissionPath, Operations), Refused> {
-    body::only(body, &["path", "actor", "operations", "uuid"])
-        .map_err(|refused| refused.with_status(StatusCode::UNPROCESSABLE_ENTITY))?;
-    let path = PermissionPath::parse(&body::text(body, "path")?.unwrap_or_default())?;
-    let actor = body::text(body, "actor")?.unwrap_or_default();
-    Ok((actor, path, operations_of(body)?))
+fn whole(body: Map<String, Value>) -> Result<(String, PermissionPath, Operations), Refused> {
+    let request: PermissionRequest =
+        body::read(body).map_err(|unreadable| unreadable.refused(StatusCode::UNPROCESSABLE_ENTITY))?;
+    let path = PermissionPath::parse(&request.path)?;
+    Ok((request.actor, path, operations_of(&request.operations)?))
 }
 
 pub(super) async fn create(
@@ -136,17 +133,17 @@ pub(super) async fn create(
     Asking(asker): Asking,
     Body(body): Body,
 ) -> Result<Response, Refused> {
-    let (actor, path, operations) = whole(&body)?;
+    let (actor, path, operations) = whole(body)?;
     let made = context.hub().credentials().grant(&asker, &actor, &path, operations).await?;
-    Ok((StatusCode::CREATED, axum::Json(shown(&made))).into_response())
+    Ok((StatusCode::CREATED, Json(shown(made))).into_response())
 }
 
 pub(super) async fn one(
     context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
-) -> Result<axum::Json<Json>, Refused> {
-    Ok(axum::Json(shown(&context.hub().credentials().permission(&asker, id_of(&id)?).await?)))
+) -> Result<Json<PermissionView>, Refused> {
+    Ok(Json(shown(context.hub().credentials().permission(&asker, id_of(&id)?).await?)))
 }
 
 pub(super) async fn replace(
@@ -154,11 +151,11 @@ pub(super) async fn replace(
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    let (actor, path, operations) = whole(&body)?;
+) -> Result<Json<PermissionView>, Refused> {
+    let (actor, path, operations) = whole(body)?;
     let store = context.hub().credentials();
     let changed = store.change_permission(&asker, id_of(&id)?, Some((&actor, &path)), operations).await?;
-    Ok(axum::Json(shown(&changed)))
+    Ok(Json(shown(changed)))
 }
 
 pub(super) async fn change(
@@ -166,18 +163,18 @@ pub(super) async fn change(
     Asking(asker): Asking,
     Path(id): Path<String>,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    body::only(&body, &["operations"])?;
-    let operations = operations_of(&body)?;
+) -> Result<Json<PermissionView>, Refused> {
+    let request: OperationsChange = body::read(body)?;
+    let operations = operations_of(&request.operations)?;
     let changed =
         context.hub().credentials().change_permission(&asker, id_of(&id)?, None, operations).await?;
-    Ok(axum::Json(shown(&changed)))
+    Ok(Json(shown(changed)))
 }
 
 pub(super) async fn delete_one(
     context: Context,
     Asking(asker): Asking,
     Path(id): Path<String>,
-) -> Result<axum::Json<Json>, Refused> {
-    Ok(axum::Json(shown(&context.hub().credentials().revoke_permission(&asker, id_of(&id)?).await?)))
+) -> Result<Json<PermissionView>, Refused> {
+    Ok(Json(shown(context.hub().credentials().revoke_permission(&asker, id_of(&id)?).await?)))
 }

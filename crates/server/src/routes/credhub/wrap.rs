@@ -1,19 +1,20 @@
 //! Values read once, by whoever holds the token. Not in CredHub.
 
+use api::credhub::{UnwrapRequest, UnwrapView, WrapRequest, WrapView};
+use axum::Json;
 use axum::extract::FromRequestParts;
 use axum::routing::{MethodRouter, post};
 use credentials::{CredentialError, Name};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use serde_json::{Value as Json, json};
 
 use super::answer::time;
 use super::asking::{Asking, too_often};
 use super::body::{self, Body};
 use super::context::Context;
-use crate::api::endpoint;
 use crate::credhub::Refused;
 use crate::peer::address;
+use crate::routing::endpoint;
 
 /// How long a token is good where nothing is said, s.
 const SECONDS: u32 = 300;
@@ -24,21 +25,17 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
 }
 
 /// `{"name": …, "ttl_seconds": …}`: a token that reads what is current there once.
-async fn wrap(
-    context: Context,
-    Asking(asker): Asking,
-    Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    body::only(&body, &["name", "ttl_seconds"])?;
-    let name = Name::parse(&body::text(&body, "name")?.unwrap_or_default())?;
-    let seconds = body::number(&body, "ttl_seconds")?.unwrap_or(SECONDS);
+async fn wrap(context: Context, Asking(asker): Asking, Body(body): Body) -> Result<Json<WrapView>, Refused> {
+    let request: WrapRequest = body::read(body)?;
+    let name = Name::parse(&request.name)?;
+    let seconds = request.ttl_seconds.unwrap_or(SECONDS);
     let wrapped = context.hub().credentials().wrap(&asker, &name, seconds).await?;
-    Ok(axum::Json(json!({
-        "token": wrapped.token.expose(),
-        "expires_at": time(wrapped.expires_at_us),
-        "name": wrapped.name,
-        "version": wrapped.version,
-    })))
+    Ok(Json(WrapView {
+        token: wrapped.token.expose().to_owned(),
+        expires_at: time(wrapped.expires_at_us),
+        name: wrapped.name,
+        version: wrapped.version,
+    }))
 }
 
 /// Who reads, for the log: whoever is logged in, else an address. The token is what counts.
@@ -62,9 +59,8 @@ async fn unwrap(
     context: Context,
     Reader(reader, address): Reader,
     Body(body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    body::only(&body, &["token"])?;
-    let token = body::text(&body, "token")?.unwrap_or_default();
+) -> Result<Json<UnwrapView>, Refused> {
+    let UnwrapRequest { token } = body::read(body)?;
     let store = context.hub().credentials();
     let read = match store.unwrap(&reader, &token).await {
         Err(error @ (CredentialError::NoToken | CredentialError::AlreadyRead { .. })) => {
@@ -74,11 +70,11 @@ async fn unwrap(
         }
         other => other?,
     };
-    Ok(axum::Json(json!({
-        "name": read.name,
-        "type": read.value.kind().name(),
-        "version": (!read.version.is_nil()).then_some(read.version),
-        "wrapped_by": read.by,
-        "value": read.value.shown(store.options().concatenate_cas),
-    })))
+    Ok(Json(UnwrapView {
+        name: read.name,
+        kind: read.value.kind().name().to_owned(),
+        version: (!read.version.is_nil()).then_some(read.version),
+        wrapped_by: read.by,
+        value: read.value.shown(store.options().concatenate_cas),
+    }))
 }

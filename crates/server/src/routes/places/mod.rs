@@ -7,24 +7,22 @@ mod policies;
 mod sealed_keys;
 mod tokens;
 
+use api::sites::{SiteBody, SiteView};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use serde::{Deserialize, Serialize};
+use sites::tables::SiteRow;
 use sites::{NewSite, SiteError, Sites};
-use store::places::SiteRow;
-use utoipa::ToSchema;
-use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time::shown;
-use attributes::{AREA, AttributesBody, shown_attributes};
+use attributes::{AREA, shown_attributes};
 
 pub(crate) fn routes() -> Api {
     Api::area(AREA)
@@ -61,66 +59,30 @@ impl From<SiteError> for Problem {
     }
 }
 
-/// A site.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = KeySite)]
-struct SiteView {
-    /// Its identity.
-    id: Uuid,
-    /// Its name, unique.
-    #[schema(example = "frankfurt")]
-    name: String,
-    /// What is so at all its nodes.
-    #[schema(example = json!({"country": "DE", "region": "EU"}))]
-    attributes: AttributesBody,
-    /// When it was made.
-    created_at: String,
-    /// When it last changed.
-    updated_at: String,
-}
-
-impl SiteView {
-    fn of(row: SiteRow) -> Self {
-        Self {
-            id: row.id,
-            attributes: shown_attributes(&row.attributes),
-            name: row.name,
-            created_at: shown(row.created_at_us),
-            updated_at: shown(row.updated_at_us),
-        }
+fn site_view(row: SiteRow) -> SiteView {
+    SiteView {
+        id: row.id,
+        attributes: shown_attributes(&row.attributes),
+        name: row.name,
+        created_at: shown(row.created_at_us),
+        updated_at: shown(row.updated_at_us),
     }
 }
 
-/// A site to make, or what one shall be.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = KeySiteBody)]
-struct SiteBody {
-    /// Its name, unique.
-    #[schema(example = "frankfurt", min_length = 1, max_length = 128)]
-    name: String,
-    /// What is so at all its nodes: up to 32, names `[a-z][a-z0-9_-]*`, values `[A-Za-z0-9][A-Za-z0-9._-]*`.
-    #[serde(default)]
-    #[schema(example = json!({"country": "DE", "region": "EU"}))]
-    attributes: AttributesBody,
-}
-
-impl SiteBody {
-    fn taken(self) -> Result<NewSite, Problem> {
-        let attributes = sites::Attributes::of(self.attributes).map_err(SiteError::from)?;
-        Ok(NewSite { name: self.name, attributes })
-    }
+fn new_site(body: SiteBody) -> Result<NewSite, Problem> {
+    let attributes = sites::Attributes::of(body.attributes).map_err(SiteError::from)?;
+    Ok(NewSite { name: body.name, attributes })
 }
 
 /// Lists the sites, by name.
-#[utoipa::path(get, path = "/api/v1/key-sites", operation_id = "listKeySites", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/key-sites", operation_id = "listKeySites", params(PageQuery),
     responses((status = 200, body = Listing<SiteView>)))]
 async fn list(
     Component(places): Component<Sites>,
     paging: Paging,
 ) -> Result<Json<Listing<SiteView>>, Problem> {
     let page = places.sites(paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, SiteView::of)))
+    Ok(Json(listing(page, site_view)))
 }
 
 /// Makes a site.
@@ -131,9 +93,9 @@ async fn create(
     caller: Caller,
     Json(body): Json<SiteBody>,
 ) -> Result<Response, Problem> {
-    let row = places.create_site(body.taken()?, caller.actor()).await?;
+    let row = places.create_site(new_site(body)?, caller.actor()).await?;
     let at = HeaderValue::from_str(&format!("/api/v1/key-sites/{}", row.id));
-    let mut response = (StatusCode::CREATED, Revision(row.revision, SiteView::of(row))).into_response();
+    let mut response = (StatusCode::CREATED, Revision(row.revision, site_view(row))).into_response();
     response.headers_mut().extend(at.ok().map(|at| (LOCATION, at)));
     Ok(response)
 }
@@ -146,7 +108,7 @@ async fn get_one(
     Path(site): Path<String>,
 ) -> Result<Revision<SiteView>, Problem> {
     let row = places.site(&site).await?;
-    Ok(Revision(row.revision, SiteView::of(row)))
+    Ok(Revision(row.revision, site_view(row)))
 }
 
 /// Changes a site. Its nodes get statements with its attributes within a second.
@@ -161,8 +123,8 @@ async fn replace(
 ) -> Result<Revision<SiteView>, Problem> {
     let before = places.site(&site).await?;
     if_match.check(before.revision)?;
-    let row = places.update_site(before.id, before.revision, body.taken()?, caller.actor()).await?;
-    Ok(Revision(row.revision, SiteView::of(row)))
+    let row = places.update_site(before.id, before.revision, new_site(body)?, caller.actor()).await?;
+    Ok(Revision(row.revision, site_view(row)))
 }
 
 /// Removes a site without nodes, and the node tokens for it.

@@ -1,22 +1,18 @@
 //! The key service's nodes, for people.
 
-use std::collections::BTreeMap;
-
+use api::sites::{KeyNodeQuery, KeyNodeRetirement, NodeView};
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
 use sites::policies::KeyPolicies;
+use sites::tables::NodeRow;
 use sites::{NodeQuery, Sites, attributes_of};
-use store::places::NodeRow;
-use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
 
-use super::attributes::{AREA, AttributesBody, shown_attributes, shown_pairs};
+use super::attributes::{AREA, shown_attributes, shown_pairs};
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -27,83 +23,35 @@ pub(super) fn routes() -> Api {
         .route(Permission::NodeManage, routes!(retire))
 }
 
-/// A node of the key service.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = KeyNode)]
-struct NodeView {
-    /// Its identity.
-    id: Uuid,
-    /// Its name, unique.
-    #[schema(example = "frankfurt-1")]
-    name: String,
-    /// Its site's name.
-    #[schema(example = "frankfurt")]
-    site: String,
-    /// What is stated of it: its site's attributes, and its own over them.
-    attributes: AttributesBody,
-    /// Its own attributes.
-    own_attributes: AttributesBody,
-    /// Where the other nodes ask it to sign.
-    #[schema(example = "10.1.0.7:2410")]
-    address: String,
-    /// Whether it is there: the others are told of it.
-    present: bool,
-    /// Until when it is believed to be there without another word of it.
-    lease_until: Option<String>,
-    /// Milliseconds to the nearest others and back, as it last told this server.
-    measured: BTreeMap<Uuid, u32>,
-    /// When it was enrolled.
-    enrolled_at: String,
-    /// When its certificate ends; it renews it by itself.
-    certificate_expires_at: String,
-    /// When it was retired.
-    retired_at: Option<String>,
-    /// Whether it was retired because it is not trusted any more.
-    hostile: bool,
-}
-
-impl NodeView {
-    fn of(places: &Sites, row: NodeRow) -> Self {
-        Self {
-            attributes: shown_pairs(&attributes_of(&row)),
-            own_attributes: shown_attributes(&row.attributes),
-            measured: places.measured(row.id),
-            id: row.id,
-            name: row.name,
-            site: row.site_name,
-            address: row.address,
-            present: row.present,
-            lease_until: (row.lease_until_us > 0).then(|| time::shown(row.lease_until_us)),
-            enrolled_at: time::shown(row.enrolled_at_us),
-            certificate_expires_at: time::shown(row.not_after_us),
-            retired_at: time::maybe_shown(row.retired_at_us),
-            hostile: row.hostile,
-        }
+fn node_view(places: &Sites, row: NodeRow) -> NodeView {
+    NodeView {
+        attributes: shown_pairs(&attributes_of(&row)),
+        own_attributes: shown_attributes(&row.attributes),
+        measured: places.measured(row.id),
+        id: row.id,
+        name: row.name,
+        site: row.site_name,
+        address: row.address,
+        present: row.present,
+        lease_until: (row.lease_until_us > 0).then(|| time::shown(row.lease_until_us)),
+        enrolled_at: time::shown(row.enrolled_at_us),
+        certificate_expires_at: time::shown(row.not_after_us),
+        retired_at: time::maybe_shown(row.retired_at_us),
+        hostile: row.hostile,
     }
 }
 
-/// Which nodes to list.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct NodesParams {
-    /// Name or identity of their site.
-    site: Option<String>,
-    /// Retired ones too.
-    #[serde(default)]
-    retired: bool,
-}
-
 /// Lists the key service's nodes, by name.
-#[utoipa::path(get, path = "/api/v1/key-nodes", operation_id = "listKeyNodes", params(PagingParams, NodesParams),
+#[utoipa::path(get, path = "/api/v1/key-nodes", operation_id = "listKeyNodes", params(PageQuery, KeyNodeQuery),
     responses((status = 200, body = Listing<NodeView>)))]
 async fn list(
     Component(places): Component<Sites>,
     paging: Paging,
-    Query(params): Query<NodesParams>,
+    Query(params): Query<KeyNodeQuery>,
 ) -> Result<Json<Listing<NodeView>>, Problem> {
     let query = NodeQuery { site: params.site, retired: params.retired };
     let page = places.nodes(&query, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, |row| NodeView::of(&places, row))))
+    Ok(Json(listing(page, |row| node_view(&places, row))))
 }
 
 /// Shows a node, by its name or its identity.
@@ -114,16 +62,7 @@ async fn get_one(
     Path(node): Path<String>,
 ) -> Result<Revision<NodeView>, Problem> {
     let row = places.node_called(&node).await?;
-    Ok(Revision(row.revision, NodeView::of(&places, row)))
-}
-
-/// How to retire a node.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct KeyNodeRetirement {
-    /// It is not trusted any more, and neither is what was open to it.
-    #[serde(default)]
-    hostile: bool,
+    Ok(Revision(row.revision, node_view(&places, row)))
 }
 
 /// Retires a node.

@@ -1,24 +1,26 @@
 //! What nodes ask for, over mutual TLS; enrolment alone is open, its token is in the body.
 
-use std::collections::BTreeMap;
-
+use api::key_nodes::{
+    BeatBody, BeatView, EnrolledView, EnrolmentBody, KeyNewsView, MembershipView, NewsView, PolicyNewsView,
+    RenewalBody, StatementView, WrapNewsView,
+};
 use axum::Extension;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sites::Sites;
 use sites::policies::KeyPolicies;
 use sites::work::{
     Beat, BeatAnswer, EnrolledNode, KeyNews, Membership, News, NodeEnrolment, NodeRenewal, PolicyNews,
     WrapNews,
 };
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::attributes::AREA;
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Query};
 use crate::peer::Peer;
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
 /// Octets of what a node sends: 4 KB with everything.
@@ -33,61 +35,10 @@ pub(super) fn routes() -> Api {
         .route(work(), routes!(news))
 }
 
-/// A host that wants to become a node.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = KeyNodeEnrolment)]
-struct EnrolmentBody {
-    /// The node token, used once.
-    token: String,
-    /// A request for the certificate, signed with the key made on the host (P-256), PEM.
-    csr_pem: String,
-    /// The public key to which the node opens what is sealed for it: X-Wing, 1,216 octets, base64.
-    kem: String,
-    /// `HOST:PORT` where the other nodes ask it to sign.
-    #[schema(example = "10.1.0.7:2410")]
-    address: String,
-    /// The node's name; one made of its identity when absent.
-    #[schema(min_length = 1, max_length = 128)]
-    name: Option<String>,
-}
-
-/// What is said of a node, signed.
-#[derive(Serialize, ToSchema)]
-#[schema(as = KeyNodeStatement)]
-struct StatementView {
-    /// JSON: node, name, site, address, KEM public key, attributes, and until when.
-    payload: String,
-    /// Ed25519 over `bulla node statement v1`, a line feed, and the payload; base64.
-    signature: String,
-}
-
-/// What a node shows itself with, and what it believes others by.
-#[derive(Serialize, ToSchema)]
-#[schema(as = EnrolledKeyNode)]
-struct EnrolledView {
-    /// Who it is.
-    node: Uuid,
-    /// Its name.
-    name: String,
-    /// Its site's name.
-    site: String,
-    /// The certificate and what stands above it, PEM.
-    certificate_pem: String,
-    /// Certificates below which those of this server and of all nodes stand, PEM.
-    ca_pem: String,
-    /// What is said of it.
-    statement: StatementView,
-    /// SubjectPublicKeyInfo of the key that signs statements, DER in base64.
-    statement_key: String,
-}
-
-impl From<EnrolledNode> for EnrolledView {
-    fn from(enrolled: EnrolledNode) -> Self {
-        let EnrolledNode { node, name, site, certificate_pem, ca_pem, statement, statement_key } = enrolled;
-        let statement = StatementView { payload: statement.payload, signature: statement.signature };
-        Self { node, name, site, certificate_pem, ca_pem, statement, statement_key }
-    }
+fn enrolled_view(enrolled: EnrolledNode) -> EnrolledView {
+    let EnrolledNode { node, name, site, certificate_pem, ca_pem, statement, statement_key } = enrolled;
+    let statement = StatementView { payload: statement.payload, signature: statement.signature };
+    EnrolledView { node, name, site, certificate_pem, ca_pem, statement, statement_key }
 }
 
 /// Makes a host a node of the key service.
@@ -101,22 +52,13 @@ async fn enroll(
 ) -> Result<Json<EnrolledView>, Problem> {
     let EnrolmentBody { token, csr_pem, kem, address, name } = body;
     let request = NodeEnrolment { token, csr_pem, kem, address, name };
-    Ok(Json(places.enroll(&request).await?.into()))
+    Ok(Json(enrolled_view(places.enroll(&request).await?)))
 }
 
 /// The node that calls: its identity's certificate, with the key it was enrolled with.
 async fn node_of(places: &Sites, caller: &Caller, peer: &Peer) -> Result<Uuid, Problem> {
     places.check_key(caller.id(), caller.shows(peer, "a node")?).await?;
     Ok(caller.id())
-}
-
-/// A request for the next certificate.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = KeyNodeRenewal)]
-struct RenewalBody {
-    /// Signed with the key of the one before, PEM.
-    csr_pem: String,
 }
 
 /// Renews a node's certificate.
@@ -130,65 +72,15 @@ async fn renew(
 ) -> Result<Json<EnrolledView>, Problem> {
     let node = node_of(&places, &caller, &peer).await?;
     let renewal = NodeRenewal { csr_pem: body.csr_pem };
-    Ok(Json(places.renew(node, &renewal.csr_pem).await?.into()))
+    Ok(Json(enrolled_view(places.renew(node, &renewal.csr_pem).await?)))
 }
 
-/// A node is there.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = KeyNodeBeat)]
-struct BeatBody {
-    /// Where the others ask it now; as before when absent.
-    address: Option<String>,
-    /// `since` of the last answer; 0 or absent for a node that knows nothing of the others.
-    #[serde(default)]
-    since: i64,
-    /// Milliseconds to others and back; the nearest 64 are kept.
-    #[serde(default)]
-    measured: BTreeMap<Uuid, u32>,
-}
-
-/// Who came, changed and went.
-#[derive(Serialize, ToSchema)]
-#[schema(as = KeyNodeMembership)]
-struct MembershipView {
-    /// To be sent with the next beat.
-    since: i64,
-    /// Begin anew: who is not told in this answer and those that it goes on with is not there.
-    anew: bool,
-    /// There is more: ask again at once.
-    more: bool,
-    /// Nodes that are there and that are new or have changed, at most 256.
-    nodes: Vec<StatementView>,
-    /// Nodes that are not there any more.
-    gone: Vec<Uuid>,
-}
-
-impl From<Membership> for MembershipView {
-    fn from(told: Membership) -> Self {
-        let Membership { since, anew, more, nodes, gone } = told;
-        let nodes = nodes
-            .into_iter()
-            .map(|signed| StatementView { payload: signed.payload, signature: signed.signature });
-        Self { since, anew, more, nodes: nodes.collect(), gone }
-    }
-}
-
-/// What a node is told when it says that it is there.
-#[derive(Serialize, ToSchema)]
-#[schema(as = KeyNodeBeatAnswer)]
-struct BeatView {
-    /// This server's time, milliseconds since 1970.
-    now_ms: i64,
-    /// When to say so again, milliseconds.
-    beat_every_ms: u64,
-    /// How long it is believed without, milliseconds.
-    lease_ms: u64,
-    /// What changed among all nodes, itself included.
-    membership: MembershipView,
-    /// The number of the last change of policies, sealed keys and the node's wraps: what is new is at
-    /// `/key-nodes/self/state`.
-    state: i64,
+fn membership_view(told: Membership) -> MembershipView {
+    let Membership { since, anew, more, nodes, gone } = told;
+    let nodes = nodes
+        .into_iter()
+        .map(|signed| StatementView { payload: signed.payload, signature: signed.signature });
+    MembershipView { since, anew, more, nodes: nodes.collect(), gone }
 }
 
 /// Says that a node is there, and tells it what changed among the others.
@@ -204,7 +96,7 @@ async fn beat(
     let BeatBody { address, since, measured } = body;
     let BeatAnswer { now_ms, beat_every_ms, lease_ms, membership, state } =
         places.beat(node, Beat { address, since, measured }).await?;
-    Ok(Json(BeatView { now_ms, beat_every_ms, lease_ms, membership: membership.into(), state }))
+    Ok(Json(BeatView { now_ms, beat_every_ms, lease_ms, membership: membership_view(membership), state }))
 }
 
 /// Since when.
@@ -216,96 +108,30 @@ struct NewsParams {
     after: i64,
 }
 
-/// What changed of keys and policies for the node that asks.
-#[derive(Serialize, ToSchema)]
-#[schema(as = KeyNodeNews)]
-struct NewsView {
-    /// To be asked with next, as `after`.
-    next: i64,
-    /// There is more: ask again at once.
-    more: bool,
-    /// Begin anew: what is not told in this answer and those that it goes on with is not there.
-    anew: bool,
-    /// Policies that are new, changed, or gone.
-    policies: Vec<PolicyNewsView>,
-    /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.
-    wraps: Vec<WrapNewsView>,
-    /// Sealed keys that are new, sealed anew, or withdrawn, those of all policies.
-    keys: Vec<KeyNewsView>,
-}
-
-/// A policy.
-#[derive(Serialize, ToSchema)]
-#[schema(as = KeyNodePolicyNews)]
-struct PolicyNewsView {
-    /// Which.
-    id: Uuid,
-    /// Its name.
-    name: String,
-    /// Which nodes satisfy it.
-    formula: String,
-    /// Its newest pair.
-    generation: u32,
-    /// It is gone.
-    removed: bool,
-}
-
-/// A policy's seed, sealed to the node.
-#[derive(Serialize, ToSchema)]
-#[schema(as = KeyNodeWrapNews)]
-struct WrapNewsView {
-    /// Of this policy.
-    policy: Uuid,
-    /// Of this pair of it.
-    generation: u32,
-    /// HPKE with X-Wing, base64; null once it is withdrawn.
-    blob: Option<String>,
-}
-
-/// A private key, sealed to a policy.
-#[derive(Serialize, ToSchema)]
-#[schema(as = KeyNodeKeyNews)]
-struct KeyNewsView {
-    /// Its SubjectPublicKeyInfo, DER in base64: what it is known by.
-    spki: String,
-    /// What people call it.
-    name: String,
-    /// Its kind.
-    kind: String,
-    /// Sealed to this policy.
-    policy: Uuid,
-    /// To this pair of it.
-    generation: u32,
-    /// HPKE with X-Wing, base64; null once it is withdrawn.
-    blob: Option<String>,
-}
-
-impl From<News> for NewsView {
-    fn from(told: News) -> Self {
-        let policy = |PolicyNews { id, name, formula, generation, removed }| PolicyNewsView {
-            id,
-            name,
-            formula,
-            generation,
-            removed,
-        };
-        let wrap = |WrapNews { policy, generation, blob }| WrapNewsView { policy, generation, blob };
-        let key = |KeyNews { spki, name, kind, policy, generation, blob }| KeyNewsView {
-            spki,
-            name,
-            kind,
-            policy,
-            generation,
-            blob,
-        };
-        Self {
-            next: told.next,
-            more: told.more,
-            anew: told.anew,
-            policies: told.policies.into_iter().map(policy).collect(),
-            wraps: told.wraps.into_iter().map(wrap).collect(),
-            keys: told.keys.into_iter().map(key).collect(),
-        }
+fn news_view(told: News) -> NewsView {
+    let policy = |PolicyNews { id, name, formula, generation, removed }| PolicyNewsView {
+        id,
+        name,
+        formula,
+        generation,
+        removed,
+    };
+    let wrap = |WrapNews { policy, generation, blob }| WrapNewsView { policy, generation, blob };
+    let key = |KeyNews { spki, name, kind, policy, generation, blob }| KeyNewsView {
+        spki,
+        name,
+        kind,
+        policy,
+        generation,
+        blob,
+    };
+    NewsView {
+        next: told.next,
+        more: told.more,
+        anew: told.anew,
+        policies: told.policies.into_iter().map(policy).collect(),
+        wraps: told.wraps.into_iter().map(wrap).collect(),
+        keys: told.keys.into_iter().map(key).collect(),
     }
 }
 
@@ -320,5 +146,5 @@ async fn news(
     Query(params): Query<NewsParams>,
 ) -> Result<Json<NewsView>, Problem> {
     let node = node_of(&places, &caller, &peer).await?;
-    Ok(Json(policies.news(node, params.after).await?.into()))
+    Ok(Json(news_view(policies.news(node, params.after).await?)))
 }

@@ -1,23 +1,23 @@
 //! Policies of keys.
 
+use api::key_policies::{
+    DetailView, FormulaBody, PairView, PolicyBody, ResolvedNodeView, ResolvedSiteView, ResolvedView, RowView,
+};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use serde::{Deserialize, Serialize};
 use sites::policies::{GenerationView, KeyPolicies, PolicyError, PolicyView, Resolved};
-use store::places::PolicyRow;
-use utoipa::ToSchema;
-use uuid::Uuid;
+use sites::tables::PolicyRow;
 
-use super::attributes::{AREA, AttributesBody, shown_pairs};
+use super::attributes::{AREA, shown_pairs};
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time::shown;
 
@@ -53,194 +53,67 @@ impl From<PolicyError> for Problem {
     }
 }
 
-/// A policy of keys.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = KeyPolicy)]
-struct RowView {
-    /// Its identity.
-    id: Uuid,
-    /// Its name, unique.
-    #[schema(example = "eu")]
-    name: String,
-    /// Which nodes satisfy it.
-    #[schema(example = "region: EU and not country: FR")]
-    formula: String,
-    /// Its newest pair, from 1.
-    generation: u32,
-    /// Who made it.
-    created_by: String,
-    /// When it was made.
-    created_at: String,
-    /// When it was last rotated, or made.
-    updated_at: String,
-}
-
-impl RowView {
-    fn of(row: PolicyRow) -> Self {
-        Self {
-            id: row.id,
-            name: row.name,
-            formula: row.formula,
-            generation: row.generation,
-            created_by: row.created_by,
-            created_at: shown(row.created_at_us),
-            updated_at: shown(row.updated_at_us),
-        }
+fn row_view(row: PolicyRow) -> RowView {
+    RowView {
+        id: row.id,
+        name: row.name,
+        formula: row.formula,
+        generation: row.generation,
+        created_by: row.created_by,
+        created_at: shown(row.created_at_us),
+        updated_at: shown(row.updated_at_us),
     }
 }
 
-/// A pair of a policy.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = KeyPolicyGeneration)]
-struct PairView {
-    /// Which, from 1.
-    generation: u32,
-    /// Nodes that have it.
-    wrapped: u64,
-    /// Keys sealed to it.
-    keys: u64,
-    /// Names of nodes that should have it and have not yet, 20 at most.
-    lagging: Vec<String>,
-    /// What keys are sealed to: X-Wing, 1,216 octets, base64.
-    public_key: String,
-    /// When it was made.
-    created_at: String,
-}
-
-impl PairView {
-    fn of(view: GenerationView) -> Self {
-        Self {
-            generation: view.row.generation,
-            wrapped: view.wrapped,
-            keys: view.keys,
-            lagging: view.lagging,
-            public_key: STANDARD.encode(&view.row.public),
-            created_at: shown(view.row.created_at_us),
-        }
+fn pair_view(view: GenerationView) -> PairView {
+    PairView {
+        generation: view.row.generation,
+        wrapped: view.wrapped,
+        keys: view.keys,
+        lagging: view.lagging,
+        public_key: STANDARD.encode(&view.row.public),
+        created_at: shown(view.row.created_at_us),
     }
 }
 
-/// A policy of keys, and what became of it.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = KeyPolicyDetail)]
-struct DetailView {
-    #[serde(flatten)]
-    policy: RowView,
-    /// How many nodes satisfy it.
-    nodes: usize,
-    /// Its pairs, the newest last: it seals, all of them open.
-    generations: Vec<PairView>,
+fn detail_view(view: PolicyView) -> Revision<DetailView> {
+    let generations = view.generations.into_iter().map(pair_view).collect();
+    let revision = view.row.revision;
+    Revision(revision, DetailView { policy: row_view(view.row), nodes: view.nodes, generations })
 }
 
-impl DetailView {
-    fn of(view: PolicyView) -> Revision<Self> {
-        let generations = view.generations.into_iter().map(PairView::of).collect();
-        let revision = view.row.revision;
-        Revision(revision, Self { policy: RowView::of(view.row), nodes: view.nodes, generations })
-    }
-}
-
-/// A formula.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = KeyPolicyFormula)]
-struct FormulaBody {
-    /// `name: value`, `and`, `or`, `not`, parentheses.
-    #[schema(example = "country: JP or not region: EU", max_length = 4096)]
-    formula: String,
-}
-
-/// A policy to make.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = KeyPolicyBody)]
-struct PolicyBody {
-    /// Its name, unique.
-    #[schema(example = "eu", min_length = 1, max_length = 64)]
-    name: String,
-    /// `name: value`, `and`, `or`, `not`, parentheses.
-    #[schema(example = "region: EU", max_length = 4096)]
-    formula: String,
-}
-
-/// What a formula means here and now.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = KeyPolicyResolved)]
-struct ResolvedView {
-    /// As it was read.
-    formula: String,
-    /// Its normal form: two formulas with the same one are satisfied by the same nodes.
-    canonical: String,
-    /// Nodes that satisfy it.
-    nodes: Vec<ResolvedNodeView>,
-    /// Sites with such nodes.
-    sites: Vec<ResolvedSiteView>,
-    /// Nodes that are enrolled in all.
-    enrolled: usize,
-    /// The values of each attribute that enrolled nodes have.
-    attributes: std::collections::BTreeMap<String, Vec<String>>,
-}
-
-/// A node that satisfies a formula.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = KeyPolicyNode)]
-struct ResolvedNodeView {
-    /// Its identity.
-    id: Uuid,
-    /// Its name.
-    name: String,
-    /// Its site's name.
-    site: String,
-    /// Its site's attributes, and its own over them.
-    attributes: AttributesBody,
-}
-
-/// A site with nodes that satisfy a formula.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = KeyPolicySite)]
-struct ResolvedSiteView {
-    /// Its name.
-    name: String,
-    /// How many of its nodes do.
-    satisfying: usize,
-    /// How many nodes it has.
-    nodes: usize,
-}
-
-impl ResolvedView {
-    fn of(resolved: Resolved) -> Self {
-        let nodes = resolved.nodes.into_iter().map(|node| ResolvedNodeView {
-            id: node.id,
-            name: node.name,
-            site: node.site,
-            attributes: shown_pairs(&node.attributes),
-        });
-        let sites = resolved.sites.into_iter().map(|site| ResolvedSiteView {
-            name: site.name,
-            satisfying: site.satisfying,
-            nodes: site.nodes,
-        });
-        let there_are = resolved.there_are.into_iter();
-        Self {
-            formula: resolved.formula.to_string(),
-            canonical: resolved.canonical.to_string(),
-            nodes: nodes.collect(),
-            sites: sites.collect(),
-            enrolled: resolved.enrolled,
-            attributes: there_are.map(|attribute| (attribute.name, attribute.values)).collect(),
-        }
+fn resolved_view(resolved: Resolved) -> ResolvedView {
+    let nodes = resolved.nodes.into_iter().map(|node| ResolvedNodeView {
+        id: node.id,
+        name: node.name,
+        site: node.site,
+        attributes: shown_pairs(&node.attributes),
+    });
+    let sites = resolved.sites.into_iter().map(|site| ResolvedSiteView {
+        name: site.name,
+        satisfying: site.satisfying,
+        nodes: site.nodes,
+    });
+    let there_are = resolved.there_are.into_iter();
+    ResolvedView {
+        formula: resolved.formula.to_string(),
+        canonical: resolved.canonical.to_string(),
+        nodes: nodes.collect(),
+        sites: sites.collect(),
+        enrolled: resolved.enrolled,
+        attributes: there_are.map(|attribute| (attribute.name, attribute.values)).collect(),
     }
 }
 
 /// Lists the policies of keys, by name.
-#[utoipa::path(get, path = "/api/v1/key-policies", operation_id = "listKeyPolicies", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/key-policies", operation_id = "listKeyPolicies", params(PageQuery),
     responses((status = 200, body = Listing<RowView>)))]
 async fn list(
     Component(policies): Component<KeyPolicies>,
     paging: Paging,
 ) -> Result<Json<Listing<RowView>>, Problem> {
     let page = policies.policies(paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, RowView::of)))
+    Ok(Json(listing(page, row_view)))
 }
 
 /// Shows which nodes satisfy a formula. Nothing is changed.
@@ -250,7 +123,7 @@ async fn check(
     Component(policies): Component<KeyPolicies>,
     Json(body): Json<FormulaBody>,
 ) -> Result<Json<ResolvedView>, Problem> {
-    Ok(Json(ResolvedView::of(policies.check(&body.formula).await?)))
+    Ok(Json(resolved_view(policies.check(&body.formula).await?)))
 }
 
 /// Makes a policy of keys, and gives its pair to the nodes that satisfy it.
@@ -265,7 +138,7 @@ async fn create(
 ) -> Result<Response, Problem> {
     let view = policies.create(&body.name, &body.formula, caller.actor()).await?;
     let at = HeaderValue::from_str(&format!("/api/v1/key-policies/{}", view.row.id));
-    let mut response = (StatusCode::CREATED, DetailView::of(view)).into_response();
+    let mut response = (StatusCode::CREATED, detail_view(view)).into_response();
     response.headers_mut().extend(at.ok().map(|at| (LOCATION, at)));
     Ok(response)
 }
@@ -278,7 +151,7 @@ async fn get_one(
     Path(policy): Path<String>,
 ) -> Result<Revision<DetailView>, Problem> {
     let row = policies.policy(&policy).await?;
-    Ok(DetailView::of(policies.view(row.id).await?))
+    Ok(detail_view(policies.view(row.id).await?))
 }
 
 /// Gives a policy its next pair.
@@ -294,7 +167,7 @@ async fn rotate(
 ) -> Result<Revision<DetailView>, Problem> {
     let row = policies.policy(&policy).await?;
     if_match.check(row.revision)?;
-    Ok(DetailView::of(policies.rotate(row.id, caller.actor()).await?))
+    Ok(detail_view(policies.rotate(row.id, caller.actor()).await?))
 }
 
 /// Removes a policy to which no key is sealed.

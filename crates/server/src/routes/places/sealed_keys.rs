@@ -1,23 +1,21 @@
 //! Private keys that are sealed to policies.
 
+use api::sealed_keys::{KeyBody, KeyView};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use serde::{Deserialize, Serialize};
 use sites::policies::{KeyPolicies, NewSealedKey};
-use store::places::SealedKeyRow;
-use utoipa::ToSchema;
-use uuid::Uuid;
+use sites::tables::SealedKeyRow;
 use x509::SpkiHash;
 
 use super::attributes::AREA;
 use crate::access::{Caller, Permission};
-use crate::api::{Access, Api, routes};
 use crate::extract::{Json, Path};
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time::shown;
 
@@ -32,77 +30,29 @@ pub(super) fn routes() -> Api {
         .route(Permission::KeySeal, routes!(withdraw))
 }
 
-/// A private key that is sealed to a policy.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SealedKey)]
-struct KeyView {
-    /// SHA-256 of its SubjectPublicKeyInfo: its identity.
-    spki_sha256: String,
-    /// What people call it.
-    #[schema(example = "www")]
-    name: String,
-    /// Its kind.
-    #[schema(example = "p256")]
-    kind: String,
-    /// Identity of the policy that it is sealed to.
-    policy: Uuid,
-    /// That policy's name.
-    #[schema(example = "eu")]
-    policy_name: String,
-    /// To this pair of it.
-    generation: u32,
-    /// Who sealed it.
-    created_by: String,
-    /// When it first came.
-    created_at: String,
-    /// When it was last sealed.
-    updated_at: String,
-}
-
-impl KeyView {
-    fn of(row: SealedKeyRow) -> Self {
-        Self {
-            spki_sha256: SpkiHash::from_bytes(row.spki_sha256).to_string(),
-            name: row.name,
-            kind: row.kind,
-            policy: row.policy,
-            policy_name: row.policy_name,
-            generation: row.generation,
-            created_by: row.created_by,
-            created_at: shown(row.created_at_us),
-            updated_at: shown(row.updated_at_us),
-        }
+fn key_view(row: SealedKeyRow) -> KeyView {
+    KeyView {
+        spki_sha256: SpkiHash::from_bytes(row.spki_sha256).to_string(),
+        name: row.name,
+        kind: row.kind,
+        policy: row.policy,
+        policy_name: row.policy_name,
+        generation: row.generation,
+        created_by: row.created_by,
+        created_at: shown(row.created_at_us),
+        updated_at: shown(row.updated_at_us),
     }
 }
 
-/// A private key, sealed by whoever has it.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = SealedKeyBody)]
-struct KeyBody {
-    /// What people call it; several may share a name.
-    #[schema(example = "www", min_length = 1, max_length = 128)]
-    name: String,
-    /// Its SubjectPublicKeyInfo, DER in base64.
-    spki: String,
-    /// Name or identity of the policy that it is sealed to.
-    #[schema(example = "eu")]
-    policy: String,
-    /// The policy's newest pair.
-    generation: u32,
-    /// Its PKCS#8, sealed to the pair's public key: HPKE with X-Wing, HKDF-SHA256 and AES-256-GCM after one octet, 1; base64.
-    sealed: String,
-}
-
 /// Lists the keys that are sealed to policies, by name.
-#[utoipa::path(get, path = "/api/v1/sealed-keys", operation_id = "listSealedKeys", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/sealed-keys", operation_id = "listSealedKeys", params(PageQuery),
     responses((status = 200, body = Listing<KeyView>)))]
 async fn list(
     Component(policies): Component<KeyPolicies>,
     paging: Paging,
 ) -> Result<Json<Listing<KeyView>>, Problem> {
     let page = policies.keys(paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, KeyView::of)))
+    Ok(Json(listing(page, key_view)))
 }
 
 /// Stores a private key that was sealed to a policy, in place of what was sealed of it before.
@@ -126,7 +76,7 @@ async fn put(
         generation: body.generation,
         blob: octets(&body.sealed, "sealed")?,
     };
-    let view = KeyView::of(policies.put_key(new, caller.actor()).await?);
+    let view = key_view(policies.put_key(new, caller.actor()).await?);
     let at = HeaderValue::from_str(&format!("/api/v1/sealed-keys/{}", view.spki_sha256));
     let mut response = (StatusCode::CREATED, Json(view)).into_response();
     response.headers_mut().extend(at.ok().map(|at| (LOCATION, at)));
@@ -140,7 +90,7 @@ async fn get_one(
     Component(policies): Component<KeyPolicies>,
     Path(key): Path<String>,
 ) -> Result<Json<KeyView>, Problem> {
-    Ok(Json(KeyView::of(policies.key(&hash(&key)?).await?)))
+    Ok(Json(key_view(policies.key(&hash(&key)?).await?)))
 }
 
 /// Withdraws a sealed key: what is sealed is removed, and nodes sign with it no more.

@@ -1,20 +1,19 @@
 //! Tokens by which nodes join.
 
+use api::sites::{KeyNodeTokenView, MadeKeyNodeToken, NewKeyNodeToken};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
+use sites::tables::NodeTokenRow;
 use sites::{Attributes, NewNodeToken, SiteError, Sites};
-use store::places::NodeTokenRow;
-use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::attributes::{AREA, AttributesBody, shown_attributes};
+use super::attributes::{AREA, shown_attributes};
 use crate::access::{Caller, Permission};
-use crate::api::{Api, routes};
 use crate::extract::{Json, Path};
 use crate::idempotency::HoldsSecret;
-use crate::paging::{Listing, Paging, PagingParams};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
@@ -28,77 +27,28 @@ pub(super) fn routes() -> Api {
         .route(Permission::NodeEnroll, routes!(delete))
 }
 
-/// A token to make.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewKeyNodeToken {
-    /// Name or identity of the site.
-    #[schema(example = "frankfurt")]
-    site: String,
-    /// The node's own attributes, over its site's.
-    #[serde(default)]
-    #[schema(example = json!({"security": "high"}))]
-    attributes: AttributesBody,
-    /// Seconds it is good: an hour when absent, a month at most.
-    #[schema(minimum = 1, maximum = 2_592_000)]
-    seconds: Option<i64>,
-}
-
-/// A token, without itself.
-#[derive(Debug, Serialize, ToSchema)]
-struct KeyNodeTokenView {
-    /// Its identity.
-    id: Uuid,
-    /// The site's name.
-    site: String,
-    /// The node's own attributes, over its site's.
-    attributes: AttributesBody,
-    /// Who made it.
-    created_by: String,
-    /// When.
-    created_at: String,
-    /// After this it makes no node.
-    expires_at: String,
-    /// When it was used.
-    used_at: Option<String>,
-    /// The node it has made.
-    node: Option<Uuid>,
-}
-
-impl KeyNodeTokenView {
-    fn of(row: NodeTokenRow) -> Self {
-        Self {
-            id: row.id,
-            site: row.site_name,
-            attributes: shown_attributes(&row.attributes),
-            created_by: row.created_by,
-            created_at: time::shown(row.created_at_us),
-            expires_at: time::shown(row.expires_at_us),
-            used_at: time::maybe_shown(row.used_at_us),
-            node: row.node,
-        }
+fn key_node_token_view(row: NodeTokenRow) -> KeyNodeTokenView {
+    KeyNodeTokenView {
+        id: row.id,
+        site: row.site_name,
+        attributes: shown_attributes(&row.attributes),
+        created_by: row.created_by,
+        created_at: time::shown(row.created_at_us),
+        expires_at: time::shown(row.expires_at_us),
+        used_at: time::maybe_shown(row.used_at_us),
+        node: row.node,
     }
 }
 
-/// A token just made.
-#[derive(Serialize, ToSchema)]
-struct MadeKeyNodeToken {
-    /// The secret. It is shown this once.
-    token: String,
-    /// What is kept of it.
-    #[serde(flatten)]
-    view: KeyNodeTokenView,
-}
-
 /// Lists the node tokens, newest first.
-#[utoipa::path(get, path = "/api/v1/key-node-tokens", operation_id = "listKeyNodeTokens", params(PagingParams),
+#[utoipa::path(get, path = "/api/v1/key-node-tokens", operation_id = "listKeyNodeTokens", params(PageQuery),
     responses((status = 200, body = Listing<KeyNodeTokenView>)))]
 async fn list(
     Component(places): Component<Sites>,
     paging: Paging,
 ) -> Result<Json<Listing<KeyNodeTokenView>>, Problem> {
     let page = places.tokens(paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(Listing::of(page, KeyNodeTokenView::of)))
+    Ok(Json(listing(page, key_node_token_view)))
 }
 
 /// Makes a node token: it makes one host a node of the key service at a site, once.
@@ -113,7 +63,7 @@ async fn create(
     let new = NewNodeToken { site: new.site, attributes, seconds: new.seconds.unwrap_or(SECONDS) };
     let made = places.create_token(new, caller.actor()).await?;
     let body =
-        MadeKeyNodeToken { token: made.token.as_str().to_owned(), view: KeyNodeTokenView::of(made.row) };
+        MadeKeyNodeToken { token: made.token.as_str().to_owned(), view: key_node_token_view(made.row) };
     let mut response = (StatusCode::CREATED, Json(body)).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)

@@ -21,8 +21,8 @@ use axum::routing::{get, post};
 use http::{Method, StatusCode};
 
 use super::credhub::context::Context;
-use crate::api::endpoint;
 use crate::credhub::CredHub;
+use crate::routing::endpoint;
 use answer::Refused;
 use mount::{LIST, MOUNT};
 

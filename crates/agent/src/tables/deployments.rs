@@ -1,0 +1,233 @@
+//! Deployments: one row a job and target.
+
+use uuid::Uuid;
+
+use super::handle::Agents;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use store::states::DeploymentState;
+
+/// A deployment to be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NewDeployment {
+    /// The run it belongs to: a row of table `jobs`.
+    pub job: i64,
+    /// Where to.
+    pub target: Uuid,
+    /// By whom.
+    pub agent: Uuid,
+    /// Of which managed certificate.
+    pub certificate: Uuid,
+    /// SHA-256 of the leaf.
+    pub fingerprint: [u8; 32],
+    /// When it was asked for, µs.
+    pub created_at_us: i64,
+}
+
+/// How a deployment went, this time.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeploymentResult {
+    /// The run.
+    pub job: i64,
+    /// Where to.
+    pub target: Uuid,
+    /// Its result.
+    pub state: DeploymentState,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// SHA-256 of the leaf the endpoint showed.
+    pub served: Option<[u8; 32]>,
+    /// When, µs.
+    pub at_us: i64,
+}
+
+/// A deployment as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeploymentRow {
+    /// Its row.
+    pub id: i64,
+    /// What was asked for.
+    pub asked: NewDeployment,
+    /// As [`DeploymentResult::state`].
+    pub state: DeploymentState,
+    /// How often it was tried.
+    pub attempts: i64,
+    /// What the last try said.
+    pub error: Option<String>,
+    /// What the endpoint showed after it.
+    pub served: Option<[u8; 32]>,
+    /// When it last changed, µs.
+    pub updated_at_us: i64,
+}
+
+macro_rules! with_states {
+    ($text:expr) => {
+        db::with_codes!([DeploymentState::{Waiting, Failed, RolledBack, Broken, Cancelled}] $text)
+    };
+}
+
+pub(super) const INSERT: Bulk = db::bulk! {
+    (job bigint, target uuid, agent uuid, certificate uuid, fingerprint bytea, at bigint)
+    with_states!("-- deployments_insert
+INSERT INTO deployments (job, target, agent, certificate, fingerprint, state, attempts, created_at, updated_at)
+VALUES (:job, :target, :agent, :certificate, :fingerprint, {DeploymentState::Waiting}, 0, :at, :at) ON CONFLICT DO NOTHING")
+};
+
+/// A report that comes twice counts once: what is over stays as it is.
+pub(super) const FINISH: Bulk = db::bulk! { (job bigint, target uuid, state bigint, error text, served bytea, at bigint)
+    with_states!("-- deployments_finish
+UPDATE deployments SET state = :state, error = :error, served = :served, updated_at = :at, attempts = attempts + 1
+WHERE job = :job AND target = :target AND state IN ({DeploymentState::Waiting}, {DeploymentState::Failed},
+  {DeploymentState::RolledBack}, {DeploymentState::Broken}) RETURNING job, target")
+};
+
+pub(super) const OPEN: &str = with_states!(
+    "-- deployments_open
+SELECT COALESCE(SUM(CASE WHEN state IN ({DeploymentState::Waiting}, {DeploymentState::Failed},
+  {DeploymentState::RolledBack}, {DeploymentState::Broken}) THEN 1 ELSE 0 END), 0), COUNT(*) FROM deployments
+WHERE job = ?1"
+);
+
+pub(super) const CANCEL: &str = with_states!("-- deployments_cancel
+UPDATE deployments SET state = {DeploymentState::Cancelled}, updated_at = ?2
+WHERE job = ?1 AND state IN ({DeploymentState::Waiting}, {DeploymentState::Failed}, {DeploymentState::RolledBack},
+    {DeploymentState::Broken})");
+
+pub(super) const OF_JOB: &str = "-- deployments_of_job
+SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
+FROM deployments WHERE job = ?1 ORDER BY target";
+
+/// Newest first, as the next one.
+pub(super) const OF_TARGET: &str = "-- deployments_of_target
+SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
+FROM deployments WHERE target = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+
+pub(super) const OF_CERTIFICATE: &str = "-- deployments_of_certificate
+SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
+FROM deployments WHERE certificate = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
+
+/// Enters deployments that wait; those already there stay as they are. One statement, however many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_deployments(tx: &mut Tx, new: &[NewDeployment]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Int(new.iter().map(|one| one.job).collect()),
+        Column::Uuid(new.iter().map(|one| one.target).collect()),
+        Column::Uuid(new.iter().map(|one| one.agent).collect()),
+        Column::Uuid(new.iter().map(|one| one.certificate).collect()),
+        Column::Blob(new.iter().map(|one| one.fingerprint.to_vec()).collect()),
+        Column::Int(new.iter().map(|one| one.created_at_us).collect()),
+    ];
+    tx.bulk(&INSERT, columns).await.map(drop)
+}
+
+/// Notes how deployments went; gives those that were not over yet. One statement, however many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn finish_deployments(
+    tx: &mut Tx,
+    results: &[DeploymentResult],
+) -> Result<Vec<(i64, Uuid)>, StoreError> {
+    let columns = vec![
+        Column::Int(results.iter().map(|one| one.job).collect()),
+        Column::Uuid(results.iter().map(|one| one.target).collect()),
+        Column::Int(results.iter().map(|one| one.state.code()).collect()),
+        Column::MaybeText(results.iter().map(|one| one.error.as_deref().map(clean)).collect()),
+        Column::MaybeBlob(results.iter().map(|one| one.served.map(|hash| hash.to_vec())).collect()),
+        Column::Int(results.iter().map(|one| one.at_us).collect()),
+    ];
+    let rows = tx.bulk(&FINISH, columns).await?;
+    rows.into_iter().map(|mut row| Ok((row.int()?, row.uuid()?))).collect()
+}
+
+/// PostgreSQL's texts hold no NUL.
+fn clean(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// Deployments of a run that are not over with success: how many, and of how many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn open_deployments(tx: &mut Tx, job: i64) -> Result<(i64, i64), StoreError> {
+    let row = tx.row(OPEN, vec![job.into()]).await?;
+    row.map_or(Ok((0, 0)), |mut row| Ok((row.int()?, row.int()?)))
+}
+
+/// Ends what a run still has to deploy; says how many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn cancel_deployments(tx: &mut Tx, job: i64, at_us: i64) -> Result<u64, StoreError> {
+    tx.execute(CANCEL, vec![job.into(), at_us.into()]).await
+}
+
+impl Agents<'_> {
+    /// The deployments of a run, by target.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn deployments_of_job(self, job: i64) -> Result<Vec<DeploymentRow>, StoreError> {
+        self.0.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_of).collect()
+    }
+
+    /// The deployments to a target, newest first.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn deployments_of_target(
+        self,
+        target: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<DeploymentRow>, StoreError> {
+        self.deployments(OF_TARGET, "deployments_of_target", target, after, limit).await
+    }
+
+    /// The deployments of a managed certificate, newest first.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn deployments_of_certificate(
+        self,
+        certificate: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<DeploymentRow>, StoreError> {
+        self.deployments(OF_CERTIFICATE, "deployments_of_certificate", certificate, after, limit).await
+    }
+
+    async fn deployments(
+        self,
+        statement: &'static str,
+        listing: &str,
+        of: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<DeploymentRow>, StoreError> {
+        let (limit, rows) = limit_of(limit);
+        let mut parameters: Vec<Value> = vec![of.into()];
+        parameters.extend(key_or(after, listing, &[Value::Int(i64::MAX)])?);
+        parameters.push(rows.into());
+        let found = self.0.rows(Cost::Walk, statement, parameters).await?;
+        page(found, limit, listing, |row| {
+            let deployment = deployment_of(row)?;
+            let key = vec![deployment.id.into()];
+            Ok((deployment, key))
+        })
+    }
+}
+
+fn deployment_of(mut row: Row) -> Result<DeploymentRow, StoreError> {
+    let (id, job) = (row.int()?, row.int()?);
+    let (target, agent, certificate) = (row.uuid()?, row.uuid()?, row.uuid()?);
+    let (fingerprint, state, attempts) = (row.hash()?, row.coded("deployments.state")?, row.int()?);
+    let (error, served, created_at_us) = (row.maybe_text()?, row.maybe_hash()?, row.int()?);
+    let asked = NewDeployment { job, target, agent, certificate, fingerprint, created_at_us };
+    Ok(DeploymentRow { id, asked, state, attempts, error, served, updated_at_us: row.int()? })
+}

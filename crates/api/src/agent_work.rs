@@ -1,0 +1,75 @@
+//! Requests of agents, over mutual TLS: enrollment, renewal, CSRs.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A host that wants to become an agent.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct EnrolmentBody {
+    /// The enrolment token, used once.
+    pub token: String,
+    /// A request for the client certificate, signed with the key made on the host.
+    pub csr_pem: String,
+    /// The agent's name; the host's when absent.
+    #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
+    pub name: Option<String>,
+    /// What the agent says of its host.
+    #[serde(default)]
+    pub facts: FactsBody,
+}
+
+/// What an agent says of its host.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::IntoParams, utoipa::ToSchema))]
+#[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
+pub struct FactsBody {
+    /// The agent's version.
+    #[serde(default)]
+    pub version: String,
+    /// The host's name.
+    #[serde(default)]
+    pub hostname: String,
+    /// The host's operating system.
+    #[serde(default)]
+    pub os: String,
+    /// The host's kind of processor.
+    #[serde(default)]
+    pub arch: String,
+    /// The host's addresses, separated by commas.
+    #[serde(default)]
+    pub addresses: String,
+}
+
+/// An agent's client certificate.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct EnrolledView {
+    /// Who it is.
+    pub agent: Uuid,
+    /// Its name.
+    pub name: String,
+    /// The certificate and what stands above it, PEM.
+    pub certificate_pem: String,
+    /// Certificates below which this server's own stands, PEM; empty when the host's roots will do.
+    pub ca_pem: String,
+}
+
+/// A request for the next client certificate.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RenewalBody {
+    /// Signed with the key of the one before, PEM.
+    pub csr_pem: String,
+}
+
+/// A CSR.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CsrBody {
+    /// PEM.
+    pub csr_pem: String,
+}

@@ -1,0 +1,175 @@
+//! Certification authorities: the tree, import, cross-signing, renewal, retirement.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// An authority to make.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewAuthority {
+    /// Its name, unique.
+    #[cfg_attr(feature = "schemas", schema(example = "web", min_length = 1, max_length = 64))]
+    pub name: String,
+    /// Its distinguished name.
+    #[cfg_attr(feature = "schemas", schema(example = "CN=Example Web CA, O=Example, C=DE"))]
+    pub subject: String,
+    /// Above it, by id or name: an intermediate. Without, and without `external`: a root.
+    pub parent: Option<String>,
+    /// An intermediate below an authority elsewhere: the answer has a request for it to sign.
+    #[serde(default)]
+    pub external: bool,
+    /// The kind of key to make; `p384` for a root and `p256` for others unless given.
+    #[cfg_attr(feature = "schemas", schema(value_type = Option<String>, example = "p256"))]
+    pub key_type: Option<String>,
+    /// What shall hold the key (`pkcs11`); the database, sealed, unless given.
+    pub key_provider: Option<String>,
+    /// Its life; ten years for a root and five for others unless given.
+    #[cfg_attr(feature = "schemas", schema(minimum = 3600))]
+    pub lifetime_seconds: Option<i64>,
+    /// Authorities that may stand below it in a path; 0 for an intermediate, any number for a root unless given.
+    pub path_length: Option<u32>,
+    /// Names that certificates below it may have.
+    pub name_limits: Option<NewNameLimits>,
+    /// Certificate policies, dotted.
+    #[serde(default)]
+    pub policies: Vec<String>,
+    /// Extended key usages that certificates below it may have, dotted; any unless given.
+    #[serde(default)]
+    pub extended_key_usage: Vec<String>,
+}
+
+/// Names permitted and excluded: `dns:example.com`, `ip:10.0.0.0/8`, `email:example.com`, `uri:.example.com`,
+/// `dir:O=Example, C=DE`.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewNameLimits {
+    /// Of each kind of name in here, names must fall under one of these.
+    #[serde(default)]
+    pub permitted: Vec<String>,
+    /// Names must fall under none of these.
+    #[serde(default)]
+    pub excluded: Vec<String>,
+}
+
+/// An authority to take in, with its key. It has no `Debug`: the key must not come into a log.
+#[derive(Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ImportedAuthority {
+    /// Its name, unique.
+    pub name: String,
+    /// Its certificate in PEM, then those above it; the root may be left out.
+    pub certificates: String,
+    /// Its private key in PEM.
+    #[cfg_attr(feature = "schemas", schema(format = Password))]
+    pub key: String,
+}
+
+/// A certificate for an authority that waits for one.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct InstalledCertificate {
+    /// Its certificate in PEM, then those above it.
+    pub certificates: String,
+}
+
+/// Who signs across.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CrossSignature {
+    /// The authority that signs, by id or name.
+    pub by: String,
+}
+
+/// How to renew.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Renewing {
+    /// Its life from now; as long as the old certificate was made for unless given.
+    #[cfg_attr(feature = "schemas", schema(minimum = 3600))]
+    pub lifetime_seconds: Option<i64>,
+}
+
+/// How to retire.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Retiring {
+    /// Though certificates live that need its CRL.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// What retiring did.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct Retired {
+    /// `retiring`: it issues no more; `retired`: it signs nothing any more.
+    pub state: String,
+}
+
+/// A certification authority.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct AuthorityView {
+    /// Its id: it stands in the addresses that certificates carry.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// `pending` (its request waits for a certificate), `active`, `retiring` (issues no more) or `retired`.
+    pub state: String,
+    /// The credential that it is, for one that the credential store keeps.
+    pub credential: Option<String>,
+    /// The authority here above it.
+    pub parent: Option<Uuid>,
+    /// Whether it is a root.
+    pub root: bool,
+    /// Its distinguished name.
+    pub subject: Option<String>,
+    /// The kind of its key.
+    pub key_type: Option<String>,
+    /// SHA-256 of its certificate.
+    pub fingerprint: Option<String>,
+    /// Its serial number, hexadecimal.
+    pub serial: Option<String>,
+    /// First moment of validity.
+    pub not_before: Option<String>,
+    /// Last second of validity.
+    pub not_after: Option<String>,
+    /// Its certificate in PEM.
+    pub certificate: Option<String>,
+    /// What a server sends above a certificate issued here, in PEM: this authority's certificate, then upwards without
+    /// the root.
+    pub chain: Option<String>,
+    /// The root's certificate in PEM, where it is known.
+    pub anchor: Option<String>,
+    /// The certification request in PEM of one that is pending.
+    pub request: Option<String>,
+    /// Where what it publishes is.
+    pub urls: Option<AuthorityUrls>,
+    /// When it was made or taken in.
+    pub created_at: String,
+    /// Since when it issues no more.
+    pub retiring_at: Option<String>,
+    /// Since when it signs nothing any more.
+    pub retired_at: Option<String>,
+}
+
+/// Where what an authority publishes is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct AuthorityUrls {
+    /// Its certificate.
+    pub certificate: String,
+    /// Its full CRL.
+    pub crl: String,
+    /// Its delta CRL.
+    pub delta_crl: String,
+    /// Its OCSP responder.
+    pub ocsp: String,
+}

@@ -1,0 +1,46 @@
+//! The API of the credential store: CredHub's (2.15), and Bulla's additions to it.
+//!
+//! Names of fields are CredHub's. Its requests are read leniently where CredHub reads them leniently: a number or a switch
+//! may be a text, and `null` is an absent field. Types that hold a value or a secret have no `Debug`.
+
+mod access;
+mod certificates;
+mod credentials;
+mod deleted;
+mod interpolation;
+mod lenient;
+mod login;
+mod lookup;
+mod permissions;
+mod rotation;
+mod service;
+mod values;
+mod wrap;
+
+pub use access::{AccessChangeView, AccessDifferenceView, AccessQuery, AccessView};
+pub use certificates::{
+    CertificateHistory, CertificateVersionView, Certificates, CertificatesQuery, NewVersion,
+    RegenerateCertificate, TransitionalVersion,
+};
+pub use credentials::{
+    BulkRegenerate, BulkRegenerated, CertificateFacts, CredentialVersion, CredentialView, Data, DataQuery,
+    Found, FoundView, GenerateRequest, GenerationFacts, NameQuery, RegenerateRequest, RequestKind,
+    SetRequest,
+};
+pub use deleted::{
+    Deleted, DeletedView, ListedVersion, UndeleteRequest, UndeletedView, VersionsChange, VersionsRequest,
+    VersionsView,
+};
+pub use interpolation::{BindingReference, CredentialReference};
+pub use login::{AppView, AuthServerView, InfoView, LinksView, TokenRequest, TokenView};
+pub use lookup::{LookupOutcome, LookupRequest, LookupView, NameList};
+pub use permissions::{
+    NamePermissions, OperationsChange, PermissionEntry, PermissionRequest, PermissionView, PermissionsQuery,
+};
+pub use rotation::{
+    HookQuery, HookRequest, HookView, Hooks, PlannedView, RotateRequest, RotateView, RotationPolicyRequest,
+    RotationPolicyView, RotationQuery,
+};
+pub use service::{ErrorView, KeyUsageView, ReadOnlyMode, StatusView, VersionInfo};
+pub use values::{CertificateValue, KeyPairValue, UserValue};
+pub use wrap::{UnwrapRequest, UnwrapView, WrapRequest, WrapView};

@@ -1,0 +1,58 @@
+//! Enrollments over EST and SCEP that wait for an approval.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Where an enrolment stands.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It waits.
+    #[default]
+    Open,
+    /// The client gets its certificate when it asks again.
+    Approved,
+    /// The client is told so when it asks again.
+    Rejected,
+}
+
+/// A request for a certificate that waits, or was decided.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct EnrolmentView {
+    /// Its identity.
+    pub id: Uuid,
+    /// `est` or `scep`.
+    pub protocol: String,
+    /// By which profile it asks.
+    pub profile: String,
+    /// Who asks.
+    pub requester: String,
+    /// Subject and names asked for.
+    pub asks: String,
+    /// Its state.
+    pub state: Standing,
+    /// When it was asked for, RFC 3339.
+    pub requested_at: String,
+    /// When it is forgotten.
+    pub expires_at: String,
+    /// Who decided.
+    pub decided_by: Option<String>,
+    /// When, RFC 3339.
+    pub decided_at: Option<String>,
+    /// The note of the decision.
+    pub note: Option<String>,
+}
+
+/// What is said with a decision.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schemas", schema(as = Said))]
+pub struct DecisionBody {
+    /// Kept with the decision; on a rejection the client is told, too.
+    #[serde(default)]
+    #[cfg_attr(feature = "schemas", schema(max_length = 2000))]
+    pub note: String,
+}

@@ -1,0 +1,24 @@
+//! Names in paths and queries of the API.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// All bytes but the unreserved ones (RFC 3986 section 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Percent-encodes a text as a segment of a path or a value of a query.
+#[must_use]
+pub fn segment(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_a_path_cannot_leave_its_segment() {
+        assert_eq!(segment("web-1.a_b~"), "web-1.a_b~");
+        assert_eq!(segment("a b/../c?x"), "a%20b%2F..%2Fc%3Fx");
+        assert_eq!(segment("é"), "%C3%A9");
+    }
+}

@@ -1,0 +1,206 @@
+//! Keys for external account binding (RFC 8555 section 7.3.4).
+
+use uuid::Uuid;
+
+use super::handle::Acme;
+use super::lines::{from_lines, lines};
+use super::place::{place, placed};
+use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
+use store::{SealedColumn, sealed_column};
+
+/// An external key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AcmeExternalKey {
+    /// Its identity.
+    pub id: Uuid,
+    /// The name clients give.
+    pub kid: String,
+    /// The MAC key, sealed.
+    pub secret: Vec<u8>,
+    /// What it is for, in words.
+    pub label: String,
+    /// Whether it may bind any number of accounts.
+    pub reusable: bool,
+    /// Profiles its accounts may use; none: any.
+    pub profiles: Vec<String>,
+    /// Names its accounts may ask for, by suffix; none: any.
+    pub names: Vec<String>,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// Who made it.
+    pub created_by: String,
+    /// When it stops binding new accounts, µs.
+    pub expires_at_us: Option<i64>,
+    /// Since when neither it nor its accounts may do anything, µs.
+    pub disabled_at_us: Option<i64>,
+    /// When it last bound an account, µs.
+    pub used_at_us: Option<i64>,
+    /// Accounts bound.
+    pub uses: i64,
+}
+
+impl AcmeExternalKey {
+    /// Whether it can bind an account now.
+    #[must_use]
+    pub fn can_bind(&self, now_us: i64) -> bool {
+        self.disabled_at_us.is_none()
+            && self.expires_at_us.is_none_or(|end| now_us < end)
+            && (self.reusable || self.uses == 0)
+    }
+}
+
+/// An external key to be made.
+#[derive(Clone, Debug)]
+pub struct NewAcmeExternalKey {
+    /// Its identity.
+    pub id: Uuid,
+    /// The name clients give.
+    pub kid: String,
+    /// The MAC key, sealed.
+    pub secret: Vec<u8>,
+    /// What it is for, in words.
+    pub label: String,
+    /// Whether it may bind any number of accounts.
+    pub reusable: bool,
+    /// Profiles its accounts may use; none: any.
+    pub profiles: Vec<String>,
+    /// Names its accounts may ask for, by suffix; none: any.
+    pub names: Vec<String>,
+    /// Now, µs.
+    pub created_at_us: i64,
+    /// Who makes it.
+    pub created_by: String,
+    /// When it stops binding new accounts, µs.
+    pub expires_at_us: Option<i64>,
+}
+
+macro_rules! columns {
+    () => {
+        "SELECT id, kid, secret, label, reusable, profiles, names, created_at, created_by, expires_at, disabled_at, \
+         used_at, uses FROM acme_external_keys"
+    };
+}
+
+/// The secrets, for the rotation of the master key.
+pub const SEALED_SECRETS: SealedColumn = sealed_column!("acme_external_keys", "id" Uuid "uuid", "secret");
+
+pub(super) const KEY: &str = concat!("-- acme_external_key\n", columns!(), " WHERE id = ?1");
+
+pub(super) const KEY_BY_KID: &str = concat!("-- acme_external_key_by_kid\n", columns!(), " WHERE kid = ?1");
+
+/// Newest first.
+pub(super) const KEYS: &str =
+    concat!("-- acme_external_keys\n", columns!(), " WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
+
+pub(super) const INSERT: &str = "-- acme_external_key_insert
+INSERT INTO acme_external_keys (id, kid, secret, label, reusable, profiles, names, created_at, created_by, expires_at, uses)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0) ON CONFLICT (kid) DO NOTHING";
+
+pub(super) const DISABLE: &str = "-- acme_external_key_disable
+UPDATE acme_external_keys SET disabled_at = COALESCE(disabled_at, ?2) WHERE id = ?1";
+
+pub(super) const DELETE: &str = "-- acme_external_key_delete
+DELETE FROM acme_external_keys WHERE id = ?1";
+
+pub(super) const USE: &str = "-- acme_external_key_use
+UPDATE acme_external_keys SET used_at = ?2, uses = uses + 1
+WHERE id = ?1 AND disabled_at IS NULL AND (expires_at IS NULL OR expires_at > ?2) AND (reusable = 1 OR uses = 0)";
+
+/// Counts one use; false when it has none left.
+pub(super) async fn spend(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, StoreError> {
+    Ok(tx.execute(USE, vec![id.into(), now_us.into()]).await? == 1)
+}
+
+/// Stores an external key; false when its name is taken.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_acme_external_key(tx: &mut Tx, new: &NewAcmeExternalKey) -> Result<bool, StoreError> {
+    let parameters: Vec<Value> = vec![
+        new.id.into(),
+        new.kid.as_str().into(),
+        new.secret.as_slice().into(),
+        new.label.as_str().into(),
+        new.reusable.into(),
+        lines(&new.profiles).into(),
+        lines(&new.names).into(),
+        new.created_at_us.into(),
+        new.created_by.as_str().into(),
+        new.expires_at_us.into(),
+    ];
+    Ok(tx.execute(INSERT, parameters).await? == 1)
+}
+
+/// Ends an external key and all that its accounts may do; false when there is none.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn disable_acme_external_key(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, StoreError> {
+    Ok(tx.execute(DISABLE, vec![id.into(), now_us.into()]).await? == 1)
+}
+
+/// Removes an external key, which ends what its accounts may do; false when there was none.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_acme_external_key(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
+}
+
+impl Acme<'_> {
+    /// An external key.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn external_key(self, id: Uuid) -> Result<Option<AcmeExternalKey>, StoreError> {
+        self.0.row(KEY, vec![id.into()]).await?.map(external_key).transpose()
+    }
+
+    /// The external key of a name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn external_key_named(self, kid: &str) -> Result<Option<AcmeExternalKey>, StoreError> {
+        self.0.row(KEY_BY_KID, vec![kid.into()]).await?.map(external_key).transpose()
+    }
+
+    /// External keys, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn external_keys(
+        self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AcmeExternalKey>, StoreError> {
+        let place = place(after, "acme-external-keys")?;
+        let (limit, asked) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, KEYS, vec![place, asked.into()]).await?;
+        page(rows, limit, "acme-external-keys", |row| {
+            let key = external_key(row)?;
+            let place = placed(key.id);
+            Ok((key, place))
+        })
+    }
+}
+
+fn external_key(mut row: Row) -> Result<AcmeExternalKey, StoreError> {
+    Ok(AcmeExternalKey {
+        id: row.uuid()?,
+        kid: row.text()?,
+        secret: row.blob()?,
+        label: row.text()?,
+        reusable: row.flag()?,
+        profiles: from_lines(&row.text()?),
+        names: from_lines(&row.text()?),
+        created_at_us: row.int()?,
+        created_by: row.text()?,
+        expires_at_us: row.maybe_int()?,
+        disabled_at_us: row.maybe_int()?,
+        used_at_us: row.maybe_int()?,
+        uses: row.int()?,
+    })
+}

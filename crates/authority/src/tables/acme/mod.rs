@@ -1,0 +1,91 @@
+//! The ACME server's rows: accounts, external keys, orders, authorizations, limits.
+//!
+//! What goes through here a thousand times a second (orders, answers to challenges, validations, certificates) is
+//! written for many at once, and each call is a constant number of statements.
+
+mod accounts;
+mod authorizations;
+mod external_keys;
+mod handle;
+mod lines;
+mod orders;
+mod overrides;
+mod place;
+
+use db::{Bulk, Sends};
+pub use handle::Acme;
+
+pub use accounts::{
+    AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, change_acme_account_key,
+    insert_acme_account, note_acme_preauthorization, set_acme_account,
+};
+pub use authorizations::{
+    AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated, begin_acme_validations,
+    deactivate_acme_authorization, end_acme_validations, insert_acme_authorizations,
+};
+pub use external_keys::{
+    AcmeExternalKey, NewAcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
+    insert_acme_external_key,
+};
+pub use orders::{
+    AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus, begin_acme_issuances, end_acme_issuances,
+    insert_acme_orders,
+};
+pub use overrides::{AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override};
+
+pub(crate) const SENDS: Sends = Sends { both: ALL, sqlite: &[], postgres: &[], bulks: BULKS, composed };
+
+const ALL: &[&str] = &[
+    accounts::ACCOUNT,
+    accounts::ACCOUNT_BY_KEY,
+    accounts::ACCOUNTS,
+    accounts::INSERT,
+    accounts::UNDO,
+    accounts::SET,
+    accounts::CHANGE_KEY,
+    accounts::KEEP_KEY,
+    accounts::EARLIER_KEYS,
+    accounts::PREAUTHORIZED,
+    authorizations::AUTHORIZATION,
+    authorizations::DEACTIVATE,
+    external_keys::KEY,
+    external_keys::KEY_BY_KID,
+    external_keys::KEYS,
+    external_keys::INSERT,
+    external_keys::DISABLE,
+    external_keys::DELETE,
+    external_keys::SEALED_SECRETS.page,
+    external_keys::SEALED_SECRETS.count,
+    external_keys::SEALED_SECRETS.heads,
+    external_keys::USE,
+    orders::ORDER,
+    orders::ORDERS_OF,
+    orders::ORDERS,
+    orders::REPLACEMENT,
+    overrides::OVERRIDES,
+    overrides::PUT,
+    overrides::DELETE,
+];
+
+const BULKS: &[&Bulk] = &[
+    &authorizations::CLAIM,
+    &authorizations::TIDY,
+    &orders::CLAIM,
+    &orders::TIDY,
+    &external_keys::SEALED_SECRETS.replace,
+    &accounts::KEYS_TAKEN,
+    &authorizations::AUTHORIZATIONS,
+    &authorizations::INSERT,
+    &authorizations::BEGIN,
+    &authorizations::END,
+    &orders::THESE,
+    &authorizations::RELEASE,
+    &orders::INSERT,
+    &orders::BEGIN,
+    &orders::END,
+    &orders::RELEASE,
+];
+
+fn composed() -> Vec<String> {
+    authorizations::composed()
+}

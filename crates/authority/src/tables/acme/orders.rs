@@ -1,0 +1,408 @@
+//! Orders.
+
+use std::collections::HashMap;
+
+use coded::coded;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::authorizations::{AcmeAuthorization, ids};
+use super::handle::Acme;
+use super::lines::{from_lines, lines};
+use super::place::{place, placed};
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
+
+coded! {
+    /// Where an order stands, as stored. That it is ready, has failed with an authorization, or has expired is for the
+    /// reader to tell.
+    pub enum AcmeOrderStatus: "ACME order status" {
+        /// Not finalized.
+        Pending = 0 => "pending",
+        /// Finalized; the certificate is being issued.
+        Processing = 1 => "processing",
+        /// The certificate is there.
+        Valid = 2 => "valid",
+        /// Refused for ever.
+        Invalid = 3 => "invalid",
+    }
+}
+
+/// An order.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AcmeOrder {
+    /// Its identity, a UUIDv7.
+    pub id: Uuid,
+    /// Whose.
+    pub account: Uuid,
+    /// By which profile the certificate is made.
+    pub profile: String,
+    /// Where it stands.
+    pub status: AcmeOrderStatus,
+    /// What for: `dns:*.a.example`, `ip:10.0.0.1`.
+    pub names: Vec<String>,
+    /// One for each name, in the same order.
+    pub authorizations: Vec<Uuid>,
+    /// The notBefore asked for, µs.
+    pub not_before_us: Option<i64>,
+    /// The notAfter asked for, µs.
+    pub not_after_us: Option<i64>,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// By when it must be finalized, µs.
+    pub expires_at_us: i64,
+    /// The certificate it replaces (RFC 9773 section 5).
+    pub replaces: Option<String>,
+    /// The certificate request, DER, once finalized.
+    pub csr: Option<Vec<u8>>,
+    /// What was issued.
+    pub certificate: Option<Uuid>,
+    /// Why it is invalid, JSON.
+    pub error: Option<String>,
+    /// Until when somebody is issuing it, µs.
+    pub claimed_until_us: Option<i64>,
+}
+
+/// An order to be issued.
+#[derive(Clone, Debug)]
+pub struct AcmeFinalized {
+    /// The order.
+    pub id: Uuid,
+    /// The certificate request, DER.
+    pub csr: Vec<u8>,
+    /// Until when this node issues it, µs.
+    pub claimed_until_us: i64,
+}
+
+/// How issuing went.
+#[derive(Clone, Debug)]
+pub struct AcmeIssued {
+    /// The order.
+    pub id: Uuid,
+    /// What was issued, or why nothing can be, JSON.
+    pub outcome: Result<Uuid, String>,
+}
+
+macro_rules! columns {
+    () => {
+        "SELECT id, account, profile, status, names, authorizations, not_before, not_after, created_at, expires_at, \
+         replaces, csr, certificate, error, claimed_until FROM acme_orders"
+    };
+}
+
+pub(super) const ORDER: &str = concat!("-- acme_order\n", columns!(), " WHERE id = ?1");
+
+pub(super) const THESE: Bulk = db::bulk! {
+    concat!("-- acme_orders_these\n", columns!(), " WHERE id {among ?1 uuid}")
+};
+
+macro_rules! with_statuses {
+    ($text:expr) => {
+        db::with_codes!([AcmeOrderStatus::{Pending, Processing, Valid, Invalid}] $text)
+    };
+}
+
+/// An account's, newest first, without those refused.
+pub(super) const ORDERS_OF: &str = with_statuses!(concat!(
+    "-- acme_orders_of\n",
+    columns!(),
+    " WHERE account = ?1 AND id < ?2 AND status < {AcmeOrderStatus::Invalid} ORDER BY id DESC LIMIT ?3"
+));
+
+/// Everybody's, newest first.
+pub(super) const ORDERS: &str =
+    concat!("-- acme_orders\n", columns!(), " WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
+
+/// An order that has replaced a certificate, or is about to.
+pub(super) const REPLACEMENT: &str = with_statuses!(
+    "-- acme_replacement
+SELECT id FROM acme_orders WHERE replaces = ?1 AND replaces IS NOT NULL
+  AND status IN ({AcmeOrderStatus::Processing}, {AcmeOrderStatus::Valid}) LIMIT 1"
+);
+
+pub(super) const INSERT: Bulk = db::bulk! {
+    (id uuid, account uuid, profile text, names text, authorizations bytea, not_before bigint, not_after bigint,
+     created_at bigint, expires_at bigint, replaces text)
+    with_statuses!("-- acme_order_insert
+INSERT INTO acme_orders (id, account, profile, status, names, authorizations, not_before, not_after, created_at,
+                         expires_at, replaces)
+VALUES (:id, :account, :profile, {AcmeOrderStatus::Pending}, :names, :authorizations, :not_before, :not_after,
+  :created_at, :expires_at, :replaces) ON CONFLICT (id) DO NOTHING")
+};
+
+pub(super) const BEGIN: Bulk = db::bulk! { (id uuid, csr bytea, claimed_until bigint)
+    with_statuses!("-- acme_issuance_begin
+UPDATE acme_orders SET status = {AcmeOrderStatus::Processing}, csr = :csr, claimed_until = :claimed_until
+WHERE id = :id AND status = {AcmeOrderStatus::Pending} RETURNING id")
+};
+
+/// Also from processing only: of two nodes that issued, both with the same certificate, one is first.
+pub(super) const END: Bulk = db::bulk! { (id uuid, status bigint, certificate uuid, error text)
+    with_statuses!("-- acme_issuance_end
+UPDATE acme_orders SET status = :status, certificate = :certificate, error = :error, claimed_until = NULL
+WHERE id = :id AND status = {AcmeOrderStatus::Processing} RETURNING id")
+};
+
+/// Only what nobody else has taken over since: a claim is known by its end.
+pub(super) const RELEASE: Bulk = db::bulk! { (id uuid, claimed bigint, now bigint)
+    "-- acme_issuances_release
+UPDATE acme_orders SET claimed_until = :now WHERE id = :id AND claimed_until = :claimed"
+};
+
+pub(super) const CLAIM: Bulk = db::bulk! {
+    "-- acme_issuances_claim
+UPDATE acme_orders SET claimed_until = ?2 WHERE id IN
+    (SELECT id FROM acme_orders WHERE claimed_until IS NOT NULL AND claimed_until <= ?1
+     ORDER BY claimed_until LIMIT ?3{| FOR UPDATE SKIP LOCKED})
+RETURNING id"
+};
+
+pub(super) const TIDY: Bulk = db::bulk! {
+    "-- acme_orders_tidy
+DELETE FROM acme_orders WHERE id IN
+    (SELECT id FROM acme_orders WHERE id < ?1 ORDER BY id LIMIT ?2{| FOR UPDATE SKIP LOCKED})"
+};
+
+/// Adds pending orders.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_acme_orders(tx: &mut Tx, new: &[AcmeOrder]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Uuid(new.iter().map(|one| one.id).collect()),
+        Column::Uuid(new.iter().map(|one| one.account).collect()),
+        Column::Text(new.iter().map(|one| one.profile.clone()).collect()),
+        Column::Text(new.iter().map(|one| lines(&one.names)).collect()),
+        Column::Blob(new.iter().map(|one| octets(&one.authorizations)).collect()),
+        Column::MaybeInt(new.iter().map(|one| one.not_before_us).collect()),
+        Column::MaybeInt(new.iter().map(|one| one.not_after_us).collect()),
+        Column::Int(new.iter().map(|one| one.created_at_us).collect()),
+        Column::Int(new.iter().map(|one| one.expires_at_us).collect()),
+        Column::MaybeText(new.iter().map(|one| one.replaces.clone()).collect()),
+    ];
+    tx.bulk(&INSERT, columns).await.map(drop)
+}
+
+/// Fixes what is to be issued; gives back those orders that were pending.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn begin_acme_issuances(tx: &mut Tx, orders: &[AcmeFinalized]) -> Result<Vec<Uuid>, StoreError> {
+    let columns = vec![
+        Column::Uuid(orders.iter().map(|one| one.id).collect()),
+        Column::Blob(orders.iter().map(|one| one.csr.clone()).collect()),
+        Column::Int(orders.iter().map(|one| one.claimed_until_us).collect()),
+    ];
+    ids(tx.bulk(&BEGIN, columns).await?)
+}
+
+/// Notes how issuing went; gives back those orders that were processing still.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn end_acme_issuances(tx: &mut Tx, ended: &[AcmeIssued]) -> Result<Vec<Uuid>, StoreError> {
+    let status = |one: &AcmeIssued| match one.outcome {
+        Ok(_) => AcmeOrderStatus::Valid.code(),
+        Err(_) => AcmeOrderStatus::Invalid.code(),
+    };
+    let columns = vec![
+        Column::Uuid(ended.iter().map(|one| one.id).collect()),
+        Column::Int(ended.iter().map(status).collect()),
+        Column::MaybeUuid(ended.iter().map(|one| one.outcome.as_ref().ok().copied()).collect()),
+        Column::MaybeText(ended.iter().map(|one| one.outcome.as_ref().err().cloned()).collect()),
+    ];
+    ids(tx.bulk(&END, columns).await?)
+}
+
+impl Acme<'_> {
+    /// An order.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn order(self, id: Uuid) -> Result<Option<AcmeOrder>, StoreError> {
+        self.0.row(ORDER, vec![id.into()]).await?.map(order).transpose()
+    }
+
+    /// These orders, each with its authorizations where it is not finalized yet; those that are gone are left out. Two
+    /// statements, however many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn orders_with_authorizations(
+        self,
+        ids: &[Uuid],
+    ) -> Result<HashMap<Uuid, (AcmeOrder, Vec<AcmeAuthorization>)>, StoreError> {
+        let rows = self.0.among(&THESE, ids.iter().map(|id| id.simple())).await?;
+        let orders = rows.into_iter().map(order).collect::<Result<Vec<_>, _>>()?;
+        let pending = |order: &&AcmeOrder| order.status == AcmeOrderStatus::Pending;
+        let wanted: Vec<Uuid> =
+            orders.iter().filter(pending).flat_map(|order| order.authorizations.iter().copied()).collect();
+        let known = self.authorizations(&wanted).await?;
+        let known: HashMap<Uuid, AcmeAuthorization> = known.into_iter().map(|one| (one.id, one)).collect();
+        let of = |order: &AcmeOrder| match order.status {
+            AcmeOrderStatus::Pending => {
+                order.authorizations.iter().filter_map(|id| known.get(id).cloned()).collect()
+            }
+            _ => Vec::new(),
+        };
+        Ok(orders.into_iter().map(|order| (order.id, (order.clone(), of(&order)))).collect())
+    }
+
+    /// An account's orders, newest first, without those refused.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn orders_of(
+        self,
+        account: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<AcmeOrder>, StoreError> {
+        let place = place(after, "acme-orders-of")?;
+        let (limit, asked) = limit_of(limit);
+        let parameters = vec![account.into(), place, asked.into()];
+        page(self.0.rows(Cost::Walk, ORDERS_OF, parameters).await?, limit, "acme-orders-of", keyed)
+    }
+
+    /// Everybody's orders, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn orders(self, after: Option<&Cursor>, limit: usize) -> Result<Page<AcmeOrder>, StoreError> {
+        let place = place(after, "acme-orders")?;
+        let (limit, asked) = limit_of(limit);
+        page(self.0.rows(Cost::Walk, ORDERS, vec![place, asked.into()]).await?, limit, "acme-orders", keyed)
+    }
+
+    /// An order that has replaced a certificate or is about to.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn replacement(self, certificate: &str) -> Result<Option<Uuid>, StoreError> {
+        self.0.row(REPLACEMENT, vec![certificate.into()]).await?.map(|mut row| row.uuid()).transpose()
+    }
+
+    /// Takes over issuances that nobody works on any more.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn claim_issuances(
+        self,
+        lapsed_by_us: i64,
+        until_us: i64,
+        limit: usize,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        self.claim("claim_acme_issuances", &CLAIM, lapsed_by_us, until_us, limit).await
+    }
+
+    /// Deletes orders whose id is below `before`; says how many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn tidy_orders(self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
+        self.tidy("tidy_acme_orders", &TIDY, before, limit).await
+    }
+
+    /// Gives back what was claimed, so that whoever looks next takes it over at once: of validations and of issuances
+    /// the id and the end of the claim, µs. What another has taken over since stays with it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn release_claims(
+        self,
+        validations: Vec<(Uuid, i64)>,
+        issuances: Vec<(Uuid, i64)>,
+        now_us: i64,
+    ) -> Result<(), StoreError> {
+        self.0
+            .write("release_acme_claims", move |tx| {
+                async move {
+                    for (statement, claims) in
+                        [(&super::authorizations::RELEASE, validations), (&RELEASE, issuances)]
+                    {
+                        let now = vec![now_us; claims.len()];
+                        let (ids, ends) = claims.into_iter().unzip();
+                        tx.bulk(statement, vec![Column::Uuid(ids), Column::Int(ends), Column::Int(now)])
+                            .await?;
+                    }
+                    Ok(())
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    pub(super) async fn claim(
+        self,
+        name: &'static str,
+        statement: &'static Bulk,
+        lapsed_by_us: i64,
+        until_us: i64,
+        limit: usize,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.0
+            .write(name, move |tx| {
+                async move {
+                    ids(tx
+                        .rows(tx.text_of(statement), vec![lapsed_by_us.into(), until_us.into(), limit.into()])
+                        .await?)
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    pub(super) async fn tidy(
+        self,
+        name: &'static str,
+        statement: &'static Bulk,
+        before: Uuid,
+        limit: usize,
+    ) -> Result<u64, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.0
+            .write(name, move |tx| {
+                async move { tx.execute(tx.text_of(statement), vec![before.into(), limit.into()]).await }
+                    .boxed()
+            })
+            .await
+    }
+}
+
+fn keyed(row: Row) -> Result<(AcmeOrder, Vec<Value>), StoreError> {
+    let order = order(row)?;
+    let place = placed(order.id);
+    Ok((order, place))
+}
+
+fn order(mut row: Row) -> Result<AcmeOrder, StoreError> {
+    Ok(AcmeOrder {
+        id: row.uuid()?,
+        account: row.uuid()?,
+        profile: row.text()?,
+        status: row.coded("acme_orders.status")?,
+        names: from_lines(&row.text()?),
+        authorizations: from_octets(&row.blob()?)?,
+        not_before_us: row.maybe_int()?,
+        not_after_us: row.maybe_int()?,
+        created_at_us: row.int()?,
+        expires_at_us: row.int()?,
+        replaces: row.maybe_text()?,
+        csr: row.maybe_blob()?,
+        certificate: row.maybe_uuid()?,
+        error: row.maybe_text()?,
+        claimed_until_us: row.maybe_int()?,
+    })
+}
+
+fn octets(ids: &[Uuid]) -> Vec<u8> {
+    ids.iter().flat_map(|id| *id.as_bytes()).collect()
+}
+
+fn from_octets(octets: &[u8]) -> Result<Vec<Uuid>, StoreError> {
+    let ids = octets.chunks(16).map(Uuid::from_slice).collect::<Result<_, _>>();
+    ids.map_err(|_| StoreError::Corrupt("authorizations of an order that are no whole ids".to_owned()))
+}

@@ -1,0 +1,50 @@
+//! The tables of the authority: CAs, profiles, certificates issued and revoked, ACME, enrolments.
+//!
+//! Each noun has a handle, made by `Name::of(&store)`; functions that change rows take the transaction.
+
+pub mod acme;
+mod cas;
+mod enrolments;
+mod issued;
+mod profiles;
+mod revocations;
+
+use db::Sends;
+
+pub use acme::Acme;
+pub use cas::{
+    CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, Cas, begin_retiring_ca,
+    delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, renew_ca,
+};
+pub use enrolments::{
+    EnrolmentDecision, EnrolmentRow, EnrolmentState, Enrolments, NewEnrolment, RecipientRow,
+    decide_enrolment, insert_enrolment, put_recipient,
+};
+pub use issued::{
+    Insertion, Issued, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, UsedKey, insert_issued,
+};
+pub use profiles::{ProfileRow, Profiles, delete_profile, put_profile};
+pub use revocations::{
+    BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
+    Revocations, RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids,
+    revoked_by,
+};
+
+/// Every statement of these tables, for the test that prepares them on both databases.
+#[doc(hidden)]
+pub const STATEMENTS: &[Sends] = &[
+    acme::SENDS,
+    Sends::of(cas::ALL, cas::BULKS),
+    Sends::of(profiles::ALL, &[]),
+    Sends::of(issued::insert::ALL, issued::insert::BULKS),
+    Sends { both: issued::ALL, sqlite: &[], postgres: &[], bulks: issued::BULKS, composed: issued::composed },
+    Sends {
+        both: revocations::ALL,
+        sqlite: &[],
+        postgres: revocations::POSTGRES,
+        bulks: revocations::BULKS,
+        composed: revocations::composed,
+    },
+    Sends::of(revocations::crls::ALL, revocations::crls::BULKS),
+    Sends::of(enrolments::ALL, &[]),
+];

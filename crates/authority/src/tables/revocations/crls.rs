@@ -1,0 +1,377 @@
+//! CRLs as stored, once for the whole cluster, and the certificates of OCSP responders.
+
+use uuid::Uuid;
+
+use super::RevocationRow;
+use super::handle::Revocations;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
+use x509::crl::Reason;
+
+/// Where a CRL stands. Shard 0 is the full one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CrlState {
+    /// Its CA.
+    pub ca: Uuid,
+    /// Which one.
+    pub shard: i64,
+    /// Moved by every revocation that concerns it.
+    pub changes: i64,
+    /// `changes` when the newest was made.
+    pub built: i64,
+    /// Number of the newest; 0 when there is none yet.
+    pub number: i64,
+    /// When it was made, µs.
+    pub this_update_us: i64,
+    /// When it ends, µs.
+    pub next_update_us: i64,
+    /// When the next one is to be made at the latest, µs.
+    pub refresh_at_us: i64,
+}
+
+/// The newest CRL of a kind. Shard -1 is the delta.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CrlRow {
+    /// Its number (RFC 5280 section 5.2.3).
+    pub number: i64,
+    /// When it was made, µs.
+    pub this_update_us: i64,
+    /// When it ends, µs.
+    pub next_update_us: i64,
+    /// Certificates on it.
+    pub entries: i64,
+    /// The number of the full one it builds upon, for a delta.
+    pub base: Option<i64>,
+    /// Itself.
+    pub der: Vec<u8>,
+}
+
+/// A CRL just made.
+#[derive(Clone, Debug)]
+pub struct BuiltCrl {
+    /// Its CA.
+    pub ca: Uuid,
+    /// Which one; -1 for the delta.
+    pub shard: i64,
+    /// `changes` as read before its entries were.
+    pub built: i64,
+    /// When the next one is to be made at the latest, µs.
+    pub refresh_at_us: i64,
+    /// What will be served.
+    pub crl: CrlRow,
+}
+
+/// The delegated OCSP responder of a CA.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OcspResponderRow {
+    /// The CA.
+    pub ca: Uuid,
+    /// Its key, in `keys`.
+    pub key_id: Uuid,
+    /// Its certificate, DER.
+    pub certificate: Vec<u8>,
+    /// Start of validity, µs.
+    pub not_before_us: i64,
+    /// End of validity, µs.
+    pub not_after_us: i64,
+}
+
+const BEGIN: Bulk = db::bulk! { (ca uuid, shard bigint)
+    "-- crls_begin
+INSERT INTO crls (ca, shard, changes, built, number, this_update, next_update, refresh_at, entries)
+VALUES (:ca, :shard, 0, 0, 0, 0, 0, 0, 0){| ORDER BY :ca, :shard} ON CONFLICT (ca, shard) DO NOTHING"
+};
+
+const STATES: &str = "-- crl_states
+SELECT ca, shard, changes, built, number, this_update, next_update, refresh_at FROM crls WHERE shard >= 0
+ORDER BY ca, shard";
+
+const DUE: &str = "-- crls_due
+SELECT ca, shard, changes, built, number, this_update, next_update, refresh_at FROM crls
+WHERE shard >= 0 AND (changes <> built OR refresh_at <= ?1) ORDER BY ca, shard";
+
+const STATE: &str = "-- crl_state
+SELECT ca, shard, changes, built, number, this_update, next_update, refresh_at FROM crls WHERE ca = ?1 AND shard = ?2";
+
+/// ?9: the number that must be in force; any below 0.
+const STORE: &str = "-- crl_store
+INSERT INTO crls (ca, shard, changes, built, number, this_update, next_update, refresh_at, entries, base)
+VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8, ?10)
+ON CONFLICT (ca, shard) DO UPDATE
+SET built = excluded.built, number = excluded.number, this_update = excluded.this_update,
+    next_update = excluded.next_update, refresh_at = excluded.refresh_at, entries = excluded.entries,
+    base = excluded.base
+WHERE crls.number = ?9 OR CAST(?9 AS BIGINT) < 0";
+
+const DER_STORE: &str = "-- crl_der_store
+INSERT INTO crl_ders (ca, shard, number, der) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (ca, shard) DO UPDATE SET number = excluded.number, der = excluded.der";
+
+const BASE_STORE: &str = "-- crl_base_store
+INSERT INTO crl_bases (ca, number, this_update, next_update) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (ca, number) DO NOTHING";
+
+const BASES_TRIM: &str = "-- crl_bases_trim
+DELETE FROM crl_bases WHERE ca = ?1 AND next_update < ?2";
+
+const BASE_OLDEST: &str = "-- crl_base_oldest
+SELECT number, this_update FROM crl_bases WHERE ca = ?1 AND next_update >= ?2 ORDER BY number LIMIT 1";
+
+const GET: &str = "-- crl_get
+SELECT c.number, c.this_update, c.next_update, c.entries, c.base, d.der
+FROM crls c JOIN crl_ders d ON d.ca = c.ca AND d.shard = c.shard WHERE c.ca = ?1 AND c.shard = ?2";
+
+/// Full ones only: every revocation moves one.
+const CHANGES: &str = "-- crl_changes
+SELECT CAST(COALESCE(SUM(changes), 0) AS BIGINT) FROM crls WHERE shard = 0";
+
+const NUMBER: &str = "-- crl_number
+SELECT number FROM crls WHERE ca = ?1 AND shard = ?2";
+
+/// ?2: what ended before is left out. Holds that were lifted are not revocations.
+const ENTRIES_FULL: &str = db::with_codes!([Reason::{RemoveFromCrl}] "-- crl_entries_full
+SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
+WHERE ca = ?1 AND not_after >= ?2 AND reason <> {Reason::RemoveFromCrl}");
+
+const ENTRIES_SHARD: &str = db::with_codes!([Reason::{RemoveFromCrl}] "-- crl_entries_shard
+SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
+WHERE ca = ?1 AND shard = ?3 AND not_after >= ?2 AND reason <> {Reason::RemoveFromCrl}");
+
+/// Holds lifted: what a delta tells beside revocations.
+const LIFTED_SINCE: &str = db::with_codes!([Reason::{RemoveFromCrl}] "-- crl_lifted_since
+SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
+WHERE ca = ?1 AND not_after >= ?2 AND reason = {Reason::RemoveFromCrl} AND recorded_at >= ?3");
+
+const RESPONDER: &str = "-- ocsp_responder
+SELECT ca, key_id, certificate, not_before, not_after FROM ocsp_responders WHERE ca = ?1";
+
+const RESPONDER_PUT: &str = "-- ocsp_responder_put
+INSERT INTO ocsp_responders (ca, key_id, certificate, not_before, not_after) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (ca) DO UPDATE SET key_id = excluded.key_id, certificate = excluded.certificate,
+                               not_before = excluded.not_before, not_after = excluded.not_after";
+
+pub(crate) const ALL: &[&str] = &[
+    STATES,
+    DUE,
+    STATE,
+    STORE,
+    DER_STORE,
+    BASE_STORE,
+    BASES_TRIM,
+    BASE_OLDEST,
+    GET,
+    CHANGES,
+    NUMBER,
+    ENTRIES_FULL,
+    ENTRIES_SHARD,
+    LIFTED_SINCE,
+    RESPONDER,
+    RESPONDER_PUT,
+];
+
+pub(crate) const BULKS: &[&Bulk] = &[&BEGIN];
+
+/// Makes the rows of CRLs, due at once; those that are there stay as they are.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn crls_begin(tx: &mut Tx, crls: &[(Uuid, i64)]) -> Result<(), StoreError> {
+    let (cas, shards) = crls.iter().copied().unzip();
+    tx.bulk(&BEGIN, vec![Column::Uuid(cas), Column::Int(shards)]).await.map(drop)
+}
+
+/// Stores a CRL, and a full one as a base for deltas; false when another one than `before` is the newest. `None`: whichever
+/// is.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn crl_store(tx: &mut Tx, built: &BuiltCrl, before: Option<i64>) -> Result<bool, StoreError> {
+    let BuiltCrl { ca, shard, crl, .. } = built;
+    let parameters = vec![
+        (*ca).into(),
+        (*shard).into(),
+        built.built.into(),
+        crl.number.into(),
+        crl.this_update_us.into(),
+        crl.next_update_us.into(),
+        built.refresh_at_us.into(),
+        crl.entries.into(),
+        before.unwrap_or(-1).into(),
+        crl.base.into(),
+    ];
+    if tx.execute(STORE, parameters).await? == 0 {
+        return Ok(false);
+    }
+    let parameters = vec![(*ca).into(), (*shard).into(), crl.number.into(), Value::Blob(crl.der.clone())];
+    tx.execute(DER_STORE, parameters).await?;
+    if *shard == 0 {
+        let times = [crl.number, crl.this_update_us, crl.next_update_us].map(Value::from);
+        tx.execute(BASE_STORE, [vec![(*ca).into()], times.to_vec()].concat()).await?;
+        tx.execute(BASES_TRIM, vec![(*ca).into(), crl.this_update_us.into()]).await?;
+    }
+    Ok(true)
+}
+
+/// Makes this responder its CA's.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn put_ocsp_responder(tx: &mut Tx, row: &OcspResponderRow) -> Result<(), StoreError> {
+    let parameters = vec![
+        row.ca.into(),
+        row.key_id.into(),
+        Value::Blob(row.certificate.clone()),
+        row.not_before_us.into(),
+        row.not_after_us.into(),
+    ];
+    tx.execute(RESPONDER_PUT, parameters).await.map(drop)
+}
+
+impl Revocations<'_> {
+    /// Every CRL there is, deltas aside.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crl_states(self) -> Result<Vec<CrlState>, StoreError> {
+        self.0.rows(Cost::Walk, STATES, Vec::new()).await?.into_iter().map(state_of).collect()
+    }
+
+    /// CRLs to be made at `now_us`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crls_due(self, now_us: i64) -> Result<Vec<CrlState>, StoreError> {
+        self.0.rows(Cost::Point, DUE, vec![now_us.into()]).await?.into_iter().map(state_of).collect()
+    }
+
+    /// Where a CRL stands.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crl_state(self, ca: Uuid, shard: i64) -> Result<Option<CrlState>, StoreError> {
+        self.0.row(STATE, vec![ca.into(), shard.into()]).await?.map(state_of).transpose()
+    }
+
+    /// The newest CRL of a kind.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crl(self, ca: Uuid, shard: i64) -> Result<Option<CrlRow>, StoreError> {
+        let found = self.0.rows(Cost::Walk, GET, vec![ca.into(), shard.into()]).await?.into_iter().next();
+        found.map(crl_of).transpose()
+    }
+
+    /// Moved by every revocation of any CA.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crl_changes(self) -> Result<i64, StoreError> {
+        self.0.row(CHANGES, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
+    }
+
+    /// The number of the newest CRL of a kind.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crl_number(self, ca: Uuid, shard: i64) -> Result<Option<i64>, StoreError> {
+        self.0.row(NUMBER, vec![ca.into(), shard.into()]).await?.map(|mut row| row.int()).transpose()
+    }
+
+    /// What a CRL tells: all of the CA (shard 0) or of one shard, without certificates that ended before `ended_us`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crl_entries(
+        self,
+        ca: Uuid,
+        shard: i64,
+        ended_us: i64,
+    ) -> Result<Vec<RevocationRow>, StoreError> {
+        let mut parameters = vec![ca.into(), ended_us.into()];
+        let statement = if shard == 0 {
+            ENTRIES_FULL
+        } else {
+            parameters.push(shard.into());
+            ENTRIES_SHARD
+        };
+        self.0.rows(Cost::Walk, statement, parameters).await?.into_iter().map(entry_of).collect()
+    }
+
+    /// Holds of a CA lifted since `from_us` (reason 8).
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crl_lifted_since(
+        self,
+        ca: Uuid,
+        ended_us: i64,
+        from_us: i64,
+    ) -> Result<Vec<RevocationRow>, StoreError> {
+        let parameters = vec![ca.into(), ended_us.into(), from_us.into()];
+        self.0.rows(Cost::Walk, LIFTED_SINCE, parameters).await?.into_iter().map(entry_of).collect()
+    }
+
+    /// Number and time of the oldest full CRL that has not ended at `now_us`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn crl_base_oldest(self, ca: Uuid, now_us: i64) -> Result<Option<(i64, i64)>, StoreError> {
+        let found = self.0.row(BASE_OLDEST, vec![ca.into(), now_us.into()]).await?;
+        found.map(|mut row| Ok((row.int()?, row.int()?))).transpose()
+    }
+
+    /// The OCSP responder of a CA.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ocsp_responder(self, ca: Uuid) -> Result<Option<OcspResponderRow>, StoreError> {
+        let found = self.0.row(RESPONDER, vec![ca.into()]).await?;
+        found
+            .map(|mut row| {
+                Ok(OcspResponderRow {
+                    ca: row.uuid()?,
+                    key_id: row.uuid()?,
+                    certificate: row.blob()?,
+                    not_before_us: row.int()?,
+                    not_after_us: row.int()?,
+                })
+            })
+            .transpose()
+    }
+}
+
+fn state_of(mut row: Row) -> Result<CrlState, StoreError> {
+    Ok(CrlState {
+        ca: row.uuid()?,
+        shard: row.int()?,
+        changes: row.int()?,
+        built: row.int()?,
+        number: row.int()?,
+        this_update_us: row.int()?,
+        next_update_us: row.int()?,
+        refresh_at_us: row.int()?,
+    })
+}
+
+fn crl_of(mut row: Row) -> Result<CrlRow, StoreError> {
+    Ok(CrlRow {
+        number: row.int()?,
+        this_update_us: row.int()?,
+        next_update_us: row.int()?,
+        entries: row.int()?,
+        base: row.maybe_int()?,
+        der: row.blob()?,
+    })
+}
+
+fn entry_of(mut row: Row) -> Result<RevocationRow, StoreError> {
+    Ok(RevocationRow {
+        serial: row.blob()?,
+        revoked_at_us: row.int()?,
+        reason: row.coded("revocations.reason")?,
+        invalidity_at_us: row.maybe_int()?,
+        recorded_at_us: row.int()?,
+    })
+}

@@ -1,0 +1,20 @@
+//! The tables: every case runs on SQLite and on PostgreSQL.
+
+mod acme;
+mod enrolments;
+mod issued;
+mod statements;
+
+testbed::on_both! {
+    testbed::tables::World:
+    acme::old_orders_go_as_a_set
+    issued::sets_cost_a_constant_number_of_statements
+    issued::a_key_is_used_once_whatever_comes_together
+    issued::blocked_keys_are_refused_one_by_one
+    issued::filters_find_what_they_say
+    issued::reasons_follow_rfc_5280
+    enrolments::an_enrolment_waits_and_is_decided_once
+    enrolments::open_enrolments_are_bounded_and_listed_oldest_first
+    enrolments::one_of_two_nodes_makes_the_recipient
+    statements::every_statement_is_accepted_and_walks_no_large_table
+}

@@ -1,0 +1,394 @@
+//! The client of a server's API. A command makes one and reuses its connection.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::credhub::ErrorView;
+use api::problem::ProblemDocument;
+use clap::Args;
+use reqwest::header::{ETAG, HeaderValue, IF_MATCH};
+use reqwest::{Certificate, Method, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::configuration::ClientSettings;
+use crate::exit::{Exit, Outcome, Problem};
+use crate::url::goes_in_clear;
+
+/// Timeout of a request. Bulk actions over a million certificates take seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// Timeout of a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// The address of the server, the token to authenticate with, and the trust anchors.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Server")]
+pub struct ServerArgs {
+    /// The server: https://HOST:PORT [default: client.url of the configuration, else the local `bulla up`]
+    #[arg(long, global = true, value_name = "URL")]
+    server: Option<String>,
+    /// File that holds the API token [default: client.token_file, else the local server's admin token]
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// File of certificates to trust for the server [default: client.ca_file, else the local server's root]
+    #[arg(long, global = true, value_name = "FILE")]
+    server_ca: Option<PathBuf>,
+}
+
+/// Files that a local server leaves in its data folder for the commands on the same machine.
+pub mod local {
+    /// The server's address.
+    pub const URL: &str = "server.url";
+    /// The credential store's address; empty where none is served.
+    pub const CREDENTIAL_URL: &str = "credentials.url";
+    /// The admin token.
+    pub const TOKEN: &str = "admin.token";
+    /// The root that the server's certificate chains up to.
+    pub const ROOT: &str = "root.pem";
+}
+
+/// A connection to a server.
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+    token: Option<SecretString>,
+    roots: Option<PathBuf>,
+}
+
+/// The prefix of an address that is a Unix socket: `unix:/run/bulla/agent.sock`.
+const SOCKET: &str = "unix:";
+
+impl Client {
+    /// A client of the server that the flags name, else the configuration, else the data folder of a local server.
+    /// `BULLA_CLIENT_TOKEN` may hold the token.
+    pub fn open(args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
+        let base = match url(args, settings) {
+            Some(given) => given,
+            None => read(&beside(local::URL).ok_or_else(no_server)?)?.trim().to_owned(),
+        };
+        Self::known(&base, args, settings)
+    }
+
+    /// A client of the credential store at `given`, else of the one that the configuration names, else of the local one.
+    /// An agent (`unix:PATH`) gets no token, and its socket is not TLS.
+    pub fn open_credentials(
+        args: &ServerArgs,
+        given: Option<&str>,
+        settings: &ClientSettings,
+    ) -> Outcome<Self> {
+        let configured = Some(settings.credential_url.as_str());
+        let base = match given.or(configured.filter(|url| !url.is_empty())) {
+            Some(url) => url.to_owned(),
+            None => {
+                let text = beside(local::CREDENTIAL_URL).map(|path| read(&path)).transpose()?;
+                text.map(|text| text.trim().to_owned()).unwrap_or_default()
+            }
+        };
+        if base.is_empty() {
+            return Err(Problem::usage("no credential store is known").hint(
+                "start one with `bulla up`, or give --credential-server https://HOST:8844 (client.credential_url in \
+                 the configuration)",
+            ));
+        }
+        if let Some(path) = base.strip_prefix(SOCKET) {
+            // An agent logs in by itself: our token is not for it.
+            let http = http(None, Some(Path::new(path)))?;
+            return Ok(Self { http, base, token: None, roots: None });
+        }
+        Self::known(&base, args, settings)
+    }
+
+    /// A client at an address, with the token and the trust anchors that the flags name, else the configuration, else the data
+    /// folder.
+    fn known(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
+        if goes_in_clear(base) {
+            return Err(
+                Problem::usage(format_args!("the token would go to {base} unencrypted")).hint("use https")
+            );
+        }
+        let token = match std::env::var("BULLA_CLIENT_TOKEN") {
+            Ok(token) if !token.is_empty() => Some(token),
+            _ => token_file(args, settings)
+                .or_else(|| beside(local::TOKEN))
+                .map(|path| read(&path))
+                .transpose()?,
+        };
+        let roots =
+            args.server_ca.clone().or_else(|| given_path(&settings.ca_file)).or_else(|| beside(local::ROOT));
+        Ok(Self {
+            http: http(roots.as_deref(), None)?,
+            roots,
+            base: base.trim_end_matches('/').to_owned(),
+            token: token.map(|token| token.trim().to_owned().into()),
+        })
+    }
+
+    /// A client of another server, with this token. Without `roots` it trusts the system's.
+    pub fn at(base: &str, token: Option<SecretString>, roots: Option<&Path>) -> Outcome<Self> {
+        Ok(Self {
+            http: http(roots, None)?,
+            roots: roots.map(Path::to_owned),
+            base: base.trim_end_matches('/').to_owned(),
+            token,
+        })
+    }
+
+    /// The address of the server.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Posts a form to any address, without the token.
+    pub async fn form(&self, url: &str, form: &impl Serialize) -> Outcome<Value> {
+        let answer = self.http.post(url).form(form).send().await.map_err(|error| lost(url, &error))?;
+        if answer.status().is_success() { json(answer).await } else { Err(refused(answer).await) }
+    }
+
+    /// A caching client of the same credential store: see [`client::Client`].
+    pub fn caching_client(&self) -> Outcome<client::Builder> {
+        let mut builder = client::Client::builder(self.base.as_str());
+        if let Some(path) = &self.roots {
+            builder = builder.roots(read(path)?);
+        }
+        if let Some(token) = &self.token {
+            builder = builder.bearer(token.expose_secret());
+        }
+        Ok(builder)
+    }
+
+    /// Gets a JSON document. The query is a type of crate `api`, `()` for none.
+    pub async fn get(&self, path: &str, query: &impl Serialize) -> Outcome<Value> {
+        let answer = self.ask(Method::GET, &with_query(path, query)?, None).await?;
+        json(answer).await
+    }
+
+    /// Gets a body that is not JSON: PEM, PKCS#12, JSON lines.
+    pub async fn get_bytes(&self, path: &str, query: &impl Serialize) -> Outcome<Vec<u8>> {
+        let answer = self.ask(Method::GET, &with_query(path, query)?, None).await?;
+        answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
+    }
+
+    /// [`Self::send`] for responses that may not be JSON. Secrets are sent by POST: addresses are logged.
+    pub async fn send_bytes(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Vec<u8>> {
+        let answer = self.ask(method, path, body).await?;
+        answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
+    }
+
+    /// Sends a request with a JSON body, and returns the JSON of the response.
+    pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Value> {
+        let answer = self.ask(method, path, body).await?;
+        if answer.status() == StatusCode::NO_CONTENT {
+            return Ok(Value::Null);
+        }
+        json(answer).await
+    }
+
+    /// [`Self::send`] with a request of the API.
+    pub async fn submit(&self, method: Method, path: &str, request: &impl Serialize) -> Outcome<Value> {
+        self.send(method, path, Some(&document_of(request)?)).await
+    }
+
+    /// [`Self::get`] for a response of the API that the caller reads.
+    pub async fn fetch<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Outcome<T> {
+        read_as(&self.get(path, query).await?)
+    }
+
+    /// Deletes what the path and the query name.
+    pub async fn delete(&self, path: &str, query: &impl Serialize) -> Outcome<()> {
+        self.send(Method::DELETE, &with_query(path, query)?, None).await.map(drop)
+    }
+
+    /// Replaces a document by what `to_be` makes of it. Returns an error where somebody else has changed it meanwhile (If-Match).
+    pub async fn change(
+        &self,
+        path: &str,
+        to_be: impl AsyncFnOnce(&Value) -> Outcome<Value>,
+    ) -> Outcome<Value> {
+        let before = self.ask(Method::GET, path, None).await?;
+        let revision = before.headers().get(ETAG).cloned();
+        let body = to_be(&json(before).await?).await?;
+        json(self.ask_if(Method::PUT, path, (Some(&body), revision)).await?).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<reqwest::Response> {
+        self.ask_if(method, path, (body, None)).await
+    }
+
+    /// With a body, and with the entity tag that the document must have.
+    async fn ask_if(
+        &self,
+        method: Method,
+        path: &str,
+        (body, revision): (Option<&Value>, Option<HeaderValue>),
+    ) -> Outcome<reqwest::Response> {
+        let base = if self.base.starts_with(SOCKET) { "http://localhost" } else { &self.base };
+        let url = reqwest::Url::parse(&format!("{base}{path}")).map_err(|error| {
+            Problem::usage(format_args!("{:?} is no address of a server: {error}", self.base))
+                .hint("give it as https://HOST:PORT")
+        })?;
+        let mut request = self.http.request(method.clone(), url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token.expose_secret());
+        }
+        if method == Method::POST {
+            // A repeat after a lost answer does nothing twice.
+            request = request.header("idempotency-key", uuid::Uuid::new_v4().to_string());
+        }
+        if let Some(revision) = revision {
+            request = request.header(IF_MATCH, revision);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.map_err(|error| lost(&self.base, &error))?;
+        if answer.status().is_success() { Ok(answer) } else { Err(refused(answer).await) }
+    }
+}
+
+/// A path with its query.
+fn with_query(path: &str, query: &impl Serialize) -> Outcome<String> {
+    let query = serde_urlencoded::to_string(query).map_err(|error| Problem::new(Exit::Machine, error))?;
+    Ok(if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
+}
+
+/// A request of the API as a JSON document.
+pub fn document_of(request: &impl Serialize) -> Outcome<Value> {
+    serde_json::to_value(request).map_err(|error| Problem::new(Exit::Machine, error))
+}
+
+/// A response of the API, read from its JSON document. Members that this version does not know are ignored.
+pub fn read_as<T: DeserializeOwned>(document: &Value) -> Outcome<T> {
+    T::deserialize(document).map_err(|error| {
+        Problem::new(Exit::Server, format_args!("the server's response cannot be read: {error}"))
+            .hint("is this a Bulla server of the same version?")
+    })
+}
+
+/// A file that a local server left in its data folder, if it is there.
+fn beside(name: &str) -> Option<PathBuf> {
+    crate::data::folder().ok().map(|folder| folder.join(name)).filter(|path| path.exists())
+}
+
+fn url(args: &ServerArgs, settings: &ClientSettings) -> Option<String> {
+    args.server.clone().or_else(|| Some(settings.url.clone()).filter(|url| !url.is_empty()))
+}
+
+fn token_file(args: &ServerArgs, settings: &ClientSettings) -> Option<PathBuf> {
+    args.token_file.clone().or_else(|| given_path(&settings.token_file))
+}
+
+fn given_path(path: &Path) -> Option<PathBuf> {
+    (!path.as_os_str().is_empty()).then(|| path.to_owned())
+}
+
+fn no_server() -> Problem {
+    Problem::usage("no server is known").hint(
+        "start one with `bulla up`, or give --server https://HOST:PORT with --token-file and --server-ca \
+         (or client.url and so on in the configuration)",
+    )
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Problem::usage(format_args!("cannot read {}: {error}", path.display()))
+            .hint("check the file and its permissions")
+    })
+}
+
+fn http(roots: Option<&Path>, socket: Option<&Path>) -> Outcome<reqwest::Client> {
+    let mut builder = reqwest::Client::builder()
+        .timeout(ANSWER_MAX)
+        .connect_timeout(CONNECT_MAX)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")));
+    if let Some(path) = socket {
+        client::check_socket(path)
+            .map_err(|error| Problem::usage(error).hint("name the socket of an agent that you trust"))?;
+        builder = builder.unix_socket(path).no_proxy();
+    }
+    if let Some(path) = roots {
+        let certificates = Certificate::from_pem_bundle(read(path)?.as_bytes()).map_err(|error| {
+            Problem::usage(format_args!("{} holds no certificates: {error}", path.display()))
+                .hint("give a PEM file of certificates")
+        })?;
+        builder = builder.tls_certs_only(certificates);
+    }
+    builder
+        .build()
+        .map_err(|error| Problem::new(Exit::Machine, format_args!("no client can be made: {error}")))
+}
+
+async fn json(answer: reqwest::Response) -> Outcome<Value> {
+    let status = answer.status();
+    answer.json().await.map_err(|error| {
+        Problem::new(Exit::Server, format_args!("the server's answer ({status}) is no JSON: {error}"))
+            .hint("is this a Bulla server of the same version?")
+    })
+}
+
+fn lost(base: &str, error: &reqwest::Error) -> Problem {
+    let hint = if error.is_timeout() {
+        "the server is slow or gone: see its log"
+    } else {
+        "check that the server runs (`bulla up`), the address, and --server-ca"
+    };
+    Problem::new(Exit::Server, format_args!("{base} does not answer: {}", crate::exit::chain(error)))
+        .hint(hint)
+}
+
+/// A problem document (RFC 9457) as this program's own error.
+async fn refused(answer: reqwest::Response) -> Problem {
+    let status = answer.status();
+    let body = answer.bytes().await.unwrap_or_default();
+    let problem: Option<ProblemDocument> = serde_json::from_slice(&body).ok();
+    let (message, hint) = match problem {
+        Some(ProblemDocument { title, detail: Some(detail), hint, .. }) => {
+            (format!("{title}: {detail}"), hint)
+        }
+        Some(ProblemDocument { title, hint, .. }) => (title, hint),
+        // The credential store says it in one sentence.
+        None => {
+            let error: Option<ErrorView> = serde_json::from_slice(&body).ok();
+            (error.map_or_else(|| status.to_string(), |error| error.error), None)
+        }
+    };
+    // Too many ask, or it took too long: that says nothing of the question.
+    let passing = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+    let exit = if status.is_server_error() || passing { Exit::Server } else { Exit::Refused };
+    let problem = Problem::new(exit, message);
+    match hint {
+        Some(hint) => problem.hint(hint),
+        None if status == StatusCode::PRECONDITION_FAILED => {
+            problem.hint("somebody else has changed it meanwhile: run it again")
+        }
+        None if status == StatusCode::UNAUTHORIZED => {
+            problem.hint("give --token-file, or BULLA_CLIENT_TOKEN")
+        }
+        None => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::agents::AgentsQuery;
+    use api::certificates::CertificateFilter;
+    use api::listing::PageQuery;
+
+    use super::*;
+
+    #[test]
+    fn a_query_has_the_parameters_that_are_given() {
+        let of = |query: &dyn Fn() -> Outcome<String>| query().ok().unwrap();
+        let filter = CertificateFilter { name: Some("a b&c".to_owned()), ..CertificateFilter::default() };
+        let page = PageQuery { limit: Some(500), cursor: Some("x=".to_owned()), fields: None };
+        let agents = AgentsQuery { online: Some(false), retired: true, ..AgentsQuery::default() };
+        assert_eq!(of(&|| with_query("/a", &())), "/a");
+        assert_eq!(of(&|| with_query("/a", &CertificateFilter::default())), "/a");
+        assert_eq!(of(&|| with_query("/a", &agents)), "/a?online=false&retired=true");
+        assert_eq!(of(&|| with_query("/a", &page.of(&()))), "/a?limit=500&cursor=x%3D");
+        assert_eq!(of(&|| with_query("/a", &page.of(&filter))), "/a?name=a+b%26c&limit=500&cursor=x%3D");
+    }
+}

@@ -1,0 +1,9 @@
+//! The API of a server: the connection, its documents as rows, and how they are printed.
+
+mod client;
+mod listing;
+mod row;
+
+pub use client::{Client, ServerArgs, document_of, local, read_as};
+pub use listing::{Listing, Output, show_one};
+pub use row::{Columns, DocumentRow};

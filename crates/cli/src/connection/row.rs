@@ -1,0 +1,126 @@
+//! Documents of the API as rows of a table.
+
+use serde_json::Value;
+
+/// Heads of columns, each with the JSON pointer (RFC 6901) of its value. The macro [`columns`](crate::columns) makes them.
+pub type Columns = &'static [(&'static str, &'static str)];
+
+/// The columns of a response type: `columns!(CertificateView: ("Name", name), ("Ends", current?.not_after))`.
+///
+/// It compiles only where the type has the fields. A column reads the document itself, so a listing of a server that has more
+/// or fewer fields is printed as well. `kind as "type"` is a field whose name in JSON is another, and `rule, "/when"` a member
+/// of a field that is any JSON.
+#[macro_export]
+macro_rules! columns {
+    ($row:ty: $(($head:literal, $($field:tt)+)),+ $(,)?) => {{
+        const _: fn(&$row) = |_row| { $($crate::columns!(@check _row, $($field)+);)+ };
+        const COLUMNS: $crate::connection::Columns = &[$(($head, $crate::columns!(@pointer $($field)+))),+];
+        COLUMNS
+    }};
+    (@pointer $field:ident) => { concat!("/", stringify!($field)) };
+    (@pointer $field:ident as $name:literal) => { concat!("/", $name) };
+    (@pointer $field:ident, $member:literal) => { concat!("/", stringify!($field), $member) };
+    (@pointer $field:ident . $($rest:tt)+) => {
+        concat!("/", stringify!($field), $crate::columns!(@pointer $($rest)+))
+    };
+    (@pointer $field:ident ? . $($rest:tt)+) => {
+        concat!("/", stringify!($field), $crate::columns!(@pointer $($rest)+))
+    };
+    (@check $row:ident, $field:ident . $($rest:tt)+) => {{
+        let inner = &$row.$field;
+        $crate::columns!(@check inner, $($rest)+);
+    }};
+    (@check $row:ident, $field:ident ? . $($rest:tt)+) => {{
+        if let Some(inner) = &$row.$field {
+            $crate::columns!(@check inner, $($rest)+);
+        }
+    }};
+    (@check $row:ident, $field:ident $($rest:tt)*) => {{
+        let _ = &$row.$field;
+    }};
+}
+
+/// A document of a listing, or of another answer.
+pub struct DocumentRow {
+    item: Value,
+}
+
+impl DocumentRow {
+    /// The row of a document.
+    pub fn of(item: Value) -> Self {
+        Self { item }
+    }
+
+    /// The cells of a table or the fields of a CSV record.
+    pub fn fields(&self, columns: Columns) -> Vec<String> {
+        columns.iter().map(|(_, pointer)| text(self.item.pointer(pointer).unwrap_or(&Value::Null))).collect()
+    }
+
+    /// The document itself.
+    pub fn json(&self) -> &Value {
+        &self.item
+    }
+}
+
+/// A value in a cell: times to the minute, lists joined, objects as `key=value`.
+pub(super) fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => minute(text).unwrap_or_else(|| text.clone()),
+        Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(", "),
+        Value::Object(all) => all
+            .iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| format!("{key}={}", text_of_member(value)))
+            .collect::<Vec<_>>()
+            .join(" "),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Number(number) => number.to_string(),
+    }
+}
+
+fn text_of_member(value: &Value) -> String {
+    match value {
+        Value::Object(_) | Value::Array(_) => value.to_string(),
+        other => text(other),
+    }
+}
+
+/// `2026-11-21T05:00:00Z` as `2026-11-21 05:00`.
+fn minute(text: &str) -> Option<String> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    Some(at.strftime("%Y-%m-%d %H:%M").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_written_for_people() {
+        let document = DocumentRow {
+            item: json!({ "a": { "b": ["x", "y"] }, "at": "2026-11-21T05:06:07Z", "yes": true, "tags": { "k": "v" } }),
+        };
+        let columns: Columns =
+            &[("B", "/a/b"), ("At", "/at"), ("Yes", "/yes"), ("Tags", "/tags"), ("No", "/no")];
+        assert_eq!(document.fields(columns), ["x, y", "2026-11-21 05:06", "yes", "k=v", ""]);
+    }
+
+    #[test]
+    fn columns_read_the_fields_of_their_type() {
+        let columns: Columns = crate::columns!(
+            api::issuers::IssuerView:
+            ("Type", kind as "type"),
+            ("State", health.breaker),
+        );
+        assert_eq!(columns, [("Type", "/type"), ("State", "/health/breaker")]);
+        let columns: Columns = crate::columns!(
+            api::watches::WatchView: ("Ended", last_run?.ended_at), ("New", last_run?.counts, "/new")
+        );
+        assert_eq!(columns, [("Ended", "/last_run/ended_at"), ("New", "/last_run/counts/new")]);
+        let later = DocumentRow { item: json!({ "last_run": { "ended_at": "x", "of a later version": 1 } }) };
+        assert_eq!(later.fields(columns), ["x", ""]);
+    }
+}

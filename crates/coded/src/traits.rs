@@ -1,0 +1,74 @@
+//! What the declared enums have in common.
+
+/// Which texts `FromStr` takes for a name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Spelling {
+    /// The name itself.
+    Exact,
+    /// The name in any ASCII case.
+    AnyCase,
+    /// The name in any ASCII case, with hyphens and underscores at will.
+    AnySpelling,
+}
+
+/// An enum whose values have names.
+pub trait Named: Copy + 'static {
+    /// Noun for one value, used in errors: `job state`.
+    const NOUN: &'static str;
+    /// Every value, in the order of the declaration.
+    const ALL: &'static [Self];
+    /// The names, in the same order.
+    const NAMES: &'static [&'static str];
+    /// Which texts are taken for a name.
+    const SPELLING: Spelling;
+
+    /// The name of this value.
+    fn name(self) -> &'static str;
+}
+
+/// An enum whose values have integer codes in the database.
+pub trait Coded: Named {
+    /// The code of this value.
+    fn code(self) -> i64;
+
+    /// The value of a code.
+    fn from_code(code: i64) -> Option<Self>;
+}
+
+/// The value that a text names.
+#[doc(hidden)]
+#[must_use]
+pub fn find<T: Named>(text: &str) -> Option<T> {
+    let letters = |text: &str| -> String { text.chars().filter(|c| !matches!(c, '-' | '_')).collect() };
+    T::ALL.iter().copied().find(|value| match T::SPELLING {
+        Spelling::Exact => value.name() == text,
+        Spelling::AnyCase => value.name().eq_ignore_ascii_case(text),
+        Spelling::AnySpelling => letters(value.name()).eq_ignore_ascii_case(&letters(text)),
+    })
+}
+
+/// Whether no name is there twice.
+#[doc(hidden)]
+#[must_use]
+pub const fn distinct(names: &[&str]) -> bool {
+    let mut at = 0;
+    while at < names.len() {
+        let mut other = at + 1;
+        while other < names.len() {
+            if equal(names[at].as_bytes(), names[other].as_bytes()) {
+                return false;
+            }
+            other += 1;
+        }
+        at += 1;
+    }
+    true
+}
+
+const fn equal(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}

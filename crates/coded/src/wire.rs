@@ -1,0 +1,32 @@
+//! Names in serialized data.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
+
+use crate::traits::{Named, find};
+
+/// Reads the name of a value. The errors are those of a derived `Deserialize`.
+///
+/// # Errors
+/// The data holds no text, or a text that names no value.
+#[doc(hidden)]
+pub fn deserialize<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_str(NameVisitor(PhantomData))
+}
+
+struct NameVisitor<T>(PhantomData<T>);
+
+impl<T: Named> Visitor<'_> for NameVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the name of a value: {}", T::NOUN)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        find(text).ok_or_else(|| E::unknown_variant(text, T::NAMES))
+    }
+}

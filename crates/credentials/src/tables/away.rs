@@ -1,0 +1,392 @@
+//! What is deleted or has ended, until it is destroyed.
+//!
+//! A deleted credential keeps its row and versions under a key that no name has, so that every statement that goes by names
+//! passes it by; until its time is over it can be taken back. Versions that have ended, or that nobody keeps, are
+//! destroyed some hundred a transaction.
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::asker::{CredentialAsker, CredentialOperation, may};
+use super::handle::Credentials;
+use super::write::SETTLE;
+use db::{Bulk, Column, Cost, Row, StoreError, Tx};
+use store::states::CredentialKind;
+
+/// Credentials or versions destroyed by one transaction.
+const DESTROYED_MAX: i64 = 500;
+
+/// A credential that was deleted and can be taken back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeletedCredential {
+    /// The credential's identity.
+    pub credential: Uuid,
+    /// As it was first written.
+    pub name: String,
+    /// Its type.
+    pub kind: CredentialKind,
+    /// When it was deleted, µs.
+    pub deleted_at_us: i64,
+}
+
+// `deleted:` and a UUID and a colon are 45 characters: the name begins with the 46th.
+macro_rules! deleted {
+    ($name:literal, $where:literal, $rest:literal) => {
+        concat!(
+            "-- ",
+            $name,
+            "\nSELECT c.uuid, c.name, c.kind, c.deleted_at, c.id FROM (
+    SELECT uuid, name, kind, deleted_at, id, substr(name_key, 46) AS name_key FROM credentials WHERE deleted_at IS NOT NULL",
+            $where,
+            ") c WHERE ",
+            may!("2", "?1", "?2"),
+            $rest
+        )
+    };
+}
+
+/// Those deleted after ?3: of others some versions may be destroyed. The newest first.
+pub(super) const DELETED: &str = deleted!(
+    "credentials_deleted",
+    " AND deleted_at > ?3",
+    " ORDER BY c.deleted_at DESC, c.id DESC LIMIT ?4"
+);
+pub(super) const DELETED_NAMED: &str = deleted!(
+    "credentials_deleted_named",
+    " AND substr(name_key, 46) = ?3 AND deleted_at > ?4",
+    " ORDER BY c.deleted_at DESC, c.id DESC LIMIT 1"
+);
+pub(super) const RESTORE: &str = "-- credential_restore
+UPDATE credentials SET name_key = substr(name_key, 46), deleted_at = NULL WHERE id = ?1 AND deleted_at IS NOT NULL";
+
+/// Credentials whose time to be taken back is over at ?1.
+pub(super) const AWAY: Bulk = db::bulk! {
+    "-- credentials_away
+SELECT id FROM credentials WHERE deleted_at <= ?1 ORDER BY deleted_at, id LIMIT ?2{| FOR UPDATE SKIP LOCKED}"
+};
+
+/// Versions that ended by ?1.
+pub(super) const ENDED: &str = "-- credential_versions_ended
+SELECT id, credential_id FROM credential_versions WHERE ends_at <= ?1 ORDER BY ends_at, id LIMIT ?2";
+
+/// Versions after ?1 in the order of their rows, older than ?2, with the key of their name and whether they are current.
+pub(super) const OLD: &str = "-- credential_versions_old
+SELECT v.id, v.credential_id, c.name_key, CASE WHEN v.id = c.active_id OR v.id = c.transitional_id THEN 1 ELSE 0 END,
+       v.created_at
+FROM (SELECT id, credential_id, created_at FROM credential_versions WHERE id > ?1 ORDER BY id LIMIT ?2) v
+JOIN credentials c ON c.id = v.credential_id ORDER BY v.id";
+
+pub(super) const LOCK: Bulk = db::bulk! { (id bigint)
+    "-- credentials_hold
+SELECT id FROM credentials WHERE id = {any id}{| ORDER BY name_key FOR UPDATE}"
+};
+
+/// Versions ?1 that had ended by ?2 and were not taken back meanwhile.
+pub(super) const DELETE_ENDED: Bulk = db::bulk! { (id bigint, ended_by bigint)
+    "-- credential_versions_ended_delete
+DELETE FROM credential_versions WHERE id = :id AND ends_at <= :ended_by"
+};
+/// Versions ?1 that are not current.
+pub(super) const DELETE_OLD: Bulk = db::bulk! { (id bigint)
+    "-- credential_versions_old_delete
+DELETE FROM credential_versions AS v WHERE v.id = {any id} AND NOT EXISTS (
+    SELECT 1 FROM credentials c WHERE c.id = v.credential_id AND (c.active_id = v.id OR c.transitional_id = v.id))"
+};
+/// At most ?2 versions of the credentials in the list ?1, one credential after the other.
+pub(super) const DELETE_SOME_VERSIONS: Bulk = db::bulk! {
+    "-- credential_versions_some_delete
+DELETE FROM credential_versions WHERE id {IN (|= ANY(ARRAY(}
+    SELECT v.id FROM credential_versions v WHERE v.credential_id {among ?1 bigint}
+    ORDER BY v.credential_id, v.id LIMIT ?2){|)}"
+};
+/// Where the active version of credentials ?1 had ended by ?2, what is older than that ends at ?3.
+pub(super) const END_OLDER: Bulk = Bulk {
+    sqlite: "-- credential_versions_older_end
+UPDATE credential_versions SET ends_at = ?3 WHERE credential_id = ?1 AND (ends_at IS NULL OR ends_at > ?3)
+AND id < (SELECT a.id FROM credentials c JOIN credential_versions a ON a.id = c.active_id
+          WHERE c.id = ?1 AND a.ends_at <= ?2)",
+    postgres: "-- credential_versions_older_end
+UPDATE credential_versions v SET ends_at = u.at
+FROM UNNEST(?1::bigint[], ?2::bigint[], ?3::bigint[]) AS u (credential, ended_by, at)
+JOIN credentials c ON c.id = u.credential JOIN credential_versions a ON a.id = c.active_id
+WHERE v.credential_id = u.credential AND v.id < a.id AND a.ends_at <= u.ended_by
+  AND (v.ends_at IS NULL OR v.ends_at > u.at)",
+};
+/// Those without a version; answers them and their keys.
+pub(super) const DELETE_EMPTY: Bulk = db::bulk! { (id bigint)
+    "-- credentials_empty_delete
+DELETE FROM credentials WHERE id = {any id}
+AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = credentials.id) RETURNING id, name_key"
+};
+
+/// Takes back the credential of a name (lower case) that was deleted last, if that was after `since_us`; `None` when there is
+/// none or the asker may not write there.
+///
+/// # Errors
+/// [`StoreError::Conflict`] when the name is taken; those of the database.
+#[crate::boxed]
+pub async fn restore_credential(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    name_key: &str,
+    since_us: i64,
+) -> Result<Option<DeletedCredential>, StoreError> {
+    if !super::permissions::may_do(tx, asker, name_key, CredentialOperation::Write).await? {
+        return Ok(None);
+    }
+    let [everything, actor] = asker.values();
+    let parameters = vec![everything, actor, name_key.into(), since_us.into()];
+    let Some(mut row) = tx.row(DELETED_NAMED, parameters).await? else {
+        return Ok(None);
+    };
+    let (deleted, id) = deleted_of(&mut row)?;
+    let restored = tx.execute(RESTORE, vec![id.into()]).await? == 1;
+    Ok(restored.then_some(deleted))
+}
+
+/// Versions ?2 of credential ?1 end at ?3.
+pub(super) const END: Bulk = db::bulk! { (credential bigint, number bigint, ends_at bigint)
+    "-- credential_versions_end
+UPDATE credential_versions SET ends_at = :ends_at WHERE credential_id = :credential AND number = :number
+AND (ends_at IS NULL OR ends_at > :ends_at)"
+};
+/// Versions ?2 of credential ?1 that have ended by ?3 are read again: until their time to live, where that is yet to come.
+pub(super) const TAKE_BACK: Bulk = db::bulk! { (credential bigint, number bigint, now bigint)
+    "-- credential_versions_take_back
+UPDATE credential_versions SET ends_at = CASE WHEN ttl_ends_at > :now THEN ttl_ends_at END
+WHERE credential_id = :credential AND number = :number AND ends_at <= :now"
+};
+/// Versions ?2 of credential ?1.
+pub(super) const DELETE_NUMBERED: Bulk = db::bulk! { (credential bigint, number bigint)
+    "-- credential_versions_numbered_delete
+DELETE FROM credential_versions WHERE credential_id = :credential AND number = :number"
+};
+
+/// What is to happen to versions of a credential.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum VersionsChange {
+    /// They are read no more from this time on, µs, and can be taken back.
+    End(i64),
+    /// They end at this time, µs, and are removed for good; where the active one is among them, what is older ends, too.
+    EndForGood(i64),
+    /// Those that have ended by this time, µs, are read again, until their time to live where that is yet to come.
+    TakeBack(i64),
+    /// Removed for good; with the last the name goes. What is older than the active one takes its place.
+    Destroy,
+}
+
+/// Changes versions of a credential (its name in lower case) by their numbers; without numbers the newest. False when the
+/// credential is not there or the asker may not: taking back is writing, the rest deleting.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn change_credential_versions(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    name_key: &str,
+    numbers: Option<&[u64]>,
+    change: VersionsChange,
+) -> Result<bool, StoreError> {
+    let operation = match change {
+        VersionsChange::TakeBack(_) => CredentialOperation::Write,
+        VersionsChange::End(_) | VersionsChange::EndForGood(_) | VersionsChange::Destroy => {
+            CredentialOperation::Delete
+        }
+    };
+    let Some(held) = super::write::hold(tx, asker, name_key, operation).await? else { return Ok(false) };
+    let newest = [held.last_number];
+    let numbers = numbers.unwrap_or(&newest).iter();
+    let numbers: Vec<i64> = numbers.map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect();
+    let of = || vec![Column::Int(vec![held.id; numbers.len()]), Column::Int(numbers.clone())];
+    let at = |at_us| [of(), vec![Column::Int(vec![at_us; numbers.len()])]].concat();
+    match change {
+        VersionsChange::End(at_us) => tx.bulk(&END, at(at_us)).await?,
+        VersionsChange::TakeBack(now_us) => tx.bulk(&TAKE_BACK, at(now_us)).await?,
+        VersionsChange::Destroy => tx.bulk(&DELETE_NUMBERED, of()).await?,
+        VersionsChange::EndForGood(at_us) => {
+            tx.bulk(&END, at(at_us)).await?;
+            tx.bulk(&END_OLDER, older(&[held.id], at_us, at_us)).await?;
+            tx.bulk(&DELETE_NUMBERED, of()).await?
+        }
+    };
+    settle(tx, vec![held.id]).await?;
+    Ok(true)
+}
+
+/// The columns of [`END_OLDER`].
+fn older(credentials: &[i64], ended_by_us: i64, at_us: i64) -> Vec<Column> {
+    let times = |time| Column::Int(vec![time; credentials.len()]);
+    vec![Column::Int(credentials.to_vec()), times(ended_by_us), times(at_us)]
+}
+
+/// Removes those of these credentials that have no version left and writes down what is current of the others. The keys of
+/// those that went.
+async fn settle(tx: &mut Tx, mut credentials: Vec<i64>) -> Result<Vec<String>, StoreError> {
+    let (mut gone, mut keys) = (Vec::new(), Vec::new());
+    for mut row in tx.bulk(&DELETE_EMPTY, vec![Column::Int(credentials.clone())]).await? {
+        gone.push(row.int()?);
+        keys.push(row.text()?);
+    }
+    credentials.retain(|id| !gone.contains(id));
+    tx.bulk(&SETTLE, vec![Column::Int(credentials)]).await?;
+    Ok(keys)
+}
+
+/// Versions that have ended, and their credentials.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct EndedVersions {
+    versions: Vec<i64>,
+    /// Each once.
+    credentials: Vec<i64>,
+}
+
+impl EndedVersions {
+    fn of(all: Vec<(i64, i64)>) -> Self {
+        let (versions, mut credentials): (Vec<i64>, Vec<i64>) = all.into_iter().unzip();
+        credentials.sort_unstable();
+        credentials.dedup();
+        Self { versions, credentials }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+}
+
+/// Destroys versions that ended by a time, credentials that have no other, and what is planned of those. Where the active
+/// version is among them, what is older ends at `now_us`: nothing takes its place. Answers names (lower case) that went
+/// while their rotation failed.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn destroy_ended_versions(
+    tx: &mut Tx,
+    ended: &EndedVersions,
+    ended_by_us: i64,
+    now_us: i64,
+) -> Result<Vec<String>, StoreError> {
+    let EndedVersions { versions, credentials } = ended;
+    let by = Column::Int(vec![ended_by_us; versions.len()]);
+    tx.bulks(&[
+        (&LOCK, vec![Column::Int(credentials.clone())]),
+        (&END_OLDER, older(credentials, ended_by_us, now_us)),
+        (&DELETE_ENDED, vec![Column::Int(versions.clone()), by]),
+    ])
+    .await?;
+    let gone = settle(tx, credentials.clone()).await?;
+    super::rotation::forget_rotations(tx, gone).await
+}
+
+/// Where a walk over old versions is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OldVersions {
+    /// After this row.
+    pub after: i64,
+    /// Whether there is no more.
+    pub ended: bool,
+}
+
+impl Credentials<'_> {
+    /// Credentials that were deleted after a time and can be taken back by the asker, the last deleted first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn deleted(
+        self,
+        asker: &CredentialAsker,
+        since_us: i64,
+        most: usize,
+    ) -> Result<Vec<DeletedCredential>, StoreError> {
+        let [everything, actor] = asker.values();
+        let parameters = vec![everything, actor, since_us.into(), super::list::count(most)];
+        let rows = self.0.rows(Cost::Walk, DELETED, parameters).await?;
+        rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0)).collect()
+    }
+
+    /// Destroys some hundred versions of credentials that were deleted by a time, and those that have no version left.
+    /// Answers how many; none is the end.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn destroy_deleted(self, deleted_by_us: i64) -> Result<u64, StoreError> {
+        let (away, some) = (AWAY.of(self.0), DELETE_SOME_VERSIONS.of(self.0));
+        self.0
+            .write("credentials_destroy", move |tx| {
+                async move {
+                    let rows = tx.rows(away, vec![deleted_by_us.into(), DESTROYED_MAX.into()]).await?;
+                    let ids = rows.into_iter().map(|mut row| row.int()).collect::<Result<Vec<_>, _>>()?;
+                    if ids.is_empty() {
+                        return Ok(0);
+                    }
+                    let list = serde_json::Value::from(ids.as_slice()).to_string();
+                    let versions = tx.execute(some, vec![list.into(), DESTROYED_MAX.into()]).await?;
+                    Ok(versions + tx.bulk(&DELETE_EMPTY, vec![Column::Int(ids)]).await?.len() as u64)
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Some hundred versions that ended by a time, for [`destroy_ended_versions`].
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ended_versions(self, ended_by_us: i64) -> Result<EndedVersions, StoreError> {
+        let rows = self.0.rows(Cost::Walk, ENDED, vec![ended_by_us.into(), DESTROYED_MAX.into()]).await?;
+        let found = rows.into_iter().map(|mut row| Ok((row.int()?, row.int()?)));
+        Ok(EndedVersions::of(found.collect::<Result<_, StoreError>>()?))
+    }
+
+    /// Destroys versions that are older than their name allows: `kept_since_us` says of a name (lower case) from when on
+    /// versions stay, if it says anything. What is current stays. Looks at some hundred versions; answers where it is and
+    /// how many went.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn destroy_old_versions(
+        self,
+        after: i64,
+        kept_since_us: impl Fn(&str) -> Option<i64>,
+    ) -> Result<(OldVersions, usize), StoreError> {
+        let rows = self.0.rows(Cost::Walk, OLD, vec![after.into(), DESTROYED_MAX.into()]).await?;
+        let mut walk = OldVersions { after, ended: rows.len() < DESTROYED_MAX as usize };
+        let mut old = Vec::new();
+        for mut row in rows {
+            let (id, credential, name) = (row.int()?, row.int()?, row.text()?);
+            let (current, created_at_us) = (row.flag()?, row.int()?);
+            walk.after = id;
+            if !current && kept_since_us(&name).is_some_and(|since_us| created_at_us < since_us) {
+                old.push((id, credential));
+            }
+        }
+        let EndedVersions { versions, credentials } = EndedVersions::of(old);
+        let count = versions.len();
+        if count == 0 {
+            return Ok((walk, 0));
+        }
+        let destroyed = self.0.write("credential_versions_destroy", move |tx| {
+            async move {
+                tx.bulk(&LOCK, vec![Column::Int(credentials.clone())]).await?;
+                tx.bulk(&DELETE_OLD, vec![Column::Int(versions)]).await?;
+                settle(tx, credentials).await
+            }
+            .boxed()
+        });
+        destroyed.await?;
+        Ok((walk, count))
+    }
+}
+
+fn deleted_of(row: &mut Row) -> Result<(DeletedCredential, i64), StoreError> {
+    let deleted = DeletedCredential {
+        credential: row.uuid()?,
+        name: row.text()?,
+        kind: row.named("credentials.kind")?,
+        deleted_at_us: row.int()?,
+    };
+    Ok((deleted, row.int()?))
+}

@@ -1,0 +1,229 @@
+//! Whom rotations are told to, and what is still to be told.
+
+use uuid::Uuid;
+
+use super::handle::Credentials;
+use db::{Bulk, Column, Cost, Row, Sends, StoreError, Tx};
+use store::{SealedColumn, sealed_column};
+
+/// Hooks there may be: they are made by hand, and read whole.
+pub const HOOKS_MAX: i64 = 1_000;
+
+/// Calls of one hook that are taken at a time: one that is away holds up no more than those.
+const CALLS_OF_ONE: i64 = 8;
+
+/// The secrets that sign what is posted, sealed.
+pub const SEALED_HOOKS: SealedColumn = sealed_column!("credential_hooks", "uuid" Uuid "uuid", "sealed");
+
+/// Who is told.
+#[derive(Clone, Eq, PartialEq)]
+pub struct HookRow {
+    /// Its identity: part of what its secret is sealed to.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Where.
+    pub url: String,
+    /// Whether it is asked before a value becomes current.
+    pub before: bool,
+    /// Whether it is told after.
+    pub after: bool,
+    /// Certificates to trust there in place of the system's, PEM.
+    pub roots: Option<String>,
+    /// The secret, sealed.
+    pub sealed: Vec<u8>,
+    /// When it was set, µs.
+    pub set_at_us: i64,
+    /// By whom.
+    pub set_by: String,
+}
+
+/// A rotation that a hook has not acknowledged yet.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HookCall {
+    /// Its row; 0 for a new one.
+    pub id: i64,
+    /// The hook's name.
+    pub hook: String,
+    /// The credential's name.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// The version.
+    pub version: Uuid,
+    /// When the version was stored, µs.
+    pub at_us: i64,
+    /// How often it was told in vain.
+    pub tries: i64,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct HookOutcome {
+    /// See [`HookCall::id`].
+    pub id: i64,
+    /// When it is told again, µs; `None`: it was acknowledged.
+    pub next_at_us: Option<i64>,
+}
+
+const PUT: Bulk = db::bulk! {
+    "-- credential_hook_put
+INSERT INTO credential_hooks (uuid, name, url, ask_before, tell_after, roots, sealed, set_at, set_by)
+SELECT ?1{|::uuid}, ?2{|::text}, ?3{|::text}, ?4{|::bigint}, ?5{|::bigint}, ?6{|::text}, ?7{|::bytea}, ?8{|::bigint}, ?9{|::text}
+WHERE (SELECT count(*) FROM credential_hooks k WHERE k.name <> ?2) < ?10
+ON CONFLICT (name) DO UPDATE SET uuid = excluded.uuid, url = excluded.url, ask_before = excluded.ask_before,
+    tell_after = excluded.tell_after, roots = excluded.roots, sealed = excluded.sealed, set_at = excluded.set_at,
+    set_by = excluded.set_by"
+};
+const DELETE: &str = "-- credential_hook_delete
+DELETE FROM credential_hooks WHERE name = ?1";
+const DELETE_CALLS: &str = "-- credential_hook_calls_forget
+DELETE FROM credential_hook_calls WHERE hook = ?1";
+const ALL: &str = "-- credential_hooks
+SELECT uuid, name, url, ask_before, tell_after, roots, sealed, set_at, set_by FROM credential_hooks ORDER BY name LIMIT ?1";
+const CALLS: Bulk = db::bulk! { (hook text, name text, kind text, version uuid, at bigint)
+    "-- credential_hook_calls_insert
+INSERT INTO credential_hook_calls (hook, name, kind, version, at, next_at, tries) VALUES (:hook, :name, :kind,
+  :version, :at, :at, 0)
+ON CONFLICT (version, hook) DO NOTHING"
+};
+/// Of each hook the first calls that are due by ?1, at most ?3: a few probes of an index for each, however many wait. Every
+/// hook's first call comes before any one's second.
+const DUE: Bulk = db::bulk! {
+    "-- credential_hook_calls_due
+WITH RECURSIVE hooks (hook) AS (
+    SELECT (SELECT min(f.hook) FROM credential_hook_calls f)
+    UNION ALL
+    SELECT (SELECT min(n.hook) FROM credential_hook_calls n WHERE n.hook > h.hook) FROM hooks h WHERE h.hook IS NOT NULL
+)
+SELECT d.id, d.hook, d.name, d.kind, d.version, d.at, d.tries FROM (
+    SELECT c.*, row_number() OVER (PARTITION BY c.hook ORDER BY c.next_at, c.id) AS place FROM hooks h
+    {JOIN credential_hook_calls c ON c.id IN|CROSS JOIN LATERAL} (
+        SELECT {w.id|w.*} FROM credential_hook_calls w WHERE w.hook = h.hook AND w.next_at <= ?1
+        ORDER BY w.next_at, w.id LIMIT ?3){| c}
+) d ORDER BY d.place, d.next_at, d.id LIMIT ?2"
+};
+const TOLD: Bulk = db::bulk! { (id bigint)
+    "-- credential_hook_calls_told
+DELETE FROM credential_hook_calls WHERE id = {any id}"
+};
+const AGAIN: Bulk = db::bulk! { (id bigint, next_at bigint)
+    "-- credential_hook_calls_again
+UPDATE credential_hook_calls SET tries = tries + 1, next_at = :next_at WHERE id = :id"
+};
+
+pub(crate) const SENDS: Sends = Sends {
+    both: &[DELETE, DELETE_CALLS, ALL, SEALED_HOOKS.page, SEALED_HOOKS.count, SEALED_HOOKS.heads],
+    sqlite: &[],
+    postgres: &[],
+    bulks: &[&PUT, &DUE, &CALLS, &TOLD, &AGAIN, &SEALED_HOOKS.replace],
+    composed: Vec::new,
+};
+
+/// Sets a hook, new or in place of the one of that name; false when there are [`HOOKS_MAX`] others.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn put_hook(tx: &mut Tx, hook: &HookRow) -> Result<bool, StoreError> {
+    let parameters = vec![
+        hook.id.into(),
+        hook.name.as_str().into(),
+        hook.url.as_str().into(),
+        hook.before.into(),
+        hook.after.into(),
+        hook.roots.clone().into(),
+        hook.sealed.as_slice().into(),
+        hook.set_at_us.into(),
+        hook.set_by.as_str().into(),
+        HOOKS_MAX.into(),
+    ];
+    let text = tx.text_of(&PUT);
+    Ok(tx.execute(text, parameters).await? == 1)
+}
+
+/// Removes a hook and what it was still to be told; false when it is not there.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_hook(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
+    tx.execute(DELETE_CALLS, vec![name.into()]).await?;
+    Ok(tx.execute(DELETE, vec![name.into()]).await? == 1)
+}
+
+/// Notes what hooks are to be told; each version once a hook. One statement.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_hook_calls(tx: &mut Tx, calls: &[HookCall]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Text(calls.iter().map(|call| call.hook.clone()).collect()),
+        Column::Text(calls.iter().map(|call| call.name.clone()).collect()),
+        Column::Text(calls.iter().map(|call| call.kind.clone()).collect()),
+        Column::Uuid(calls.iter().map(|call| call.version).collect()),
+        Column::Int(calls.iter().map(|call| call.at_us).collect()),
+    ];
+    tx.bulk(&CALLS, columns).await.map(drop)
+}
+
+/// Notes how calls ended. Two statements.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn settle_hook_calls(tx: &mut Tx, outcomes: &[HookOutcome]) -> Result<(), StoreError> {
+    let told = outcomes.iter().filter(|outcome| outcome.next_at_us.is_none());
+    tx.bulk(&TOLD, vec![Column::Int(told.map(|outcome| outcome.id).collect())]).await?;
+    let again = || outcomes.iter().filter_map(|outcome| Some((outcome.id, outcome.next_at_us?)));
+    let columns = vec![
+        Column::Int(again().map(|(id, _)| id).collect()),
+        Column::Int(again().map(|(_, at)| at).collect()),
+    ];
+    tx.bulk(&AGAIN, columns).await.map(drop)
+}
+
+impl Credentials<'_> {
+    /// Every hook, by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn hooks(self) -> Result<Vec<HookRow>, StoreError> {
+        let hook = |mut row: Row| {
+            Ok(HookRow {
+                id: row.uuid()?,
+                name: row.text()?,
+                url: row.text()?,
+                before: row.flag()?,
+                after: row.flag()?,
+                roots: row.maybe_text()?,
+                sealed: row.blob()?,
+                set_at_us: row.int()?,
+                set_by: row.text()?,
+            })
+        };
+        self.0.rows(Cost::Point, ALL, vec![HOOKS_MAX.into()]).await?.into_iter().map(hook).collect()
+    }
+
+    /// What hooks are to be told by now: of each the longest due, some at most.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn hook_calls_due(self, now_us: i64, most: usize) -> Result<Vec<HookCall>, StoreError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let call = |mut row: Row| {
+            Ok(HookCall {
+                id: row.int()?,
+                hook: row.text()?,
+                name: row.text()?,
+                kind: row.text()?,
+                version: row.uuid()?,
+                at_us: row.int()?,
+                tries: row.int()?,
+            })
+        };
+        let parameters = vec![now_us.into(), most.into(), CALLS_OF_ONE.into()];
+        self.0.rows(Cost::Point, DUE.of(self.0), parameters).await?.into_iter().map(call).collect()
+    }
+}

@@ -1,0 +1,597 @@
+//! Credentials: names, sealed versions, and who may do what with them.
+//!
+//! Whether somebody may do something is decided in the statement that does it: a permission taken away holds from the
+//! next statement on, and asking costs no round trip.
+
+mod access;
+mod asker;
+mod away;
+mod current;
+mod handle;
+mod hooks;
+mod list;
+mod permissions;
+mod rotation;
+mod tokens;
+mod version;
+mod wraps;
+mod write;
+
+use uuid::Uuid;
+
+use asker::may;
+use list::{count, list};
+use version::{columns, readable, row_of};
+
+use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of};
+pub use handle::Credentials;
+use store::states::CredentialKind;
+use store::{SealedColumn, sealed_column};
+
+pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
+pub use asker::{CredentialAsker, CredentialOperation};
+pub use away::{
+    DeletedCredential, EndedVersions, OldVersions, VersionsChange, change_credential_versions,
+    destroy_ended_versions, restore_credential,
+};
+pub use current::{NAMES_UNBOUNDED, SEALED_OCTETS_MAX};
+pub use hooks::{
+    HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, insert_hook_calls, put_hook,
+    settle_hook_calls,
+};
+pub use permissions::{
+    CredentialReaders, PermissionRow, PermissionSettings, delete_permission, insert_permission,
+    update_permission,
+};
+pub use rotation::{
+    DueRotation, PlannedRotation, PlanningPolicy, ROTATION_POLICIES_MAX, ROTATIONS_NOW_MAX, RotationFailure,
+    RotationPolicyRow, RotationStep, fail_rotations, plan_rotation_policy, plan_rotations,
+    put_rotation_policy, remove_rotation_policy, rotation_policy_that_tells, rotation_range, rotations_now,
+    step_rotations,
+};
+pub use version::CredentialRow;
+pub use wraps::{NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap};
+pub use write::{
+    NewCredentialVersion, Put, delete_credential, delete_credential_version, hold_credential_metadata,
+    put_credential_versions, set_credential_metadata, set_transitional_version,
+};
+
+pub(crate) use access::SENDS as ACCESS_SENDS;
+pub(crate) use hooks::SENDS as HOOK_SENDS;
+pub(crate) use rotation::SENDS as ROTATION_SENDS;
+pub(crate) use wraps::SENDS as WRAP_SENDS;
+
+/// The values, sealed.
+pub const SEALED_CREDENTIALS: SealedColumn =
+    sealed_column!("credential_versions", "uuid" Uuid "uuid", "sealed");
+
+/// A version of a credential without what is sealed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CredentialVersionRow {
+    /// The credential's identity, the same for all versions.
+    pub credential: Uuid,
+    /// As it was first written.
+    pub name: String,
+    /// Its type.
+    pub kind: CredentialKind,
+    /// The version's identity.
+    pub version: Uuid,
+    /// Versions of a name are counted from 1.
+    pub number: u64,
+    /// When the version was stored, µs.
+    pub created_at_us: i64,
+    /// From when on it is read no more, µs.
+    pub ends_at_us: Option<i64>,
+    /// What is known of it and no secret: JSON.
+    pub facts: Option<String>,
+    /// When its certificate ends, µs.
+    pub not_after_us: Option<i64>,
+    /// Whether it is its authority's version in transition.
+    pub transitional: bool,
+    /// Which credential signed it: its name in lower case.
+    pub signed_by: Option<String>,
+}
+
+/// A name with its versions, without what is sealed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ListedVersions {
+    /// When the name was made, µs.
+    pub created_at_us: i64,
+    /// The number of the newest version there ever was.
+    pub last_number: u64,
+    /// What the newest version that is left notes: JSON.
+    pub metadata: Option<String>,
+    /// Newest first; none when the name is not there.
+    pub versions: Vec<CredentialVersionRow>,
+}
+
+/// A name and a version of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NumberedVersion {
+    /// Its type.
+    pub kind: CredentialKind,
+    /// The number of the newest version there ever was.
+    pub last_number: u64,
+    /// The version; `None` when it was destroyed or never was.
+    pub version: Option<CredentialRow>,
+}
+
+/// A credential that was found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FoundCredential {
+    /// As it was first written.
+    pub name: String,
+    /// When its newest version was stored, µs.
+    pub created_at_us: i64,
+    /// When that version's certificate ends, µs.
+    pub not_after_us: Option<i64>,
+}
+
+/// Whether the newest version of a name (`c`) has not ended at the time `$now`.
+macro_rules! stands {
+    ($now:literal) => {
+        concat!("(c.current_ends_at IS NULL OR c.current_ends_at > ", $now, ")")
+    };
+}
+
+macro_rules! version_columns {
+    () => {
+        "c.uuid, c.name, c.kind, v.uuid, v.number, v.created_at, v.ends_at, v.facts, v.not_after, v.transitional, v.signed_by"
+    };
+}
+
+/// Of each name its newest version, in transition or not.
+const NEWEST: Bulk = db::bulk! {
+    concat!(
+        "-- credentials_newest\nSELECT ",
+        columns!(),
+        " FROM credentials c JOIN credential_versions v ON v.uuid = c.current WHERE c.name_key {among ?1 text} AND ",
+        readable!("?2")
+    )
+};
+
+const VERSIONS: &str = concat!(
+    "-- credential_versions\nSELECT ",
+    columns!(),
+    " FROM credentials c JOIN credential_versions v ON v.credential_id = c.id WHERE c.name_key = ?1 AND ",
+    readable!("?5"),
+    " AND ",
+    may!("1", "?2", "?3"),
+    " ORDER BY v.id DESC LIMIT ?4"
+);
+
+const VERSION: &str = concat!(
+    "-- credential_version\nSELECT ",
+    columns!(),
+    " FROM credential_versions v JOIN credentials c ON c.id = v.credential_id WHERE v.uuid = ?1 AND ",
+    readable!("?4"),
+    " AND c.deleted_at IS NULL AND ",
+    may!("1", "?2", "?3")
+);
+
+/// All versions of a name, the ended among them, and what its newest version notes.
+const LISTED: &str = concat!(
+    "-- credential_versions_listed\nSELECT c.created_at, c.last_number, CASE WHEN v.uuid = c.current THEN v.metadata END, ",
+    version_columns!(),
+    " FROM credentials c JOIN credential_versions v ON v.credential_id = c.id WHERE c.name_key = ?1 AND ",
+    may!("1", "?2", "?3"),
+    " ORDER BY v.id DESC LIMIT ?4"
+);
+
+/// A name with its version ?4, ended or not, or the last before it; 0 stands for the newest there ever was, of an authority
+/// that changes for the active one. Numbers grow with rows, so a version is a few steps from the newest.
+const NUMBERED: &str = concat!(
+    "-- credential_numbered\nSELECT c.kind, c.last_number, c.transitional_id, v.id, ",
+    columns!(),
+    " FROM credentials c LEFT JOIN credential_versions v ON v.id = CASE
+    WHEN ?4 = 0 AND c.active_id IS NOT NULL AND c.transitional_id IS NOT NULL THEN c.active_id
+    ELSE (SELECT w.id FROM credential_versions w WHERE w.credential_id = c.id
+          AND w.number <= CASE ?4 WHEN 0 THEN c.last_number ELSE ?4 END ORDER BY w.id DESC LIMIT 1) END
+WHERE c.name_key = ?1 AND ",
+    may!("1", "?2", "?3")
+);
+
+const NAME_OF: &str = "-- credential_name
+SELECT name FROM credentials WHERE uuid = ?1 AND deleted_at IS NULL";
+
+const FOUND: &str = concat!(
+    "-- credential_found
+SELECT c.name, c.current_at, c.current_not_after FROM credentials c WHERE c.name_key = ?1 AND ",
+    stands!("?4"),
+    " AND ",
+    may!("1", "?2", "?3")
+);
+
+/// Names from ?1 on and before ?2, whose newest version ends before ?5; 0 stands for any.
+const UNDER: &str = concat!(
+    "-- credentials_under
+SELECT c.name, c.current_at, c.current_not_after FROM credentials c
+WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <= ?5) AND ",
+    stands!("?7"),
+    " AND ",
+    may!("1", "?3", "?4"),
+    " ORDER BY c.name_key LIMIT ?6"
+);
+
+/// Names like ?1. A walk over all names: a part of a name has no index.
+const LIKE: &str = concat!(
+    "-- credentials_like
+SELECT c.name, c.current_at, c.current_not_after FROM credentials c
+WHERE c.name_key LIKE ?1 ESCAPE '\\' AND c.deleted_at IS NULL AND (?4 = 0 OR c.current_not_after <= ?4) AND ",
+    stands!("?6"),
+    " AND ",
+    may!("1", "?2", "?3"),
+    " ORDER BY c.name_key LIMIT ?5"
+);
+
+/// Of each child of a path (?1, with its slash; ?2 the same with the character after a slash) the first name: a probe of
+/// the index for each child, whatever lies below it.
+const CHILDREN: Bulk = db::bulk! {
+    concat!(
+        "-- credential_children
+WITH RECURSIVE level (key) AS (
+    SELECT (SELECT min(c.name_key) FROM credentials c WHERE c.name_key >= ?1 AND c.name_key < ?2 AND ",
+        stands!("?5"),
+        " AND ",
+        may!("1", "?3", "?4"),
+        ")
+    UNION ALL
+    SELECT (SELECT min(c.name_key) FROM credentials c
+            WHERE c.name_key > l.key AND c.name_key < ?2
+              AND c.name_key >= CASE {instr|strpos}(substr(l.key, length(?1) + 1), '/') WHEN 0 THEN l.key
+                  ELSE substr(l.key, 1, length(?1) + {instr|strpos}(substr(l.key, length(?1) + 1), '/') - 1) || '0' END AND ",
+        stands!("?5"),
+        " AND ",
+        may!("1", "?3", "?4"),
+        ")
+    FROM level l WHERE l.key IS NOT NULL
+)
+SELECT l.key, c.name FROM level l JOIN credentials c ON c.name_key = l.key ORDER BY l.key LIMIT ?6"
+    )
+};
+
+const CERTIFICATES: &str = concat!(
+    "-- credential_certificates\nSELECT ",
+    version_columns!(),
+    " FROM credentials c JOIN credential_versions v ON v.credential_id = c.id
+WHERE c.kind = 'certificate' AND c.deleted_at IS NULL AND ",
+    readable!("?5"),
+    " AND c.id > ?3 AND c.id <= (
+    SELECT max(m.id) FROM (
+        SELECT e.id FROM credentials e WHERE e.kind = 'certificate' AND e.id > ?3 ORDER BY e.id LIMIT ?4) AS m) AND ",
+    may!("1", "?1", "?2"),
+    " ORDER BY c.id, v.id DESC"
+);
+
+/// What names signed, and whether the asker may write there.
+const SIGNED: Bulk = db::bulk! {
+    concat!(
+        "-- credentials_signed\nSELECT c.name, CASE WHEN ",
+        may!("2", "?2", "?3"),
+        " THEN 1 ELSE 0 END FROM credentials c WHERE c.signed_by {among ?1 text} AND c.deleted_at IS NULL ORDER BY c.name_key"
+    )
+};
+
+const LAST_CERTIFICATE: &str = "-- credential_certificates_last
+SELECT max(id) FROM (SELECT id FROM credentials WHERE kind = 'certificate' AND id > ?1 ORDER BY id LIMIT ?2) AS m";
+
+pub(crate) const SENDS: Sends = Sends {
+    both: &[
+        VERSIONS,
+        current::VERSIONS_OCTETS,
+        VERSION,
+        NAME_OF,
+        FOUND,
+        UNDER,
+        LIKE,
+        LISTED,
+        NUMBERED,
+        CERTIFICATES,
+        LAST_CERTIFICATE,
+        SEALED_CREDENTIALS.page,
+        SEALED_CREDENTIALS.count,
+        SEALED_CREDENTIALS.heads,
+        write::LOCK_VERSION,
+        write::DELETE_VERSIONS,
+        write::DELETE,
+        write::DELETE_VERSION,
+        write::ANY_VERSION,
+        write::TRANSITION,
+        write::METADATA,
+        write::NOTED,
+        write::SET_ASIDE,
+        away::DELETED,
+        away::DELETED_NAMED,
+        away::RESTORE,
+        away::ENDED,
+        away::OLD,
+        permissions::INSERT,
+        permissions::UPDATE,
+        permissions::DELETE,
+        permissions::BY_ID,
+        permissions::BY_PATH,
+        permissions::AT,
+        permissions::PAGE,
+        permissions::MAY,
+        tokens::END,
+        tokens::ENDED,
+        tokens::TIDY,
+    ],
+    sqlite: &[],
+    postgres: &[],
+    bulks: &[
+        &current::CURRENT,
+        &current::CURRENT_BOUNDED,
+        &NEWEST,
+        &SIGNED,
+        &CHILDREN,
+        &away::AWAY,
+        &away::DELETE_SOME_VERSIONS,
+        &permissions::READERS,
+        &SEALED_CREDENTIALS.replace,
+        &write::NAMES,
+        &write::LOCK,
+        &write::VERSIONS,
+        &write::SETTLE,
+        &write::PRUNE,
+        &away::LOCK,
+        &away::DELETE_ENDED,
+        &away::DELETE_OLD,
+        &away::DELETE_EMPTY,
+        &away::END,
+        &away::END_OLDER,
+        &away::TAKE_BACK,
+        &away::DELETE_NUMBERED,
+    ],
+    composed: Vec::new,
+};
+
+impl Credentials<'_> {
+    /// The newest version of each of these names (lower case), in transition or not, whoever asks; in no order. One
+    /// statement.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn newest(self, names: &[String], now_us: i64) -> Result<Vec<CredentialRow>, StoreError> {
+        let rows = self.0.rows(Cost::Point, NEWEST.of(self.0), vec![list(names), now_us.into()]).await?;
+        rows.into_iter().map(row_of).collect()
+    }
+
+    /// The newest versions of a name (lower case), newest first. As many rows are read as are given.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn versions(
+        self,
+        asker: &CredentialAsker,
+        name: &str,
+        most: usize,
+        now_us: i64,
+    ) -> Result<Vec<CredentialRow>, StoreError> {
+        let [everything, actor] = asker.values();
+        let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
+        let rows = self.0.rows(Cost::Walk, VERSIONS, parameters).await?;
+        rows.into_iter().map(row_of).collect()
+    }
+
+    /// The newest versions of a name (lower case), newest first, without their values; those that have ended among them.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn versions_listed(
+        self,
+        asker: &CredentialAsker,
+        name: &str,
+        most: usize,
+    ) -> Result<ListedVersions, StoreError> {
+        let [everything, actor] = asker.values();
+        let rows = self.0.rows(Cost::Walk, LISTED, vec![name.into(), everything, actor, count(most)]).await?;
+        let mut listed = ListedVersions::default();
+        for mut row in rows {
+            (listed.created_at_us, listed.last_number) = (row.int()?, row.number()?);
+            listed.metadata = listed.metadata.or(row.maybe_text()?);
+            listed.versions.push(version_row_of(row)?);
+        }
+        Ok(listed)
+    }
+
+    /// The version of a name (lower case) that has this number, whether it has ended or not; without one the newest there
+    /// ever was, of an authority that changes the active one. `None` when the name is not there or the asker may not read.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn numbered(
+        self,
+        asker: &CredentialAsker,
+        name: &str,
+        number: Option<u64>,
+    ) -> Result<Option<NumberedVersion>, StoreError> {
+        let [everything, actor] = asker.values();
+        let wanted = number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX));
+        let parameters = vec![name.into(), everything, actor, wanted.into()];
+        let Some(mut row) = self.0.row(NUMBERED, parameters).await? else { return Ok(None) };
+        let (kind, last_number) = (row.named("credentials.kind")?, row.number()?);
+        let changes = row.maybe_int()?.is_some();
+        let version = match row.maybe_int()? {
+            Some(_) => Some(row_of(row)?),
+            None => None,
+        };
+        // Of what was destroyed the one before it came; an authority that changes has its active version before the last.
+        let version = version.filter(|version| match number {
+            Some(number) => version.number == number,
+            None => version.number == last_number || changes,
+        });
+        Ok(Some(NumberedVersion { kind, last_number, version }))
+    }
+
+    /// A version by its identity.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn version(
+        self,
+        asker: &CredentialAsker,
+        version: Uuid,
+        now_us: i64,
+    ) -> Result<Option<CredentialRow>, StoreError> {
+        let [everything, actor] = asker.values();
+        let parameters = vec![version.into(), everything, actor, now_us.into()];
+        self.0.row(VERSION, parameters).await?.map(row_of).transpose()
+    }
+
+    /// The name of a credential, by the credential's identity.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn name(self, credential: Uuid) -> Result<Option<String>, StoreError> {
+        self.0.row(NAME_OF, vec![credential.into()]).await?.map(|mut row| row.text()).transpose()
+    }
+
+    /// A name (lower case), if it is there and the asker may read it. A probe of one index.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn found(
+        self,
+        asker: &CredentialAsker,
+        name: &str,
+        now_us: i64,
+    ) -> Result<Option<FoundCredential>, StoreError> {
+        let [everything, actor] = asker.values();
+        let parameters = vec![name.into(), everything, actor, now_us.into()];
+        self.0.row(FOUND, parameters).await?.map(found_of).transpose()
+    }
+
+    /// Names (lower case) from `from` on and before `before` that the asker may read, by name, at most `most`.
+    /// `ends_by_us`: only those whose newest version's certificate ends by then.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn under(
+        self,
+        asker: &CredentialAsker,
+        (from, before): (&str, &str),
+        ends_by_us: Option<i64>,
+        most: usize,
+        now_us: i64,
+    ) -> Result<Vec<FoundCredential>, StoreError> {
+        let [everything, actor] = asker.values();
+        let ends = ends_by_us.unwrap_or(0).into();
+        let parameters =
+            vec![from.into(), before.into(), everything, actor, ends, count(most), now_us.into()];
+        let rows = self.0.rows(Cost::Walk, UNDER, parameters).await?;
+        rows.into_iter().map(found_of).collect()
+    }
+
+    /// As [`Self::under`], of names (lower case) like `pattern`: `%` stands for any run, `_` for any
+    /// character, `\` takes that from what follows.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn like(
+        self,
+        asker: &CredentialAsker,
+        pattern: &str,
+        ends_by_us: Option<i64>,
+        most: usize,
+        now_us: i64,
+    ) -> Result<Vec<FoundCredential>, StoreError> {
+        let [everything, actor] = asker.values();
+        let ends = ends_by_us.unwrap_or(0).into();
+        let parameters = vec![pattern.into(), everything, actor, ends, count(most), now_us.into()];
+        let rows = self.0.rows(Cost::Walk, LIKE, parameters).await?;
+        rows.into_iter().map(found_of).collect()
+    }
+
+    /// The children of a path (lower case, with its slash at the end) below which the asker may read something, as first
+    /// written, in their order, at most `most`: `name` for a credential, `name/` for what has more below it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn children(
+        self,
+        asker: &CredentialAsker,
+        path: &str,
+        most: usize,
+        now_us: i64,
+    ) -> Result<Vec<String>, StoreError> {
+        let [everything, actor] = asker.values();
+        let before = format!("{}0", path.strip_suffix('/').unwrap_or(path));
+        let parameters =
+            vec![path.into(), before.as_str().into(), everything, actor, now_us.into(), count(most)];
+        let rows = self.0.rows(Cost::Walk, CHILDREN.of(self.0), parameters).await?;
+        let child = |mut row: Row| {
+            row.skip()?;
+            let name = row.text()?;
+            let rest = name.get(path.len()..).unwrap_or_default();
+            Ok(rest.split_inclusive('/').next().unwrap_or_default().to_owned())
+        };
+        rows.into_iter().map(child).collect()
+    }
+
+    /// Every version of a page of certificates without its value, credential by credential in the order in which they were
+    /// made, versions newest first; `limit` counts credentials, those the asker may not read among them.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn certificates(
+        self,
+        asker: &CredentialAsker,
+        after: Option<&Cursor>,
+        limit: usize,
+        now_us: i64,
+    ) -> Result<Page<CredentialVersionRow>, StoreError> {
+        let start = key_or(after, "credential-certificates", &[Value::Int(0)])?;
+        let (limit, _) = limit_of(limit);
+        let [everything, actor] = asker.values();
+        let range = vec![start[0].clone(), (limit as i64).into()];
+        let last = self.0.row(LAST_CERTIFICATE, range.clone()).await?;
+        let last = last.map(|mut row| row.maybe_int()).transpose()?.flatten();
+        let mut parameters = vec![everything, actor];
+        parameters.extend(range);
+        parameters.push(now_us.into());
+        let rows = self.0.rows(Cost::Walk, CERTIFICATES, parameters).await?;
+        let rows = rows.into_iter().map(version_row_of).collect::<Result<Vec<_>, _>>()?;
+        let next = last.map(|last| Cursor::new("credential-certificates", &[Value::Int(last)]));
+        Ok(Page { rows, next })
+    }
+
+    /// The names of what these credentials (lower case) signed that is current, by name, and whether the asker may write
+    /// there. One statement.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn signed_by(
+        self,
+        asker: &CredentialAsker,
+        names: &[String],
+    ) -> Result<Vec<(String, bool)>, StoreError> {
+        let [everything, actor] = asker.values();
+        let rows = self.0.rows(Cost::Walk, SIGNED.of(self.0), vec![list(names), everything, actor]).await?;
+        rows.into_iter().map(|mut row| Ok((row.text()?, row.flag()?))).collect()
+    }
+}
+
+fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {
+    Ok(CredentialVersionRow {
+        credential: row.uuid()?,
+        name: row.text()?,
+        kind: row.named("credentials.kind")?,
+        version: row.uuid()?,
+        number: row.number()?,
+        created_at_us: row.int()?,
+        ends_at_us: row.maybe_int()?,
+        facts: row.maybe_text()?,
+        not_after_us: row.maybe_int()?,
+        transitional: row.flag()?,
+        signed_by: row.maybe_text()?,
+    })
+}
+
+fn found_of(mut row: Row) -> Result<FoundCredential, StoreError> {
+    Ok(FoundCredential { name: row.text()?, created_at_us: row.int()?, not_after_us: row.maybe_int()? })
+}
+
+/// Every statement of these tables, for the test that prepares them on both databases.
+#[doc(hidden)]
+pub const STATEMENTS: &[Sends] = &[SENDS, ROTATION_SENDS, WRAP_SENDS, ACCESS_SENDS, HOOK_SENDS];

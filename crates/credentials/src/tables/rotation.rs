@@ -1,0 +1,602 @@
+//! Rotation by policy: which one counts for a name, when its value is due, and how far an authority's change has come.
+//!
+//! A row for each name that a policy counts for says when it is due, so that being due is a range of an index. Rows follow
+//! events: whoever writes a version pays nothing for it.
+
+use uuid::Uuid;
+
+use super::asker::{CredentialAsker, may};
+use super::handle::Credentials;
+use super::list::list;
+use db::{
+    Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
+use store::states::CredentialKind;
+
+/// Policies there may be: the most specific one is looked for among all of them, for each name that is planned.
+pub const ROTATION_POLICIES_MAX: i64 = 1_000;
+
+/// Names that one call makes due, at most.
+pub const ROTATIONS_NOW_MAX: i64 = 10_000;
+
+/// When what lies at a path is to be made anew.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RotationPolicyRow {
+    /// A name, or a path that ends in `/*`, as written.
+    pub path: String,
+    /// That in lower case.
+    pub path_key: String,
+    /// This long after the value was made, s.
+    pub every_s: Option<i64>,
+    /// A certificate when this much of its life is left, s.
+    pub before_s: Option<i64>,
+    /// A certificate when this part of its life is left, in hundredths.
+    pub before_percent: Option<i64>,
+    /// How long both certificates of an authority are trusted before the next step, s.
+    pub overlap_s: i64,
+    /// Who is told.
+    pub hook: Option<String>,
+    /// When it was set, µs.
+    pub set_at_us: i64,
+    /// By whom.
+    pub set_by: String,
+}
+
+/// A policy whose names are still being planned.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PlanningPolicy {
+    /// See [`RotationPolicyRow::path_key`].
+    pub path_key: String,
+    /// The last name that was planned.
+    pub planned_to: String,
+    /// Whether it is gone once all are planned without it.
+    pub removed: bool,
+    /// The fence: when it was set or removed, µs.
+    pub set_at_us: i64,
+}
+
+/// A name that is due.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DueRotation {
+    /// The name in lower case.
+    pub name_key: String,
+    /// The version it was planned for.
+    pub version: Uuid,
+    /// The newest version there is.
+    pub current: Option<Uuid>,
+    /// How far an authority's change has come; 0: it has not begun.
+    pub step: i64,
+    /// How often it failed in a row.
+    pub failures: i64,
+    /// When it was due, µs.
+    pub due_at_us: i64,
+    /// See [`RotationPolicyRow::overlap_s`].
+    pub overlap_s: i64,
+    /// See [`RotationPolicyRow::hook`].
+    pub hook: Option<String>,
+}
+
+/// What is planned for a name, to be shown.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PlannedRotation {
+    /// As it was first written.
+    pub name: String,
+    /// Its type.
+    pub kind: CredentialKind,
+    /// The policy that counts, in lower case.
+    pub path_key: String,
+    /// When it is due, µs.
+    pub due_at_us: i64,
+    /// See [`DueRotation::step`].
+    pub step: i64,
+    /// How often it failed in a row.
+    pub failures: i64,
+    /// Why, the last time.
+    pub error: Option<String>,
+    /// Whether its value was set, so that nothing says how to make another.
+    pub set_by_hand: bool,
+}
+
+/// How a name goes on.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RotationStep {
+    /// The name in lower case.
+    pub name_key: String,
+    /// The version that is newest now.
+    pub version: Uuid,
+    /// The step that follows.
+    pub step: i64,
+    /// When, µs.
+    pub due_at_us: i64,
+}
+
+/// A rotation that did not happen.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RotationFailure {
+    /// The name in lower case.
+    pub name_key: String,
+    /// The version it was planned for.
+    pub version: Uuid,
+    /// Why.
+    pub error: String,
+    /// When it is tried again, µs.
+    pub due_at_us: i64,
+}
+
+/// Whether the policy `q` counts for a name.
+macro_rules! reaches {
+    ($name:literal) => {
+        concat!(
+            "q.removed = 0 AND (q.path_key = ",
+            $name,
+            " OR substr(",
+            $name,
+            ", 1, length(q.prefix)) = q.prefix)"
+        )
+    };
+}
+
+/// Plans names (?1) of some types (?2) anew that have another version than they were planned for, or (?3) in any case. A
+/// change of an authority that is under way keeps its time. What ends by itself, or was deleted, is never due. A time before
+/// the end that is longer than half of a life is that half: what is due when it is made would be made without end.
+const PLAN: Bulk = db::bulk! {
+    concat!(
+        "-- credential_rotations_plan
+INSERT INTO credential_rotations (name_key, path_key, version, base_at, not_after, due_at, step, asked, failures)
+SELECT w.name_key, w.path_key, w.version, w.base_at, w.not_after,
+       CASE WHEN w.ends_at IS NOT NULL THEN NULL WHEN w.by_age IS NULL THEN w.by_end WHEN w.by_end IS NULL OR w.by_age < w.by_end THEN w.by_age
+            ELSE w.by_end END, 0, 0, 0
+FROM (
+    SELECT b.name_key, b.path_key, b.version, b.base_at, b.not_after, b.ends_at, b.base_at + p.every_s * 1000000 AS by_age,
+           CASE WHEN p.before_s * 1000000 > (b.not_after - b.base_at) / 2 THEN b.not_after - (b.not_after - b.base_at) / 2
+                WHEN p.before_s IS NOT NULL THEN b.not_after - p.before_s * 1000000
+                ELSE b.not_after - (b.not_after - b.base_at) / 100 * p.before_percent END AS by_end
+    FROM (
+        SELECT c.name_key, c.current AS version, c.current_not_after AS not_after, c.current_ends_at AS ends_at,
+               CASE WHEN o.not_after = c.current_not_after THEN o.base_at ELSE c.current_at END AS base_at,
+               (SELECT q.path_key FROM credential_rotation_policies q WHERE ",
+        reaches!("c.name_key"),
+        " ORDER BY q.prefix IS NOT NULL, length(q.path_key) DESC LIMIT 1) AS path_key
+        FROM credentials c LEFT JOIN credential_rotations o ON o.name_key = c.name_key
+        WHERE c.name_key {among ?1 text} AND c.current IS NOT NULL AND c.kind {among ?2 text} AND (CAST(?3 AS BIGINT) = 1 OR o.version IS NULL OR o.version <> c.current OR o.due_at IS NULL
+               OR c.current_ends_at IS NOT NULL)
+    ) b JOIN credential_rotation_policies p ON p.path_key = b.path_key
+) w WHERE 1 = 1
+ON CONFLICT (name_key) DO UPDATE SET
+    path_key = excluded.path_key, version = excluded.version, base_at = excluded.base_at, not_after = excluded.not_after,
+    due_at = CASE WHEN credential_rotations.step <> 0
+                    OR credential_rotations.asked = 1 AND credential_rotations.version = excluded.version
+             THEN credential_rotations.due_at ELSE excluded.due_at END,
+    asked = CASE WHEN credential_rotations.version = excluded.version THEN credential_rotations.asked ELSE 0 END,
+    failures = CASE WHEN credential_rotations.version = excluded.version THEN credential_rotations.failures ELSE 0 END,
+    error = CASE WHEN credential_rotations.version = excluded.version THEN credential_rotations.error END"
+    )
+};
+
+/// Forgets names (?1) that are gone or of none of some types (?2), or that no policy counts for any more.
+const UNPLAN: Bulk = db::bulk! {
+    concat!(
+        "-- credential_rotations_unplan
+DELETE FROM credential_rotations WHERE name_key {among ?1 text} AND (NOT EXISTS (SELECT 1 FROM credentials c WHERE c.name_key = credential_rotations.name_key AND c.kind {among ?2 text})
+    OR NOT EXISTS (SELECT 1 FROM credential_rotation_policies q WHERE ",
+        reaches!("credential_rotations.name_key"),
+        ")) RETURNING name_key, failures"
+    )
+};
+
+/// What is planned of names that are gone for good.
+const GONE: Bulk = db::bulk! { (name_key text)
+    "-- credential_rotations_gone
+DELETE FROM credential_rotations WHERE name_key = {any name_key} RETURNING name_key, failures"
+};
+
+/// Names that failed and have another version by now.
+const HEALED: Bulk = db::bulk! {
+    "-- credential_rotations_healed
+SELECT r.name_key FROM credential_rotations r JOIN credentials c ON c.name_key = r.name_key
+WHERE r.name_key {among ?1 text} AND r.failures > 0 AND r.version <> c.current"
+};
+
+const NAMES: &str = "-- credential_rotation_names
+SELECT name_key FROM credentials WHERE name_key > ?1 AND name_key >= ?2 AND name_key < ?3 ORDER BY name_key LIMIT ?4";
+
+const DUE: &str = "-- credential_rotations_due
+SELECT r.name_key, r.version, c.current, r.step, r.failures, r.due_at, p.overlap_s, p.hook
+FROM credential_rotations r JOIN credential_rotation_policies p ON p.path_key = r.path_key AND p.removed = 0
+JOIN credentials c ON c.name_key = r.name_key
+WHERE r.due_at IS NOT NULL AND r.due_at <= ?1 ORDER BY r.due_at, r.name_key LIMIT ?2";
+
+const LIST: &str = concat!(
+    "-- credential_rotations
+SELECT c.name, c.kind, r.path_key, r.due_at, r.step, r.failures, r.error,
+       CASE WHEN v.parameters IS NULL THEN 1 ELSE 0 END, r.name_key
+FROM credential_rotations r JOIN credentials c ON c.name_key = r.name_key
+JOIN credential_versions v ON v.uuid = c.current
+WHERE r.due_at IS NOT NULL AND (r.due_at, r.name_key) > (?1, ?2) AND r.name_key >= ?3 AND r.name_key < ?4 AND ",
+    may!("1", "?5", "?6"),
+    " ORDER BY r.due_at, r.name_key LIMIT ?7"
+);
+
+const NOW: &str = concat!(
+    "-- credential_rotations_now
+UPDATE credential_rotations SET due_at = ?1, asked = 1 WHERE name_key IN (
+    SELECT c.name_key FROM credential_rotations c
+    WHERE c.name_key >= ?2 AND c.name_key < ?3 AND c.step = 0
+    AND EXISTS (SELECT 1 FROM credentials k WHERE k.name_key = c.name_key AND k.current_ends_at IS NULL) AND (c.due_at IS NULL OR c.due_at > ?1) AND ",
+    may!("2", "?4", "?5"),
+    " ORDER BY c.name_key LIMIT ?6)"
+);
+
+const FAIL: Bulk = db::bulk! { (name_key text, version uuid, error text, due_at bigint)
+    "-- credential_rotations_fail
+UPDATE credential_rotations SET failures = failures + 1, error = :error, due_at = :due_at, asked = 0
+WHERE name_key = :name_key AND version = :version
+RETURNING name_key, failures"
+};
+
+const STEP: Bulk = db::bulk! { (name_key text, version uuid, step bigint, due_at bigint)
+    "-- credential_rotations_step
+UPDATE credential_rotations SET version = :version, step = :step, due_at = :due_at, asked = 0, failures = 0,
+  error = NULL WHERE name_key = :name_key"
+};
+
+macro_rules! policy_columns {
+    () => {
+        "path, path_key, every_s, before_s, before_percent, overlap_s, hook, set_at, set_by"
+    };
+}
+
+const PUT: &str = "-- credential_rotation_policy_put
+INSERT INTO credential_rotation_policies (path, path_key, prefix, every_s, before_s, before_percent, overlap_s, hook,
+                                          planned_to, removed, set_at, set_by)
+SELECT ?1, ?2, CAST(?3 AS TEXT), CAST(?4 AS BIGINT), CAST(?5 AS BIGINT), CAST(?6 AS BIGINT), CAST(?7 AS BIGINT),
+       CAST(?8 AS TEXT), '', 0, CAST(?9 AS BIGINT), ?10
+WHERE (SELECT count(*) FROM credential_rotation_policies WHERE path_key <> ?2) < ?11
+ON CONFLICT (path_key) DO UPDATE SET path = excluded.path, every_s = excluded.every_s, before_s = excluded.before_s,
+    before_percent = excluded.before_percent, overlap_s = excluded.overlap_s, hook = excluded.hook, planned_to = '',
+    removed = 0, set_at = excluded.set_at, set_by = excluded.set_by";
+const REMOVE: &str = "-- credential_rotation_policy_remove
+UPDATE credential_rotation_policies SET removed = 1, planned_to = '', set_at = ?2, set_by = ?3
+WHERE path_key = ?1 AND removed = 0";
+const POLICIES: &str = concat!(
+    "-- credential_rotation_policies\nSELECT ",
+    policy_columns!(),
+    " FROM (SELECT q.*, q.path_key AS name_key FROM credential_rotation_policies q) c
+WHERE c.removed = 0 AND c.path_key > ?1 AND ",
+    may!("1", "?2", "?3"),
+    " ORDER BY c.path_key LIMIT ?4"
+);
+const PLANNING: &str = "-- credential_rotation_policies_planning
+SELECT path_key, planned_to, removed, set_at FROM credential_rotation_policies
+WHERE planned_to IS NOT NULL ORDER BY path_key LIMIT 1";
+const PLANNED: &str = "-- credential_rotation_policy_planned
+UPDATE credential_rotation_policies SET planned_to = CAST(?3 AS TEXT) WHERE path_key = ?1 AND set_at = ?2";
+const FORGET: &str = "-- credential_rotation_policy_forget
+DELETE FROM credential_rotation_policies WHERE path_key = ?1 AND set_at = ?2 AND removed = 1";
+const USES: &str = "-- credential_rotation_policy_uses
+SELECT path FROM credential_rotation_policies WHERE hook = ?1 AND removed = 0 ORDER BY path_key LIMIT 1";
+
+const HOOKS_OF: Bulk = db::bulk! {
+    "-- credential_rotation_hooks_of
+SELECT r.name_key, p.hook FROM credential_rotations r
+JOIN credential_rotation_policies p ON p.path_key = r.path_key AND p.removed = 0
+WHERE p.hook IS NOT NULL AND r.name_key {among ?1 text}"
+};
+
+pub(crate) const SENDS: Sends = Sends {
+    both: &[NAMES, DUE, LIST, NOW, PUT, REMOVE, POLICIES, PLANNING, PLANNED, FORGET, USES],
+    sqlite: &[],
+    postgres: &[],
+    bulks: &[&PLAN, &UNPLAN, &HEALED, &HOOKS_OF, &FAIL, &STEP, &GONE],
+    composed: Vec::new,
+};
+
+/// The names that a path (lower case) stands for: from the first on and before the second.
+#[must_use]
+pub fn rotation_range(path_key: &str) -> (String, String) {
+    match path_key.strip_suffix('*') {
+        // The character after the slash: what follows everything below the path.
+        Some(prefix) => (prefix.to_owned(), format!("{}0", prefix.trim_end_matches('/'))),
+        // Before every character that a name may have.
+        None => (path_key.to_owned(), format!("{path_key}!")),
+    }
+}
+
+/// Plans names (lower case) of these types that have another version by now, or (`again`) all of them; forgets those that
+/// are gone or without a policy. Answers those whose failure is over. Three statements, whatever the count of names.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn plan_rotations(
+    tx: &mut Tx,
+    names: &[String],
+    kinds: &[CredentialKind],
+    again: bool,
+) -> Result<Vec<String>, StoreError> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut healed = Vec::new();
+    for mut row in tx.rows(tx.text_of(&HEALED), vec![list(names)]).await? {
+        healed.push(row.text()?);
+    }
+    let kinds = serde_json::json!(kinds).to_string();
+    let parameters = vec![list(names), kinds.as_str().into(), Value::Int(again.into())];
+    tx.execute(tx.text_of(&PLAN), parameters).await?;
+    healed.extend(that_failed(tx.rows(tx.text_of(&UNPLAN), vec![list(names), kinds.into()]).await?)?);
+    healed.sort_unstable();
+    healed.dedup();
+    Ok(healed)
+}
+
+/// Forgets what is planned of names (lower case) that are gone. Answers those that failed. One statement.
+pub(super) async fn forget_rotations(tx: &mut Tx, names: Vec<String>) -> Result<Vec<String>, StoreError> {
+    that_failed(tx.bulk(&GONE, vec![Column::Text(names)]).await?)
+}
+
+/// Of names with their failures in a row those that have some.
+fn that_failed(rows: Vec<Row>) -> Result<Vec<String>, StoreError> {
+    let mut failed = Vec::new();
+    for mut row in rows {
+        let name = row.text()?;
+        if row.int()? > 0 {
+            failed.push(name);
+        }
+    }
+    Ok(failed)
+}
+
+/// Plans the next names of a policy that changed, at most `most`: see [`plan_rotations`].
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn plan_rotation_policy(
+    tx: &mut Tx,
+    policy: &PlanningPolicy,
+    kinds: &[CredentialKind],
+    most: usize,
+) -> Result<Vec<String>, StoreError> {
+    let (from, before) = rotation_range(&policy.path_key);
+    let limit = i64::try_from(most).unwrap_or(i64::MAX);
+    let parameters = vec![policy.planned_to.as_str().into(), from.into(), before.into(), limit.into()];
+    let mut names = Vec::new();
+    for mut row in tx.rows(NAMES, parameters).await? {
+        names.push(row.text()?);
+    }
+    let healed = plan_rotations(tx, &names, kinds, true).await?;
+    let last = names.last().filter(|_| names.len() == most).cloned();
+    if last.is_none() && policy.removed {
+        tx.execute(FORGET, vec![policy.path_key.as_str().into(), policy.set_at_us.into()]).await?;
+    } else {
+        let parameters = vec![policy.path_key.as_str().into(), policy.set_at_us.into(), last.into()];
+        tx.execute(PLANNED, parameters).await?;
+    }
+    Ok(healed)
+}
+
+/// Notes rotations that did not happen; answers those that failed for the first time. One statement.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn fail_rotations(tx: &mut Tx, failed: &[RotationFailure]) -> Result<Vec<String>, StoreError> {
+    let columns = vec![
+        Column::Text(failed.iter().map(|one| one.name_key.clone()).collect()),
+        Column::Uuid(failed.iter().map(|one| one.version).collect()),
+        Column::Text(failed.iter().map(|one| one.error.clone()).collect()),
+        Column::Int(failed.iter().map(|one| one.due_at_us).collect()),
+    ];
+    let mut first = Vec::new();
+    for mut row in tx.bulk(&FAIL, columns).await? {
+        let name = row.text()?;
+        if row.int()? == 1 {
+            first.push(name);
+        }
+    }
+    Ok(first)
+}
+
+/// Notes how authorities go on. One statement.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn step_rotations(tx: &mut Tx, steps: &[RotationStep]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Text(steps.iter().map(|one| one.name_key.clone()).collect()),
+        Column::Uuid(steps.iter().map(|one| one.version).collect()),
+        Column::Int(steps.iter().map(|one| one.step).collect()),
+        Column::Int(steps.iter().map(|one| one.due_at_us).collect()),
+    ];
+    tx.bulk(&STEP, columns).await.map(drop)
+}
+
+/// Makes what is planned for a path (lower case) due, of what the asker may write and what has not begun; how many, at
+/// most [`ROTATIONS_NOW_MAX`].
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn rotations_now(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    path_key: &str,
+    now_us: i64,
+) -> Result<u64, StoreError> {
+    let (from, before) = rotation_range(path_key);
+    let [everything, actor] = asker.values();
+    let parameters =
+        vec![now_us.into(), from.into(), before.into(), everything, actor, ROTATIONS_NOW_MAX.into()];
+    tx.execute(NOW, parameters).await
+}
+
+/// Sets a policy, new or in place of another for the same path; false when there are [`ROTATION_POLICIES_MAX`] others.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn put_rotation_policy(tx: &mut Tx, policy: &RotationPolicyRow) -> Result<bool, StoreError> {
+    let prefix = policy.path_key.strip_suffix('*').map(str::to_owned);
+    let parameters = vec![
+        policy.path.as_str().into(),
+        policy.path_key.as_str().into(),
+        prefix.into(),
+        policy.every_s.into(),
+        policy.before_s.into(),
+        policy.before_percent.into(),
+        policy.overlap_s.into(),
+        policy.hook.clone().into(),
+        policy.set_at_us.into(),
+        policy.set_by.as_str().into(),
+        ROTATION_POLICIES_MAX.into(),
+    ];
+    Ok(tx.execute(PUT, parameters).await? == 1)
+}
+
+/// Takes the policy of a path (lower case) away; false when there is none.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn remove_rotation_policy(
+    tx: &mut Tx,
+    path_key: &str,
+    at_us: i64,
+    by: &str,
+) -> Result<bool, StoreError> {
+    Ok(tx.execute(REMOVE, vec![path_key.into(), at_us.into(), by.into()]).await? == 1)
+}
+
+/// The path of a policy that tells this hook, if there is one.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn rotation_policy_that_tells(tx: &mut Tx, hook: &str) -> Result<Option<String>, StoreError> {
+    tx.row(USES, vec![hook.into()]).await?.map(|mut row| row.text()).transpose()
+}
+
+impl Credentials<'_> {
+    /// The policies that the asker may read at, by path, after `after` (a path in lower case).
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn rotation_policies(
+        self,
+        asker: &CredentialAsker,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<RotationPolicyRow>, StoreError> {
+        const LISTING: &str = "credential-rotation-policies";
+        let mut parameters = key_or(after, LISTING, &[Value::Text(String::new())])?;
+        let (limit, ask) = limit_of(limit);
+        parameters.extend(asker.values());
+        let rows = self.0.rows(Cost::Walk, POLICIES, with_limit(parameters, ask)).await?;
+        page(rows, limit, LISTING, |row| {
+            let policy = policy_of(row)?;
+            let key = vec![Value::Text(policy.path_key.clone())];
+            Ok((policy, key))
+        })
+    }
+
+    /// What is planned below a path (lower case) that the asker may read, the next first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn rotations(
+        self,
+        asker: &CredentialAsker,
+        path_key: &str,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<PlannedRotation>, StoreError> {
+        const LISTING: &str = "credential-rotations";
+        let mut parameters = key_or(after, LISTING, &[Value::Int(i64::MIN), Value::Text(String::new())])?;
+        let (limit, ask) = limit_of(limit);
+        let (from, before) = rotation_range(path_key);
+        parameters.extend([from.into(), before.into()]);
+        parameters.extend(asker.values());
+        let rows = self.0.rows(Cost::Walk, LIST, with_limit(parameters, ask)).await?;
+        page(rows, limit, LISTING, |mut row| {
+            let planned = PlannedRotation {
+                name: row.text()?,
+                kind: row.named("credentials.kind")?,
+                path_key: row.text()?,
+                due_at_us: row.int()?,
+                step: row.int()?,
+                failures: row.int()?,
+                error: row.maybe_text()?,
+                set_by_hand: row.flag()?,
+            };
+            let key = vec![Value::Int(planned.due_at_us), Value::Text(row.text()?)];
+            Ok((planned, key))
+        })
+    }
+
+    /// What is due, the longest due first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn rotations_due(self, now_us: i64, most: usize) -> Result<Vec<DueRotation>, StoreError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = self.0.rows(Cost::Point, DUE, vec![now_us.into(), most.into()]).await?;
+        let due = |mut row: Row| {
+            Ok(DueRotation {
+                name_key: row.text()?,
+                version: row.uuid()?,
+                current: row.maybe_uuid()?,
+                step: row.int()?,
+                failures: row.int()?,
+                due_at_us: row.int()?,
+                overlap_s: row.int()?,
+                hook: row.maybe_text()?,
+            })
+        };
+        rows.into_iter().map(due).collect()
+    }
+
+    /// Whom the policies of these names (lower case) tell: name and hook. One statement.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn rotation_hooks_of(self, names: &[String]) -> Result<Vec<(String, String)>, StoreError> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.0.rows(Cost::Point, HOOKS_OF.of(self.0), vec![list(names)]).await?;
+        rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
+    }
+
+    /// A policy whose names are still being planned, if there is one.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn rotation_policy_planning(self) -> Result<Option<PlanningPolicy>, StoreError> {
+        let row = self.0.row(PLANNING, Vec::new()).await?;
+        let planning = |mut row: Row| {
+            Ok(PlanningPolicy {
+                path_key: row.text()?,
+                planned_to: row.text()?,
+                removed: row.flag()?,
+                set_at_us: row.int()?,
+            })
+        };
+        row.map(planning).transpose()
+    }
+}
+
+fn policy_of(mut row: Row) -> Result<RotationPolicyRow, StoreError> {
+    Ok(RotationPolicyRow {
+        path: row.text()?,
+        path_key: row.text()?,
+        every_s: row.maybe_int()?,
+        before_s: row.maybe_int()?,
+        before_percent: row.maybe_int()?,
+        overlap_s: row.int()?,
+        hook: row.maybe_text()?,
+        set_at_us: row.int()?,
+        set_by: row.text()?,
+    })
+}

@@ -1,0 +1,185 @@
+//! Values that are read once. Only the hash of the token that reads them is kept.
+
+use uuid::Uuid;
+
+use super::handle::Credentials;
+use db::{Bulk, Sends, StoreError, Tx};
+use store::states::CredentialKind;
+use store::{SealedColumn, sealed_column};
+
+/// Values that one maker may have waiting to be read.
+pub const WRAPS_OF_ONE_MAX: i64 = 1_000;
+
+/// The values, sealed.
+pub const SEALED_WRAPS: SealedColumn = sealed_column!("credential_wraps", "uuid" Uuid "uuid", "sealed");
+
+/// A value that waits to be read.
+#[derive(Clone)]
+pub struct NewWrap {
+    /// SHA-256 of the token.
+    pub token_hash: [u8; 32],
+    /// Its identity: part of what the value is sealed to.
+    pub id: Uuid,
+    /// The credential's name.
+    pub name: String,
+    /// Its type.
+    pub kind: CredentialKind,
+    /// Which version's value it is.
+    pub version: Uuid,
+    /// The value, sealed.
+    pub sealed: Vec<u8>,
+    /// When, µs.
+    pub at_us: i64,
+    /// By whom.
+    pub by: String,
+    /// Until when it may be read, µs.
+    pub expires_at_us: i64,
+}
+
+/// What a token opened.
+#[derive(Clone, Eq, PartialEq)]
+pub enum Unwrapped {
+    /// The value, which is gone from here now.
+    First {
+        /// See [`NewWrap::id`].
+        id: Uuid,
+        /// See [`NewWrap::name`].
+        name: String,
+        /// See [`NewWrap::kind`].
+        kind: CredentialKind,
+        /// See [`NewWrap::version`].
+        version: Uuid,
+        /// See [`NewWrap::sealed`].
+        sealed: Vec<u8>,
+        /// See [`NewWrap::by`].
+        by: String,
+    },
+    /// Somebody read it before.
+    Read {
+        /// The credential's name.
+        name: String,
+        /// When, µs.
+        at_us: i64,
+        /// Who.
+        by: String,
+        /// Whether nobody came second before.
+        first_again: bool,
+    },
+    /// There is no such token, or it has ended.
+    Unknown,
+}
+
+const INSERT: Bulk = db::bulk! {
+    "-- credential_wrap_insert
+INSERT INTO credential_wraps (token_hash, uuid, name, kind, version, sealed, created_at, created_by, expires_at)
+SELECT ?1{|::bytea}, ?2{|::uuid}, ?3{|::text}, ?4{|::text}, ?5{|::uuid}, ?6{|::bytea}, ?7{|::bigint}, ?8{|::text},
+  ?9{|::bigint}
+WHERE (SELECT count(*) FROM (SELECT 1 FROM credential_wraps w WHERE w.created_by = ?8 AND w.expires_at > ?7
+                             LIMIT 1000) AS waiting) < 1000"
+};
+
+/// The value leaves the table with this statement, so that of two callers one gets it.
+const TAKE: &str = "-- credential_wrap_take
+DELETE FROM credential_wraps WHERE token_hash = ?1 AND expires_at > ?2
+RETURNING uuid, name, kind, version, sealed, created_by";
+const NOTE: &str = "-- credential_unwrap_note
+INSERT INTO credential_unwraps (token_hash, name, read_at, read_by) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (token_hash) DO NOTHING";
+const NOTED: &str = "-- credential_unwrap_noted
+SELECT name, read_at, read_by FROM credential_unwraps WHERE token_hash = ?1";
+const NOTE_AGAIN: &str = "-- credential_unwrap_note_again
+UPDATE credential_unwraps SET again_at = ?2 WHERE token_hash = ?1 AND again_at IS NULL";
+const FORGET: &str = "-- credential_wrap_forget
+DELETE FROM credential_wraps WHERE token_hash = ?1";
+const TIDY: &str = "-- credential_wraps_tidy
+DELETE FROM credential_wraps WHERE expires_at <= ?1";
+const TIDY_READ: &str = "-- credential_unwraps_tidy
+DELETE FROM credential_unwraps WHERE read_at < ?1";
+
+pub(crate) const SENDS: Sends = Sends {
+    both: &[
+        TAKE,
+        NOTE,
+        NOTED,
+        NOTE_AGAIN,
+        FORGET,
+        TIDY,
+        TIDY_READ,
+        SEALED_WRAPS.page,
+        SEALED_WRAPS.count,
+        SEALED_WRAPS.heads,
+    ],
+    sqlite: &[],
+    postgres: &[],
+    bulks: &[&INSERT, &SEALED_WRAPS.replace],
+    composed: Vec::new,
+};
+
+/// Keeps a value until it is read; false when its maker has [`WRAPS_OF_ONE_MAX`] waiting.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_wrap(tx: &mut Tx, wrap: &NewWrap) -> Result<bool, StoreError> {
+    let parameters = vec![
+        wrap.token_hash.into(),
+        wrap.id.into(),
+        wrap.name.as_str().into(),
+        wrap.kind.name().into(),
+        wrap.version.into(),
+        wrap.sealed.as_slice().into(),
+        wrap.at_us.into(),
+        wrap.by.as_str().into(),
+        wrap.expires_at_us.into(),
+    ];
+    let text = tx.text_of(&INSERT);
+    Ok(tx.execute(text, parameters).await? == 1)
+}
+
+/// Takes the value of a token (its SHA-256) away, once.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn unwrap(
+    tx: &mut Tx,
+    token_hash: [u8; 32],
+    at_us: i64,
+    by: &str,
+) -> Result<Unwrapped, StoreError> {
+    if let Some(mut row) = tx.row(TAKE, vec![token_hash.into(), at_us.into()]).await? {
+        let (id, name) = (row.uuid()?, row.text()?);
+        let note = vec![token_hash.into(), name.as_str().into(), at_us.into(), by.into()];
+        tx.execute(NOTE, note).await?;
+        return Ok(Unwrapped::First {
+            id,
+            name,
+            kind: row.named("credential_wraps.kind")?,
+            version: row.uuid()?,
+            sealed: row.blob()?,
+            by: row.text()?,
+        });
+    }
+    let Some(mut row) = tx.row(NOTED, vec![token_hash.into()]).await? else { return Ok(Unwrapped::Unknown) };
+    let first_again = tx.execute(NOTE_AGAIN, vec![token_hash.into(), at_us.into()]).await? == 1;
+    Ok(Unwrapped::Read { name: row.text()?, at_us: row.int()?, by: row.text()?, first_again })
+}
+
+impl Credentials<'_> {
+    /// Forgets the value of a token (its SHA-256) that nobody is to read any more.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn forget_wrap(self, token_hash: [u8; 32]) -> Result<(), StoreError> {
+        self.0.execute(FORGET, vec![token_hash.into()]).await.map(drop)
+    }
+
+    /// Forgets values that nobody read in time, and who read what before `read_before_us`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn tidy_wraps(self, now_us: i64, read_before_us: i64) -> Result<u64, StoreError> {
+        let ended = self.0.execute(TIDY, vec![now_us.into()]).await?;
+        Ok(ended + self.0.execute(TIDY_READ, vec![read_before_us.into()]).await?)
+    }
+}

@@ -1,0 +1,452 @@
+//! New versions, and what is taken away.
+//!
+//! Versions of many names share a transaction of five statements, whatever their count. Names are taken in their order,
+//! so that two transactions never wait for each other; whoever writes the same name waits for its row, and nobody else.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::asker::{CredentialAsker, CredentialOperation, may};
+use db::{Bulk, Column, Row, StoreError, Tx, Value};
+use store::states::CredentialKind;
+
+/// A version to be stored.
+#[derive(Clone)]
+pub struct NewCredentialVersion {
+    /// On whose behalf.
+    pub asker: CredentialAsker,
+    /// As written; counts for a name that is new.
+    pub name: String,
+    /// The name in lower case.
+    pub name_key: String,
+    /// Its type.
+    pub kind: CredentialKind,
+    /// The version's identity: part of what the value is sealed to.
+    pub version: Uuid,
+    /// When, µs.
+    pub at_us: i64,
+    /// The value, sealed.
+    pub sealed: Vec<u8>,
+    /// JSON.
+    pub metadata: Option<String>,
+    /// JSON.
+    pub parameters: Option<String>,
+    /// JSON.
+    pub facts: Option<String>,
+    /// When its certificate ends, µs.
+    pub not_after_us: Option<i64>,
+    /// Whether it is in transition.
+    pub transitional: bool,
+    /// What signed it: a name in lower case.
+    pub signed_by: Option<String>,
+    /// Only if this is the newest version; `Some(None)`: only if there is none.
+    pub expected: Option<Option<Uuid>>,
+    /// Only if the newest version has, or had, this number; 0: only if there never was one.
+    pub expected_number: Option<u64>,
+    /// From when on it is read no more, µs.
+    pub ends_at_us: Option<i64>,
+    /// So many versions of the name stay, this one among them, and those that are current.
+    pub keep: Option<u32>,
+}
+
+impl NewCredentialVersion {
+    /// Whether it may make its name.
+    fn may_be_first(&self) -> bool {
+        !matches!(self.expected, Some(Some(_))) && self.expected_number.is_none_or(|number| number == 0)
+    }
+}
+
+/// What became of a version.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Put {
+    /// It is stored, and is the newest of the credential of this identity and name as first written.
+    Stored {
+        /// The credential's identity.
+        credential: Uuid,
+        /// The name as first written.
+        name: String,
+        /// The version's number.
+        number: u64,
+    },
+    /// The asker may not write there.
+    Denied,
+    /// The name has another type.
+    OtherKind,
+    /// The newest version is another than expected: this one, or none.
+    Newer(Option<Uuid>),
+}
+
+macro_rules! names {
+    ($source:literal, $where:literal, $order:literal) => {
+        concat!(
+            "-- credential_names\nINSERT INTO credentials (uuid, name, name_key, kind, created_at, current_at)\n",
+            "SELECT c.uuid, c.name, c.name_key, c.kind, c.at, c.at FROM ",
+            $source,
+            " WHERE ",
+            may!("2", "c.everything", "c.actor"),
+            $where,
+            $order,
+            " ON CONFLICT (name_key) DO NOTHING"
+        )
+    };
+}
+
+/// Names that are not there yet.
+pub(super) const NAMES: Bulk = Bulk {
+    sqlite: names!(
+        "(SELECT ?1 AS uuid, ?2 AS name, ?3 AS name_key, ?4 AS kind, ?5 AS at, ?6 AS everything, ?7 AS actor) c",
+        "",
+        ""
+    ),
+    postgres: names!(
+        "UNNEST(?1::uuid[], ?2::text[], ?3::text[], ?4::text[], ?5::bigint[], ?6::bigint[], ?7::text[]) WITH ORDINALITY
+     AS c (uuid, name, name_key, kind, at, everything, actor, place)",
+        "",
+        " ORDER BY c.name_key COLLATE \"C\", c.place"
+    ),
+};
+
+macro_rules! lock {
+    ($source:literal, $rest:literal, $everything:literal, $actor:literal, $place:literal, $now:literal) => {
+        concat!(
+            "-- credential_lock\nSELECT ",
+            $place,
+            ", c.id, c.uuid, c.name, c.kind, CASE WHEN c.current_ends_at <= ",
+            $now,
+            " THEN NULL ELSE c.current END, c.last_number, CASE WHEN ",
+            may!("2", $everything, $actor),
+            " THEN 1 ELSE 0 END FROM ",
+            $source,
+            $rest
+        )
+    };
+}
+
+/// What stands at each name, held until the transaction ends.
+pub(super) const LOCK: Bulk = Bulk {
+    sqlite: lock!("credentials c", " WHERE c.name_key = ?2", "?3", "?4", "?1", "?5"),
+    postgres: lock!(
+        "UNNEST(?1::bigint[], ?2::text[], ?3::bigint[], ?4::text[], ?5::bigint[])
+     AS u (place, name_key, everything, actor, now)
+JOIN credentials c ON c.name_key = u.name_key",
+        " ORDER BY c.name_key FOR UPDATE OF c",
+        "u.everything",
+        "u.actor",
+        "u.place",
+        "u.now"
+    ),
+};
+
+pub(super) const VERSIONS: Bulk = Bulk {
+    sqlite: "-- credential_versions_insert
+INSERT INTO credential_versions (uuid, credential_id, created_at, sealed, metadata, parameters, facts, not_after,
+                                 transitional, number, ends_at, ttl_ends_at, signed_by)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12)",
+    postgres: "-- credential_versions_insert
+INSERT INTO credential_versions (uuid, credential_id, created_at, sealed, metadata, parameters, facts, not_after,
+                                 transitional, number, ends_at, ttl_ends_at, signed_by)
+SELECT u.uuid, u.credential, u.at, u.sealed, u.metadata, u.parameters, u.facts, u.not_after, u.transitional, u.number,
+       u.ends_at, u.ends_at, u.signed_by
+FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bytea[], ?5::text[], ?6::text[], ?7::text[], ?8::bigint[],
+            ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::text[]) WITH ORDINALITY
+     AS u (uuid, credential, at, sealed, metadata, parameters, facts, not_after, transitional, number, ends_at, signed_by,
+           place)
+ORDER BY u.place",
+};
+
+pub(super) const SET_ASIDE: &str = "-- credential_set_aside
+UPDATE credentials SET name_key = 'deleted:' || CAST(?2 AS TEXT) || ':' || name_key, deleted_at = ?3 WHERE id = ?1";
+
+/// Writes down of credentials what is current; each has a version.
+pub(super) const SETTLE: Bulk = db::bulk! { (id bigint)
+    "-- credential_settle
+UPDATE credentials AS c SET
+    (current, current_at, current_not_after, current_ends_at, signed_by, last_number) = (
+        SELECT v.uuid, v.created_at, v.not_after, v.ends_at, v.signed_by, {max|GREATEST}(c.last_number, v.number)
+        FROM credential_versions v WHERE v.credential_id = c.id ORDER BY v.id DESC LIMIT 1),
+    active_id = (SELECT a.id FROM credential_versions a WHERE a.credential_id = c.id AND a.transitional = 0
+                 ORDER BY a.id DESC LIMIT 1),
+    transitional_id = (SELECT t.id FROM credential_versions t WHERE t.credential_id = c.id AND t.transitional = 1
+                       ORDER BY t.id DESC LIMIT 1)
+WHERE c.id = {any id}"
+};
+
+/// Removes what is older than the last ?2 versions of credentials ?1 and not current.
+pub(super) const PRUNE: Bulk = db::bulk! { (id bigint, keep bigint)
+    "-- credential_prune
+DELETE FROM credential_versions AS v WHERE v.credential_id = :id AND EXISTS (
+    SELECT 1 FROM credentials c WHERE c.id = v.credential_id AND v.number <= c.last_number - :keep
+    AND v.id IS DISTINCT FROM c.active_id AND v.id IS DISTINCT FROM c.transitional_id)"
+};
+
+pub(super) const LOCK_VERSION: &str = "-- credential_version_of
+SELECT v.id FROM credential_versions v WHERE v.uuid = ?1 AND v.credential_id = ?2";
+pub(super) const DELETE_VERSIONS: &str = "-- credential_versions_delete
+DELETE FROM credential_versions WHERE credential_id = ?1";
+pub(super) const DELETE: &str = "-- credential_delete
+DELETE FROM credentials WHERE id = ?1";
+pub(super) const DELETE_VERSION: &str = "-- credential_version_delete
+DELETE FROM credential_versions WHERE id = ?1";
+pub(super) const ANY_VERSION: &str = "-- credential_any_version
+SELECT id FROM credential_versions WHERE credential_id = ?1 LIMIT 1";
+pub(super) const TRANSITION: &str = "-- credential_transition
+UPDATE credential_versions SET transitional = CASE WHEN uuid = ?2 THEN 1 ELSE 0 END
+WHERE credential_id = ?1 AND (transitional = 1 OR uuid = ?2)";
+
+pub(super) const METADATA: &str = "-- credential_metadata
+UPDATE credential_versions SET metadata = ?2 WHERE uuid = ?1";
+
+pub(super) const NOTED: &str = "-- credential_noted
+SELECT metadata FROM credential_versions WHERE uuid = ?1";
+
+/// A credential held by this transaction.
+#[derive(Clone)]
+pub(super) struct StoredCredential {
+    pub(super) id: i64,
+    uuid: Uuid,
+    name: String,
+    kind: CredentialKind,
+    current: Option<Uuid>,
+    pub(super) last_number: u64,
+}
+
+/// Stores versions in their order, each by itself: what became of it stands in its place.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn put_credential_versions(
+    tx: &mut Tx,
+    versions: &Arc<[NewCredentialVersion]>,
+) -> Result<Vec<Put>, StoreError> {
+    let keys = versions.iter().map(|new| (&new.name_key, &new.asker, new.at_us));
+    let mut found = tx.bulks(&[(&NAMES, names_of(versions)), (&LOCK, keys_of(keys))]).await?;
+    let locked = found.pop().unwrap_or_default();
+    let mut held: HashMap<String, StoredCredential> = HashMap::new();
+    let mut may_write = vec![None; versions.len()];
+    for mut row in locked {
+        let place: usize = row.number()?;
+        let (found, may) = held_of(&mut row)?;
+        may_write[place] = Some(may);
+        held.entry(versions[place].name_key.clone()).or_insert(found);
+    }
+    let mut fates = Vec::with_capacity(versions.len());
+    let mut stored = Vec::new();
+    for (new, may) in versions.iter().zip(may_write) {
+        let fate = fate_of(new, may, held.get_mut(&new.name_key));
+        if let (Put::Stored { number, .. }, Some(of)) = (&fate, held.get(&new.name_key)) {
+            stored.push(Numbered { new, credential: of.id, number: *number });
+        }
+        fates.push(fate);
+    }
+    insert_versions(tx, &stored).await?;
+    Ok(fates)
+}
+
+/// Decides, and moves what is newest on.
+fn fate_of(new: &NewCredentialVersion, may: Option<bool>, held: Option<&mut StoredCredential>) -> Put {
+    let Some(held) = held.filter(|_| may == Some(true)) else {
+        // A name that is not there was either not allowed to be made, or has to be there already.
+        let absent = may.is_none() && !new.may_be_first();
+        return if absent { Put::Newer(None) } else { Put::Denied };
+    };
+    if held.kind != new.kind {
+        return Put::OtherKind;
+    }
+    let another = new.expected.is_some_and(|expected| expected != held.current)
+        || new.expected_number.is_some_and(|expected| expected != held.last_number);
+    if another {
+        return Put::Newer(held.current);
+    }
+    held.current = Some(new.version);
+    held.last_number += 1;
+    Put::Stored { credential: held.uuid, name: held.name.clone(), number: held.last_number }
+}
+
+/// Only of versions that may make their name.
+fn names_of(versions: &[NewCredentialVersion]) -> Vec<Column> {
+    let mut all: Vec<&NewCredentialVersion> = versions.iter().filter(|new| new.may_be_first()).collect();
+    all.sort_by(|a, b| a.name_key.cmp(&b.name_key));
+    vec![
+        Column::Uuid(all.iter().map(|_| Uuid::now_v7()).collect()),
+        Column::Text(all.iter().map(|new| new.name.clone()).collect()),
+        Column::Text(all.iter().map(|new| new.name_key.clone()).collect()),
+        Column::Text(all.iter().map(|new| new.kind.name().to_owned()).collect()),
+        Column::Int(all.iter().map(|new| new.at_us).collect()),
+        Column::Int(all.iter().map(|new| new.asker.everything.into()).collect()),
+        Column::Text(all.iter().map(|new| new.asker.actor.clone()).collect()),
+    ]
+}
+
+fn keys_of<'a>(keys: impl Iterator<Item = (&'a String, &'a CredentialAsker, i64)> + Clone) -> Vec<Column> {
+    vec![
+        Column::Int((0_i64..).take(keys.clone().count()).collect()),
+        Column::Text(keys.clone().map(|(name, ..)| name.clone()).collect()),
+        Column::Int(keys.clone().map(|(_, asker, _)| asker.everything.into()).collect()),
+        Column::Text(keys.clone().map(|(_, asker, _)| asker.actor.clone()).collect()),
+        Column::Int(keys.map(|(.., now_us)| now_us).collect()),
+    ]
+}
+
+fn held_of(row: &mut Row) -> Result<(StoredCredential, bool), StoreError> {
+    let held = StoredCredential {
+        id: row.int()?,
+        uuid: row.uuid()?,
+        name: row.text()?,
+        kind: row.named("credentials.kind")?,
+        current: row.maybe_uuid()?,
+        last_number: row.number()?,
+    };
+    Ok((held, row.flag()?))
+}
+
+/// A version that is stored, and where.
+struct Numbered<'a> {
+    new: &'a NewCredentialVersion,
+    credential: i64,
+    number: u64,
+}
+
+async fn insert_versions(tx: &mut Tx, all: &[Numbered<'_>]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Uuid(all.iter().map(|one| one.new.version).collect()),
+        Column::Int(all.iter().map(|one| one.credential).collect()),
+        Column::Int(all.iter().map(|one| one.new.at_us).collect()),
+        Column::Blob(all.iter().map(|one| one.new.sealed.clone()).collect()),
+        Column::MaybeText(all.iter().map(|one| one.new.metadata.clone()).collect()),
+        Column::MaybeText(all.iter().map(|one| one.new.parameters.clone()).collect()),
+        Column::MaybeText(all.iter().map(|one| one.new.facts.clone()).collect()),
+        Column::MaybeInt(all.iter().map(|one| one.new.not_after_us).collect()),
+        Column::Int(all.iter().map(|one| one.new.transitional.into()).collect()),
+        Column::Int(all.iter().map(|one| i64::try_from(one.number).unwrap_or(i64::MAX)).collect()),
+        Column::MaybeInt(all.iter().map(|one| one.new.ends_at_us).collect()),
+        Column::MaybeText(all.iter().map(|one| one.new.signed_by.clone()).collect()),
+    ];
+    // Of several versions of a name the last says how many stay.
+    let keep: BTreeMap<i64, Option<u32>> = all.iter().map(|one| (one.credential, one.new.keep)).collect();
+    let settled = vec![Column::Int(keep.keys().copied().collect())];
+    let (ids, keep) = keep.into_iter().filter_map(|(id, keep)| Some((id, i64::from(keep?)))).unzip();
+    let pruned = vec![Column::Int(ids), Column::Int(keep)];
+    tx.bulks(&[(&VERSIONS, columns), (&SETTLE, settled), (&PRUNE, pruned)]).await.map(drop)
+}
+
+/// The row of a name (lower case), held; `None` when it is not there or the asker does not hold the operation on it.
+pub(super) async fn hold(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    name_key: &str,
+    operation: CredentialOperation,
+) -> Result<Option<StoredCredential>, StoreError> {
+    let key = name_key.to_owned();
+    let locked = tx.bulk(&LOCK, keys_of(std::iter::once((&key, asker, i64::MIN)))).await?;
+    let Some(mut row) = locked.into_iter().next() else { return Ok(None) };
+    row.skip()?;
+    let (held, _) = held_of(&mut row)?;
+    let may = super::permissions::may_do(tx, asker, name_key, operation).await?;
+    Ok(may.then_some(held))
+}
+
+async fn set_aside(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool, StoreError> {
+    let parameters = vec![id.into(), uuid.to_string().into(), at_us.into()];
+    Ok(tx.execute(SET_ASIDE, parameters).await? == 1)
+}
+
+/// Removes a credential (its name in lower case) and all its versions; false when it is not there or the asker may not.
+/// With `kept_since_us` it is only set aside at that time, for [`restore_credential`](super::restore_credential).
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_credential(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    name_key: &str,
+    kept_since_us: Option<i64>,
+) -> Result<bool, StoreError> {
+    let Some(held) = hold(tx, asker, name_key, CredentialOperation::Delete).await? else { return Ok(false) };
+    if let Some(at_us) = kept_since_us {
+        return set_aside(tx, held.id, held.uuid, at_us).await;
+    }
+    tx.execute(DELETE_VERSIONS, vec![held.id.into()]).await?;
+    Ok(tx.execute(DELETE, vec![held.id.into()]).await? == 1)
+}
+
+/// Removes one version of a credential (its name in lower case); false when it is not there, the asker may not, or it is
+/// the last.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_credential_version(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    name_key: &str,
+    version: Uuid,
+) -> Result<bool, StoreError> {
+    let Some(held) = hold(tx, asker, name_key, CredentialOperation::Delete).await? else { return Ok(false) };
+    let found = tx.row(LOCK_VERSION, vec![version.into(), held.id.into()]).await?;
+    let Some(id) = found.map(|mut row| row.int()).transpose()? else { return Ok(false) };
+    tx.execute(DELETE_VERSION, vec![id.into()]).await?;
+    if tx.row(ANY_VERSION, vec![held.id.into()]).await?.is_none() {
+        return Err(StoreError::Stale("the last version of a credential".to_owned()));
+    }
+    tx.bulk(&SETTLE, vec![Column::Int(vec![held.id])]).await?;
+    Ok(true)
+}
+
+/// Makes one version of a credential (its name in lower case) the one in transition, or none; false when the credential or
+/// version is not there, or the asker may not write.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn set_transitional_version(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    name_key: &str,
+    version: Option<Uuid>,
+) -> Result<bool, StoreError> {
+    let Some(held) = hold(tx, asker, name_key, CredentialOperation::Write).await? else { return Ok(false) };
+    if let Some(version) = version
+        && tx.row(LOCK_VERSION, vec![version.into(), held.id.into()]).await?.is_none()
+    {
+        return Ok(false);
+    }
+    let version = version.map_or_else(|| Value::from(Uuid::nil()), Value::from);
+    tx.execute(TRANSITION, vec![held.id.into(), version]).await?;
+    tx.bulk(&SETTLE, vec![Column::Int(vec![held.id])]).await?;
+    Ok(true)
+}
+
+/// The newest version of a credential (its name in lower case), held by this transaction, and what it notes, JSON; `None`
+/// when the credential is not there or the asker may not write.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn hold_credential_metadata(
+    tx: &mut Tx,
+    asker: &CredentialAsker,
+    name_key: &str,
+) -> Result<Option<(Uuid, Option<String>)>, StoreError> {
+    let held = hold(tx, asker, name_key, CredentialOperation::Write).await?;
+    let Some(newest) = held.and_then(|held| held.current) else { return Ok(None) };
+    let Some(mut row) = tx.row(NOTED, vec![newest.into()]).await? else { return Ok(None) };
+    Ok(Some((newest, row.maybe_text()?)))
+}
+
+/// Writes down what a version notes, JSON.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn set_credential_metadata(
+    tx: &mut Tx,
+    version: Uuid,
+    metadata: Option<&str>,
+) -> Result<(), StoreError> {
+    let metadata = metadata.map_or(Value::Null, Value::from);
+    tx.execute(METADATA, vec![version.into(), metadata]).await.map(drop)
+}

@@ -1,0 +1,721 @@
+//! Certificate Transparency: which domains are watched, how far search services and logs have been read, what was found.
+
+mod handle;
+mod issuances;
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use db::{
+    Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, storable,
+};
+pub use handle::Ct;
+
+/// Watched domains: matching holds a million, but each has a row for every service and its place among the due ones.
+pub const CT_DOMAINS_MAX: i64 = 100_000;
+
+pub use issuances::{
+    CT_JUDGED_MAX, CtFilter, CtIssuanceRow, CtKnownRow, CtVerdict, NewCtIssuance, ct_expected, ct_issuance,
+    ct_known, judge_ct_issuances, record_ct_issuances,
+};
+
+/// A watched domain.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtDomainRow {
+    /// A registered domain, mostly; lower case, A-labels.
+    pub name: String,
+    /// Who may issue for it, JSON.
+    pub rule: String,
+    /// Whether it is asked for and matched.
+    pub enabled: bool,
+    /// Who watches it, by name; empty: all.
+    pub services: Vec<String>,
+    /// Moves with every change.
+    pub revision: i64,
+    /// When it was first watched, µs.
+    pub created_at_us: i64,
+    /// When it was last changed, µs.
+    pub updated_at_us: i64,
+}
+
+/// What is watched, and how.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtDomainSettings {
+    /// See [`CtDomainRow::rule`].
+    pub rule: String,
+    /// See [`CtDomainRow::enabled`].
+    pub enabled: bool,
+    /// See [`CtDomainRow::services`]: lower-case letters, digits, `.` and `-`.
+    pub services: Vec<String>,
+}
+
+/// Where a search service was left for a domain.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtSearchRow {
+    /// Which service.
+    pub service: String,
+    /// Which domain.
+    pub domain: String,
+    /// The service's own, JSON.
+    pub cursor: String,
+    /// When it is to be asked again, µs.
+    pub due_at_us: i64,
+    /// When it last answered, µs.
+    pub answered_at_us: Option<i64>,
+    /// Failures since.
+    pub failures: i64,
+    /// The last of them.
+    pub last_error: Option<String>,
+    /// When the first of them was, µs.
+    pub failing_since_us: Option<i64>,
+    /// When it had told all it knew for the first time, µs.
+    pub baseline_at_us: Option<i64>,
+    /// Who asks.
+    pub holder: Option<Uuid>,
+    /// Until when the holder is trusted to, µs.
+    pub until_us: Option<i64>,
+}
+
+/// How a service's questions go, all enabled domains together.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtServiceRow {
+    /// Which service.
+    pub service: String,
+    /// Domains it watches.
+    pub domains: i64,
+    /// Those among them whose last question failed.
+    pub failing: i64,
+    /// Since when the longest of these fails, µs.
+    pub failing_since_us: Option<i64>,
+    /// The earliest question that is to be asked, µs.
+    pub due_at_us: i64,
+    /// When it last answered, µs.
+    pub answered_at_us: Option<i64>,
+}
+
+/// Where a log's follower is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtLogRow {
+    /// SHA-256 of its key.
+    pub log_id: [u8; 32],
+    /// For people.
+    pub name: String,
+    /// The follower's own, JSON.
+    pub place: String,
+    /// Entries not read.
+    pub behind: i64,
+    /// When it last took a step, µs; 0 when it never did.
+    pub stepped_at_us: i64,
+    /// Since when it cannot be read, or stands still, µs.
+    pub failing_since_us: Option<i64>,
+    /// Since when there is more to be read than one step reads, µs.
+    pub behind_since_us: Option<i64>,
+    /// Why the last try was none.
+    pub last_error: Option<String>,
+    /// What is wrong with the log, JSON.
+    pub alarm: Option<String>,
+    /// Since when, µs.
+    pub alarmed_at_us: Option<i64>,
+}
+
+/// A step of a log's follower.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CtLogStep {
+    /// SHA-256 of its key.
+    pub log_id: [u8; 32],
+    /// For people.
+    pub name: String,
+    /// The place it was made from; empty at the start.
+    pub from: String,
+    /// The place after it.
+    pub place: String,
+    /// Entries not read.
+    pub behind: i64,
+    /// See [`CtLogRow::behind_since_us`].
+    pub behind_since_us: Option<i64>,
+    /// What is odd though it was read: the log stands still.
+    pub warning: Option<String>,
+    /// Since when it is, µs.
+    pub failing_since_us: Option<i64>,
+    /// When, µs.
+    pub at_us: i64,
+}
+
+macro_rules! domain_columns {
+    () => {
+        "name, rule, enabled, services, revision, created_at, updated_at"
+    };
+}
+macro_rules! search_columns {
+    () => {
+        "service, domain, cursor, due_at, answered_at, failures, last_error, failing_since, baseline_at, lease_holder, \
+         lease_until"
+    };
+}
+macro_rules! log_columns {
+    () => {
+        "log_id, name, place, behind, stepped_at, failing_since, behind_since, last_error, alarm, alarmed_at"
+    };
+}
+
+const DOMAIN: &str = concat!("-- ct_domain\nSELECT ", domain_columns!(), " FROM ct_domains WHERE name = ?1");
+const DOMAINS: &str = concat!(
+    "-- ct_domains\nSELECT ",
+    domain_columns!(),
+    " FROM ct_domains WHERE name > ?1 ORDER BY name LIMIT ?2"
+);
+/// Moves whenever a domain comes, changes or goes.
+const DOMAINS_STAMP: &str = "-- ct_domains_stamp
+SELECT count(*), COALESCE(CAST(sum(revision) AS BIGINT), 0), COALESCE(max(updated_at), 0) FROM ct_domains";
+const DOMAIN_UPDATE: &str = "-- ct_domain_update
+UPDATE ct_domains SET rule = ?2, enabled = ?3, services = ?4, revision = revision + 1, updated_at = ?5
+WHERE name = ?1 AND revision = ?6";
+const DOMAIN_DELETE: &str = "-- ct_domain_delete
+DELETE FROM ct_domains WHERE name = ?1";
+const SEARCHES_DELETE: &str = "-- ct_searches_delete
+DELETE FROM ct_searches WHERE domain = ?1";
+/// Those of services that watch the domain no more.
+const SEARCHES_DROP: &str = "-- ct_searches_drop
+DELETE FROM ct_searches WHERE domain = ?1 AND CAST(?2 AS TEXT) <> '' AND CAST(?2 AS TEXT) NOT LIKE '%|' || service || '|%'";
+macro_rules! seed {
+    ($name:literal, $which:literal) => {
+        concat!(
+            "-- ",
+            $name,
+            "
+INSERT INTO ct_searches (service, domain, cursor, due_at, failures)
+SELECT CAST(?1 AS TEXT), d.name, '{}', CAST(?2 AS BIGINT), 0 FROM ct_domains d
+WHERE (d.services = '' OR d.services LIKE ?3) ",
+            $which,
+            "AND NOT EXISTS (SELECT 1 FROM ct_searches s WHERE s.service = CAST(?1 AS TEXT) AND s.domain = d.name)
+ORDER BY d.name ON CONFLICT DO NOTHING"
+        )
+    };
+}
+/// A question for every domain that a service watches and has none.
+const SEED: &str = seed!("ct_searches_seed", "");
+const SEED_ONE: &str = seed!("ct_searches_seed_one", "AND d.name = ?4 ");
+const CLAIM: Bulk = db::bulk! {
+    concat!(
+        "-- ct_searches_claim
+UPDATE ct_searches SET lease_holder = ?3, lease_until = ?4
+WHERE (service, domain) IN (SELECT s.service, s.domain FROM ct_searches s JOIN ct_domains d ON d.name = s.domain
+  WHERE s.service = ?1 AND s.due_at <= ?2 AND (s.lease_until IS NULL OR s.lease_until <= ?2) AND d.enabled = 1
+  ORDER BY s.due_at, s.domain LIMIT ?5{| FOR UPDATE OF s SKIP LOCKED}) RETURNING ",
+        search_columns!()
+    )
+};
+const RENEW: Bulk = db::bulk! { (service text, domain text, holder uuid, until bigint)
+    "-- ct_searches_renew
+UPDATE ct_searches SET lease_until = :until WHERE service = :service AND domain = :domain AND lease_holder = :holder
+  RETURNING service, domain"
+};
+const RELEASE: &str = "-- ct_searches_release
+UPDATE ct_searches SET lease_holder = NULL, lease_until = NULL WHERE lease_holder = ?1";
+const LEAVE: &str = "-- ct_search_leave
+UPDATE ct_searches SET cursor = ?4, due_at = ?5, answered_at = ?6, failures = ?7, last_error = ?8, failing_since = ?9,
+  baseline_at = ?10, lease_holder = ?11, lease_until = ?12
+WHERE service = ?1 AND domain = ?2 AND lease_holder = ?3";
+/// Not while somebody asks.
+const WANT: &str = "-- ct_searches_want
+UPDATE ct_searches SET due_at = ?2 WHERE domain = ?1 AND (lease_until IS NULL OR lease_until <= ?2)";
+const SEARCHES_OF: &str = concat!(
+    "-- ct_searches_of\nSELECT ",
+    search_columns!(),
+    " FROM ct_searches WHERE domain = ?1 ORDER BY service LIMIT ?2"
+);
+const SEARCHES: &str = concat!(
+    "-- ct_searches\nSELECT ",
+    search_columns!(),
+    " FROM ct_searches WHERE (domain, service) > (?1, ?2) ORDER BY domain, service LIMIT ?3"
+);
+const SERVICES: &str = "-- ct_services
+SELECT s.service, count(*), CAST(sum(CASE WHEN s.failures > 0 THEN 1 ELSE 0 END) AS BIGINT), min(s.failing_since),
+  min(s.due_at), max(s.answered_at)
+FROM ct_searches s JOIN ct_domains d ON d.name = s.domain WHERE d.enabled = 1 GROUP BY s.service ORDER BY s.service";
+const LOGS: &str =
+    concat!("-- ct_logs\nSELECT ", log_columns!(), " FROM ct_logs ORDER BY name, log_id LIMIT ?1");
+const LOG: &str = concat!("-- ct_log\nSELECT ", log_columns!(), " FROM ct_logs WHERE log_id = ?1");
+/// A step ends an alarm. It counts only from the place it was made from: two who step at once would find all twice.
+const LOG_STEPPED: &str = "-- ct_log_stepped
+INSERT INTO ct_logs (log_id, name, place, behind, behind_since, last_error, failing_since, stepped_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (log_id) DO UPDATE
+SET name = excluded.name, place = excluded.place, behind = excluded.behind, behind_since = excluded.behind_since,
+    last_error = excluded.last_error, failing_since = excluded.failing_since, stepped_at = excluded.stepped_at,
+    alarm = NULL, alarmed_at = NULL
+WHERE ct_logs.place = ?9";
+/// Since when it fails stays what it was.
+const LOG_FAILED: &str = "-- ct_log_failed
+INSERT INTO ct_logs (log_id, name, place, behind, stepped_at, last_error, failing_since) VALUES (?1, ?2, '', 0, 0, ?3, ?4)
+ON CONFLICT (log_id) DO UPDATE
+SET last_error = excluded.last_error, failing_since = COALESCE(ct_logs.failing_since, excluded.failing_since)";
+/// Since when it is wrong stays what it was.
+const LOG_ALARMED: &str = "-- ct_log_alarmed
+INSERT INTO ct_logs (log_id, name, place, behind, stepped_at, alarm, alarmed_at) VALUES (?1, ?2, '', 0, 0, ?3, ?4)
+ON CONFLICT (log_id) DO UPDATE
+SET alarm = excluded.alarm, alarmed_at = COALESCE(ct_logs.alarmed_at, excluded.alarmed_at)";
+const LOG_DELETE: &str = "-- ct_log_delete
+DELETE FROM ct_logs WHERE log_id = ?1";
+
+const DOMAIN_INSERT: &str = "-- ct_domain_insert
+INSERT INTO ct_domains (name, rule, enabled, services, revision, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, 1, ?5, ?5) ON CONFLICT DO NOTHING";
+
+const ALL: &[&str] = &[
+    DOMAIN,
+    DOMAINS,
+    DOMAINS_STAMP,
+    DOMAIN_INSERT,
+    DOMAIN_UPDATE,
+    DOMAIN_DELETE,
+    SEARCHES_DELETE,
+    SEARCHES_DROP,
+    SEED,
+    SEED_ONE,
+    RELEASE,
+    LEAVE,
+    WANT,
+    SEARCHES_OF,
+    SEARCHES,
+    SERVICES,
+    LOGS,
+    LOG,
+    LOG_STEPPED,
+    LOG_FAILED,
+    LOG_ALARMED,
+    LOG_DELETE,
+    issuances::ISSUANCE,
+    issuances::ISSUANCE_DER,
+    issuances::DOMAINS_OF,
+    issuances::JUDGEABLE,
+    issuances::TRIM_DERS,
+    issuances::TRIM_DOMAINS,
+    issuances::TRIM_NAMES,
+    issuances::TRIM,
+];
+
+pub(crate) const SENDS: Sends = Sends {
+    both: ALL,
+    sqlite: &[],
+    postgres: &[issuances::LOCK],
+    bulks: &[
+        &RENEW,
+        &CLAIM,
+        &issuances::LEARN_TBS,
+        &issuances::INSERT,
+        &issuances::FIND,
+        &issuances::LINK,
+        &issuances::NAMES,
+        &issuances::DERS,
+        &issuances::JUDGE,
+        &issuances::KNOWN,
+        &issuances::MANAGED,
+        &issuances::EXPECTED,
+    ],
+    composed: issuances::composed,
+};
+
+/// What became of a domain to be watched.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CtDomainInsertion {
+    /// It is watched.
+    Made,
+    /// It was watched already.
+    There,
+    /// There are [`CT_DOMAINS_MAX`].
+    Full,
+}
+
+/// Watches a domain.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_ct_domain(
+    tx: &mut Tx,
+    name: &str,
+    settings: &CtDomainSettings,
+    at_us: i64,
+) -> Result<CtDomainInsertion, StoreError> {
+    let stamp = tx.row(DOMAINS_STAMP, Vec::new()).await?.map(|mut row| row.int()).transpose()?;
+    if stamp.unwrap_or(0) >= CT_DOMAINS_MAX {
+        return Ok(CtDomainInsertion::Full);
+    }
+    let parameters = vec![
+        name.into(),
+        settings.rule.as_str().into(),
+        settings.enabled.into(),
+        barred(&settings.services).into(),
+        at_us.into(),
+    ];
+    let made = tx.execute(DOMAIN_INSERT, parameters).await?;
+    Ok(if made == 1 { CtDomainInsertion::Made } else { CtDomainInsertion::There })
+}
+
+/// Changes a domain of this revision; false when it has another, or is not watched. Services that watch it no more
+/// forget where they were left.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn update_ct_domain(
+    tx: &mut Tx,
+    name: &str,
+    settings: &CtDomainSettings,
+    at_us: i64,
+    revision: i64,
+) -> Result<bool, StoreError> {
+    let services = barred(&settings.services);
+    let parameters = vec![
+        name.into(),
+        settings.rule.as_str().into(),
+        settings.enabled.into(),
+        services.as_str().into(),
+        at_us.into(),
+        revision.into(),
+    ];
+    if tx.execute(DOMAIN_UPDATE, parameters).await? == 0 {
+        return Ok(false);
+    }
+    tx.execute(SEARCHES_DROP, vec![name.into(), services.into()]).await?;
+    Ok(true)
+}
+
+/// Names between bars, so that one is found by its bars; empty for none.
+fn barred(services: &[String]) -> String {
+    if services.is_empty() { String::new() } else { format!("|{}|", services.join("|")) }
+}
+
+/// A question that is due at `at_us` for `domain`, or for all, where `service` watches it and has none. Says how many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn seed_ct_searches(
+    tx: &mut Tx,
+    service: &str,
+    domain: Option<&str>,
+    at_us: i64,
+) -> Result<u64, StoreError> {
+    let mut parameters = vec![service.into(), at_us.into(), format!("%|{service}|%").into()];
+    match domain {
+        Some(domain) => {
+            parameters.push(domain.into());
+            tx.execute(SEED_ONE, parameters).await
+        }
+        None => tx.execute(SEED, parameters).await,
+    }
+}
+
+/// Makes a domain's questions due at `at_us`, but for those that somebody asks; says how many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn want_ct_searches(tx: &mut Tx, domain: &str, at_us: i64) -> Result<u64, StoreError> {
+    tx.execute(WANT, vec![domain.into(), at_us.into()]).await
+}
+
+/// Stores where a claimed question was left, in the transaction with what it told; false when the claim is no longer
+/// `holder`'s, and then nothing is to be stored. The claim ends unless `left` has a holder.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn leave_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> Result<bool, StoreError> {
+    let error = left.last_error.as_deref().map(|error| storable(error).into_owned());
+    let parameters = vec![
+        left.service.as_str().into(),
+        left.domain.as_str().into(),
+        holder.into(),
+        left.cursor.as_str().into(),
+        left.due_at_us.into(),
+        left.answered_at_us.into(),
+        left.failures.into(),
+        error.into(),
+        left.failing_since_us.into(),
+        left.baseline_at_us.into(),
+        left.holder.map_or(Value::Null, Value::from),
+        left.until_us.into(),
+    ];
+    Ok(tx.execute(LEAVE, parameters).await? == 1)
+}
+
+/// Watches a domain no more; what was found stays. False when it was not watched.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_ct_domain(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
+    tx.execute(SEARCHES_DELETE, vec![name.into()]).await?;
+    Ok(tx.execute(DOMAIN_DELETE, vec![name.into()]).await? == 1)
+}
+
+/// Stores a follower's step, in the transaction with what it found; false when the log's place is not the one it was
+/// made from, and then nothing is to be stored. Ends the log's alarm.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn step_ct_log(tx: &mut Tx, step: &CtLogStep) -> Result<bool, StoreError> {
+    let warning = step.warning.as_deref().map(|warning| storable(warning).into_owned());
+    let parameters = vec![
+        step.log_id.into(),
+        step.name.as_str().into(),
+        step.place.as_str().into(),
+        step.behind.into(),
+        step.behind_since_us.into(),
+        warning.into(),
+        step.failing_since_us.into(),
+        step.at_us.into(),
+        step.from.as_str().into(),
+    ];
+    Ok(tx.execute(LOG_STEPPED, parameters).await? == 1)
+}
+
+/// Notes why a log could not be read.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn fail_ct_log(
+    tx: &mut Tx,
+    log_id: [u8; 32],
+    name: &str,
+    error: &str,
+    at_us: i64,
+) -> Result<(), StoreError> {
+    let parameters = vec![log_id.into(), name.into(), storable(error).into_owned().into(), at_us.into()];
+    tx.execute(LOG_FAILED, parameters).await.map(drop)
+}
+
+/// Notes what is wrong with a log. The place stays.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn alarm_ct_log(
+    tx: &mut Tx,
+    log_id: [u8; 32],
+    name: &str,
+    alarm: &str,
+    at_us: i64,
+) -> Result<(), StoreError> {
+    let parameters = vec![log_id.into(), name.into(), storable(alarm).into_owned().into(), at_us.into()];
+    tx.execute(LOG_ALARMED, parameters).await.map(drop)
+}
+
+/// Forgets a log's place: it is followed from its start anew, whatever it was before. False when there was none.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_ct_log(tx: &mut Tx, log_id: [u8; 32]) -> Result<bool, StoreError> {
+    Ok(tx.execute(LOG_DELETE, vec![log_id.into()]).await? == 1)
+}
+
+impl Ct<'_> {
+    /// A watched domain.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn domain(self, name: &str) -> Result<Option<CtDomainRow>, StoreError> {
+        self.0.row(DOMAIN, vec![name.into()]).await?.map(|mut row| domain_of(&mut row)).transpose()
+    }
+
+    /// A page of the watched domains, by name.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn domains(
+        self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<CtDomainRow>, StoreError> {
+        let mut parameters = key_or(after, "ct-domains", &[Value::Text(String::new())])?;
+        let (limit, asked) = limit_of(limit);
+        parameters.push(asked.into());
+        let rows = self.0.rows(Cost::Walk, DOMAINS, parameters).await?;
+        page(rows, limit, "ct-domains", |mut row| {
+            let domain = domain_of(&mut row)?;
+            let key = vec![domain.name.as_str().into()];
+            Ok((domain, key))
+        })
+    }
+
+    /// Something that moves whenever a domain comes, changes or goes.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn domains_stamp(self) -> Result<(i64, i64, i64), StoreError> {
+        let row = self.0.row(DOMAINS_STAMP, Vec::new()).await?;
+        let read = |mut row: Row| Ok((row.int()?, row.int()?, row.int()?));
+        row.map(read).transpose().map(Option::unwrap_or_default)
+    }
+
+    /// Claims up to `limit` questions to `service` that are due at `now_us` for `holder`, until `until_us`, the longest
+    /// due first: one statement. Those that another holds are left out until its lease has ended.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn claim_searches(
+        self,
+        service: &str,
+        holder: Uuid,
+        now_us: i64,
+        until_us: i64,
+        limit: usize,
+    ) -> Result<Vec<CtSearchRow>, StoreError> {
+        let statement = CLAIM.of(self.0);
+        let limit = limit_of(limit).0 as i64;
+        let parameters = vec![service.into(), now_us.into(), holder.into(), until_us.into(), limit.into()];
+        let claimed = self.0.write("ct_searches_claim", move |tx| tx.rows(statement, parameters).boxed());
+        claimed.await?.into_iter().map(search_of).collect()
+    }
+
+    /// Keeps questions that `holder` has claimed, by service and domain, until `until_us`; answers those that are still
+    /// its own.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn renew_searches(
+        self,
+        holder: Uuid,
+        held: &[(String, String)],
+        until_us: i64,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let columns = vec![
+            Column::Text(held.iter().map(|(service, _)| service.clone()).collect()),
+            Column::Text(held.iter().map(|(_, domain)| domain.clone()).collect()),
+            Column::Uuid(vec![holder; held.len()]),
+            Column::Int(vec![until_us; held.len()]),
+        ];
+        let kept = self.0.write("ct_searches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        kept.await?.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
+    }
+
+    /// Gives back every question that `holder` holds.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn release_searches(self, holder: Uuid) -> Result<(), StoreError> {
+        self.0.execute(RELEASE, vec![holder.into()]).await.map(drop)
+    }
+
+    /// Where each service was left for a domain; some few.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn searches_of(self, domain: &str) -> Result<Vec<CtSearchRow>, StoreError> {
+        let most = limit_of(db::PAGE_ROWS_MAX).0 as i64;
+        let rows = self.0.rows(Cost::Walk, SEARCHES_OF, vec![domain.into(), most.into()]).await?;
+        rows.into_iter().map(search_of).collect()
+    }
+
+    /// A page of where services were left, by domain and service.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn searches(
+        self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<CtSearchRow>, StoreError> {
+        let first = [Value::Text(String::new()), Value::Text(String::new())];
+        let mut parameters = key_or(after, "ct-searches", &first)?;
+        let (limit, asked) = limit_of(limit);
+        parameters.push(asked.into());
+        let rows = self.0.rows(Cost::Walk, SEARCHES, parameters).await?;
+        page(rows, limit, "ct-searches", |row| {
+            let search = search_of(row)?;
+            let key = vec![search.domain.as_str().into(), search.service.as_str().into()];
+            Ok((search, key))
+        })
+    }
+
+    /// How each service's questions go, by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn services(self) -> Result<Vec<CtServiceRow>, StoreError> {
+        let service = |mut row: Row| {
+            Ok(CtServiceRow {
+                service: row.text()?,
+                domains: row.int()?,
+                failing: row.int()?,
+                failing_since_us: row.maybe_int()?,
+                due_at_us: row.int()?,
+                answered_at_us: row.maybe_int()?,
+            })
+        };
+        self.0.rows(Cost::Walk, SERVICES, Vec::new()).await?.into_iter().map(service).collect()
+    }
+
+    /// Every followed log, by name; some dozens.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn logs(self) -> Result<Vec<CtLogRow>, StoreError> {
+        let most = limit_of(db::PAGE_ROWS_MAX).0 as i64;
+        self.0.rows(Cost::Walk, LOGS, vec![most.into()]).await?.into_iter().map(log_of).collect()
+    }
+
+    /// A followed log.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn log(self, log_id: [u8; 32]) -> Result<Option<CtLogRow>, StoreError> {
+        self.0.row(LOG, vec![log_id.into()]).await?.map(log_of).transpose()
+    }
+}
+
+fn domain_of(row: &mut Row) -> Result<CtDomainRow, StoreError> {
+    Ok(CtDomainRow {
+        name: row.text()?,
+        rule: row.text()?,
+        enabled: row.flag()?,
+        services: {
+            let barred = row.text()?;
+            barred.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        },
+        revision: row.int()?,
+        created_at_us: row.int()?,
+        updated_at_us: row.int()?,
+    })
+}
+
+fn search_of(mut row: Row) -> Result<CtSearchRow, StoreError> {
+    Ok(CtSearchRow {
+        service: row.text()?,
+        domain: row.text()?,
+        cursor: row.text()?,
+        due_at_us: row.int()?,
+        answered_at_us: row.maybe_int()?,
+        failures: row.int()?,
+        last_error: row.maybe_text()?,
+        failing_since_us: row.maybe_int()?,
+        baseline_at_us: row.maybe_int()?,
+        holder: row.maybe_uuid()?,
+        until_us: row.maybe_int()?,
+    })
+}
+
+fn log_of(mut row: Row) -> Result<CtLogRow, StoreError> {
+    Ok(CtLogRow {
+        log_id: row.hash()?,
+        name: row.text()?,
+        place: row.text()?,
+        behind: row.int()?,
+        stepped_at_us: row.int()?,
+        failing_since_us: row.maybe_int()?,
+        behind_since_us: row.maybe_int()?,
+        last_error: row.maybe_text()?,
+        alarm: row.maybe_text()?,
+        alarmed_at_us: row.maybe_int()?,
+    })
+}
+
+/// Every statement of these tables, for the test that prepares them on both databases.
+#[doc(hidden)]
+pub const STATEMENTS: &[Sends] = &[SENDS];

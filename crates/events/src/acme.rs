@@ -1,0 +1,51 @@
+//! Bodies about ACME accounts and orders.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// An ACME account was created.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AcmeAccountCreated {
+    /// The address of the client.
+    pub address: String,
+    /// The profile of the directory.
+    pub profile: String,
+    /// `mailto:` addresses.
+    pub contact: Vec<String>,
+    /// The external account key.
+    pub external_key: Option<Uuid>,
+}
+
+/// An ACME account changed itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AcmeAccountChanged {
+    /// The new `mailto:` addresses; `None` when they stay.
+    pub contact: Option<Vec<String>>,
+}
+
+/// An ACME account changed its key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AcmeAccountKeyChanged {
+    /// The thumbprint of the new key (RFC 7638).
+    pub new_thumbprint: String,
+}
+
+/// An operator revoked an ACME account.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AcmeAccountRevoked {}
+
+/// The certificate of an ACME order was issued.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AcmeOrderCompleted {
+    /// The issued certificate's id.
+    pub certificate: Uuid,
+    /// The account's id.
+    pub account: Uuid,
+}
+
+/// Issuance for an ACME order was refused.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AcmeOrderRefused {
+    /// The account's id.
+    pub account: Uuid,
+}

@@ -1,0 +1,37 @@
+//! Bodies about credentials.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A credential changed or was deleted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CredentialChange {
+    /// The credential's path.
+    pub name: String,
+    /// Who changed it, as the audit log names actors.
+    pub by: String,
+    /// The type of the new version; `None` when there is no new version.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The new version's id; `None` when there is no new version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Uuid>,
+}
+
+/// A credential that was due was not rotated.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CredentialRotationFailed {
+    /// The credential's path in lower case.
+    pub name: String,
+    /// What went wrong.
+    pub error: String,
+    /// When rotation is tried again, µs.
+    pub again_at_us: i64,
+}
+
+/// The credential that an event is about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CredentialName {
+    /// The credential's path in lower case.
+    pub name: String,
+}

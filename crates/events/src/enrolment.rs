@@ -1,0 +1,19 @@
+//! Bodies about enrolments over EST and SCEP.
+
+use serde::{Deserialize, Serialize};
+
+/// An EST or SCEP request waits for approval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EnrolmentWaiting {
+    /// The profile.
+    pub profile: String,
+    /// Who requested it.
+    pub requester: String,
+}
+
+/// An EST or SCEP request was approved or rejected.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EnrolmentDecided {
+    /// Whether it was approved.
+    pub approved: bool,
+}

@@ -1,0 +1,199 @@
+//! The enum of all kinds.
+
+use serde_json::Value;
+
+use crate::acme::{
+    AcmeAccountChanged, AcmeAccountCreated, AcmeAccountKeyChanged, AcmeAccountRevoked, AcmeOrderCompleted,
+    AcmeOrderRefused,
+};
+use crate::agent::AgentContact;
+use crate::audit::AuditBroken;
+use crate::certificate::{
+    CertificateClaimed, CertificateCreated, CertificateDeployed, CertificateDismissed, CertificateFailed,
+    CertificateFound, CertificateIssued, CertificateRejected, CertificateRevocationFailed,
+    CertificateRevoked, CertificateRun, CertificateUnserved, ManagedCertificate, RevokedByAuthority,
+};
+use crate::credential::{CredentialChange, CredentialName, CredentialRotationFailed};
+use crate::ct::{
+    CtIssuance, CtIssuanceDecision, CtIssuanceExpected, CtLag, CtLagEnded, CtLogConsistent, CtLogInconsistent,
+};
+use crate::drift::Drift;
+use crate::endpoint::{EndpointCertificateChanged, EndpointTrouble, EndpointTroubleOver};
+use crate::enrolment::{EnrolmentDecided, EnrolmentWaiting};
+use crate::issuer::IssuerCondition;
+use crate::profile::ProfileChanged;
+use crate::watch::{WatchRemoved, WatchRun};
+
+/// The body of an event is not the one of its kind.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the body of the event {kind}: {source}")]
+pub struct UnreadableEvent {
+    kind: &'static str,
+    source: serde_json::Error,
+}
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $variant:ident($body:ty) = $kind:literal,)+) => {
+        /// What happened.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Event {
+            $($(#[$doc])* $variant($body),)+
+        }
+
+        impl Event {
+            /// Every kind, in the order of the enum.
+            pub const KINDS: &[&str] = &[$($kind),+];
+
+            /// The kind as stored and streamed: `certificate.issued`.
+            #[must_use]
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $kind,)+
+                }
+            }
+
+            /// The body as stored and streamed: a JSON object with its members in alphabetical order.
+            #[must_use]
+            pub fn body(&self) -> String {
+                let body = match self {
+                    $(Self::$variant(body) => serde_json::to_value(body),)+
+                };
+                // Always serialises: the keys of all maps are texts.
+                body.as_ref().map(Value::to_string).unwrap_or_default()
+            }
+
+            /// Reads an event of the outbox. `None` for a kind that only a newer version knows.
+            ///
+            /// # Errors
+            /// [`UnreadableEvent`] when the body is not the one of a known kind.
+            pub fn read(kind: &str, body: &str) -> Result<Option<Self>, UnreadableEvent> {
+                match kind {
+                    $($kind => match serde_json::from_str(body) {
+                        Ok(body) => Ok(Some(Self::$variant(body))),
+                        Err(source) => Err(UnreadableEvent { kind: $kind, source }),
+                    },)+
+                    _ => Ok(None),
+                }
+            }
+        }
+    };
+}
+
+events! {
+    /// A managed certificate was entered.
+    CertificateCreated(CertificateCreated) = "certificate.created",
+    /// The settings of a managed certificate changed.
+    CertificateChanged(ManagedCertificate) = "certificate.changed",
+    /// A certificate that was found is managed from now on.
+    CertificateClaimed(CertificateClaimed) = "certificate.claimed",
+    /// A managed certificate was archived.
+    CertificateArchived(ManagedCertificate) = "certificate.archived",
+    /// An archived certificate is managed again.
+    CertificateRestored(ManagedCertificate) = "certificate.restored",
+    /// A run waits for approval by a second person.
+    CertificateApprovalNeeded(CertificateRun) = "certificate.approval_needed",
+    /// The approval of a run was refused, or lapsed.
+    CertificateRejected(CertificateRejected) = "certificate.rejected",
+    /// A run waits for the CSR of the agent that holds the key.
+    CertificateCsrNeeded(CertificateRun) = "certificate.csr_needed",
+    /// A run was cancelled.
+    CertificateCancelled(CertificateRun) = "certificate.cancelled",
+    /// A run ended without success.
+    CertificateFailed(CertificateFailed) = "certificate.failed",
+    /// Every target has the new version.
+    CertificateDeployed(CertificateDeployed) = "certificate.deployed",
+    /// A certificate was issued.
+    CertificateIssued(CertificateIssued) = "certificate.issued",
+    /// A certificate was revoked.
+    CertificateRevoked(CertificateRevoked) = "certificate.revoked",
+    /// The issuer of a managed certificate did not revoke it.
+    CertificateRevocationFailed(CertificateRevocationFailed) = "certificate.revoke_failed",
+    /// More certificates were revoked by one call than there are events of one call.
+    CertificatesRevoked(RevokedByAuthority) = "certificates.revoked",
+    /// A watch found a certificate that is not managed; its expiry is watched.
+    CertificateFound(CertificateFound) = "certificate.found",
+    /// No endpoint of any watch shows a certificate any more.
+    CertificateUnserved(CertificateUnserved) = "certificate.unserved",
+    /// A certificate that was found is not to be managed.
+    CertificateDismissed(CertificateDismissed) = "certificate.dismissed",
+    /// A profile was put or removed.
+    ProfileChanged(ProfileChanged) = "profile.changed",
+    /// An EST or SCEP request waits for approval.
+    EnrolmentWaiting(EnrolmentWaiting) = "enrolment.waiting",
+    /// An EST or SCEP request was approved or rejected.
+    EnrolmentDecided(EnrolmentDecided) = "enrolment.decided",
+    /// An ACME account was created.
+    AcmeAccountCreated(AcmeAccountCreated) = "acme_account.created",
+    /// An ACME account changed its contacts.
+    AcmeAccountUpdated(AcmeAccountChanged) = "acme_account.updated",
+    /// An ACME account deactivated itself.
+    AcmeAccountDeactivated(AcmeAccountChanged) = "acme_account.deactivated",
+    /// An ACME account changed its key.
+    AcmeAccountKeyChanged(AcmeAccountKeyChanged) = "acme_account.key_changed",
+    /// An operator revoked an ACME account.
+    AcmeAccountRevoked(AcmeAccountRevoked) = "acme_account.revoked",
+    /// The certificate of an ACME order was issued.
+    AcmeOrderCompleted(AcmeOrderCompleted) = "acme_order.completed",
+    /// Issuance for an ACME order was refused.
+    AcmeOrderRefused(AcmeOrderRefused) = "acme_order.refused",
+    /// An agent stopped reporting.
+    AgentOffline(AgentContact) = "agent.offline",
+    /// An agent reports again.
+    AgentOnline(AgentContact) = "agent.online",
+    /// The circuit breaker of an issuer opened.
+    IssuerUnhealthy(IssuerCondition) = "issuer.unhealthy",
+    /// An issuer issues again.
+    IssuerHealthy(IssuerCondition) = "issuer.healthy",
+    /// Verification found a broken chain of the audit log.
+    AuditBroken(AuditBroken) = "audit.broken",
+    /// An endpoint is in a condition that people must know of.
+    EndpointTrouble(EndpointTrouble) = "endpoint.trouble",
+    /// An endpoint is no longer in a condition.
+    EndpointTroubleOver(EndpointTroubleOver) = "endpoint.trouble_over",
+    /// An endpoint shows another certificate or chain.
+    EndpointCertificateChanged(EndpointCertificateChanged) = "endpoint.certificate_changed",
+    /// A run of a watch finished.
+    WatchFinished(WatchRun) = "watch.finished",
+    /// A run of a watch failed.
+    WatchFailed(WatchRun) = "watch.failed",
+    /// A watch was removed.
+    WatchRemoved(WatchRemoved) = "watch.removed",
+    /// A certificate for a watched domain is in a CT log, and no request for it is known.
+    CtUnexpectedIssuance(CtIssuance) = "ct.unexpected_issuance",
+    /// An issuance is expected: a person said so, or it is known by now.
+    CtIssuanceExpected(CtIssuanceExpected) = "ct.issuance_expected",
+    /// A person acknowledged an unexpected issuance.
+    CtIssuanceAcknowledged(CtIssuanceDecision) = "ct.issuance_acknowledged",
+    /// A CT log forked, rolled back, or serves entries that it did not sign.
+    CtLogInconsistent(CtLogInconsistent) = "ct.log_inconsistent",
+    /// A CT log is consistent again, or its position was forgotten.
+    CtLogConsistent(CtLogConsistent) = "ct.log_consistent",
+    /// A CT search service or log has failed or lagged for too long.
+    CtBehind(CtLag) = "ct.behind",
+    /// A CT search service or log has caught up, or its position was forgotten.
+    CtCaughtUp(CtLagEnded) = "ct.caught_up",
+    /// Scans take longer than over the last week.
+    DriftScanSlow(Drift) = "drift.scan_slow",
+    /// Scans take as long as before.
+    DriftScanSlowOver(Drift) = "drift.scan_slow_over",
+    /// Too many calls to a provider fail.
+    DriftProviderErrors(Drift) = "drift.provider_errors",
+    /// Calls to a provider succeed again.
+    DriftProviderErrorsOver(Drift) = "drift.provider_errors_over",
+    /// Nearly all database connections of a node are in use.
+    DriftDatabasePool(Drift) = "drift.database_pool",
+    /// Database connections of a node are free again.
+    DriftDatabasePoolOver(Drift) = "drift.database_pool_over",
+    /// A node has far more tasks than over the last week.
+    DriftTasks(Drift) = "drift.tasks",
+    /// A node has as many tasks as before.
+    DriftTasksOver(Drift) = "drift.tasks_over",
+    /// A credential, or one of its versions, changed.
+    CredentialChanged(CredentialChange) = "credential.changed",
+    /// A credential, or some of its versions, were deleted.
+    CredentialDeleted(CredentialChange) = "credential.deleted",
+    /// A credential that was due was not rotated.
+    CredentialRotationFailed(CredentialRotationFailed) = "credential.rotation_failed",
+    /// A failed rotation no longer needs attention.
+    CredentialRotationRecovered(CredentialName) = "credential.rotation_recovered",
+}

@@ -1,0 +1,55 @@
+//! Events of the outbox: one enum, with a typed body for each kind.
+//!
+//! Producers build an [`Event`]; its kind and its body as JSON go into the outbox in the transaction that makes the change.
+//! Consumers read the row back with [`Event::read`] and match on the enum. A kind of a newer version reads as `None`, and
+//! its row is passed on unchanged.
+//!
+//! Kinds and bodies are an interface: they are stored, and the API streams them. A kind keeps its name, a member keeps its
+//! name and type, and a member that is added later has `#[serde(default)]`, because rows without it stay in the outbox for
+//! seven days.
+
+mod acme;
+mod agent;
+mod audit;
+mod certificate;
+mod credential;
+mod ct;
+mod drift;
+mod endpoint;
+mod enrolment;
+mod event;
+pub mod feed;
+mod issuer;
+mod ownership;
+mod profile;
+mod watch;
+
+pub use acme::{
+    AcmeAccountChanged, AcmeAccountCreated, AcmeAccountKeyChanged, AcmeAccountRevoked, AcmeOrderCompleted,
+    AcmeOrderRefused,
+};
+pub use agent::AgentContact;
+pub use audit::AuditBroken;
+pub use certificate::{
+    CertificateClaimed, CertificateCreated, CertificateDeployed, CertificateDismissed, CertificateFailed,
+    CertificateFound, CertificateIssued, CertificateRejected, CertificateRevocationFailed,
+    CertificateRevoked, CertificateRun, CertificateUnserved, Deployment, DeploymentOutcome,
+    IssuedByAuthority, IssuedVersion, ManagedCertificate, RevocationOrigin, RevokedByAuthority,
+    RevokedVersion, Run,
+};
+pub use credential::{CredentialChange, CredentialName, CredentialRotationFailed};
+pub use ct::{
+    CtForgotten, CtIssuance, CtIssuanceDecision, CtIssuanceExpected, CtLag, CtLagEnded, CtLogAlarm,
+    CtLogConsistent, CtLogInconsistent, CtLogRecovered,
+};
+pub use drift::Drift;
+pub use endpoint::{
+    CertificateChange, Condition, EndpointCertificate, EndpointCertificateChanged, EndpointTrouble,
+    EndpointTroubleOver,
+};
+pub use enrolment::{EnrolmentDecided, EnrolmentWaiting};
+pub use event::{Event, UnreadableEvent};
+pub use issuer::IssuerCondition;
+pub use ownership::Ownership;
+pub use profile::ProfileChanged;
+pub use watch::{WatchCounts, WatchRemoved, WatchRun};

@@ -1,0 +1,363 @@
+//! The accept loop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use crate::listener::Listener;
+use crate::slots::{Slot, Slots};
+use crate::tasks::ServiceTasks;
+
+/// After an error of `accept` (no descriptors left, a connection that was reset), before the next try.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What becomes of further connections while all slots are in use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WhenFull {
+    /// They wait in the system's queue until a slot is free.
+    Wait,
+    /// They are closed at once: another server may have a free slot.
+    Refuse,
+}
+
+/// Handles the connections of a listener.
+pub trait ConnectionHandler<L: Listener = TcpListener>: Send + Sync + 'static {
+    /// Serves a connection until it ends. `slot` is released at the end, or earlier by [`Slot::release`].
+    fn serve(
+        self: Arc<Self>,
+        stream: L::Stream,
+        client: L::Address,
+        slot: &mut Slot,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// Closes a connection for which there is no slot: all are in use, or as many as its origin may have.
+    fn refused(&self, stream: L::Stream) {
+        drop(stream);
+    }
+
+    /// Notes that a connection was aborted at the end of the shutdown's grace period.
+    fn cut_off(&self) {}
+}
+
+impl<L, F, Serving> ConnectionHandler<L> for F
+where
+    L: Listener,
+    F: Fn(L::Stream, L::Address) -> Serving + Send + Sync + 'static,
+    Serving: Future<Output = ()> + Send + 'static,
+{
+    fn serve(
+        self: Arc<Self>,
+        stream: L::Stream,
+        client: L::Address,
+        _: &mut Slot,
+    ) -> impl Future<Output = ()> + Send {
+        self(stream, client)
+    }
+}
+
+/// Accepts connections as far as there are slots, and has each of them served by a task.
+#[derive(Clone, Debug)]
+pub struct Acceptor {
+    tasks: ServiceTasks,
+    slots: Slots,
+    when_full: WhenFull,
+}
+
+impl Acceptor {
+    /// An acceptor whose connections are `tasks` and use `slots`.
+    #[must_use]
+    pub fn new(tasks: &ServiceTasks, slots: Slots, when_full: WhenFull) -> Self {
+        Self { tasks: tasks.clone(), slots, when_full }
+    }
+
+    /// Accepts connections as one of the tasks, until the shutdown begins.
+    pub fn start<L: Listener, H: ConnectionHandler<L>>(self, listener: L, handler: Arc<H>) {
+        let tasks = self.tasks.clone();
+        tasks.spawn(async move { self.run(&listener, handler).await });
+    }
+
+    /// Accepts connections until the shutdown begins. Their tasks go on after that.
+    pub async fn run<L: Listener, H: ConnectionHandler<L>>(&self, listener: &L, handler: Arc<H>) {
+        let stopping = self.tasks.stopping();
+        loop {
+            let accepting = self.accept(listener, &*handler);
+            let Some(accepted) = stopping.run_until_cancelled(accepting).await else { return };
+            if let Some((stream, client, slot)) = accepted {
+                self.serve(stream, client, slot, &handler);
+            }
+        }
+    }
+
+    /// The next connection and its slot, if it got one.
+    async fn accept<L: Listener, H: ConnectionHandler<L>>(
+        &self,
+        listener: &L,
+        handler: &H,
+    ) -> Option<(L::Stream, L::Address, Slot)> {
+        let reserved = match self.when_full {
+            WhenFull::Wait => Some(self.slots.reserve().await?),
+            WhenFull::Refuse => None,
+        };
+        let (stream, client) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                return None;
+            }
+        };
+        let permit = reserved.or_else(|| self.slots.try_reserve());
+        match permit.and_then(|permit| self.slots.fill(permit, L::ip(&client))) {
+            Some(slot) => Some((stream, client, slot)),
+            None => {
+                handler.refused(stream);
+                None
+            }
+        }
+    }
+
+    fn serve<L: Listener, H: ConnectionHandler<L>>(
+        &self,
+        stream: L::Stream,
+        client: L::Address,
+        mut slot: Slot,
+        handler: &Arc<H>,
+    ) {
+        let (serving, aborted) = (Arc::clone(handler), Arc::clone(handler));
+        let work = async move { serving.serve(stream, client, &mut slot).await };
+        self.tasks.spawn_or(work, move || aborted.cut_off());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::io;
+    use std::net::{IpAddr, SocketAddr};
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use parking_lot::Mutex;
+    use tokio::sync::mpsc;
+    use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::slots::OriginLimit;
+
+    /// Longer than any grace period of these tests.
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    /// A listener without a network: connections are the numbers of their clients.
+    #[derive(Clone, Default)]
+    struct Clients {
+        waiting: Arc<Mutex<VecDeque<io::Result<u8>>>>,
+        arrived: Arc<tokio::sync::Notify>,
+    }
+
+    impl Clients {
+        fn connect(&self, clients: impl IntoIterator<Item = u8>) {
+            self.waiting.lock().extend(clients.into_iter().map(Ok));
+            self.arrived.notify_one();
+        }
+
+        fn fail(&self, times: usize) {
+            self.waiting.lock().extend((0..times).map(|_| Err(io::ErrorKind::ConnectionAborted.into())));
+            self.arrived.notify_one();
+        }
+    }
+
+    impl Listener for Clients {
+        type Stream = u8;
+        type Address = SocketAddr;
+
+        async fn accept(&self) -> io::Result<(u8, SocketAddr)> {
+            loop {
+                if let Some(accepted) = self.waiting.lock().pop_front() {
+                    return accepted.map(|client| (client, ([192, 0, 2, client], 443).into()));
+                }
+                self.arrived.notified().await;
+            }
+        }
+
+        fn ip(address: &SocketAddr) -> Option<IpAddr> {
+            Some(address.ip())
+        }
+    }
+
+    /// Serves each connection until [`Held::end`], or for ever.
+    struct Held {
+        served: mpsc::UnboundedSender<u8>,
+        refused: mpsc::UnboundedSender<u8>,
+        end: CancellationToken,
+        releases: bool,
+        cut_off: AtomicUsize,
+    }
+
+    impl ConnectionHandler<Clients> for Held {
+        async fn serve(self: Arc<Self>, client: u8, _: SocketAddr, slot: &mut Slot) {
+            if self.releases {
+                slot.release();
+            }
+            let _ = self.served.send(client);
+            self.end.cancelled().await;
+        }
+
+        fn refused(&self, client: u8) {
+            let _ = self.refused.send(client);
+        }
+
+        fn cut_off(&self) {
+            self.cut_off.fetch_add(1, Relaxed);
+        }
+    }
+
+    struct World {
+        clients: Clients,
+        tasks: ServiceTasks,
+        handler: Arc<Held>,
+        served: mpsc::UnboundedReceiver<u8>,
+        refused: mpsc::UnboundedReceiver<u8>,
+    }
+
+    impl World {
+        fn new(slots: &Slots, when_full: WhenFull, releases: bool) -> Self {
+            let (clients, tasks) = (Clients::default(), ServiceTasks::default());
+            let ((served_to, served), (refused_to, refused)) =
+                (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+            let end = CancellationToken::new();
+            let handler = Held { served: served_to, refused: refused_to, end, releases, cut_off: 0.into() };
+            let handler = Arc::new(handler);
+            Acceptor::new(&tasks, slots.clone(), when_full).start(clients.clone(), Arc::clone(&handler));
+            Self { clients, tasks, handler, served, refused }
+        }
+    }
+
+    /// Lets every task run until all of them wait. Time is paused.
+    async fn settle() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    fn drain(received: &mut mpsc::UnboundedReceiver<u8>) -> Vec<u8> {
+        std::iter::from_fn(|| received.try_recv().ok()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn further_connections_wait_or_are_refused() {
+        for (when_full, refused, later) in
+            [(WhenFull::Wait, vec![], vec![3]), (WhenFull::Refuse, vec![3], vec![])]
+        {
+            let slots = Slots::new(2);
+            let mut world = World::new(&slots, when_full, false);
+            world.clients.connect([1, 2, 3]);
+            settle().await;
+            assert_eq!(drain(&mut world.served), [1, 2], "{when_full:?}");
+            assert_eq!(drain(&mut world.refused), refused, "{when_full:?}");
+            assert_eq!(slots.in_use(), 2);
+            world.handler.end.cancel();
+            settle().await;
+            assert_eq!(drain(&mut world.served), later, "{when_full:?}");
+            assert_eq!(slots.in_use(), 0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listeners_share_their_slots() {
+        let slots = Slots::new(1);
+        let mut worlds = [(); 2].map(|()| World::new(&slots, WhenFull::Refuse, false));
+        worlds[0].clients.connect([1]);
+        settle().await;
+        worlds[1].clients.connect([2]);
+        settle().await;
+        assert_eq!(drain(&mut worlds[0].served), [1]);
+        assert_eq!(drain(&mut worlds[1].refused), [2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_origin_has_no_more_than_its_share() {
+        for when_full in [WhenFull::Wait, WhenFull::Refuse] {
+            let slots = Slots::limited(9, OriginLimit::PerAddress(2));
+            let mut world = World::new(&slots, when_full, false);
+            world.clients.connect([1, 1, 1, 2, 1]);
+            settle().await;
+            assert_eq!(drain(&mut world.served), [1, 1, 2], "{when_full:?}");
+            assert_eq!(drain(&mut world.refused), [1, 1], "{when_full:?}");
+            world.handler.end.cancel();
+            settle().await;
+            world.clients.connect([1]);
+            settle().await;
+            assert_eq!(drain(&mut world.served), [1], "{when_full:?}: slots are free again");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_can_be_released_before_the_connection_ends() {
+        let slots = Slots::new(1);
+        let mut world = World::new(&slots, WhenFull::Refuse, true);
+        for client in 1..=3 {
+            world.clients.connect([client]);
+            settle().await;
+        }
+        assert_eq!(drain(&mut world.served), [1, 2, 3]);
+        assert_eq!(slots.in_use(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_an_error_the_loop_pauses_and_goes_on() {
+        let mut world = World::new(&Slots::new(2), WhenFull::Wait, false);
+        let began = Instant::now();
+        world.clients.fail(3);
+        world.clients.connect([1]);
+        assert_eq!(world.served.recv().await, Some(1));
+        assert_eq!(began.elapsed().as_millis() / ACCEPT_PAUSE.as_millis(), 3, "three pauses");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_drains_and_then_aborts() {
+        for drains in [true, false] {
+            let mut world = World::new(&Slots::new(2), WhenFull::Wait, false);
+            world.clients.connect([1, 2]);
+            settle().await;
+            let (end, began) = (world.handler.end.clone(), Instant::now());
+            let closing = tokio::spawn(world.tasks.clone().close(Duration::from_secs(5)));
+            settle().await;
+            world.clients.connect([3]);
+            settle().await;
+            assert!(!closing.is_finished(), "connections are still open");
+            if drains {
+                end.cancel();
+            }
+            assert_eq!(closing.await.unwrap(), drains);
+            assert_eq!(began.elapsed() >= Duration::from_secs(5), !drains);
+            assert_eq!(world.handler.cut_off.load(Relaxed), if drains { 0 } else { 2 });
+            assert_eq!(drain(&mut world.served), [1, 2], "no connection is accepted after the stop");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_abort_waits_for_nothing() {
+        let slots = Slots::new(2);
+        let mut world = World::new(&slots, WhenFull::Wait, false);
+        world.clients.connect([1]);
+        assert_eq!(world.served.recv().await, Some(1));
+        world.tasks.abort();
+        assert!(world.tasks.clone().close(LONG).await);
+        assert_eq!((slots.in_use(), world.handler.cut_off.load(Relaxed)), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn a_function_is_a_handler_and_tcp_a_listener() {
+        let listener = crate::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let tasks = ServiceTasks::stopped_by(CancellationToken::new());
+        let (served, mut clients) = mpsc::unbounded_channel();
+        let handler = move |_: tokio::net::TcpStream, client: SocketAddr| {
+            let served = served.clone();
+            async move { served.send(client).unwrap() }
+        };
+        Acceptor::new(&tasks, Slots::new(1), WhenFull::Refuse).start(listener, Arc::new(handler));
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        assert_eq!(clients.recv().await, stream.local_addr().ok());
+        assert!(tasks.close(LONG).await);
+    }
+}

@@ -1,0 +1,50 @@
+//! Sockets that accept connections: TCP and Unix.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use tokio::net::{TcpListener, TcpStream};
+
+/// A socket that accepts connections.
+pub trait Listener: Send + Sync + 'static {
+    /// A connection.
+    type Stream: Send + 'static;
+    /// The client's address.
+    type Address: Send + 'static;
+
+    /// Waits for the next connection. Cancelling the future loses none.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Address)>> + Send;
+
+    /// The IP address of a client, if it has one.
+    fn ip(address: &Self::Address) -> Option<IpAddr>;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+    type Address = SocketAddr;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, address) = Self::accept(self).await?;
+        // Answers are written whole: waiting for more only delays them. Fails only on a connection that is closed already.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, address))
+    }
+
+    fn ip(address: &SocketAddr) -> Option<IpAddr> {
+        Some(address.ip())
+    }
+}
+
+#[cfg(unix)]
+impl Listener for tokio::net::UnixListener {
+    type Stream = tokio::net::UnixStream;
+    type Address = tokio::net::unix::SocketAddr;
+
+    async fn accept(&self) -> io::Result<(Self::Stream, Self::Address)> {
+        Self::accept(self).await
+    }
+
+    fn ip(_: &Self::Address) -> Option<IpAddr> {
+        None
+    }
+}

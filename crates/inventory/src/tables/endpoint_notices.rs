@@ -1,0 +1,269 @@
+//! What people were told of endpoints, so that a watch tells them of what is new and of what is over, once.
+
+use std::net::IpAddr;
+
+use uuid::Uuid;
+
+use db::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
+use store::{EndpointKey, Scans, address, endpoint_key};
+
+store::handle! {
+    /// What watches told of endpoints.
+    EndpointNotices
+}
+
+/// What people were told of an endpoint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EndpointNotice {
+    /// The certificate's row.
+    pub leaf: i64,
+    /// Its issuer's row.
+    pub issuer: i64,
+    /// The row of the chain it came in; 0 when it came alone.
+    pub chain: i64,
+    /// A set of bits; what each says is the teller's.
+    pub conditions: i64,
+    /// Whether the certificate's end is being watched.
+    pub expiry: bool,
+}
+
+/// An endpoint that answered a scan, and what was told of it before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeenEndpoint {
+    /// Its row: pages go by it.
+    pub row: i64,
+    /// Which.
+    pub endpoint: EndpointKey,
+    /// Whether it was in no scan before.
+    pub new: bool,
+    /// When it was looked at, µs.
+    pub at_us: i64,
+    /// The address that was connected to.
+    pub address: Option<IpAddr>,
+    /// JSON.
+    pub findings: String,
+    /// The certificate it showed.
+    pub leaf: SeenLeaf,
+    /// What was told of it before.
+    pub told: Option<EndpointNotice>,
+}
+
+/// A certificate that an endpoint showed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeenLeaf {
+    /// Its row.
+    pub row: i64,
+    /// Which.
+    pub sha256: [u8; 32],
+    /// Its subject.
+    pub subject: String,
+    /// Its first name.
+    pub name: Option<String>,
+    /// Its issuer's row.
+    pub issuer: i64,
+    /// Its issuer's name.
+    pub issuer_name: String,
+    /// Start of validity, µs.
+    pub not_before_us: i64,
+    /// End of validity, µs.
+    pub not_after_us: i64,
+    /// The row of the chain; 0 when it came alone.
+    pub chain: i64,
+    /// Whether it is a version of a certificate under management.
+    pub managed: bool,
+    /// Since when that certificate has had a later version, µs.
+    pub replaced_at_us: Option<i64>,
+    /// Whether an authority here issued it.
+    pub issued: bool,
+    /// Whether nobody wants to hear of it at the time asked for.
+    pub dismissed: bool,
+}
+
+/// An endpoint that a watch told of and that it does not look at any more, or that is gone by its source's word.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnseenEndpoint {
+    /// Its row: pages go by it.
+    pub row: i64,
+    /// Which.
+    pub endpoint: EndpointKey,
+    /// What was told of it.
+    pub told: EndpointNotice,
+}
+
+const SEEN: &str = "-- told_seen
+SELECT o.endpoint_id, e.host, e.port, e.protocol, e.server_name, e.address, o.change_kind, o.observed_at, o.address,
+       o.findings, c.id, c.sha256, c.subject,
+       (SELECT n.name FROM certificate_names n WHERE n.certificate_id = c.id ORDER BY n.position LIMIT 1),
+       c.issuer_id, i.name, c.not_before, c.not_after, o.chain_id,
+       (SELECT 1 FROM managed_versions v WHERE v.fingerprint = c.sha256 LIMIT 1),
+       (SELECT n.issued_at FROM managed_versions v JOIN managed_certificates g ON g.id = v.certificate_id
+        JOIN managed_versions n ON n.id = g.version_id
+        WHERE v.fingerprint = c.sha256 AND n.id > v.id ORDER BY v.id LIMIT 1),
+       (SELECT 1 FROM issued s WHERE s.certificate_id = c.id),
+       (SELECT 1 FROM dismissals d WHERE d.fingerprint = c.sha256 AND (d.until IS NULL OR d.until > ?3)),
+       t.leaf_id, t.issuer_id, t.chain_id, t.conditions, t.expiry
+FROM observations o
+JOIN endpoints e ON e.id = o.endpoint_id
+JOIN certificates c ON c.id = o.leaf_id
+JOIN issuers i ON i.id = c.issuer_id
+LEFT JOIN endpoints_told t ON t.endpoint_id = o.endpoint_id
+WHERE o.scan_id = ?1 AND o.endpoint_id > ?2 ORDER BY o.endpoint_id LIMIT ?4";
+
+const UNSEEN: &str = "-- told_unseen
+SELECT t.endpoint_id, e.host, e.port, e.protocol, e.server_name, e.address, t.leaf_id, t.issuer_id, t.chain_id,
+       t.conditions, t.expiry
+FROM endpoints_told t JOIN endpoints e ON e.id = t.endpoint_id
+WHERE t.watch = ?1 AND t.endpoint_id > ?2
+  AND NOT EXISTS (SELECT 1 FROM observations o WHERE o.scan_id = ?3 AND o.endpoint_id = t.endpoint_id
+                  AND o.outcome <> 'gone')
+ORDER BY t.endpoint_id LIMIT ?4";
+
+const TELL: Bulk = db::bulk! {
+    (endpoint_id bigint, watch uuid, leaf_id bigint, issuer_id bigint, chain_id bigint, conditions bigint,
+     expiry bigint)
+    "-- tell
+INSERT INTO endpoints_told (endpoint_id, watch, leaf_id, issuer_id, chain_id, conditions, expiry)
+VALUES (:endpoint_id, :watch, :leaf_id, :issuer_id, :chain_id, :conditions, :expiry)
+ON CONFLICT (endpoint_id) DO UPDATE SET watch = excluded.watch, leaf_id = excluded.leaf_id,
+  issuer_id = excluded.issuer_id, chain_id = excluded.chain_id, conditions = excluded.conditions,
+  expiry = excluded.expiry"
+};
+
+const UNTELL: Bulk = db::bulk! { (endpoint_id bigint)
+    "-- untell
+DELETE FROM endpoints_told WHERE endpoint_id = {any endpoint_id}"
+};
+
+const UNSERVED: Bulk = db::bulk! { (id bigint)
+    "-- unserved
+SELECT c.sha256 FROM certificates c WHERE c.id = :id
+  AND NOT EXISTS (SELECT 1 FROM endpoints_told t WHERE t.leaf_id = c.id AND t.expiry = 1)"
+};
+
+pub(crate) const ALL: &[&str] = &[SEEN, UNSEEN];
+pub(crate) const BULKS: &[&Bulk] = &[&TELL, &UNTELL, &UNSERVED];
+
+/// Notes what people are told of endpoints, by row, for `watch`.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, EndpointNotice)]) -> Result<(), StoreError> {
+    let ints = |of: fn(&EndpointNotice) -> i64| Column::Int(told.iter().map(|(_, told)| of(told)).collect());
+    let columns = vec![
+        Column::Int(told.iter().map(|(endpoint, _)| *endpoint).collect()),
+        Column::Uuid(vec![watch; told.len()]),
+        ints(|told| told.leaf),
+        ints(|told| told.issuer),
+        ints(|told| told.chain),
+        ints(|told| told.conditions),
+        ints(|told| told.expiry.into()),
+    ];
+    tx.bulk(&TELL, columns).await.map(drop)
+}
+
+/// Forgets what was told of endpoints, by row.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn untell(tx: &mut Tx, endpoints: Vec<i64>) -> Result<(), StoreError> {
+    tx.bulk(&UNTELL, vec![Column::Int(endpoints)]).await.map(drop)
+}
+
+/// Which of these certificates, by row, no endpoint shows any more whose end is being watched.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn unserved(tx: &mut Tx, leaves: Vec<i64>) -> Result<Vec<[u8; 32]>, StoreError> {
+    tx.bulk(&UNSERVED, vec![Column::Int(leaves)]).await?.into_iter().map(|mut row| row.hash()).collect()
+}
+
+impl EndpointNotices<'_> {
+    /// Endpoints that answered `scan`, behind row `after`, with what was told of them; `now_us` is for dismissals that
+    /// have an end. At most `limit`; fewer are the last.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`]; those of the database.
+    pub async fn seen_endpoints(
+        self,
+        scan: Uuid,
+        after: i64,
+        now_us: i64,
+        limit: usize,
+    ) -> Result<Vec<SeenEndpoint>, StoreError> {
+        let parameters = vec![
+            Scans::of(self.0).row_id(scan).await?.into(),
+            after.into(),
+            now_us.into(),
+            (limit_of(limit).0 as i64).into(),
+        ];
+        self.0.rows(Cost::Walk, SEEN, parameters).await?.into_iter().map(seen).collect()
+    }
+
+    /// Endpoints behind row `after` that `watch` told of and that `scan` did not look at; without a scan, all that it
+    /// told of. At most `limit`; fewer are the last.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`]; those of the database.
+    pub async fn unseen_endpoints(
+        self,
+        watch: Uuid,
+        scan: Option<Uuid>,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<UnseenEndpoint>, StoreError> {
+        // No scan's row is 0.
+        let scan = match scan {
+            Some(scan) => Scans::of(self.0).row_id(scan).await?,
+            None => 0,
+        };
+        let parameters = vec![watch.into(), after.into(), scan.into(), (limit_of(limit).0 as i64).into()];
+        let rows = self.0.rows(Cost::Walk, UNSEEN, parameters).await?;
+        let unseen = |mut row: Row| {
+            let number = row.int()?;
+            let endpoint = endpoint_key(&mut row)?;
+            let told =
+                told_of(&mut row)?.ok_or_else(|| StoreError::Corrupt("nothing was told".to_owned()))?;
+            Ok(UnseenEndpoint { row: number, endpoint, told })
+        };
+        rows.into_iter().map(unseen).collect()
+    }
+}
+
+fn seen(mut row: Row) -> Result<SeenEndpoint, StoreError> {
+    let number = row.int()?;
+    let endpoint = endpoint_key(&mut row)?;
+    let new = row.int()? == store::ChangeKind::New.code();
+    let (at_us, address) = (row.int()?, address(row.maybe_text()?)?);
+    let findings = row.text()?;
+    let leaf = SeenLeaf {
+        row: row.int()?,
+        sha256: row.hash()?,
+        subject: row.text()?,
+        name: row.maybe_text()?,
+        issuer: row.int()?,
+        issuer_name: row.text()?,
+        not_before_us: row.int()?,
+        not_after_us: row.int()?,
+        chain: row.maybe_int()?.unwrap_or(0),
+        managed: row.maybe_int()?.is_some(),
+        replaced_at_us: row.maybe_int()?,
+        issued: row.maybe_int()?.is_some(),
+        dismissed: row.maybe_int()?.is_some(),
+    };
+    Ok(SeenEndpoint { row: number, endpoint, new, at_us, address, findings, leaf, told: told_of(&mut row)? })
+}
+
+fn told_of(row: &mut Row) -> Result<Option<EndpointNotice>, StoreError> {
+    let leaf = row.maybe_int()?;
+    let (issuer, chain) = (row.maybe_int()?, row.maybe_int()?);
+    let (conditions, expiry) = (row.maybe_int()?, row.maybe_int()?);
+    Ok(match (leaf, issuer, chain, conditions, expiry) {
+        (Some(leaf), Some(issuer), Some(chain), Some(conditions), Some(expiry)) => {
+            Some(EndpointNotice { leaf, issuer, chain, conditions, expiry: expiry != 0 })
+        }
+        _ => None,
+    })
+}

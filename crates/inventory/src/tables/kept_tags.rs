@@ -1,0 +1,131 @@
+//! Tags that clouds and clusters give to the certificates they keep, by the place that keeps one.
+
+use std::collections::HashMap;
+
+use futures_util::FutureExt;
+
+use db::{Bulk, Column, StoreError, Tx};
+use store::{EndpointKey, stored_key};
+
+store::handle! {
+    /// Tags of the places that keep certificates.
+    PlaceTags
+}
+
+/// Places of one certificate whose tags are read, the first by protocol and host: one certificate in a thousand namespaces
+/// of a cluster is told of by some of them.
+pub const KEPT_PLACES_MAX: usize = 16;
+
+/// Tags of a place to be kept.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeptTags {
+    /// The kind of place: an endpoint's protocol.
+    pub protocol: String,
+    /// Its name there: an endpoint's host.
+    pub host: String,
+    /// The certificate it keeps.
+    pub sha256: Option<[u8; 32]>,
+    /// A JSON object; `None`: it has none.
+    pub tags: Option<String>,
+}
+
+const PUT: Bulk = db::bulk! { (protocol text, host text, sha256 bytea, tags text)
+    "-- kept_tags_put
+INSERT INTO kept_tags (protocol, host, sha256, tags) VALUES (:protocol, :host, :sha256, :tags)
+ON CONFLICT (protocol, host) DO UPDATE SET sha256 = excluded.sha256, tags = excluded.tags"
+};
+
+const DROP: Bulk = db::bulk! { (protocol text, host text)
+    "-- kept_tags_drop
+DELETE FROM kept_tags WHERE protocol = :protocol AND host = :host"
+};
+
+const OF_PLACES: Bulk = db::bulk! { (number bigint, protocol text, host text)
+    "-- kept_tags_of_places
+SELECT :number, t.tags FROM kept_tags t WHERE t.protocol = :protocol AND t.host = :host"
+};
+
+const OF_CERTIFICATES: Bulk = Bulk {
+    sqlite: "-- kept_tags_of_certificates
+SELECT t.sha256, t.tags FROM kept_tags t WHERE t.sha256 = ?1 ORDER BY t.protocol, t.host LIMIT ?2",
+    postgres: "-- kept_tags_of_certificates
+SELECT k.sha256, k.tags FROM UNNEST(?1::bytea[], ?2::bigint[]) AS u (sha256, most)
+CROSS JOIN LATERAL (SELECT t.sha256, t.tags, t.protocol, t.host FROM kept_tags t WHERE t.sha256 = u.sha256
+                    ORDER BY t.protocol, t.host LIMIT u.most) k
+ORDER BY k.sha256, k.protocol, k.host",
+};
+
+pub(crate) const BULKS: &[&Bulk] = &[&PUT, &DROP, &OF_PLACES, &OF_CERTIFICATES];
+
+/// Keeps the tags of these places, each once, in place of what was kept of them.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<KeptTags>) -> Result<(), StoreError> {
+    let (mut put, mut gone) = ((Vec::new(), Vec::new(), Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    for one in kept {
+        let (protocol, host) = stored(one.protocol, one.host);
+        match one.tags {
+            Some(tags) => {
+                put.0.push(protocol);
+                put.1.push(host);
+                put.2.push(one.sha256.map(|sha256| sha256.to_vec()));
+                put.3.push(tags);
+            }
+            None => {
+                gone.0.push(protocol);
+                gone.1.push(host);
+            }
+        }
+    }
+    let (protocols, hosts, leaves, tags) = put;
+    let columns =
+        vec![Column::Text(protocols), Column::Text(hosts), Column::MaybeBlob(leaves), Column::Text(tags)];
+    tx.bulk(&PUT, columns).await?;
+    tx.bulk(&DROP, vec![Column::Text(gone.0), Column::Text(gone.1)]).await.map(drop)
+}
+
+/// As endpoints are stored, so that both are found by the same words.
+fn stored(protocol: String, host: String) -> (String, String) {
+    let key = EndpointKey { host, port: 0, protocol, server_name: String::new(), address: String::new() };
+    let EndpointKey { host, protocol, .. } = stored_key(&key);
+    (protocol, host)
+}
+
+impl PlaceTags<'_> {
+    /// The tags of places that keep certificates, by place in `places`, JSON; none for those without. One statement.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn of_places(self, places: &[EndpointKey]) -> Result<HashMap<usize, String>, StoreError> {
+        let (protocols, hosts): (Vec<_>, Vec<_>) =
+            places.iter().map(stored_key).map(|key| (key.protocol, key.host)).unzip();
+        let numbers = (0..places.len()).map(|number| number as i64).collect();
+        let columns = vec![Column::Int(numbers), Column::Text(protocols), Column::Text(hosts)];
+        let rows =
+            self.0.write("kept_tags_of_places", move |tx| tx.bulk(&OF_PLACES, columns).boxed()).await?;
+        rows.into_iter().map(|mut row| Ok((row.number()?, row.text()?))).collect()
+    }
+
+    /// The tags that certificates have wherever they are kept, the first [`KEPT_PLACES_MAX`] places of each, JSON. One
+    /// statement.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn of_certificates(
+        self,
+        leaves: Vec<[u8; 32]>,
+    ) -> Result<HashMap<[u8; 32], Vec<String>>, StoreError> {
+        let most = vec![KEPT_PLACES_MAX as i64; leaves.len()];
+        let columns =
+            vec![Column::Blob(leaves.into_iter().map(|leaf| leaf.to_vec()).collect()), Column::Int(most)];
+        let read =
+            self.0.write("kept_tags_of_certificates", move |tx| tx.bulk(&OF_CERTIFICATES, columns).boxed());
+        let mut tags: HashMap<[u8; 32], Vec<String>> = HashMap::new();
+        for mut row in read.await? {
+            tags.entry(row.hash()?).or_default().push(row.text()?);
+        }
+        Ok(tags)
+    }
+}

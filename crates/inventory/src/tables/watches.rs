@@ -1,0 +1,433 @@
+//! Watches: scans that the server makes by itself, when each is due, and who is at it.
+//!
+//! A run belongs to its holder until the lease ends; [`WatchRow::claims`] is its fence. A run that nobody holds any more
+//! is due as it was, and whoever claims it goes on with the scan it was filling.
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use crate::tables::watch_parts::delete_parts;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, storable};
+
+store::handle! {
+    /// Watches: scans that repeat.
+    Watches
+}
+
+/// Watches there may be: each is a row that the claim of due ones may meet, and an estate has some dozens.
+pub const WATCHES_MAX: i64 = 10_000;
+
+/// What a watch is to be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WatchSettings {
+    /// Unique.
+    pub name: String,
+    /// For people, to list together; may be empty.
+    pub group: String,
+    /// What to look at, and how: JSON.
+    pub spec: String,
+    /// From one planned time to the next, µs.
+    pub interval_us: i64,
+    /// How much later than planned a run may begin, µs.
+    pub jitter_us: i64,
+    /// Whether runs begin.
+    pub enabled: bool,
+}
+
+/// When a watch runs next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WatchTimes {
+    /// The place on the interval's grid, µs.
+    pub planned_at_us: i64,
+    /// That with its jitter: when the run is due, µs.
+    pub next_run_at_us: i64,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WatchEnd {
+    /// The scan it filled; none when it never began.
+    pub scan: Option<Uuid>,
+    /// When, µs.
+    pub ended_at_us: i64,
+    /// A word.
+    pub outcome: String,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// JSON; `None` when nothing was counted.
+    pub counts: Option<String>,
+    /// The next run.
+    pub times: WatchTimes,
+}
+
+/// The last run that ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WatchLast {
+    /// The scan it filled.
+    pub scan: Option<Uuid>,
+    /// When it began, µs.
+    pub began_at_us: i64,
+    /// When it ended, µs.
+    pub ended_at_us: i64,
+    /// A word.
+    pub outcome: String,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// JSON.
+    pub counts: Option<String>,
+}
+
+/// The run under way.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WatchRun {
+    /// When it began, µs.
+    pub began_at_us: i64,
+    /// The scan it fills, once it does.
+    pub scan: Option<Uuid>,
+    /// Who is at it; none when it was given back.
+    pub holder: Option<Uuid>,
+    /// Until when the holder is trusted to be at it, µs.
+    pub until_us: Option<i64>,
+}
+
+/// A watch as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WatchRow {
+    /// Its identity.
+    pub id: Uuid,
+    /// What it is to be.
+    pub settings: WatchSettings,
+    /// Moves with every change of the settings, from 1.
+    pub revision: i64,
+    /// When it runs next.
+    pub times: WatchTimes,
+    /// How often a run of it was claimed: the holder's fence.
+    pub claims: i64,
+    /// The run under way.
+    pub run: Option<WatchRun>,
+    /// The last run that ended.
+    pub last: Option<WatchLast>,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When its settings last changed, µs.
+    pub updated_at_us: i64,
+}
+
+macro_rules! watch_columns {
+    () => {
+        "uuid, name, group_name, spec, interval_us, jitter_us, enabled, revision, planned_at, next_run_at, claims, \
+         lease_holder, lease_until, run_scan, run_began_at, last_scan, last_began_at, last_ended_at, last_outcome, \
+         last_error, last_counts, created_at, updated_at"
+    };
+}
+
+const WATCH: &str = concat!("-- watch\nSELECT ", watch_columns!(), " FROM watches WHERE uuid = ?1");
+const WATCH_NAMED: &str =
+    concat!("-- watch_named\nSELECT ", watch_columns!(), " FROM watches WHERE name = ?1");
+const WATCHES: &str =
+    concat!("-- watches\nSELECT ", watch_columns!(), " FROM watches WHERE name > ?1 ORDER BY name LIMIT ?2");
+const COUNT: &str = "-- watches_count
+SELECT count(*) FROM watches";
+const INSERT: &str = "-- watch_insert
+INSERT INTO watches (uuid, name, group_name, spec, interval_us, jitter_us, enabled, revision, planned_at, next_run_at,
+  claims, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 1, ?8, ?9, 0, ?10, ?10) ON CONFLICT DO NOTHING";
+const UPDATE: &str = "-- watch_update
+UPDATE watches SET name = ?2, group_name = ?3, spec = ?4, interval_us = ?5, jitter_us = ?6, enabled = ?7,
+  planned_at = ?8, next_run_at = ?9, updated_at = ?10, revision = revision + 1
+WHERE uuid = ?1 AND revision = ?11";
+const DELETE: &str = "-- watch_delete
+DELETE FROM watches WHERE uuid = ?1";
+/// Not while a run is under way: its end plans the next.
+const WANT: &str = "-- watch_want
+UPDATE watches SET next_run_at = ?2 WHERE uuid = ?1 AND enabled = 1 AND run_began_at IS NULL";
+
+const CLAIM: Bulk = db::bulk! {
+    concat!(
+    "-- watches_claim
+UPDATE watches SET lease_holder = ?2, lease_until = ?3, claims = claims + 1, run_began_at = coalesce(run_began_at, ?1)
+WHERE id IN (SELECT id FROM watches WHERE enabled = 1 AND next_run_at <= ?1
+             AND (lease_until IS NULL OR lease_until <= ?1) ORDER BY next_run_at, id LIMIT ?4{| FOR UPDATE SKIP LOCKED})
+RETURNING ",
+    watch_columns!()
+)
+};
+const RENEW: Bulk = db::bulk! { (id uuid, claims bigint, holder uuid, until bigint)
+    "-- watches_renew
+UPDATE watches SET lease_until = :until WHERE uuid = :id AND claims = :claims AND lease_holder = :holder RETURNING uuid"
+};
+const RELEASE: &str = "-- watches_release
+UPDATE watches SET lease_holder = NULL, lease_until = NULL WHERE lease_holder = ?1";
+const FILL: &str = "-- watch_fill
+UPDATE watches SET run_scan = ?4 WHERE uuid = ?1 AND lease_holder = ?2 AND claims = ?3";
+const END: &str = "-- watch_end
+UPDATE watches SET lease_holder = NULL, lease_until = NULL, last_began_at = run_began_at, run_scan = NULL,
+  run_began_at = NULL, last_scan = ?4, last_ended_at = ?5, last_outcome = ?6, last_error = ?7, last_counts = ?8,
+  planned_at = ?9, next_run_at = ?10
+WHERE uuid = ?1 AND lease_holder = ?2 AND claims = ?3";
+
+pub(crate) const ALL: &[&str] =
+    &[WATCH, WATCH_NAMED, WATCHES, COUNT, INSERT, UPDATE, DELETE, WANT, RELEASE, FILL, END];
+pub(crate) const BULKS: &[&Bulk] = &[&CLAIM, &RENEW];
+
+/// What became of a watch to be made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WatchInsertion {
+    /// It is there.
+    Made,
+    /// Another has its name.
+    Taken,
+    /// There are [`WATCHES_MAX`].
+    Full,
+}
+
+/// A watch, in the caller's transaction.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn watch(tx: &mut Tx, id: Uuid) -> Result<Option<WatchRow>, StoreError> {
+    tx.row(WATCH, vec![id.into()]).await?.map(row_of).transpose()
+}
+
+/// Makes a watch.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_watch(
+    tx: &mut Tx,
+    id: Uuid,
+    settings: &WatchSettings,
+    times: WatchTimes,
+    at_us: i64,
+) -> Result<WatchInsertion, StoreError> {
+    let there = tx.row(COUNT, Vec::new()).await?.map(|mut row| row.int()).transpose()?.unwrap_or(0);
+    if there >= WATCHES_MAX {
+        return Ok(WatchInsertion::Full);
+    }
+    let made = tx.execute(INSERT, settings_of(id, settings, times, at_us)).await?;
+    Ok(if made == 1 { WatchInsertion::Made } else { WatchInsertion::Taken })
+}
+
+/// Changes a watch of this revision; false when it has another.
+///
+/// # Errors
+/// [`StoreError::Conflict`] when another has the name; those of the database.
+#[crate::boxed]
+pub async fn update_watch(
+    tx: &mut Tx,
+    id: Uuid,
+    revision: i64,
+    settings: &WatchSettings,
+    times: WatchTimes,
+    at_us: i64,
+) -> Result<bool, StoreError> {
+    let mut parameters = settings_of(id, settings, times, at_us);
+    parameters.push(revision.into());
+    Ok(tx.execute(UPDATE, parameters).await? == 1)
+}
+
+fn settings_of(id: Uuid, settings: &WatchSettings, times: WatchTimes, at_us: i64) -> Vec<Value> {
+    vec![
+        id.into(),
+        settings.name.as_str().into(),
+        settings.group.as_str().into(),
+        settings.spec.as_str().into(),
+        settings.interval_us.into(),
+        settings.jitter_us.into(),
+        settings.enabled.into(),
+        times.planned_at_us.into(),
+        times.next_run_at_us.into(),
+        at_us.into(),
+    ]
+}
+
+/// Removes a watch and the parts of its run; what its scans found stays. False when it was not there.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_watch(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    delete_parts(tx, id).await?;
+    Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
+}
+
+/// Makes a watch due at `at_us`; false when it is paused or a run is under way.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn want_watch(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
+    Ok(tx.execute(WANT, vec![id.into(), at_us.into()]).await? == 1)
+}
+
+/// Notes which scan a held run fills; false when the run is no longer the holder's.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn fill_watch(
+    tx: &mut Tx,
+    id: Uuid,
+    holder: Uuid,
+    claims: i64,
+    scan: Uuid,
+) -> Result<bool, StoreError> {
+    Ok(tx.execute(FILL, vec![id.into(), holder.into(), claims.into(), scan.into()]).await? == 1)
+}
+
+/// Ends a held run, removes its parts and plans the next; false when the run is no longer the holder's.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn end_watch(
+    tx: &mut Tx,
+    id: Uuid,
+    holder: Uuid,
+    claims: i64,
+    end: &WatchEnd,
+) -> Result<bool, StoreError> {
+    let maybe =
+        |text: &Option<String>| -> Value { text.as_deref().map(|text| storable(text).into_owned()).into() };
+    let parameters = vec![
+        id.into(),
+        holder.into(),
+        claims.into(),
+        end.scan.map_or(Value::Null, Value::from),
+        end.ended_at_us.into(),
+        end.outcome.as_str().into(),
+        maybe(&end.error),
+        maybe(&end.counts),
+        end.times.planned_at_us.into(),
+        end.times.next_run_at_us.into(),
+    ];
+    let ended = tx.execute(END, parameters).await? == 1;
+    if ended {
+        delete_parts(tx, id).await?;
+    }
+    Ok(ended)
+}
+
+impl Watches<'_> {
+    /// A watch by its identity.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn get(self, id: Uuid) -> Result<Option<WatchRow>, StoreError> {
+        self.0.row(WATCH, vec![id.into()]).await?.map(row_of).transpose()
+    }
+
+    /// A watch by its name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn named(self, name: &str) -> Result<Option<WatchRow>, StoreError> {
+        self.0.row(WATCH_NAMED, vec![name.into()]).await?.map(row_of).transpose()
+    }
+
+    /// A page of the watches, by name.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<WatchRow>, StoreError> {
+        let mut parameters = key_or(after, "watches", &[Value::Text(String::new())])?;
+        let (limit, asked) = limit_of(limit);
+        parameters.push(asked.into());
+        let rows = self.0.rows(Cost::Walk, WATCHES, parameters).await?;
+        page(rows, limit, "watches", |row| {
+            let watch = row_of(row)?;
+            let key = vec![watch.settings.name.as_str().into()];
+            Ok((watch, key))
+        })
+    }
+
+    /// Claims up to `limit` runs that are due at `now_us` for `holder`, until `until_us`, the longest due first: one
+    /// statement. Runs that another holds are left out until its lease has ended.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn claim(
+        self,
+        holder: Uuid,
+        now_us: i64,
+        until_us: i64,
+        limit: usize,
+    ) -> Result<Vec<WatchRow>, StoreError> {
+        let statement = CLAIM.of(self.0);
+        let parameters =
+            vec![now_us.into(), holder.into(), until_us.into(), (limit_of(limit).0 as i64).into()];
+        let claimed = self.0.write("watches_claim", move |tx| tx.rows(statement, parameters).boxed());
+        claimed.await?.into_iter().map(row_of).collect()
+    }
+
+    /// Keeps runs that `holder` has claimed, by identity and fence, until `until_us`; answers those that are still its
+    /// own. Whoever was late and was not replaced goes on.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn renew(
+        self,
+        holder: Uuid,
+        runs: &[(Uuid, i64)],
+        until_us: i64,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let columns = vec![
+            Column::Uuid(runs.iter().map(|(id, _)| *id).collect()),
+            Column::Int(runs.iter().map(|(_, claims)| *claims).collect()),
+            Column::Uuid(vec![holder; runs.len()]),
+            Column::Int(vec![until_us; runs.len()]),
+        ];
+        let kept = self.0.write("watches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        kept.await?.into_iter().map(|mut row| row.uuid()).collect()
+    }
+
+    /// Gives back everything that `holder` holds: another takes the runs up at once, where they are.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn release(self, holder: Uuid) -> Result<(), StoreError> {
+        self.0.execute(RELEASE, vec![holder.into()]).await.map(drop)
+    }
+}
+
+fn row_of(mut row: Row) -> Result<WatchRow, StoreError> {
+    let id = row.uuid()?;
+    let settings = WatchSettings {
+        name: row.text()?,
+        group: row.text()?,
+        spec: row.text()?,
+        interval_us: row.int()?,
+        jitter_us: row.int()?,
+        enabled: row.flag()?,
+    };
+    let revision = row.int()?;
+    let times = WatchTimes { planned_at_us: row.int()?, next_run_at_us: row.int()? };
+    let claims = row.int()?;
+    let (holder, until_us) = (row.maybe_uuid()?, row.maybe_int()?);
+    let (scan, began) = (row.maybe_uuid()?, row.maybe_int()?);
+    let run = began.map(|began_at_us| WatchRun { began_at_us, scan, holder, until_us });
+    Ok(WatchRow {
+        id,
+        settings,
+        revision,
+        times,
+        claims,
+        run,
+        last: last_of(&mut row)?,
+        created_at_us: row.int()?,
+        updated_at_us: row.int()?,
+    })
+}
+
+fn last_of(row: &mut Row) -> Result<Option<WatchLast>, StoreError> {
+    let (scan, began, ended) = (row.maybe_uuid()?, row.maybe_int()?, row.maybe_int()?);
+    let (outcome, error, counts) = (row.maybe_text()?, row.maybe_text()?, row.maybe_text()?);
+    Ok(match (began, ended, outcome) {
+        (Some(began_at_us), Some(ended_at_us), Some(outcome)) => {
+            Some(WatchLast { scan, began_at_us, ended_at_us, outcome, error, counts })
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,489 @@
+//! Configured issuers: their settings, health, accounts, orders under way and open challenges.
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+use store::{SealedColumn, sealed_column};
+
+store::handle! {
+    /// External issuers that are configured, their health, orders and challenges.
+    ExternalIssuers
+}
+
+/// A configured issuer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ConfiguredIssuer {
+    /// Its identity.
+    pub id: Uuid,
+    /// Its name, unique.
+    pub name: String,
+    /// Its type, as in the configuration.
+    pub kind: String,
+    /// Its configuration without secrets, JSON.
+    pub config: String,
+    /// Its secrets, sealed.
+    pub secrets: Option<Vec<u8>>,
+    /// Whether orders may go to it.
+    pub enabled: bool,
+    /// Grows by one with each change of its settings.
+    pub revision: i64,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When its settings last changed, µs.
+    pub updated_at_us: i64,
+    /// Its account with an ACME server.
+    pub account: Option<IssuerAccount>,
+    /// How it does.
+    pub health: IssuerHealth,
+}
+
+/// An account with an ACME server.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct IssuerAccount {
+    /// The account's key, in table `keys`.
+    pub key: Uuid,
+    /// The account's URL, once it is made.
+    pub url: Option<String>,
+    /// The directory it belongs to: another directory, another account.
+    pub directory: String,
+}
+
+/// How an issuer does, as the server that asked it last saw it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct IssuerHealth {
+    /// Its circuit breaker, JSON; empty before the first order.
+    pub breaker: String,
+    /// The last success, µs.
+    pub last_success_at_us: Option<i64>,
+    /// The last error, µs.
+    pub last_error_at_us: Option<i64>,
+    /// That error, a word.
+    pub last_error_code: Option<String>,
+    /// That error, for people.
+    pub last_error: Option<String>,
+}
+
+/// Settings of an issuer, as they are written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct IssuerSettings {
+    /// See [`ConfiguredIssuer::name`].
+    pub name: String,
+    /// See [`ConfiguredIssuer::kind`].
+    pub kind: String,
+    /// See [`ConfiguredIssuer::config`].
+    pub config: String,
+    /// See [`ConfiguredIssuer::secrets`].
+    pub secrets: Option<Vec<u8>>,
+    /// See [`ConfiguredIssuer::enabled`].
+    pub enabled: bool,
+}
+
+/// An order at an issuer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct IssuerOrder {
+    /// SHA-256 of the SubjectPublicKeyInfo it is for.
+    pub spki_sha256: [u8; 32],
+    /// Where it stands at the issuer.
+    pub url: Option<String>,
+    /// What it gave: DER certificates one after the other.
+    pub chain: Option<Vec<u8>>,
+    /// When it began, µs.
+    pub created_at_us: i64,
+}
+
+macro_rules! issuer_select {
+    ($name:literal, $rest:literal) => {
+        concat!(
+            "-- ",
+            $name,
+            "\nSELECT i.uuid, i.name, i.kind, i.config, i.secrets, i.enabled, i.revision, i.created_at, \
+             i.updated_at, i.account_key, i.account_url, i.account_directory, h.breaker, h.last_success_at, \
+             h.last_error_at, h.last_error_code, h.last_error \
+             FROM configured_issuers i LEFT JOIN issuer_health h ON h.issuer = i.uuid ",
+            $rest
+        )
+    };
+}
+
+const ISSUER: &str = issuer_select!("configured_issuer", "WHERE i.uuid = ?1");
+const ISSUER_NAMED: &str = issuer_select!("configured_issuer_named", "WHERE i.name = ?1");
+const ISSUERS: &str = issuer_select!("configured_issuers", "WHERE i.name > ?1 ORDER BY i.name LIMIT ?2");
+
+const INSERT: &str = "-- configured_issuer_insert
+INSERT INTO configured_issuers (uuid, name, kind, config, secrets, enabled, revision, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7, ?7) ON CONFLICT DO NOTHING";
+
+const UPDATE: &str = "-- configured_issuer_update
+UPDATE configured_issuers SET name = ?3, kind = ?4, config = ?5, secrets = ?6, enabled = ?7, revision = revision + 1,
+updated_at = ?8 WHERE uuid = ?1 AND revision = ?2";
+
+const NAME_TAKEN: &str = "-- configured_issuer_name_taken
+SELECT 1 FROM configured_issuers WHERE name = ?1 AND uuid <> ?2";
+
+const DELETE: &str = "-- configured_issuer_delete
+DELETE FROM configured_issuers WHERE uuid = ?1";
+
+const HEALTH_DELETE: &str = "-- issuer_health_delete
+DELETE FROM issuer_health WHERE issuer = ?1";
+
+const ORDERS_DELETE: &str = "-- issuer_orders_delete
+DELETE FROM issuer_orders WHERE issuer = ?1";
+
+const ACCOUNT: &str = "-- configured_issuer_account
+UPDATE configured_issuers SET account_key = ?2, account_url = ?3, account_directory = ?4 WHERE uuid = ?1";
+
+const HEALTH: &str = "-- issuer_health
+INSERT INTO issuer_health (issuer, breaker, last_success_at, last_error_at, last_error_code, last_error)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (issuer) DO UPDATE SET breaker = excluded.breaker,
+last_success_at = COALESCE(excluded.last_success_at, issuer_health.last_success_at),
+last_error_at = COALESCE(excluded.last_error_at, issuer_health.last_error_at),
+last_error_code = COALESCE(excluded.last_error_code, issuer_health.last_error_code),
+last_error = COALESCE(excluded.last_error, issuer_health.last_error)";
+
+const ORDER: &str = "-- issuer_order
+SELECT spki_sha256, url, chain, created_at FROM issuer_orders WHERE issuer = ?1 AND order_key = ?2";
+
+const ORDER_PUT: &str = "-- issuer_order_put
+INSERT INTO issuer_orders (issuer, order_key, spki_sha256, url, chain, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (issuer, order_key) DO UPDATE SET spki_sha256 = excluded.spki_sha256, url = excluded.url,
+chain = excluded.chain, created_at = excluded.created_at";
+
+const ORDER_DELETE: &str = "-- issuer_order_delete
+DELETE FROM issuer_orders WHERE issuer = ?1 AND order_key = ?2";
+
+const ORDERS_EXPIRE: &str = "-- issuer_orders_expire
+DELETE FROM issuer_orders WHERE created_at < ?1";
+
+const CHALLENGE_PUT: Bulk = db::bulk! { (token text, answer text, expires_at bigint)
+    "-- issuer_challenge_put
+INSERT INTO issuer_challenges (token, answer, expires_at) VALUES (:token, :answer, :expires_at) ON CONFLICT (token)
+  DO UPDATE SET
+answer = excluded.answer, expires_at = excluded.expires_at"
+};
+
+const CHALLENGE_DELETE: Bulk = db::bulk! { (token text)
+    "-- issuer_challenge_delete
+DELETE FROM issuer_challenges WHERE token = {any token}"
+};
+
+const CHALLENGE: &str = "-- issuer_challenge
+SELECT answer FROM issuer_challenges WHERE token = ?1 AND expires_at > ?2";
+
+const CHALLENGES_EXPIRE: &str = "-- issuer_challenges_expire
+DELETE FROM issuer_challenges WHERE expires_at <= ?1";
+
+pub(crate) const ALL: &[&str] = &[
+    ISSUER,
+    ISSUER_NAMED,
+    ISSUERS,
+    INSERT,
+    UPDATE,
+    NAME_TAKEN,
+    DELETE,
+    HEALTH_DELETE,
+    ORDERS_DELETE,
+    ACCOUNT,
+    HEALTH,
+    ORDER,
+    ORDER_PUT,
+    ORDER_DELETE,
+    ORDERS_EXPIRE,
+    CHALLENGE,
+    CHALLENGES_EXPIRE,
+    SEALED_ISSUERS.page,
+    SEALED_ISSUERS.count,
+    SEALED_ISSUERS.heads,
+];
+
+pub(crate) const BULKS: &[&Bulk] = &[&CHALLENGE_PUT, &CHALLENGE_DELETE, &SEALED_ISSUERS.replace];
+
+/// Secrets of issuers' configurations.
+pub const SEALED_ISSUERS: SealedColumn = sealed_column!("configured_issuers", "uuid" Uuid "uuid", "secrets");
+
+/// How a change of settings went.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum IssuerChange {
+    /// Stored.
+    Done,
+    /// Another issuer has that name.
+    NameTaken,
+    /// There is no such issuer, or it has another revision by now.
+    Stale,
+}
+
+/// Adds an issuer.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_configured_issuer(
+    tx: &mut Tx,
+    id: Uuid,
+    settings: &IssuerSettings,
+    now_us: i64,
+) -> Result<IssuerChange, StoreError> {
+    let mut parameters: Vec<Value> = vec![id.into()];
+    parameters.extend(settings_values(settings));
+    parameters.push(now_us.into());
+    let inserted = tx.execute(INSERT, parameters).await?;
+    Ok(if inserted == 1 { IssuerChange::Done } else { IssuerChange::NameTaken })
+}
+
+/// Changes an issuer's settings if it still has `revision`.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn update_configured_issuer(
+    tx: &mut Tx,
+    id: Uuid,
+    revision: i64,
+    settings: &IssuerSettings,
+    now_us: i64,
+) -> Result<IssuerChange, StoreError> {
+    if tx.row(NAME_TAKEN, vec![settings.name.as_str().into(), id.into()]).await?.is_some() {
+        return Ok(IssuerChange::NameTaken);
+    }
+    let mut parameters: Vec<Value> = vec![id.into(), revision.into()];
+    parameters.extend(settings_values(settings));
+    parameters.push(now_us.into());
+    let updated = tx.execute(UPDATE, parameters).await?;
+    Ok(if updated == 1 { IssuerChange::Done } else { IssuerChange::Stale })
+}
+
+/// Removes an issuer with its health and its orders; false when there was none.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_configured_issuer(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    let deleted = tx.execute(DELETE, vec![id.into()]).await?;
+    tx.execute(HEALTH_DELETE, vec![id.into()]).await?;
+    tx.execute(ORDERS_DELETE, vec![id.into()]).await?;
+    Ok(deleted == 1)
+}
+
+/// Notes an issuer's account with an ACME server.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn set_issuer_account(tx: &mut Tx, id: Uuid, account: &IssuerAccount) -> Result<(), StoreError> {
+    let parameters =
+        vec![id.into(), account.key.into(), account.url.clone().into(), account.directory.as_str().into()];
+    tx.execute(ACCOUNT, parameters).await.map(drop)
+}
+
+impl ExternalIssuers<'_> {
+    /// A configured issuer.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn get(self, id: Uuid) -> Result<Option<ConfiguredIssuer>, StoreError> {
+        self.0.row(ISSUER, vec![id.into()]).await?.map(issuer_row).transpose()
+    }
+
+    /// A configured issuer by its name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn named(self, name: &str) -> Result<Option<ConfiguredIssuer>, StoreError> {
+        self.0.row(ISSUER_NAMED, vec![name.into()]).await?.map(issuer_row).transpose()
+    }
+
+    /// Configured issuers by name.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn page(
+        self,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<ConfiguredIssuer>, StoreError> {
+        let key = key_or(after, "configured-issuers", &[Value::Text(String::new())])?;
+        let (limit, asked) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, ISSUERS, with_limit(key, asked)).await?;
+        page(rows, limit, "configured-issuers", |row| {
+            let issuer = issuer_row(row)?;
+            let key = vec![issuer.name.as_str().into()];
+            Ok((issuer, key))
+        })
+    }
+
+    /// [`set_issuer_account`] in a transaction of its own.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn set_account(self, id: Uuid, account: IssuerAccount) -> Result<(), StoreError> {
+        self.0
+            .write("set_issuer_account", move |tx| {
+                async move { set_issuer_account(tx, id, &account).await }.boxed()
+            })
+            .await
+    }
+
+    /// Notes how an issuer does. What is `None` stays as it was.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn set_health(self, id: Uuid, health: IssuerHealth) -> Result<(), StoreError> {
+        let parameters = vec![
+            id.into(),
+            health.breaker.into(),
+            health.last_success_at_us.into(),
+            health.last_error_at_us.into(),
+            health.last_error_code.into(),
+            health.last_error.into(),
+        ];
+        self.change("set_issuer_health", HEALTH, parameters).await
+    }
+
+    /// An order at an issuer.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn order(self, issuer: Uuid, key: &str) -> Result<Option<IssuerOrder>, StoreError> {
+        self.0
+            .row(ORDER, vec![issuer.into(), key.into()])
+            .await?
+            .map(|mut row| {
+                Ok(IssuerOrder {
+                    spki_sha256: row.hash()?,
+                    url: row.maybe_text()?,
+                    chain: row.maybe_blob()?,
+                    created_at_us: row.int()?,
+                })
+            })
+            .transpose()
+    }
+
+    /// Notes where an order stands, in place of what was known of it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn put_order(self, issuer: Uuid, key: &str, order: IssuerOrder) -> Result<(), StoreError> {
+        let parameters = vec![
+            issuer.into(),
+            key.into(),
+            Value::Blob(order.spki_sha256.to_vec()),
+            order.url.into(),
+            order.chain.into(),
+            order.created_at_us.into(),
+        ];
+        self.change("put_issuer_order", ORDER_PUT, parameters).await
+    }
+
+    /// Forgets an order.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn delete_order(self, issuer: Uuid, key: &str) -> Result<(), StoreError> {
+        self.change("delete_issuer_order", ORDER_DELETE, vec![issuer.into(), key.into()]).await
+    }
+
+    /// Forgets orders that began before `before_us` and challenges that ended by `now_us`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn expire_orders(self, before_us: i64, now_us: i64) -> Result<(), StoreError> {
+        self.0
+            .write("expire_issuer_orders", move |tx| {
+                async move {
+                    tx.execute(ORDERS_EXPIRE, vec![before_us.into()]).await?;
+                    tx.execute(CHALLENGES_EXPIRE, vec![now_us.into()]).await.map(drop)
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Notes what to answer to http-01 validations until `expires_at_us`: pairs of token and answer.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn put_challenges(
+        self,
+        answers: Vec<(String, String)>,
+        expires_at_us: i64,
+    ) -> Result<(), StoreError> {
+        self.0
+            .write("put_issuer_challenges", move |tx| {
+                async move {
+                    let ends = vec![expires_at_us; answers.len()];
+                    let (tokens, answers) = answers.into_iter().unzip();
+                    let columns = vec![Column::Text(tokens), Column::Text(answers), Column::Int(ends)];
+                    tx.bulk(&CHALLENGE_PUT, columns).await.map(drop)
+                }
+                .boxed()
+            })
+            .await
+    }
+
+    /// Forgets these tokens.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn delete_challenges(self, tokens: Vec<String>) -> Result<(), StoreError> {
+        self.0
+            .write("delete_issuer_challenges", move |tx| {
+                async move { tx.bulk(&CHALLENGE_DELETE, vec![Column::Text(tokens)]).await.map(drop) }.boxed()
+            })
+            .await
+    }
+
+    /// What to answer to the http-01 validation of `token`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn challenge(self, token: &str, now_us: i64) -> Result<Option<String>, StoreError> {
+        self.0.row(CHALLENGE, vec![token.into(), now_us.into()]).await?.map(|mut row| row.text()).transpose()
+    }
+
+    async fn change(
+        self,
+        name: &'static str,
+        statement: &'static str,
+        parameters: Vec<Value>,
+    ) -> Result<(), StoreError> {
+        self.0
+            .write(name, move |tx| async move { tx.execute(statement, parameters).await.map(drop) }.boxed())
+            .await
+    }
+}
+
+fn settings_values(settings: &IssuerSettings) -> [Value; 5] {
+    [
+        settings.name.as_str().into(),
+        settings.kind.as_str().into(),
+        settings.config.as_str().into(),
+        settings.secrets.clone().into(),
+        settings.enabled.into(),
+    ]
+}
+
+fn issuer_row(mut row: Row) -> Result<ConfiguredIssuer, StoreError> {
+    let mut issuer = ConfiguredIssuer {
+        id: row.uuid()?,
+        name: row.text()?,
+        kind: row.text()?,
+        config: row.text()?,
+        secrets: row.maybe_blob()?,
+        enabled: row.flag()?,
+        revision: row.int()?,
+        created_at_us: row.int()?,
+        updated_at_us: row.int()?,
+        account: None,
+        health: IssuerHealth::default(),
+    };
+    let (key, url, directory) = (row.maybe_uuid()?, row.maybe_text()?, row.maybe_text()?);
+    issuer.account = key.zip(directory).map(|(key, directory)| IssuerAccount { key, url, directory });
+    issuer.health = IssuerHealth {
+        breaker: row.maybe_text()?.unwrap_or_default(),
+        last_success_at_us: row.maybe_int()?,
+        last_error_at_us: row.maybe_int()?,
+        last_error_code: row.maybe_text()?,
+        last_error: row.maybe_text()?,
+    };
+    Ok(issuer)
+}

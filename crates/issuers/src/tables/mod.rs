@@ -1,0 +1,17 @@
+//! The tables of external issuers.
+//!
+//! Each noun has a handle, made by `Name::of(&store)`; functions that change rows take the transaction.
+
+mod issuers;
+
+use db::Sends;
+
+pub use issuers::{
+    ConfiguredIssuer, ExternalIssuers, IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder,
+    IssuerSettings, SEALED_ISSUERS, delete_configured_issuer, insert_configured_issuer, set_issuer_account,
+    update_configured_issuer,
+};
+
+/// Every statement of these tables, for the test that prepares them on both databases.
+#[doc(hidden)]
+pub const STATEMENTS: &[Sends] = &[Sends::of(issuers::ALL, issuers::BULKS)];

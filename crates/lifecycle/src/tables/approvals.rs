@@ -1,0 +1,251 @@
+//! Consent: asked for, given, refused, lapsed.
+
+use uuid::Uuid;
+
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use store::states::ApprovalState;
+
+store::handle! {
+    /// Changes that wait for a second person's approval.
+    Approvals
+}
+
+/// A consent asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApprovalRow {
+    /// Its row.
+    pub id: i64,
+    /// Its identity outside.
+    pub uuid: Uuid,
+    /// The run.
+    pub job: i64,
+    /// The certificate's row.
+    pub certificate: i64,
+    /// 0 open, 1 approved, 2 rejected, 3 expired, 4 withdrawn.
+    pub state: ApprovalState,
+    /// Why it is needed.
+    pub reason: String,
+    /// Who wants the run.
+    pub requested_by: String,
+    /// When it was asked for, µs.
+    pub requested_at_us: i64,
+    /// When it lapses, µs.
+    pub expires_at_us: i64,
+    /// Who decided.
+    pub decided_by: Option<String>,
+    /// When, µs.
+    pub decided_at_us: Option<i64>,
+    /// What they said.
+    pub note: Option<String>,
+}
+
+/// A consent asked for, and its certificate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApprovalView {
+    /// The consent.
+    pub approval: ApprovalRow,
+    /// The certificate.
+    pub certificate: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its profile.
+    pub profile: String,
+    /// When the run was made, µs.
+    pub job_created_at_us: i64,
+}
+
+/// A decision over an open consent.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// The consent's row.
+    pub id: i64,
+    /// The state it gets.
+    pub state: ApprovalState,
+    /// Who decided.
+    pub by: String,
+    /// When, µs.
+    pub at_us: i64,
+    /// What they said.
+    pub note: Option<String>,
+}
+
+macro_rules! approval_columns {
+    () => {
+        "a.id, a.uuid, a.job_id, a.certificate_id, a.state, a.reason, a.requested_by, a.requested_at, a.expires_at, \
+         a.decided_by, a.decided_at, a.note"
+    };
+}
+const APPROVAL: &str = concat!(
+    "-- approval\nSELECT ",
+    approval_columns!(),
+    ", m.uuid, m.name, m.profile, j.created_at FROM approvals a JOIN managed_certificates m ON m.id = a.certificate_id \
+     JOIN jobs j ON j.id = a.job_id WHERE a.uuid = ?1"
+);
+const APPROVALS: &str = concat!(
+    "-- approvals\nSELECT ",
+    approval_columns!(),
+    ", m.uuid, m.name, m.profile, j.created_at FROM (SELECT * FROM approvals WHERE state = ?1 AND id < ?2 \
+     ORDER BY id DESC LIMIT ?3) a JOIN managed_certificates m ON m.id = a.certificate_id \
+     JOIN jobs j ON j.id = a.job_id ORDER BY a.id DESC"
+);
+macro_rules! with_states {
+    ($text:expr) => {
+        db::with_codes!([ApprovalState::{Open, Withdrawn}] $text)
+    };
+}
+
+const APPROVALS_EXPIRED: &str = with_states!(concat!(
+    "-- approvals_expired\nSELECT ",
+    approval_columns!(),
+    " FROM approvals a WHERE a.state = {ApprovalState::Open} AND a.expires_at <= ?1 ORDER BY a.expires_at, a.id LIMIT ?2"
+));
+const APPROVALS_BY_UUID: Bulk = db::bulk! { (uuid uuid)
+    concat!("-- approvals_by_uuid\nSELECT ", approval_columns!(), " FROM approvals a WHERE a.uuid = :uuid")
+};
+const APPROVALS_INSERT: Bulk = db::bulk! {
+    (uuid uuid, job bigint, certificate bigint, reason text, requested_by text, requested_at bigint,
+     expires_at bigint)
+    with_states!("-- approvals_insert
+INSERT INTO approvals (uuid, job_id, certificate_id, state, reason, requested_by, requested_at, expires_at)
+VALUES (:uuid, :job, :certificate, {ApprovalState::Open}, :reason, :requested_by, :requested_at, :expires_at)
+ON CONFLICT DO NOTHING")
+};
+/// Decides what is open; ?1 is its row.
+const APPROVALS_DECIDE: Bulk = db::bulk! { (id bigint, state bigint, by text, at bigint, note text)
+    with_states!("-- approvals_decide
+UPDATE approvals SET state = :state, decided_by = :by, decided_at = :at, note = :note
+WHERE id = :id AND state = {ApprovalState::Open} RETURNING id")
+};
+/// Withdraws what is open for these runs.
+const APPROVALS_WITHDRAW: Bulk = db::bulk! { (job bigint, at bigint)
+    with_states!("-- approvals_withdraw
+UPDATE approvals SET state = {ApprovalState::Withdrawn}, decided_at = :at
+WHERE job_id = :job AND state = {ApprovalState::Open}")
+};
+
+pub(crate) const ALL: &[&str] = &[APPROVAL, APPROVALS, APPROVALS_EXPIRED];
+pub(crate) const BULKS: &[&Bulk] =
+    &[&APPROVALS_BY_UUID, &APPROVALS_INSERT, &APPROVALS_DECIDE, &APPROVALS_WITHDRAW];
+
+/// Asks for consent to runs; a run for which it is asked already is left out.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_approvals(tx: &mut Tx, new: &[ApprovalRow]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Uuid(new.iter().map(|one| one.uuid).collect()),
+        Column::Int(new.iter().map(|one| one.job).collect()),
+        Column::Int(new.iter().map(|one| one.certificate).collect()),
+        Column::Text(new.iter().map(|one| one.reason.clone()).collect()),
+        Column::Text(new.iter().map(|one| one.requested_by.clone()).collect()),
+        Column::Int(new.iter().map(|one| one.requested_at_us).collect()),
+        Column::Int(new.iter().map(|one| one.expires_at_us).collect()),
+    ];
+    tx.bulk(&APPROVALS_INSERT, columns).await.map(drop)
+}
+
+/// Consents by identity, in no order.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn approvals_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<ApprovalRow>, StoreError> {
+    let rows = tx.bulk(&APPROVALS_BY_UUID, vec![Column::Uuid(ids)]).await?;
+    rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
+}
+
+/// Consents that were not given in time.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn expired_approvals(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<ApprovalRow>, StoreError> {
+    let rows = tx.rows(APPROVALS_EXPIRED, vec![now_us.into(), limit.into()]).await?;
+    rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
+}
+
+/// Decides over open consents; answers the rows of those that were open.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn decide_approvals(tx: &mut Tx, decisions: &[Decision]) -> Result<Vec<i64>, StoreError> {
+    let columns = vec![
+        Column::Int(decisions.iter().map(|one| one.id).collect()),
+        Column::Int(decisions.iter().map(|one| one.state.code()).collect()),
+        Column::Text(decisions.iter().map(|one| one.by.clone()).collect()),
+        Column::Int(decisions.iter().map(|one| one.at_us).collect()),
+        Column::MaybeText(decisions.iter().map(|one| one.note.clone()).collect()),
+    ];
+    tx.bulk(&APPROVALS_DECIDE, columns).await?.into_iter().map(|mut row| row.int()).collect()
+}
+
+/// Withdraws what is open for these runs, because they ended otherwise.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn withdraw_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(), StoreError> {
+    let at = vec![at_us; jobs.len()];
+    tx.bulk(&APPROVALS_WITHDRAW, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
+}
+
+impl Approvals<'_> {
+    /// A consent asked for.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn get(self, id: Uuid) -> Result<Option<ApprovalView>, StoreError> {
+        self.0.row(APPROVAL, vec![id.into()]).await?.map(approval_view).transpose()
+    }
+
+    /// A page of consents of a state, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn page(
+        self,
+        state: ApprovalState,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<ApprovalView>, StoreError> {
+        let mut parameters: Vec<Value> = vec![state.code().into()];
+        parameters.extend(key_or(after, "approvals", &[Value::Int(i64::MAX)])?);
+        let (limit, asked) = limit_of(limit);
+        parameters.push(asked.into());
+        let rows = self.0.rows(Cost::Walk, APPROVALS, parameters).await?;
+        page(rows, limit, "approvals", |row| {
+            let view = approval_view(row)?;
+            let key = vec![view.approval.id.into()];
+            Ok((view, key))
+        })
+    }
+}
+
+fn approval_row(row: &mut Row) -> Result<ApprovalRow, StoreError> {
+    Ok(ApprovalRow {
+        id: row.int()?,
+        uuid: row.uuid()?,
+        job: row.int()?,
+        certificate: row.int()?,
+        state: row.coded("approvals.state")?,
+        reason: row.text()?,
+        requested_by: row.text()?,
+        requested_at_us: row.int()?,
+        expires_at_us: row.int()?,
+        decided_by: row.maybe_text()?,
+        decided_at_us: row.maybe_int()?,
+        note: row.maybe_text()?,
+    })
+}
+
+fn approval_view(mut row: Row) -> Result<ApprovalView, StoreError> {
+    Ok(ApprovalView {
+        approval: approval_row(&mut row)?,
+        certificate: row.uuid()?,
+        name: row.text()?,
+        profile: row.text()?,
+        job_created_at_us: row.int()?,
+    })
+}

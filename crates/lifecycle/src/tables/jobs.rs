@@ -1,0 +1,859 @@
+//! Runs of issuance, renewal, deployment and revocation. The schedule is this table: a run with a time to come waits in
+//! it, and is due by the clock alone.
+
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
+use store::KeyRow;
+use store::states::{Consent, DeploymentState, JobKind, JobState};
+
+store::handle! {
+    /// The queue of issuance, deployment and other jobs.
+    Jobs
+}
+
+/// A run as stored. A certificate has one open run of the kinds issuance and renewal at most.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRow {
+    /// Its row.
+    pub id: i64,
+    /// The certificate's row.
+    pub certificate: i64,
+    /// What it does.
+    pub kind: JobKind,
+    /// How far it is.
+    pub state: JobState,
+    /// Whether consent is needed, or was given.
+    pub approval: Consent,
+    /// The issuer asked.
+    pub issuer: String,
+    /// The agent that does it, or that makes the CSR.
+    pub agent: Option<Uuid>,
+    /// The version it made, deploys or revokes.
+    pub version: Option<i64>,
+    /// Why there is such a run, a word.
+    pub reason: String,
+    /// Who wanted it, as the audit names actors.
+    pub requested_by: String,
+    /// How often it was claimed. Also its fence: whoever claimed it n times may change it while this is n.
+    pub attempts: i64,
+    /// When it may be claimed, µs.
+    pub next_attempt_at_us: i64,
+    /// When it is given up, µs.
+    pub deadline_at_us: i64,
+    /// Until when its claimer is trusted to be at it, µs.
+    pub lease_until_us: Option<i64>,
+    /// The request for the certificate, DER.
+    pub csr: Option<Vec<u8>>,
+    /// The key made for it, when this server holds it.
+    pub key: Option<Uuid>,
+    /// JSON of its kind.
+    pub detail: Option<String>,
+    /// What the last attempt said.
+    pub last_error: Option<String>,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// When it was first claimed, µs.
+    pub started_at_us: Option<i64>,
+    /// When it ended, µs.
+    pub finished_at_us: Option<i64>,
+}
+
+/// A run to queue.
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    /// The certificate's row.
+    pub certificate: i64,
+    /// See [`JobRow::kind`].
+    pub kind: JobKind,
+    /// See [`JobRow::approval`].
+    pub approval: Consent,
+    /// See [`JobRow::issuer`].
+    pub issuer: String,
+    /// See [`JobRow::agent`].
+    pub agent: Option<Uuid>,
+    /// See [`JobRow::version`].
+    pub version: Option<i64>,
+    /// See [`JobRow::reason`].
+    pub reason: String,
+    /// See [`JobRow::requested_by`].
+    pub requested_by: String,
+    /// See [`JobRow::next_attempt_at_us`].
+    pub next_attempt_at_us: i64,
+    /// See [`JobRow::deadline_at_us`].
+    pub deadline_at_us: i64,
+    /// See [`JobRow::detail`].
+    pub detail: Option<String>,
+    /// See [`JobRow::created_at_us`].
+    pub created_at_us: i64,
+}
+
+/// What a run becomes.
+#[derive(Clone, Debug)]
+pub struct JobChange {
+    /// The run as it was read: changed only while its state and attempts are still those.
+    pub from: JobRow,
+    /// The run as it is to be.
+    pub to: JobRow,
+}
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobFilter {
+    /// In this state.
+    pub state: Option<JobState>,
+    /// Of this certificate's row.
+    pub certificate: Option<i64>,
+    /// At this agent, while open.
+    pub agent: Option<Uuid>,
+    /// Of this kind; filters the walk.
+    pub kind: Option<JobKind>,
+    /// Queued runs with a time after this one are left out, µs.
+    pub due_by_us: Option<i64>,
+}
+
+/// A run and its certificate's identity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobView {
+    /// The run.
+    pub job: JobRow,
+    /// The certificate.
+    pub certificate: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its profile.
+    pub profile: String,
+}
+
+macro_rules! job_columns {
+    ($table:literal) => {
+        concat!(
+            $table,
+            ".id, ",
+            $table,
+            ".certificate_id, ",
+            $table,
+            ".kind, ",
+            $table,
+            ".state, ",
+            $table,
+            ".approval, ",
+            $table,
+            ".issuer, ",
+            $table,
+            ".agent, ",
+            $table,
+            ".version_id, ",
+            $table,
+            ".reason, ",
+            $table,
+            ".requested_by, ",
+            $table,
+            ".attempts, ",
+            $table,
+            ".next_attempt_at, ",
+            $table,
+            ".deadline_at, ",
+            $table,
+            ".lease_until, ",
+            $table,
+            ".csr, ",
+            $table,
+            ".key_id, ",
+            $table,
+            ".detail, ",
+            $table,
+            ".last_error, ",
+            $table,
+            ".created_at, ",
+            $table,
+            ".started_at, ",
+            $table,
+            ".finished_at"
+        )
+    };
+}
+
+macro_rules! with_states {
+    ($text:expr) => {
+        db::with_codes!([JobState::{Queued, Running, AwaitingApproval, AwaitingCsr},
+            JobKind::{Renewal, Deployment, Revocation}, Consent::{Needed}] $text)
+    };
+}
+
+/// A second open run of issuance or renewal of one certificate is left out.
+const INSERT: Bulk = db::bulk! {
+    (certificate bigint, kind bigint, approval bigint, issuer text, agent uuid, version bigint, reason text,
+     requested_by text, next_attempt_at bigint, deadline_at bigint, detail text, created_at bigint)
+    with_states!("-- jobs_insert
+INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, version_id, reason, requested_by,
+  attempts, next_attempt_at, deadline_at, detail, created_at)
+VALUES (:certificate, :kind, {JobState::Queued}, :approval, :issuer, :agent, :version, :reason, :requested_by, 0,
+  :next_attempt_at, :deadline_at, :detail, :created_at) ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail")
+};
+
+/// As [`INSERT`], in the hands of whoever makes them.
+const INSERT_CLAIMED: Bulk = db::bulk! {
+    (certificate bigint, kind bigint, approval bigint, issuer text, agent uuid, version bigint, reason text,
+     requested_by text, next_attempt_at bigint, deadline_at bigint, detail text, created_at bigint, holder uuid,
+     until bigint)
+    with_states!("-- jobs_insert_claimed
+INSERT INTO jobs (certificate_id, kind, state, approval, issuer, agent, version_id, reason, requested_by,
+  attempts, next_attempt_at, deadline_at, detail, created_at, started_at, lease_holder, lease_until)
+VALUES (:certificate, :kind, {JobState::Running}, :approval, :issuer, :agent, :version, :reason, :requested_by, 1,
+  :next_attempt_at, :deadline_at, :detail, :created_at, :created_at, :holder, :until)
+ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail")
+};
+
+/// One row for each issuer and how many of its runs are wanted.
+const CLAIM: Bulk = Bulk {
+    sqlite: with_states!(concat!(
+        "-- jobs_claim
+UPDATE jobs SET state = {JobState::Running}, attempts = attempts + 1, lease_holder = ?4, lease_until = ?5,
+  started_at = coalesce(started_at, ?3)
+WHERE id IN (SELECT id FROM jobs WHERE issuer = ?1 AND state = {JobState::Queued}
+  AND approval <> {Consent::Needed} AND kind <= {JobKind::Renewal}
+             AND next_attempt_at <= ?3 ORDER BY next_attempt_at, id LIMIT ?2)
+RETURNING ",
+        job_columns!("jobs")
+    )),
+    postgres: with_states!(concat!(
+        "-- jobs_claim
+WITH due AS (
+  SELECT j.id, w.now, w.holder, w.until
+  FROM UNNEST(?1::text[], ?2::bigint[], ?3::bigint[], ?4::uuid[], ?5::bigint[]) AS w(issuer, n, now, holder, until)
+  CROSS JOIN LATERAL (
+    SELECT id FROM jobs WHERE issuer = w.issuer AND state = {JobState::Queued} AND approval <> {Consent::Needed}
+      AND kind <= {JobKind::Renewal}
+      AND next_attempt_at <= w.now ORDER BY next_attempt_at, id LIMIT w.n FOR UPDATE SKIP LOCKED) j)
+UPDATE jobs SET state = {JobState::Running}, attempts = jobs.attempts + 1, lease_holder = due.holder, lease_until = due.until,
+  started_at = coalesce(jobs.started_at, due.now)
+FROM due WHERE jobs.id = due.id RETURNING ",
+        job_columns!("jobs")
+    )),
+};
+
+const CLAIM_REVOCATIONS: Bulk = db::bulk! {
+    with_states!(concat!(
+    "-- jobs_claim_revocations
+UPDATE jobs SET state = {JobState::Running}, attempts = attempts + 1, lease_holder = ?2, lease_until = ?3,
+  started_at = coalesce(started_at, ?1)
+WHERE id IN (SELECT id FROM jobs WHERE state = {JobState::Queued} AND kind = {JobKind::Revocation}
+  AND next_attempt_at <= ?1
+             ORDER BY next_attempt_at, id LIMIT ?4{| FOR UPDATE SKIP LOCKED})
+RETURNING ",
+    job_columns!("jobs")
+))
+};
+
+/// What an agent may do now: deployments, and its runs that wait for a CSR.
+const CLAIM_FOR_AGENT: Bulk = db::bulk! {
+    with_states!(concat!(
+    "-- jobs_claim_for_agent
+UPDATE jobs SET
+  state = CASE state WHEN {JobState::AwaitingCsr} THEN {JobState::AwaitingCsr} ELSE {JobState::Running} END,
+  attempts = attempts + 1, lease_until = ?4,
+  next_attempt_at = ?4, started_at = coalesce(started_at, ?2)
+WHERE id IN (SELECT id FROM jobs WHERE agent = ?1 AND (state = {JobState::Queued} AND kind = {JobKind::Deployment}
+  OR state = {JobState::AwaitingCsr})
+             AND state IN ({JobState::Queued}, {JobState::Running}, {JobState::AwaitingCsr})
+               AND next_attempt_at <= ?2 ORDER BY next_attempt_at, id LIMIT ?3{| FOR UPDATE SKIP LOCKED})
+RETURNING ",
+    job_columns!("jobs")
+))
+};
+
+/// Issuers with due runs, by leaps along the index of what can be claimed.
+const ISSUERS_DUE: &str = with_states!("-- jobs_issuers_due
+WITH RECURSIVE t(issuer) AS (
+  SELECT issuer FROM (SELECT issuer FROM jobs WHERE state = {JobState::Queued} AND approval <> {Consent::Needed}
+    AND kind <= {JobKind::Renewal} ORDER BY issuer LIMIT 1) a
+  UNION ALL
+  SELECT (SELECT j.issuer FROM jobs j WHERE j.state = {JobState::Queued} AND j.approval <> {Consent::Needed}
+    AND j.kind <= {JobKind::Renewal} AND j.issuer > t.issuer
+          ORDER BY j.issuer LIMIT 1) FROM t WHERE t.issuer IS NOT NULL)
+SELECT t.issuer FROM t WHERE t.issuer IS NOT NULL AND EXISTS (
+  SELECT 1 FROM jobs j WHERE j.issuer = t.issuer AND j.state = {JobState::Queued}
+    AND j.approval <> {Consent::Needed} AND j.kind <= {JobKind::Renewal}
+    AND j.next_attempt_at <= ?1)");
+
+const AGENT_HAS: &str = with_states!("-- jobs_agent_has
+SELECT 1 FROM jobs WHERE agent = ?1 AND (state = {JobState::Queued} AND kind = {JobKind::Deployment}
+  OR state = {JobState::AwaitingCsr}) AND state IN ({JobState::Queued}, {JobState::Running}, {JobState::AwaitingCsr})
+  AND next_attempt_at <= ?2 LIMIT 1");
+
+const DUE_COUNT: &str = with_states!(
+    "-- jobs_due_count
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE issuer = ?1 AND state = {JobState::Queued}
+  AND approval <> {Consent::Needed} AND kind <= {JobKind::Renewal}
+  AND next_attempt_at <= ?2 LIMIT ?3) x"
+);
+
+const GATED: &str = with_states!(concat!(
+    "-- jobs_gated\nSELECT ",
+    job_columns!("jobs"),
+    " FROM jobs WHERE state = {JobState::Queued} AND approval = {Consent::Needed} AND next_attempt_at <= ?1
+      ORDER BY next_attempt_at, id LIMIT ?2"
+));
+
+const WAITING_OVERDUE: &str = with_states!(concat!(
+    "-- jobs_waiting_overdue\nSELECT ",
+    job_columns!("jobs"),
+    " FROM jobs WHERE state IN ({JobState::AwaitingApproval}, {JobState::AwaitingCsr}) AND deadline_at <= ?1
+      ORDER BY deadline_at, id LIMIT ?2"
+));
+
+const DEPLOYING_OVERDUE: &str = with_states!(concat!(
+    "-- jobs_deploying_overdue\nSELECT ",
+    job_columns!("jobs"),
+    " FROM jobs WHERE kind = {JobKind::Deployment} AND state <= {JobState::Running} AND deadline_at <= ?1
+      ORDER BY deadline_at, id LIMIT ?2"
+));
+
+/// What these runs still had to deploy.
+const DEPLOYMENTS_CANCEL: Bulk = db::bulk! { (job bigint, at bigint)
+    db::with_codes!([DeploymentState::{Waiting, Failed, RolledBack, Broken, Cancelled}]
+    "-- jobs_deployments_cancel
+UPDATE deployments SET state = {DeploymentState::Cancelled}, updated_at = :at
+WHERE job = :job AND state IN ({DeploymentState::Waiting}, {DeploymentState::Failed}, {DeploymentState::RolledBack},
+  {DeploymentState::Broken})")
+};
+
+/// A lease that has ended, or that no clock of ours can have given.
+const REAP: &str = with_states!(
+    "-- jobs_reap
+UPDATE jobs SET state = {JobState::Queued}, lease_holder = NULL, lease_until = NULL, next_attempt_at = ?1
+WHERE state = {JobState::Running} AND (lease_until <= ?1 OR lease_until > ?2)"
+);
+
+const EXTEND: Bulk = db::bulk! { (id bigint, holder uuid, until bigint)
+    with_states!("-- jobs_extend
+UPDATE jobs SET lease_until = :until WHERE id = :id AND state = {JobState::Running} AND lease_holder = :holder
+  AND lease_until < :until")
+};
+
+const LET_GO: &str = with_states!("-- jobs_let_go
+UPDATE jobs SET lease_until = ?2 WHERE state = {JobState::Running} AND lease_holder = ?1 AND lease_until > ?2");
+
+/// Backoffs of a clock that was set back would last until it has caught up.
+const UNSTICK: &str = with_states!("-- jobs_unstick
+UPDATE jobs SET next_attempt_at = ?1 WHERE state = {JobState::Queued} AND attempts > 0 AND next_attempt_at > ?2");
+
+const CHANGE: Bulk = db::bulk! {
+    (id bigint, was bigint, attempts bigint, state bigint, approval bigint, version bigint, reason text,
+     requested_by text, next_attempt_at bigint, deadline_at bigint, csr bytea, key uuid, detail text,
+     last_error text, finished_at bigint)
+    with_states!("-- jobs_change
+UPDATE jobs SET state = :state, approval = :approval, version_id = :version, reason = :reason,
+  requested_by = :requested_by, next_attempt_at = :next_attempt_at, deadline_at = :deadline_at, csr = :csr,
+  key_id = :key, detail = :detail, last_error = :last_error, finished_at = :finished_at,
+  lease_until = CASE :state WHEN {JobState::Running} THEN lease_until END
+WHERE id = :id AND state = :was AND attempts = :attempts RETURNING id")
+};
+
+/// Open runs of these certificates, deployments too.
+const OPEN_OF: Bulk = db::bulk! { (id bigint)
+    with_states!(concat!("-- jobs_open_of\nSELECT ", job_columns!("jobs"), " FROM jobs WHERE certificate_id = :id
+      AND state <= {JobState::AwaitingCsr}"))
+};
+
+const BY_IDS: Bulk = db::bulk! { (id bigint)
+    concat!("-- jobs_by_ids\nSELECT ", job_columns!("jobs"), " FROM jobs WHERE id = :id")
+};
+
+const BY_ID: &str = concat!(
+    "-- job\nSELECT ",
+    job_columns!("j"),
+    ", m.uuid, m.name, m.profile FROM jobs j JOIN managed_certificates m ON m.id = j.certificate_id WHERE j.id = ?1"
+);
+
+const TRIM: &str = "-- jobs_trim
+DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = ?1 AND finished_at < ?2 ORDER BY id LIMIT ?3)";
+
+pub(crate) const ALL: &[&str] = &[
+    ISSUERS_DUE,
+    AGENT_HAS,
+    DUE_COUNT,
+    GATED,
+    WAITING_OVERDUE,
+    DEPLOYING_OVERDUE,
+    REAP,
+    LET_GO,
+    UNSTICK,
+    BY_ID,
+    TRIM,
+];
+pub(crate) const BULKS: &[&Bulk] = &[
+    &INSERT,
+    &INSERT_CLAIMED,
+    &CLAIM,
+    &CLAIM_FOR_AGENT,
+    &CLAIM_REVOCATIONS,
+    &EXTEND,
+    &CHANGE,
+    &OPEN_OF,
+    &BY_IDS,
+    &KEYS_INSERT,
+    &DEPLOYMENTS_CANCEL,
+];
+
+/// A run that was queued.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueuedJob {
+    /// Its row.
+    pub id: i64,
+    /// The certificate's row.
+    pub certificate: i64,
+    /// What it does.
+    pub kind: JobKind,
+    /// JSON of its kind, as given.
+    pub detail: Option<String>,
+}
+
+/// Queues runs; answers those queued. A run of kind 0 or 1 of a certificate that has such a one open is
+/// left out.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<QueuedJob>, StoreError> {
+    queued(tx.bulk(&INSERT, columns_of(new)).await?)
+}
+
+/// [`insert_jobs`], claimed at once: running for the first time, by `holder` until `until_us`.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_claimed_jobs(
+    tx: &mut Tx,
+    new: &[NewJob],
+    holder: Uuid,
+    until_us: i64,
+) -> Result<Vec<QueuedJob>, StoreError> {
+    let mut columns = columns_of(new);
+    columns.push(Column::Uuid(vec![holder; new.len()]));
+    columns.push(Column::Int(vec![until_us; new.len()]));
+    queued(tx.bulk(&INSERT_CLAIMED, columns).await?)
+}
+
+fn columns_of(new: &[NewJob]) -> Vec<Column> {
+    vec![
+        Column::Int(new.iter().map(|job| job.certificate).collect()),
+        Column::Int(new.iter().map(|job| job.kind.code()).collect()),
+        Column::Int(new.iter().map(|job| job.approval.code()).collect()),
+        Column::Text(new.iter().map(|job| job.issuer.clone()).collect()),
+        Column::MaybeUuid(new.iter().map(|job| job.agent).collect()),
+        Column::MaybeInt(new.iter().map(|job| job.version).collect()),
+        Column::Text(new.iter().map(|job| job.reason.clone()).collect()),
+        Column::Text(new.iter().map(|job| job.requested_by.clone()).collect()),
+        Column::Int(new.iter().map(|job| job.next_attempt_at_us).collect()),
+        Column::Int(new.iter().map(|job| job.deadline_at_us).collect()),
+        Column::MaybeText(new.iter().map(|job| job.detail.clone()).collect()),
+        Column::Int(new.iter().map(|job| job.created_at_us).collect()),
+    ]
+}
+
+fn queued(rows: Vec<Row>) -> Result<Vec<QueuedJob>, StoreError> {
+    let read = |mut row: Row| {
+        Ok(QueuedJob {
+            id: row.int()?,
+            certificate: row.int()?,
+            kind: row.coded("jobs.kind")?,
+            detail: row.maybe_text()?,
+        })
+    };
+    rows.into_iter().map(read).collect()
+}
+
+/// Keys made for runs: their rows in the table `keys`.
+const KEYS_INSERT: Bulk = db::bulk! {
+    (id uuid, key_type text, spki bytea, spki_sha256 bytea, provider text, sealed bytea, locator text,
+     label text, created_at bigint)
+    "-- run_keys_insert
+INSERT INTO keys (id, key_type, spki, spki_sha256, provider, sealed, locator, label, created_at)
+VALUES (:id, :key_type, :spki, :spki_sha256, :provider, :sealed, :locator, :label, :created_at)"
+};
+
+/// Stores keys that were just made for runs: one statement, however many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_run_keys(tx: &mut Tx, keys: &[KeyRow]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Uuid(keys.iter().map(|key| key.id).collect()),
+        Column::Text(keys.iter().map(|key| key.key_type.clone()).collect()),
+        Column::Blob(keys.iter().map(|key| key.spki.clone()).collect()),
+        Column::Blob(keys.iter().map(|key| key.spki_sha256.to_vec()).collect()),
+        Column::Text(keys.iter().map(|key| key.provider.clone()).collect()),
+        Column::MaybeBlob(keys.iter().map(|key| key.sealed.clone()).collect()),
+        Column::MaybeText(keys.iter().map(|key| key.locator.clone()).collect()),
+        Column::Text(keys.iter().map(|key| key.label.clone()).collect()),
+        Column::Int(keys.iter().map(|key| key.created_at_us).collect()),
+    ];
+    tx.bulk(&KEYS_INSERT, columns).await.map(drop)
+}
+
+/// Takes due runs of kinds 0 and 1 of each issuer, as many as it has places for, the longest due first. They are
+/// running until `until_us`, when others may take them again.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn claim_jobs(
+    tx: &mut Tx,
+    wanted: &[(String, i64)],
+    now_us: i64,
+    holder: Uuid,
+    until_us: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    let columns = vec![
+        Column::Text(wanted.iter().map(|(issuer, _)| issuer.clone()).collect()),
+        Column::Int(wanted.iter().map(|(_, places)| *places).collect()),
+        Column::Int(vec![now_us; wanted.len()]),
+        Column::Uuid(vec![holder; wanted.len()]),
+        Column::Int(vec![until_us; wanted.len()]),
+    ];
+    rows_of(tx.bulk(&CLAIM, columns).await?)
+}
+
+/// Takes due revocations, the longest due first.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn claim_revocations(
+    tx: &mut Tx,
+    now_us: i64,
+    holder: Uuid,
+    until_us: i64,
+    limit: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    let statement = tx.text_of(&CLAIM_REVOCATIONS);
+    rows_of(tx.rows(statement, vec![now_us.into(), holder.into(), until_us.into(), limit.into()]).await?)
+}
+
+/// Takes what an agent may do now: queued deployments, and runs that wait for its CSR. What it takes is offered again
+/// from `until_us` on.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn claim_agent_jobs(
+    tx: &mut Tx,
+    agent: Uuid,
+    now_us: i64,
+    until_us: i64,
+    limit: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    let statement = tx.text_of(&CLAIM_FOR_AGENT);
+    rows_of(tx.rows(statement, vec![agent.into(), now_us.into(), limit.into(), until_us.into()]).await?)
+}
+
+/// Stores runs as they are to be; answers the rows of those that were still as read.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn change_jobs(tx: &mut Tx, changes: &[JobChange]) -> Result<Vec<i64>, StoreError> {
+    let to = || changes.iter().map(|change| &change.to);
+    let columns = vec![
+        Column::Int(changes.iter().map(|change| change.from.id).collect()),
+        Column::Int(changes.iter().map(|change| change.from.state.code()).collect()),
+        Column::Int(changes.iter().map(|change| change.from.attempts).collect()),
+        Column::Int(to().map(|job| job.state.code()).collect()),
+        Column::Int(to().map(|job| job.approval.code()).collect()),
+        Column::MaybeInt(to().map(|job| job.version).collect()),
+        Column::Text(to().map(|job| job.reason.clone()).collect()),
+        Column::Text(to().map(|job| job.requested_by.clone()).collect()),
+        Column::Int(to().map(|job| job.next_attempt_at_us).collect()),
+        Column::Int(to().map(|job| job.deadline_at_us).collect()),
+        Column::MaybeBlob(to().map(|job| job.csr.clone()).collect()),
+        Column::MaybeUuid(to().map(|job| job.key).collect()),
+        Column::MaybeText(to().map(|job| job.detail.clone()).collect()),
+        Column::MaybeText(to().map(|job| job.last_error.clone()).collect()),
+        Column::MaybeInt(to().map(|job| job.finished_at_us).collect()),
+    ];
+    tx.bulk(&CHANGE, columns).await?.into_iter().map(|mut row| row.int()).collect()
+}
+
+/// Open runs of these certificates, of every kind, in no order.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn open_jobs_of(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.bulk(&OPEN_OF, vec![Column::Int(certificates)]).await?)
+}
+
+/// Runs by their rows, in no order.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn jobs_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?)
+}
+
+/// Due runs that need consent first, the longest due first.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn gated_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.rows(GATED, vec![now_us.into(), limit.into()]).await?)
+}
+
+/// Runs that wait for consent or a CSR past their deadline.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn overdue_waiting_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.rows(WAITING_OVERDUE, vec![now_us.into(), limit.into()]).await?)
+}
+
+/// Deployments that are queued or running past their deadline.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn overdue_deployment_jobs(
+    tx: &mut Tx,
+    now_us: i64,
+    limit: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.rows(DEPLOYING_OVERDUE, vec![now_us.into(), limit.into()]).await?)
+}
+
+/// Ends what these runs still had to deploy: one statement, however many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn cancel_deployments_of(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(), StoreError> {
+    let at = vec![at_us; jobs.len()];
+    tx.bulk(&DEPLOYMENTS_CANCEL, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
+}
+
+/// Queues again what is running under a lease that has ended, or that ends after `latest_us`, which no lease given by
+/// now can; says how many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn reap_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, StoreError> {
+    tx.execute(REAP, vec![now_us.into(), latest_us.into()]).await
+}
+
+/// Lets runs that were tried and wait until after `latest_us`, which no backoff can, be tried now; says how many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn unstick_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, StoreError> {
+    tx.execute(UNSTICK, vec![now_us.into(), latest_us.into()]).await
+}
+
+impl Jobs<'_> {
+    /// Issuers that have due runs, by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn issuers_due(self, now_us: i64) -> Result<Vec<String>, StoreError> {
+        let rows = self.0.rows(Cost::Point, ISSUERS_DUE, vec![now_us.into()]).await?;
+        rows.into_iter().map(|mut row| row.text()).collect()
+    }
+
+    /// Whether there is anything an agent may do now.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn agent_has_any(self, agent: Uuid, now_us: i64) -> Result<bool, StoreError> {
+        Ok(self.0.row(AGENT_HAS, vec![agent.into(), now_us.into()]).await?.is_some())
+    }
+
+    /// How many runs of an issuer are due, counted up to `most`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn due(self, issuer: &str, now_us: i64, most: i64) -> Result<u64, StoreError> {
+        let rows =
+            self.0.rows(Cost::Walk, DUE_COUNT, vec![issuer.into(), now_us.into(), most.into()]).await?;
+        rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
+    }
+
+    /// Keeps the leases of these runs, as far as `holder` has them still.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn extend_leases(self, holder: Uuid, jobs: Vec<i64>, until_us: i64) -> Result<(), StoreError> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let (holders, untils) = (vec![holder; jobs.len()], vec![until_us; jobs.len()]);
+        let columns = vec![Column::Int(jobs), Column::Uuid(holders), Column::Int(untils)];
+        self.0
+            .write("jobs_extend", move |tx| async move { tx.bulk(&EXTEND, columns).await.map(drop) }.boxed())
+            .await
+    }
+
+    /// Lets go of everything `holder` runs: its leases end now.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn let_go(self, holder: Uuid, now_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(LET_GO, vec![holder.into(), now_us.into()]).await
+    }
+
+    /// One run, with its certificate.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn get(self, id: i64) -> Result<Option<JobView>, StoreError> {
+        self.0.row(BY_ID, vec![id.into()]).await?.map(job_view).transpose()
+    }
+
+    /// A page of runs, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn page(
+        self,
+        filter: &JobFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<JobView>, StoreError> {
+        let key = after.map(|cursor| cursor.key("jobs", &[Value::Int(0)])).transpose()?;
+        let (limit, asked) = limit_of(limit);
+        let (text, parameters) = listing(filter, key, asked);
+        let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
+        page(rows, limit, "jobs", |row| {
+            let view = job_view(row)?;
+            let key = vec![view.job.id.into()];
+            Ok((view, key))
+        })
+    }
+
+    /// Forgets ended runs of a state that ended before a time, at most `limit`; says how many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn trim(self, state: JobState, before_us: i64, limit: i64) -> Result<u64, StoreError> {
+        self.0.execute(TRIM, vec![state.code().into(), before_us.into(), limit.into()]).await
+    }
+}
+
+fn listing(filter: &JobFilter, after: Option<Vec<Value>>, limit: i64) -> (String, Vec<Value>) {
+    let mut parameters: Vec<Value> = Vec::new();
+    let mut conditions: Vec<String> = Vec::new();
+    let mut add = |condition: &str, value: Value| {
+        parameters.push(value);
+        conditions.push(condition.replace('#', &format!("?{}", parameters.len())));
+    };
+    if let Some(state) = filter.state {
+        add("state = #", state.code().into());
+    }
+    if let Some(certificate) = filter.certificate {
+        add("certificate_id = #", certificate.into());
+    }
+    if let Some(agent) = filter.agent {
+        let open = with_states!(
+            "agent = # AND state IN ({JobState::Queued}, {JobState::Running}, {JobState::AwaitingCsr})"
+        );
+        add(open, agent.into());
+    }
+    if let Some(kind) = filter.kind {
+        add("kind = #", kind.code().into());
+    }
+    if let Some(due) = filter.due_by_us {
+        add(with_states!("(state <> {JobState::Queued} OR next_attempt_at <= #)"), due.into());
+    }
+    for key in after.into_iter().flatten() {
+        add("id < #", key);
+    }
+    parameters.push(limit.into());
+    let clause =
+        if conditions.is_empty() { String::new() } else { format!("WHERE {} ", conditions.join(" AND ")) };
+    let text = format!(
+        "-- jobs_page\nSELECT {}, m.uuid, m.name, m.profile FROM (SELECT * FROM jobs {clause}ORDER BY id DESC LIMIT ?{}) j \
+         JOIN managed_certificates m ON m.id = j.certificate_id ORDER BY j.id DESC",
+        job_columns!("j"),
+        parameters.len()
+    );
+    (text, parameters)
+}
+
+fn samples() -> Vec<JobFilter> {
+    let none = JobFilter::default;
+    vec![
+        none(),
+        JobFilter { state: Some(JobState::Running), ..none() },
+        JobFilter { certificate: Some(1), ..none() },
+        JobFilter { agent: Some(Uuid::nil()), ..none() },
+        JobFilter {
+            state: Some(JobState::Queued),
+            certificate: Some(1),
+            agent: Some(Uuid::nil()),
+            kind: Some(JobKind::Issuance),
+            due_by_us: Some(0),
+        },
+    ]
+}
+
+/// Each condition alone, and all together.
+pub(crate) fn composed() -> Vec<String> {
+    let with =
+        |key: Option<Vec<Value>>| samples().into_iter().map(move |filter| listing(&filter, key.clone(), 1).0);
+    with(None).chain(with(Some(vec![Value::Int(0)]))).collect()
+}
+
+/// The statements whose plans a test looks at.
+pub(crate) fn plans() -> Vec<(String, Vec<Value>)> {
+    let mut all: Vec<(String, Vec<Value>)> =
+        samples().into_iter().map(|filter| listing(&filter, None, 21)).collect();
+    let now: Value = 1_i64.into();
+    all.push((ISSUERS_DUE.to_owned(), vec![now.clone()]));
+    all.push((DUE_COUNT.to_owned(), vec!["x".into(), now.clone(), 100_i64.into()]));
+    all.push((GATED.to_owned(), vec![now.clone(), 100_i64.into()]));
+    all.push((WAITING_OVERDUE.to_owned(), vec![now.clone(), 100_i64.into()]));
+    all.push((REAP.to_owned(), vec![now.clone(), i64::MAX.into()]));
+    all.push((BY_ID.to_owned(), vec![now]));
+    all
+}
+
+fn rows_of(rows: Vec<Row>) -> Result<Vec<JobRow>, StoreError> {
+    rows.into_iter().map(|mut row| job_row(&mut row)).collect()
+}
+
+fn job_row(row: &mut Row) -> Result<JobRow, StoreError> {
+    Ok(JobRow {
+        id: row.int()?,
+        certificate: row.int()?,
+        kind: row.coded("jobs.kind")?,
+        state: row.coded("jobs.state")?,
+        approval: row.coded("jobs.approval")?,
+        issuer: row.text()?,
+        agent: row.maybe_uuid()?,
+        version: row.maybe_int()?,
+        reason: row.text()?,
+        requested_by: row.text()?,
+        attempts: row.int()?,
+        next_attempt_at_us: row.int()?,
+        deadline_at_us: row.int()?,
+        lease_until_us: row.maybe_int()?,
+        csr: row.maybe_blob()?,
+        key: row.maybe_uuid()?,
+        detail: row.maybe_text()?,
+        last_error: row.maybe_text()?,
+        created_at_us: row.int()?,
+        started_at_us: row.maybe_int()?,
+        finished_at_us: row.maybe_int()?,
+    })
+}
+
+fn job_view(mut row: Row) -> Result<JobView, StoreError> {
+    Ok(JobView { job: job_row(&mut row)?, certificate: row.uuid()?, name: row.text()?, profile: row.text()? })
+}

@@ -1,0 +1,125 @@
+//! Counts of certificates, kept by the transactions that move them.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::handle::Managed;
+use db::{Bulk, Column, Cost, StoreError, Tx};
+use store::states::ManagedState;
+
+/// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
+const SLOTS: i64 = 16;
+
+/// A day, µs.
+const DAY_US: i64 = 86_400_000_000;
+
+/// One count to change. `Ord`, because rows are locked in this order.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum ManagedTotal {
+    /// Certificates whose current version ends on this day since 1970 (UTC). Archived ones are not counted.
+    Expiry(i64),
+    /// Certificates in this state.
+    State(ManagedState),
+}
+
+impl ManagedTotal {
+    /// The day on which a version ends; `None` when there is none.
+    #[must_use]
+    pub fn expiry(not_after_us: i64) -> Option<Self> {
+        (not_after_us != super::row::NEVER_ISSUED_US).then(|| Self::Expiry(not_after_us.div_euclid(DAY_US)))
+    }
+}
+
+/// Counts over everything under management.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ManagedSummary {
+    /// By state.
+    pub states: Vec<(ManagedState, u64)>,
+    /// Certificates that had ended at the time asked about.
+    pub expired: u64,
+    /// For each span asked about: certificates that end within it, those expired left out.
+    pub expiring: Vec<u64>,
+    /// By the day (since 1970, UTC) on which they end.
+    pub by_day: BTreeMap<i64, u64>,
+}
+
+pub(super) const ADJUST: Bulk = db::bulk! { (kind text, bucket bigint, slot bigint, value bigint)
+    "-- managed_totals_adjust
+INSERT INTO managed_totals (kind, bucket, slot, value) VALUES (:kind, :bucket, :slot, :value)
+ON CONFLICT (kind, bucket, slot) DO UPDATE SET value = managed_totals.value + excluded.value"
+};
+
+pub(super) const TOTALS: &str = "-- managed_totals
+SELECT kind, bucket, CAST(sum(value) AS BIGINT) FROM managed_totals GROUP BY kind, bucket ORDER BY kind, bucket";
+
+/// Those of one day up to a time of that day.
+pub(super) const EXPIRING_TO: &str = db::with_codes!([ManagedState::{Archived}] "-- managed_expiring_to
+SELECT count(*) FROM managed_certificates WHERE not_after >= ?1 AND not_after < ?2
+  AND state <> {ManagedState::Archived}");
+
+/// Changes counts, in the caller's transaction: one statement.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn adjust_managed_totals(
+    tx: &mut Tx,
+    changes: &BTreeMap<ManagedTotal, i64>,
+) -> Result<(), StoreError> {
+    // One slot a transaction, rows in order: no two wait for each other in a circle.
+    let slot = if tx.is_postgres() { i64::from(Uuid::new_v4().as_bytes()[0]) % SLOTS } else { 0 };
+    let (mut kinds, mut buckets, mut slots, mut values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (total, by) in changes.iter().filter(|(_, by)| **by != 0) {
+        let (kind, bucket) = match total {
+            ManagedTotal::Expiry(day) => ("expiry", *day),
+            ManagedTotal::State(state) => ("state", state.code()),
+        };
+        kinds.push(kind.to_owned());
+        buckets.push(bucket);
+        slots.push(slot);
+        values.push(*by);
+    }
+    let columns = vec![Column::Text(kinds), Column::Int(buckets), Column::Int(slots), Column::Int(values)];
+    tx.bulk(&ADJUST, columns).await.map(drop)
+}
+
+impl Managed<'_> {
+    /// Counts over everything, at the same cost whatever the size: kept counts, and the rows of the days in which
+    /// `now_us` and the ends of `within_us` fall.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn summary(self, now_us: i64, within_us: &[i64]) -> Result<ManagedSummary, StoreError> {
+        let mut summary = ManagedSummary::default();
+        for mut row in self.0.rows(Cost::Point, TOTALS, Vec::new()).await? {
+            let kind = row.text()?;
+            let bucket = row.int()?;
+            let value = u64::try_from(row.int()?).unwrap_or(0);
+            match kind.as_str() {
+                _ if value == 0 => {}
+                "state" => summary.states.push((db::coded(bucket, "managed_totals.bucket")?, value)),
+                _ => {
+                    summary.by_day.insert(bucket, value);
+                }
+            }
+        }
+        summary.expired = self.ending_before(&summary.by_day, now_us).await?;
+        for within in within_us {
+            let before = self.ending_before(&summary.by_day, now_us.saturating_add(*within)).await?;
+            summary.expiring.push(before.saturating_sub(summary.expired));
+        }
+        Ok(summary)
+    }
+
+    async fn ending_before(self, by_day: &BTreeMap<i64, u64>, at_us: i64) -> Result<u64, StoreError> {
+        let day = at_us.div_euclid(DAY_US);
+        let whole_days: u64 = by_day.range(..day).map(|(_, count)| count).sum();
+        if !by_day.contains_key(&day) {
+            return Ok(whole_days);
+        }
+        let range = vec![(day * DAY_US).into(), at_us.into()];
+        let Some(mut row) = self.0.row(EXPIRING_TO, range).await? else { return Ok(whole_days) };
+        Ok(whole_days + row.number::<u64>()?)
+    }
+}

@@ -1,0 +1,207 @@
+//! Owners and teams, and what was found and is not to be managed.
+
+use uuid::Uuid;
+
+use crate::tables::policies::{NamedDocument, document, named};
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+
+store::handle! {
+    /// Owners and teams, and certificates found that are not to be managed.
+    People
+}
+
+/// Owners or teams.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PeopleKind {
+    /// Who answers for certificates.
+    Owner,
+    /// Those an owner belongs to.
+    Team,
+}
+
+impl PeopleKind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Team => "team",
+        }
+    }
+}
+
+const PERSON: &str = "-- person
+SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name = ?2";
+const PEOPLE: &str = "-- people
+SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
+const PERSON_INSERT: &str = "-- person_insert
+INSERT INTO people (kind, name, body, revision, created_at, updated_at) VALUES (?1, ?2, ?3, 1, ?4, ?4)
+ON CONFLICT DO NOTHING";
+const PERSON_UPDATE: &str = "-- person_update
+UPDATE people SET body = ?3, revision = revision + 1, updated_at = ?4 WHERE kind = ?1 AND name = ?2 AND revision = ?5";
+const PERSON_DELETE: &str = "-- person_delete
+DELETE FROM people WHERE kind = ?1 AND name = ?2";
+const OWNER_USED: &str = "-- owner_used
+SELECT uuid FROM managed_certificates WHERE owner = ?1 LIMIT 1";
+const TEAM_USED: &str = "-- team_used
+SELECT uuid FROM managed_certificates WHERE team = ?1 LIMIT 1";
+
+const DISMISS: &str = "-- dismiss
+INSERT INTO dismissals (fingerprint, actor, note, at, until) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (fingerprint) DO UPDATE SET actor = excluded.actor, note = excluded.note, at = excluded.at,
+  until = excluded.until";
+const DISMISS_UNDO: &str = "-- dismiss_undo
+DELETE FROM dismissals WHERE fingerprint = ?1";
+const DISMISSED: Bulk = db::bulk! { (fingerprint bytea, now bigint)
+    "-- dismissed
+SELECT fingerprint, note, until FROM dismissals WHERE fingerprint = :fingerprint AND (until IS NULL OR until > :now)"
+};
+
+pub(crate) const ALL: &[&str] = &[
+    PERSON,
+    PEOPLE,
+    PERSON_INSERT,
+    PERSON_UPDATE,
+    PERSON_DELETE,
+    OWNER_USED,
+    TEAM_USED,
+    DISMISS,
+    DISMISS_UNDO,
+];
+pub(crate) const BULKS: &[&Bulk] = &[&DISMISSED];
+
+/// Makes an owner or team; false when the name is taken.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_person(
+    tx: &mut Tx,
+    kind: PeopleKind,
+    name: &str,
+    body: &str,
+    at_us: i64,
+) -> Result<bool, StoreError> {
+    let parameters = vec![kind.word().into(), name.into(), body.into(), at_us.into()];
+    Ok(tx.execute(PERSON_INSERT, parameters).await? == 1)
+}
+
+/// Replaces an owner or team of this revision; false when it has another.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn update_person(
+    tx: &mut Tx,
+    kind: PeopleKind,
+    name: &str,
+    body: &str,
+    at_us: i64,
+    revision: i64,
+) -> Result<bool, StoreError> {
+    let parameters = vec![kind.word().into(), name.into(), body.into(), at_us.into(), revision.into()];
+    Ok(tx.execute(PERSON_UPDATE, parameters).await? == 1)
+}
+
+/// Drops an owner or team; false when there is none.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_person(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<bool, StoreError> {
+    Ok(tx.execute(PERSON_DELETE, vec![kind.word().into(), name.into()]).await? == 1)
+}
+
+/// A certificate of this owner or team.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn person_user(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<Option<Uuid>, StoreError> {
+    let statement = match kind {
+        PeopleKind::Owner => OWNER_USED,
+        PeopleKind::Team => TEAM_USED,
+    };
+    tx.row(statement, vec![name.into()]).await?.map(|mut row| row.uuid()).transpose()
+}
+
+/// A certificate that was found and is not to be managed, or not yet.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Dismissal {
+    /// Why.
+    pub note: String,
+    /// Until when, µs; for good without.
+    pub until_us: Option<i64>,
+}
+
+/// Notes that a certificate that was found is not to be managed, or not yet.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn dismiss(
+    tx: &mut Tx,
+    fingerprint: [u8; 32],
+    actor: &str,
+    dismissal: &Dismissal,
+    at_us: i64,
+) -> Result<(), StoreError> {
+    let (note, until) = (dismissal.note.as_str(), dismissal.until_us);
+    let parameters = vec![fingerprint.into(), actor.into(), note.into(), at_us.into(), until.into()];
+    tx.execute(DISMISS, parameters).await.map(drop)
+}
+
+/// Takes that back; false when there was nothing to take back.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn undismiss(tx: &mut Tx, fingerprint: [u8; 32]) -> Result<bool, StoreError> {
+    Ok(tx.execute(DISMISS_UNDO, vec![fingerprint.into()]).await? == 1)
+}
+
+/// Which of these are dismissed at `now_us`, and why.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn dismissed(
+    tx: &mut Tx,
+    fingerprints: &[[u8; 32]],
+    now_us: i64,
+) -> Result<Vec<([u8; 32], Dismissal)>, StoreError> {
+    let column = Column::Blob(fingerprints.iter().map(|hash| hash.to_vec()).collect());
+    let rows = tx.bulk(&DISMISSED, vec![column, Column::Int(vec![now_us; fingerprints.len()])]).await?;
+    let one = |mut row: Row| {
+        let fingerprint = row.hash()?;
+        Ok((fingerprint, Dismissal { note: row.text()?, until_us: row.maybe_int()? }))
+    };
+    rows.into_iter().map(one).collect()
+}
+
+impl People<'_> {
+    /// An owner or team.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn get(self, kind: PeopleKind, name: &str) -> Result<Option<NamedDocument>, StoreError> {
+        self.0.row(PERSON, vec![kind.word().into(), name.into()]).await?.map(document).transpose()
+    }
+
+    /// A page of owners or teams by name.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn page(
+        self,
+        kind: PeopleKind,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<NamedDocument>, StoreError> {
+        let listing = kind.word();
+        let mut parameters: Vec<Value> = vec![listing.into()];
+        parameters.extend(key_or(after, listing, &[Value::Text(String::new())])?);
+        let (limit, asked) = limit_of(limit);
+        parameters.push(asked.into());
+        let rows = self.0.rows(Cost::Walk, PEOPLE, parameters).await?;
+        page(rows, limit, listing, named)
+    }
+}

@@ -1,0 +1,151 @@
+//! Messages to one name server that are not about addresses: other record types, and updates (RFC 2136).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::{Name, RecordType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UdpSocket;
+
+use super::name::WireName;
+use super::query::{self, Query};
+use crate::{Deadline, dial};
+
+/// Times a message is sent over UDP.
+const SENDS: usize = 2;
+/// Bytes of an answer over UDP. Servers truncate longer ones, which then come over TCP.
+const DATAGRAM_MAX: usize = 4_096;
+
+/// Why a name server gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// The server did not answer in time.
+    #[error("no answer within the time allowed")]
+    TimedOut,
+    /// The operating system reported an error.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// There is no TCP connection to the server.
+    #[error(transparent)]
+    Dial(#[from] dial::DialError),
+    /// The answer has another id or another question.
+    #[error("the answer belongs to another message")]
+    Foreign,
+    /// The answer is not a DNS message.
+    #[error("the answer cannot be read: {0}")]
+    Unreadable(String),
+}
+
+/// Asks one server for records and returns its answer, whatever its response code. `recursion` asks the server to ask others. Each packet waits
+/// `each` for its answer; [`exchange`] describes the rest.
+///
+/// # Errors
+/// [`ExchangeError`].
+#[crate::boxed]
+pub async fn ask(
+    server: SocketAddr,
+    name: &Name,
+    kind: RecordType,
+    recursion: bool,
+    each: Duration,
+    deadline: Deadline,
+) -> Result<Message, ExchangeError> {
+    let name = WireName::from_answer(name);
+    let mut extended = true;
+    loop {
+        let mut query = Query::new(&name, kind, extended).with_id(query::random_id()?);
+        if !recursion {
+            query = query.without_recursion();
+        }
+        let answer = send(server, query.octets(), query.question(), each, deadline).await?;
+        let answer =
+            Message::from_vec(&answer).map_err(|error| ExchangeError::Unreadable(error.to_string()))?;
+        if !extended || answer.metadata.response_code != ResponseCode::FormErr {
+            return Ok(answer);
+        }
+        // RFC 6891 section 7: a server that does not know EDNS.
+        extended = false;
+    }
+}
+
+/// Sends a message to one server and returns the answer with the same id: up to twice over UDP, then over TCP when the answer was truncated, or when
+/// none came and time is left. Each try waits `each`. Packets with another id are ignored.
+///
+/// # Errors
+/// [`ExchangeError`].
+#[crate::boxed]
+pub async fn exchange(
+    server: SocketAddr,
+    message: &[u8],
+    each: Duration,
+    deadline: Deadline,
+) -> Result<Vec<u8>, ExchangeError> {
+    send(server, message, &[], each, deadline).await
+}
+
+async fn send(
+    server: SocketAddr,
+    message: &[u8],
+    question: &[u8],
+    each: Duration,
+    deadline: Deadline,
+) -> Result<Vec<u8>, ExchangeError> {
+    for _ in 0..SENDS {
+        match deadline.child(each).bound(over_udp(server, message, question)).await {
+            Ok(Ok(answer)) if query::is_truncated(&answer) => break,
+            Ok(result) => return Ok(result?),
+            Err(_) if deadline.has_passed() => return Err(ExchangeError::TimedOut),
+            Err(_) => {}
+        }
+    }
+    let answering = over_tcp(server, message, question);
+    deadline.child(each).bound(answering).await.map_err(|_| ExchangeError::TimedOut)?
+}
+
+/// A socket for each message: an off-path attacker has to guess its port, which the system draws, and the id.
+async fn over_udp(server: SocketAddr, message: &[u8], question: &[u8]) -> io::Result<Vec<u8>> {
+    let socket = connected(server)?;
+    socket.send(message).await?;
+    let mut answer = vec![0; DATAGRAM_MAX];
+    loop {
+        let length = socket.recv(&mut answer).await?;
+        if is_answer(&answer[..length], message, question) {
+            answer.truncate(length);
+            return Ok(answer);
+        }
+    }
+}
+
+/// RFC 1035 section 4.2.2: each message after its length in two bytes. The caller bounds the time.
+pub(super) async fn over_tcp(
+    server: SocketAddr,
+    message: &[u8],
+    question: &[u8],
+) -> Result<Vec<u8>, ExchangeError> {
+    let mut stream = dial::connect(server, Duration::MAX).await?;
+    let length = u16::try_from(message.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    stream.write_all(&[&length.to_be_bytes(), message].concat()).await?;
+    let mut answer = vec![0; stream.read_u16().await?.into()];
+    stream.read_exact(&mut answer).await?;
+    if is_answer(&answer, message, question) { Ok(answer) } else { Err(ExchangeError::Foreign) }
+}
+
+/// A UDP socket with a port of the system's choice, which receives from this server alone.
+pub(super) fn connected(server: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = std::net::UdpSocket::bind(SocketAddr::new(any, 0))?;
+    socket.connect(server)?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
+}
+
+/// An update's answer need not repeat what it answers (RFC 2136 section 3.8), so its `question` is empty.
+fn is_answer(answer: &[u8], message: &[u8], question: &[u8]) -> bool {
+    query::answer_id(answer).is_some_and(|id| message.starts_with(&id.to_be_bytes()))
+        && (question.is_empty() || query::repeats(answer, question))
+}

@@ -1,0 +1,79 @@
+//! Token buckets for each client.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flight::{BoundedMap, Eviction};
+use outbound::rate::{Bucket, Rate};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Clients that are remembered. The one that asked the longest ago makes room for another.
+const CLIENTS_MAX: u64 = 65_536;
+/// After its buckets are full again, a client is remembered for this long.
+const REMEMBERED_FULL: Duration = Duration::from_secs(60);
+
+/// `N` token buckets for each client. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientBuckets<K, const N: usize> {
+    rates: [Rate; N],
+    began: Instant,
+    clients: BoundedMap<K, Arc<Mutex<[Bucket; N]>>>,
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static, const N: usize> ClientBuckets<K, N> {
+    /// Buckets that are full at first and fill at these rates.
+    pub(crate) fn new(rates: [Rate; N]) -> Self {
+        let refilled = rates.iter().map(|rate| rate.refill_time()).max().unwrap_or_default();
+        let clients = BoundedMap::builder(CLIENTS_MAX)
+            .time_to_idle(refilled + REMEMBERED_FULL)
+            // The default policy may refuse a newcomer, who would have full buckets each time.
+            .eviction(Eviction::LeastRecent)
+            .build();
+        Self { rates, began: Instant::now(), clients }
+    }
+
+    /// Takes a token from each bucket of a client. Takes none and returns false where one of them is empty.
+    pub(crate) fn take(&self, client: &K) -> bool {
+        let buckets = self.of(client);
+        let mut buckets = buckets.lock();
+        let now_us = self.now_us();
+        let has_tokens = self.have_tokens(&buckets, now_us);
+        if has_tokens {
+            for (bucket, rate) in buckets.iter_mut().zip(self.rates) {
+                // Cannot fail: it has a token.
+                let _ = bucket.take(now_us, rate);
+            }
+        }
+        has_tokens
+    }
+
+    /// Whether each bucket of a client has a token.
+    pub(crate) fn has_tokens(&self, client: &K) -> bool {
+        let buckets = self.of(client);
+        let buckets = buckets.lock();
+        self.have_tokens(&buckets, self.now_us())
+    }
+
+    /// Gives a token back to the client's first bucket.
+    pub(crate) fn give_back(&self, client: &K) {
+        if let Some(buckets) = self.clients.get(client)
+            && let Some((bucket, rate)) = buckets.lock().iter_mut().zip(self.rates).next()
+        {
+            bucket.give_back(rate);
+        }
+    }
+
+    fn have_tokens(&self, buckets: &[Bucket; N], now_us: i64) -> bool {
+        buckets.iter().zip(self.rates).all(|(bucket, rate)| bucket.wait(now_us, rate) == 0)
+    }
+
+    fn of(&self, client: &K) -> Arc<Mutex<[Bucket; N]>> {
+        self.clients.get_with_by_ref(client, || Arc::new(Mutex::new([Bucket::default(); N])))
+    }
+
+    fn now_us(&self) -> i64 {
+        i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX)
+    }
+}

@@ -1,0 +1,16 @@
+//! The tables of the proxy.
+//!
+//! Each noun has a handle, made by `Name::of(&store)`; functions that change rows take the transaction.
+
+mod leaves;
+
+use db::Sends;
+
+pub use leaves::{
+    HeldLeaf, LeafAsk, LeafLook, NewLeaf, OWN_KEY_ENDS_AFTER_US, ProxyLeaves, SEALED_LEAF_KEYS,
+    SEALED_LEAVES, TIDIED_MAX, Tidied,
+};
+
+/// Every statement of these tables, for the test that prepares them on both databases.
+#[doc(hidden)]
+pub const STATEMENTS: &[Sends] = &[leaves::SENDS];

@@ -1,0 +1,377 @@
+//! Nodes.
+
+use uuid::Uuid;
+
+use super::changes::take_changes;
+use super::handle::Places;
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+
+/// Octets of a node's KEM public key: X-Wing's (draft-connolly-cfrg-xwing-kem).
+pub const KEM_OCTETS: usize = 1_216;
+
+/// A node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NodeRow {
+    /// Its identity.
+    pub id: Uuid,
+    /// Its name, unique.
+    pub name: String,
+    /// Its site.
+    pub site: Uuid,
+    /// The site's name; empty once it is removed.
+    pub site_name: String,
+    /// JSON object: the site's attributes.
+    pub site_attributes: String,
+    /// JSON object: the node's own attributes.
+    pub attributes: String,
+    /// `HOST:PORT` where the others ask it to sign.
+    pub address: String,
+    /// The public key to which it opens what is sealed for it.
+    pub kem: Vec<u8>,
+    /// SHA-256 of the SubjectPublicKeyInfo it shows itself with.
+    pub spki_sha256: [u8; 32],
+    /// End of its certificate's validity, µs.
+    pub not_after_us: i64,
+    /// JSON: what is said of it, signed.
+    pub statement: String,
+    /// When its next statement is due, µs.
+    pub sign_at_us: i64,
+    /// Moves with every change that people make.
+    pub revision: i64,
+    /// The number of its last change that nodes read.
+    pub changed: i64,
+    /// When it was enrolled, µs.
+    pub enrolled_at_us: i64,
+    /// When it was retired, µs.
+    pub retired_at_us: Option<i64>,
+    /// Whether it was retired because it is not trusted any more.
+    pub hostile: bool,
+    /// End of its lease, µs; 0 without one.
+    pub lease_until_us: i64,
+    /// Whether the others are told that it is there.
+    pub present: bool,
+}
+
+/// Which nodes to list.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeFilter {
+    /// Those of a site.
+    pub site: Option<Uuid>,
+    /// Retired ones too.
+    pub retired: bool,
+}
+
+/// A statement in place of a node's last one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NewStatement {
+    /// Of this node.
+    pub node: Uuid,
+    /// JSON.
+    pub statement: String,
+    /// [`NodeRow::sign_at_us`] and [`NodeRow::changed`] of the row that it is made from: of two that sign the same row
+    /// one is heard.
+    pub made_from: (i64, i64),
+    /// When the next one is due, µs.
+    pub sign_at_us: i64,
+}
+
+macro_rules! node_select {
+    ($name:literal, $rest:literal) => {
+        concat!(
+            "-- ",
+            $name,
+            "\nSELECT n.uuid, n.name, n.site, COALESCE(s.name, ''), COALESCE(s.attributes, '{}'), n.attributes, n.address, \
+             n.kem, n.spki_sha256, n.not_after, n.statement, n.sign_at, n.revision, n.changed, n.enrolled_at, \
+             n.retired_at, n.hostile, COALESCE(l.until_at, 0), COALESCE(l.present, 0)\n\
+             FROM key_nodes n LEFT JOIN key_sites s ON s.uuid = n.site LEFT JOIN key_node_leases l ON l.node = n.uuid\n",
+            $rest
+        )
+    };
+}
+
+pub(super) const NODE: &str = node_select!("key_node", "WHERE n.uuid = ?1");
+pub(super) const NODE_NAMED: &str = node_select!("key_node_named", "WHERE n.name = ?1");
+pub(super) const NODE_OF_KEY: &str = node_select!("key_node_of_key", "WHERE n.spki_sha256 = ?1");
+pub(super) const CHANGED: &str =
+    node_select!("key_nodes_changed", "WHERE n.changed > ?1 ORDER BY n.changed LIMIT ?2");
+pub(super) const DUE: &str = node_select!(
+    "key_nodes_to_sign",
+    "WHERE n.retired_at IS NULL AND n.sign_at <= ?1 ORDER BY n.sign_at LIMIT ?2"
+);
+const PAGE: &str = node_select!("key_nodes_page", "WHERE n.name > ?1");
+
+pub(super) const INSERT: &str = "-- key_node_insert
+INSERT INTO key_nodes (uuid, name, site, attributes, address, kem, spki_sha256, not_after, statement, sign_at, revision,
+                       changed, enrolled_at, hostile)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 1, ?11, ?12, 0) ON CONFLICT DO NOTHING";
+
+pub(super) const TAKEN: &str = "-- key_node_taken
+SELECT 1 FROM key_nodes WHERE name = ?1 OR spki_sha256 = ?2 LIMIT 1";
+
+/// Of one site, or of all.
+pub(super) const LIVE: &str = "-- key_nodes_live
+SELECT count(*) FROM key_nodes WHERE retired_at IS NULL AND (site = ?1 OR CAST(?2 AS BIGINT) = 1)";
+
+pub(super) const CERTIFIED: &str = "-- key_node_certified
+UPDATE key_nodes SET not_after = ?3 WHERE uuid = ?1 AND spki_sha256 = ?2 AND retired_at IS NULL";
+
+/// A time that is long over, and another one each time: a statement made from what was before is not heard.
+pub(super) const ADDRESS: &str = "-- key_node_address
+UPDATE key_nodes SET address = ?2, sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
+WHERE uuid = ?1 AND address <> ?2 AND retired_at IS NULL";
+
+pub(super) const RETIRE: &str = "-- key_node_retire
+UPDATE key_nodes SET retired_at = ?2, hostile = ?3, changed = ?4, revision = revision + 1
+WHERE uuid = ?1 AND retired_at IS NULL";
+
+pub(super) const MISTRUST: &str = "-- key_node_mistrust
+UPDATE key_nodes SET hostile = 1, revision = revision + 1 WHERE uuid = ?1 AND retired_at IS NOT NULL AND hostile = 0";
+
+pub(super) const SIGN_SITE: &str = "-- key_nodes_sign_site
+UPDATE key_nodes SET sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
+WHERE site = ?1 AND retired_at IS NULL";
+
+pub(super) const STATEMENTS: Bulk = db::bulk! {
+    (node uuid, statement text, sign_at bigint, changed bigint, was_sign_at bigint, was_changed bigint)
+    "-- key_node_statements
+UPDATE key_nodes SET statement = :statement, sign_at = :sign_at, changed = :changed
+WHERE uuid = :node AND sign_at = :was_sign_at AND changed = :was_changed AND retired_at IS NULL"
+};
+
+/// Every form of the page of nodes.
+pub(super) fn composed() -> Vec<String> {
+    let filters = (0..4_u32)
+        .map(|bits| NodeFilter { site: (bits & 1 != 0).then_some(Uuid::nil()), retired: bits & 2 != 0 });
+    filters.map(|filter| nodes_page(&filter, Value::Null, 1).0).collect()
+}
+
+/// Whether a name or a key is taken.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn is_node_taken(tx: &mut Tx, name: &str, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
+    Ok(tx.row(TAKEN, vec![name.into(), spki_sha256.as_slice().into()]).await?.is_some())
+}
+
+/// Enters a node, with its lease: nobody is told of it before its first beat. False when its name or key is taken.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_node(tx: &mut Tx, node: &NodeRow) -> Result<bool, StoreError> {
+    let parameters = vec![
+        node.id.into(),
+        node.name.as_str().into(),
+        node.site.into(),
+        node.attributes.as_str().into(),
+        node.address.as_str().into(),
+        node.kem.as_slice().into(),
+        node.spki_sha256.as_slice().into(),
+        node.not_after_us.into(),
+        node.statement.as_str().into(),
+        node.sign_at_us.into(),
+        node.changed.into(),
+        node.enrolled_at_us.into(),
+    ];
+    let entered = tx.execute(INSERT, parameters).await? == 1;
+    if entered {
+        super::presence::enter(tx, node.id).await?;
+    }
+    Ok(entered)
+}
+
+/// How many nodes are not retired, at a site or everywhere.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn live_nodes(tx: &mut Tx, site: Option<Uuid>) -> Result<i64, StoreError> {
+    let everywhere = site.is_none();
+    let row = tx.row(LIVE, vec![site.unwrap_or_default().into(), everywhere.into()]).await?;
+    row.map_or(Ok(0), |mut row| row.int())
+}
+
+/// Notes a node's new certificate for the same key; false when it has another key, is retired or not there.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn node_certified(
+    tx: &mut Tx,
+    id: Uuid,
+    spki_sha256: &[u8; 32],
+    not_after_us: i64,
+) -> Result<bool, StoreError> {
+    let parameters = vec![id.into(), spki_sha256.as_slice().into(), not_after_us.into()];
+    Ok(tx.execute(CERTIFIED, parameters).await? == 1)
+}
+
+/// Gives a node another address; its next statement is then due at once. False when it has that address.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn set_node_address(tx: &mut Tx, id: Uuid, address: &str) -> Result<bool, StoreError> {
+    Ok(tx.execute(ADDRESS, vec![id.into(), address.into()]).await? == 1)
+}
+
+/// Makes the next statement of every node of a site due at once.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn sign_nodes_of_site(tx: &mut Tx, site: Uuid) -> Result<(), StoreError> {
+    tx.execute(SIGN_SITE, vec![site.into()]).await.map(drop)
+}
+
+/// Retires a node, its lease included; false when it is already, or not there.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn retire_node(tx: &mut Tx, id: Uuid, at_us: i64, hostile: bool) -> Result<bool, StoreError> {
+    let changed = take_changes(tx, 1).await?;
+    let retired =
+        tx.execute(RETIRE, vec![id.into(), at_us.into(), hostile.into(), changed.into()]).await? == 1;
+    if retired {
+        super::presence::leave(tx, id).await?;
+    }
+    Ok(retired)
+}
+
+/// Notes of a retired node that it is not trusted any more; false when that is known, or it is not retired.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn mistrust_node(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
+    Ok(tx.execute(MISTRUST, vec![id.into()]).await? == 1)
+}
+
+/// Puts statements in place of the last ones, each as a change of its own.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn put_statements(tx: &mut Tx, new: Vec<NewStatement>) -> Result<(), StoreError> {
+    let first = take_changes(tx, new.len()).await?;
+    let changes = (first..).take(new.len()).collect();
+    let columns = vec![
+        Column::Uuid(new.iter().map(|one| one.node).collect()),
+        Column::Text(new.iter().map(|one| one.statement.clone()).collect()),
+        Column::Int(new.iter().map(|one| one.sign_at_us).collect()),
+        Column::Int(changes),
+        Column::Int(new.iter().map(|one| one.made_from.0).collect()),
+        Column::Int(new.iter().map(|one| one.made_from.1).collect()),
+    ];
+    tx.bulk(&STATEMENTS, columns).await.map(drop)
+}
+
+impl Places<'_> {
+    /// A node by its identity.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn node(self, id: Uuid) -> Result<Option<NodeRow>, StoreError> {
+        self.0.row(NODE, vec![id.into()]).await?.map(node_of).transpose()
+    }
+
+    /// A node by its name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn node_named(self, name: &str) -> Result<Option<NodeRow>, StoreError> {
+        self.0.row(NODE_NAMED, vec![name.into()]).await?.map(node_of).transpose()
+    }
+
+    /// A node by the SHA-256 of its SubjectPublicKeyInfo.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn node_of_key(self, spki_sha256: &[u8; 32]) -> Result<Option<NodeRow>, StoreError> {
+        self.0.row(NODE_OF_KEY, vec![spki_sha256.as_slice().into()]).await?.map(node_of).transpose()
+    }
+
+    /// Nodes that changed after the change `after`, in the order of their changes, retired ones too.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn nodes_changed(self, after: i64, limit: usize) -> Result<Vec<NodeRow>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = self.0.rows(Cost::Point, CHANGED, vec![after.into(), limit.into()]).await?;
+        rows.into_iter().map(node_of).collect()
+    }
+
+    /// Nodes whose next statement is due.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn nodes_to_sign(self, now_us: i64, limit: usize) -> Result<Vec<NodeRow>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = self.0.rows(Cost::Point, DUE, vec![now_us.into(), limit.into()]).await?;
+        rows.into_iter().map(node_of).collect()
+    }
+
+    /// Nodes by name.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn nodes(
+        self,
+        filter: &NodeFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<NodeRow>, StoreError> {
+        let (limit, rows) = limit_of(limit);
+        let key = key_or(after, "key_nodes", &[Value::Text(String::new())])?;
+        let begin = key.into_iter().next().unwrap_or(Value::Text(String::new()));
+        let (statement, parameters) = nodes_page(filter, begin, rows);
+        let found = self.0.rows(Cost::Walk, &statement, parameters).await?;
+        page(found, limit, "key_nodes", |row| {
+            let node = node_of(row)?;
+            let key = vec![node.name.as_str().into()];
+            Ok((node, key))
+        })
+    }
+}
+
+/// A page and its parameters, holding only the conditions asked for.
+fn nodes_page(filter: &NodeFilter, begin: Value, limit: i64) -> (String, Vec<Value>) {
+    let mut parameters = vec![begin];
+    let mut statement = PAGE.to_owned();
+    if let Some(site) = filter.site {
+        parameters.push(site.into());
+        statement.push_str(" AND n.site = ?2");
+    }
+    if !filter.retired {
+        statement.push_str(" AND n.retired_at IS NULL");
+    }
+    parameters.push(limit.into());
+    statement.push_str(&format!(" ORDER BY n.name LIMIT ?{}", parameters.len()));
+    (statement, parameters)
+}
+
+fn node_of(mut row: Row) -> Result<NodeRow, StoreError> {
+    Ok(NodeRow {
+        id: row.uuid()?,
+        name: row.text()?,
+        site: row.uuid()?,
+        site_name: row.text()?,
+        site_attributes: row.text()?,
+        attributes: row.text()?,
+        address: row.text()?,
+        kem: row.blob()?,
+        spki_sha256: row.hash()?,
+        not_after_us: row.int()?,
+        statement: row.text()?,
+        sign_at_us: row.int()?,
+        revision: row.int()?,
+        changed: row.int()?,
+        enrolled_at_us: row.int()?,
+        retired_at_us: row.maybe_int()?,
+        hostile: row.flag()?,
+        lease_until_us: row.int()?,
+        present: row.flag()?,
+    })
+}

@@ -1,8 +1,0 @@
-//! The handle [`Ct`]. Its methods are in the files beside this one, each with the statements it sends.
-
-use crate::store::handle;
-
-handle! {
-    /// Certificate Transparency: watched domains, searches, logs, issuances found.
-    Ct, ct
-}

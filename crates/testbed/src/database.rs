@@ -1,0 +1,109 @@
+//! A fresh database of a test's own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use store::testing::Cluster;
+use store::{Store, StoreOptions, StoreUrl};
+use tempfile::TempDir;
+
+/// An empty database, and a temporary folder beside it. Drop it after the stores that it opened.
+pub struct Database {
+    /// Its address.
+    pub url: StoreUrl,
+    folder: TempDir,
+    cluster: Option<Arc<Cluster>>,
+}
+
+impl Database {
+    /// A SQLite file in the folder, below `data`.
+    #[must_use]
+    pub fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::sqlite(folder.path().join("data").join("bulla.db"));
+        Self { url, folder, cluster: None }
+    }
+
+    /// On the PostgreSQL server that all tests of this process share.
+    pub async fn postgres() -> Self {
+        Self::on(tokio::task::spawn_blocking(Cluster::shared).await.unwrap())
+    }
+
+    /// On a PostgreSQL server of its own, which may be stopped.
+    pub async fn postgres_of_its_own() -> Self {
+        Self::on(Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap()))
+    }
+
+    fn on(cluster: Arc<Cluster>) -> Self {
+        Self { url: cluster.database(), folder: tempfile::tempdir().unwrap(), cluster: Some(cluster) }
+    }
+
+    /// A store with connections of its own, as another process has one.
+    pub async fn open(&self) -> Store {
+        self.open_with(&StoreOptions::default()).await
+    }
+
+    /// As [`Self::open`], with options.
+    pub async fn open_with(&self, options: &StoreOptions) -> Store {
+        Store::open_with(&self.url, options).await.unwrap()
+    }
+
+    /// The temporary folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A path in the temporary folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Its PostgreSQL server.
+    ///
+    /// # Panics
+    /// When it is SQLite's.
+    #[must_use]
+    pub fn cluster(&self) -> Arc<Cluster> {
+        Arc::clone(self.cluster.as_ref().unwrap())
+    }
+
+    /// Stops its PostgreSQL server.
+    pub async fn stop(&self) {
+        let cluster = self.cluster();
+        tokio::task::spawn_blocking(move || cluster.stop()).await.unwrap();
+    }
+
+    /// Starts its PostgreSQL server again.
+    pub async fn resume(&self) {
+        let cluster = self.cluster();
+        tokio::task::spawn_blocking(move || cluster.resume()).await.unwrap();
+    }
+}
+
+/// Runs each case on both databases: `on_both! { crate::world::World: module::case … }`, each `async fn case(world: World)`.
+/// The type has `async fn sqlite()` and `async fn postgres()`; cases of the same file are named without a module.
+#[macro_export]
+macro_rules! on_both {
+    ($world:ty: $($case:ident)*) => {
+        mod sqlite { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case(<$world>::sqlite().await).await; }
+        )* }
+        mod postgres { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$case(<$world>::postgres().await).await; }
+        )* }
+    };
+    ($world:ty: $($module:ident::$case:ident)*) => {
+        mod sqlite { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$module::$case(<$world>::sqlite().await).await; }
+        )* }
+        mod postgres { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$module::$case(<$world>::postgres().await).await; }
+        )* }
+    };
+}

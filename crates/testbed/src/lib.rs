@@ -1,0 +1,29 @@
+//! What the tests of several crates share: databases, a certification authority, waiting for a condition.
+//!
+//! A dev-dependency only. The features keep the tests of low crates from linking high ones.
+
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
+
+#[cfg(feature = "authority")]
+mod authority;
+#[cfg(feature = "database")]
+mod database;
+#[cfg(feature = "authority")]
+mod openssl;
+#[cfg(feature = "database")]
+mod statements;
+#[cfg(feature = "database")]
+pub mod tables;
+mod wait;
+mod write;
+
+#[cfg(feature = "authority")]
+pub use authority::Issuer;
+#[cfg(feature = "database")]
+pub use database::Database;
+#[cfg(feature = "authority")]
+pub use openssl::openssl_verifies;
+#[cfg(feature = "database")]
+pub use statements::check_statements;
+pub use wait::{PATIENCE, until, until_blocking};
+pub use write::write_and_flush;

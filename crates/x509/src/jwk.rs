@@ -1,0 +1,108 @@
+//! Public keys and signatures as JOSE writes them (RFC 7517, RFC 7518, RFC 8037).
+
+use data_encoding::BASE64URL_NOPAD;
+
+use crate::der::{DerError, Reader, tag};
+use crate::{KeyAlgorithm, PublicKey};
+
+/// The JWK of a DER SubjectPublicKeyInfo: the members of RFC 7638 section 3.2 only, in their order and without spaces, so that its SHA-256 is the key's
+/// thumbprint. `None` for what is no RSA, P-256, P-384, P-521 or Ed25519 key.
+#[must_use]
+pub fn canonical(spki: &[u8]) -> Option<String> {
+    let key = PublicKey::parse(spki).ok()?;
+    let bytes = key.key_octets();
+    let encode = |bytes: &[u8]| BASE64URL_NOPAD.encode(bytes);
+    let point = |crv: &str, half: usize| {
+        let (x, y) = bytes.strip_prefix(&[4]).filter(|point| point.len() == 2 * half)?.split_at(half);
+        Some(format!(r#"{{"crv":"{crv}","kty":"EC","x":"{}","y":"{}"}}"#, encode(x), encode(y)))
+    };
+    match key.algorithm {
+        KeyAlgorithm::Rsa => {
+            let mut numbers = Reader::new(bytes).sequence().ok()?;
+            let mut number = || {
+                let content = numbers.expect(tag::INTEGER).ok()?.content;
+                Some(encode(content.strip_prefix(&[0]).unwrap_or(content)))
+            };
+            let (n, e) = (number()?, number()?);
+            Some(format!(r#"{{"e":"{e}","kty":"RSA","n":"{n}"}}"#))
+        }
+        KeyAlgorithm::EcP256 => point("P-256", 32),
+        KeyAlgorithm::EcP384 => point("P-384", 48),
+        KeyAlgorithm::EcP521 => point("P-521", 66),
+        KeyAlgorithm::Ed25519 => Some(format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, encode(bytes))),
+        _ => None,
+    }
+}
+
+/// An ECDSA signature as r and s side by side, each of `half` bytes, the length of the curve's order (RFC 7518 section 3.4; PKCS#11 has the same), from
+/// the DER of RFC 3279 section 2.2.3. `None` for what is no such signature.
+#[must_use]
+pub fn fixed_width(der: &[u8], half: usize) -> Option<Vec<u8>> {
+    let read = || -> Result<_, DerError> {
+        let mut outer = Reader::new(der);
+        let mut parts = outer.sequence()?;
+        let (r, s) = (parts.expect(tag::INTEGER)?.content, parts.expect(tag::INTEGER)?.content);
+        parts.end()?;
+        outer.end()?;
+        Ok((r, s))
+    };
+    let (r, s) = read().ok()?;
+    let mut fixed = vec![0; 2 * half];
+    let (left, right) = fixed.split_at_mut(half);
+    for (out, integer) in [(left, r), (right, s)] {
+        let zeros = integer.iter().take_while(|byte| **byte == 0).count();
+        let magnitude = &integer[zeros..];
+        let from = half.checked_sub(magnitude.len())?;
+        out[from..].copy_from_slice(magnitude);
+    }
+    Some(fixed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_rfc_7638_is_written_as_its_thumbprint_wants() {
+        let n = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZ\
+                 CiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJ\
+                 ZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBni\
+                 Iqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw";
+        let spki = crate::der::write(|w| {
+            w.sequence(|w| {
+                w.sequence(|w| {
+                    w.oid(&[1, 2, 840, 113_549, 1, 1, 1]).null();
+                });
+                w.bits_of(|w| {
+                    w.sequence(|w| {
+                        w.unsigned(&BASE64URL_NOPAD.decode(n.as_bytes()).unwrap()).unsigned(&[1, 0, 1]);
+                    });
+                });
+            });
+        });
+        let canonical = canonical(&spki).unwrap();
+        assert_eq!(canonical, format!(r#"{{"e":"AQAB","kty":"RSA","n":"{n}"}}"#));
+        let thumbprint = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, canonical.as_bytes());
+        assert_eq!(
+            BASE64URL_NOPAD.encode(thumbprint.as_ref()),
+            "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"
+        );
+        assert_eq!(super::canonical(b"nonsense"), None);
+    }
+
+    #[test]
+    fn both_halves_are_as_long_as_the_order() {
+        for (der, wanted) in [
+            (&b"\x30\x06\x02\x01\x05\x02\x01\x06"[..], Some(vec![0, 0, 5, 0, 0, 6])),
+            // A sign byte, which is none of the number.
+            (b"\x30\x09\x02\x04\x00\xff\x01\x02\x02\x01\x06", Some(vec![0xff, 1, 2, 0, 0, 6])),
+            (b"\x30\x09\x02\x04\x01\xff\x01\x02\x02\x01\x06", None),
+            (b"\x30\x06\x02\x01\x05\x02\x01\x06\x00", None),
+            (b"\x30\x09\x02\x01\x05\x02\x01\x06\x02\x01\x07", None),
+            (b"\x30\x03\x02\x01\x05", None),
+            (b"", None),
+        ] {
+            assert_eq!(fixed_width(der, 3), wanted, "{der:02x?}");
+        }
+    }
+}

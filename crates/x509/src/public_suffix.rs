@@ -1,0 +1,70 @@
+//! Public suffixes of DNS names, by the list of publicsuffix.org.
+//!
+//! The list is compiled code of 400 KB. These functions are not generic, so the program has it once.
+
+/// The part of the Public Suffix List that has a suffix.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SuffixKind {
+    /// Delegated by ICANN or IANA: `com`, `co.uk`.
+    Icann,
+    /// Submitted by its owner: `github.io`.
+    Private,
+    /// Not in the list; the suffix is the last label.
+    Unlisted,
+}
+
+/// The public suffix of a DNS name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PublicSuffix<'n> {
+    /// The end of the name.
+    pub text: &'n str,
+    /// The part of the list that has it.
+    pub kind: SuffixKind,
+}
+
+/// Returns the public suffix of `name`: lower case, A-labels, without a dot at its end. `None` for an empty name.
+#[must_use]
+pub fn public_suffix(name: &str) -> Option<PublicSuffix<'_>> {
+    let suffix = psl::suffix(name.as_bytes())?;
+    let kind = match suffix.typ() {
+        Some(psl::Type::Icann) => SuffixKind::Icann,
+        Some(psl::Type::Private) => SuffixKind::Private,
+        None => SuffixKind::Unlisted,
+    };
+    Some(PublicSuffix { text: &name[name.len() - suffix.as_bytes().len()..], kind })
+}
+
+/// Returns the public suffix of `name` and the label before it: `example.co.uk` of `a.b.example.co.uk`. `None` for a public
+/// suffix itself.
+#[must_use]
+pub fn registered_domain(name: &str) -> Option<&str> {
+    let suffix = public_suffix(name)?.text;
+    let before = name.strip_suffix(suffix)?.strip_suffix('.')?;
+    let start = before.rfind('.').map_or(0, |dot| dot + 1);
+    (start < before.len()).then(|| &name[start..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_and_registered_domains() {
+        for (name, suffix, kind, domain) in [
+            ("a.b.example.co.uk", "co.uk", SuffixKind::Icann, Some("example.co.uk")),
+            ("example.com", "com", SuffixKind::Icann, Some("example.com")),
+            ("co.uk", "co.uk", SuffixKind::Icann, None),
+            ("x.someone.github.io", "github.io", SuffixKind::Private, Some("someone.github.io")),
+            ("db.internal-only", "internal-only", SuffixKind::Unlisted, Some("db.internal-only")),
+            ("localhost", "localhost", SuffixKind::Unlisted, None),
+        ] {
+            assert_eq!(public_suffix(name), Some(PublicSuffix { text: suffix, kind }), "{name}");
+            assert_eq!(registered_domain(name), domain, "{name}");
+        }
+        assert_eq!((public_suffix(""), registered_domain(".com")), (None, None));
+        // An exception in the list (`!city.kawasaki.jp`), and names as the library splits them.
+        for name in ["a.city.kawasaki.jp", "city.kawasaki.jp", "a.kawasaki.jp", "a.b.c.kawasaki.jp"] {
+            assert_eq!(registered_domain(name), psl::domain_str(name), "{name}");
+        }
+    }
+}
