@@ -14,7 +14,7 @@ use crate::Authority;
 use crate::figures::Counters;
 use crate::issue::{IssuedRecord, IssuedRef};
 use crate::tables;
-use crate::tables::{IssuedFilter, Matched, RevocationMark, RevocationTarget, RevokedRow};
+use crate::tables::{IssuedFilter, Matched, RevocationMark, RevocationTarget, RevokedRow, Source};
 
 /// Most ids in one call.
 pub const IDS_MAX: usize = 10_000;
@@ -58,7 +58,7 @@ pub struct RevocationFilter {
     /// With a name that is this one or lies below it.
     pub name_suffix: Option<String>,
     /// Over this protocol.
-    pub source: Option<String>,
+    pub source: Option<Source>,
     /// For this requester.
     pub requester: Option<String>,
     /// At this time or later.

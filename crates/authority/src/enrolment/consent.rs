@@ -183,7 +183,7 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
     let new = NewEnrolment {
         id: Uuid::now_v7(),
         key_sha256: key_of(enrolment.source, &enrolment.key),
-        protocol: enrolment.source.name(),
+        protocol: enrolment.source,
         profile: enrolment.profile.name.clone(),
         requester: enrolment.requester.clone(),
         request: without_password(request),

@@ -16,8 +16,9 @@ use keys::SignError;
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, SerialNumber, UnixTime, build};
 
+pub use crate::tables::Source;
 pub use error::IssueError;
-pub use request::{IDEMPOTENCY_KEY_MAX, IssueRequest, Issued, Source};
+pub use request::{IDEMPOTENCY_KEY_MAX, IssueRequest, Issued};
 pub(crate) use writing::Issuing;
 pub use writing::record;
 
@@ -102,7 +103,7 @@ impl Authority {
             ca: ca.id,
             serial: certificate.serial.content().to_vec(),
             profile: profile.name.clone(),
-            source: request.source.name(),
+            source: request.source,
             requester: request.requester,
             issued_at_us: self.clock().now_us(),
             shard,

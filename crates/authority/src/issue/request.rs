@@ -7,66 +7,10 @@ use uuid::Uuid;
 use x509::build::Extension;
 use x509::{DistinguishedName, Fingerprint, GeneralName, SerialNumber, UnixTime};
 
-use crate::tables::Once;
+use crate::tables::{Once, Source};
 
 /// Longest idempotency key, octets.
 pub const IDEMPOTENCY_KEY_MAX: usize = 255;
-
-/// Over which protocol a request came. Idempotency keys of different sources never meet.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Source {
-    /// The REST API.
-    Api,
-    /// RFC 8555.
-    Acme,
-    /// RFC 7030.
-    Est,
-    /// RFC 8894.
-    Scep,
-    /// A managed certificate.
-    Lifecycle,
-    /// The server itself: its own TLS, its responders.
-    System,
-    /// The credential store, by an authority that is a credential itself.
-    Credential,
-}
-
-impl Source {
-    /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Api, Self::Acme, Self::Est, Self::Scep, Self::Lifecycle, Self::System, Self::Credential];
-
-    /// The word stored and shown.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Api => "api",
-            Self::Acme => "acme",
-            Self::Est => "est",
-            Self::Scep => "scep",
-            Self::Lifecycle => "lifecycle",
-            Self::System => "system",
-            Self::Credential => "credential",
-        }
-    }
-}
-
-impl std::fmt::Display for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl std::str::FromStr for Source {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|source| source.name() == word);
-        found.ok_or_else(|| {
-            format!("no source is called {word:?}: use {}", Self::ALL.map(Self::name).join(", "))
-        })
-    }
-}
 
 /// A certificate asked for. Whoever asks has shown that the subject holds the private key, and that the requester may
 /// ask for this profile and, where the protocol validates names, for these names.
@@ -230,13 +174,5 @@ mod tests {
             );
         }
         assert_eq!(IssueRequest { idempotency_key: None, ..base }.once(), None);
-    }
-
-    #[test]
-    fn sources_are_read_back() {
-        for source in Source::ALL {
-            assert_eq!(source.name().parse(), Ok(source));
-        }
-        assert!("web".parse::<Source>().unwrap_err().contains("scep"));
     }
 }

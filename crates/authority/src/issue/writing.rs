@@ -169,7 +169,7 @@ fn told(row: &NewIssued) -> NewEvent {
     let issued = CertificateIssued::ByAuthority(IssuedByAuthority {
         ca: row.ca,
         profile: row.profile.clone(),
-        source: row.source.to_owned(),
+        source: row.source.to_string(),
         requester: row.requester.clone(),
         sha256: Fingerprint::from_bytes(row.certificate.sha256),
         not_after: row.certificate.not_after_us,

@@ -143,7 +143,7 @@ impl Authority {
             ca: ca.id,
             serial: certificate.serial.content().to_vec(),
             profile: String::new(),
-            source: Source::System.name(),
+            source: Source::System,
             requester: "system:ocsp".to_owned(),
             issued_at_us: now_us,
             shard: 0,

@@ -181,7 +181,7 @@ impl Scep {
             ca: ca.id,
             serial: certificate.serial.content().to_vec(),
             profile: String::new(),
-            source: Source::System.name(),
+            source: Source::System,
             requester: ACTOR.to_owned(),
             issued_at_us: now_us,
             shard: 0,

@@ -3,6 +3,7 @@
 use coded::coded;
 use uuid::Uuid;
 
+use super::issued::Source;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 store::handle! {
@@ -29,8 +30,8 @@ pub struct NewEnrolment {
     pub id: Uuid,
     /// SHA-256 of what makes a repeat of it the same one: protocol, profile, who asks, and what.
     pub key_sha256: [u8; 32],
-    /// `est`, `scep`.
-    pub protocol: &'static str,
+    /// [`Source::Est`] or [`Source::Scep`].
+    pub protocol: Source,
     /// Under which profile.
     pub profile: String,
     /// Who asks, as the audit names them.
@@ -53,7 +54,7 @@ pub struct EnrolmentRow {
     /// See [`NewEnrolment::key_sha256`].
     pub key_sha256: [u8; 32],
     /// See [`NewEnrolment::protocol`].
-    pub protocol: String,
+    pub protocol: Source,
     /// Under which profile.
     pub profile: String,
     /// Who asks.
@@ -149,7 +150,7 @@ pub async fn insert_enrolment(tx: &mut Tx, new: NewEnrolment, open_max: u32) -> 
     let parameters = vec![
         new.id.into(),
         new.key_sha256.into(),
-        new.protocol.into(),
+        new.protocol.name().into(),
         new.profile.into(),
         new.requester.into(),
         new.request.into(),
@@ -298,7 +299,7 @@ fn fields_of(row: &mut Row) -> Result<EnrolmentRow, StoreError> {
     Ok(EnrolmentRow {
         id: row.uuid()?,
         key_sha256: row.hash()?,
-        protocol: row.text()?,
+        protocol: row.named("enrolments.protocol")?,
         profile: row.text()?,
         requester: row.text()?,
         request: row.blob()?,

@@ -21,7 +21,8 @@ pub use enrolments::{
     decide_enrolment, insert_enrolment, put_recipient,
 };
 pub use issued::{
-    Insertion, Issued, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, UsedKey, insert_issued,
+    Insertion, Issued, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, Source, UsedKey,
+    insert_issued,
 };
 pub use profiles::{ProfileRow, Profiles, delete_profile, put_profile};
 pub use revocations::{

@@ -18,10 +18,7 @@ use super::{Ca, CaState, Urls};
 use crate::Authority;
 use crate::keystore::{self, NewKey};
 use crate::tables;
-use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow, Insertion, NewIssued};
-
-/// Over which protocol an authority's certificate is issued.
-const SOURCE: &str = "system";
+use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow, Insertion, NewIssued, Source};
 
 /// How far certificates made again are backdated, for clocks that are behind.
 pub(super) const BACKDATE_SECONDS: i64 = 300;
@@ -204,7 +201,7 @@ impl Authority {
             ca: issuer,
             serial: certified.certificate.serial.content().to_vec(),
             profile: String::new(),
-            source: SOURCE,
+            source: Source::System,
             requester: actor.to_owned(),
             issued_at_us: self.clock().now_us(),
             shard: 0,

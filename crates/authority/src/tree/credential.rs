@@ -88,7 +88,7 @@ impl Authority {
             ca: ca.id,
             serial: certificate.serial.content().to_vec(),
             profile: String::new(),
-            source: Source::Credential.name(),
+            source: Source::Credential,
             requester: requester.to_owned(),
             issued_at_us: self.clock().now_us(),
             shard: 0,

@@ -161,7 +161,7 @@ pub(crate) async fn curl_enrols_and_renews(place: Place) {
         assert_eq!(second.subject_alt_names, first.subject_alt_names);
         let record =
             world.place.authority.issued(&IssuedRef::Fingerprint(second.fingerprint)).await.unwrap().unwrap();
-        assert_eq!((record.source.as_str(), record.profile.as_str()), ("est", "web"));
+        assert_eq!((record.source, record.profile.as_str()), (Source::Est, "web"));
         assert_eq!(record.requester, format!("certificate:{}", first.fingerprint));
     }
 }

@@ -88,7 +88,7 @@ async fn an_issued_certificate_holds_for_openssl_and_is_in_the_inventory(office:
     ] {
         let record = office.authority.issued(&which).await.unwrap().unwrap();
         assert_eq!((record.id, record.der.as_slice()), (issued.id, &*issued.der));
-        assert_eq!((record.source.as_str(), record.requester.as_str()), ("api", "user:alice"));
+        assert_eq!((record.source, record.requester.as_str()), (Source::Api, "user:alice"));
     }
     assert_eq!(office.audited().await["certificate.issue"], 1);
     // On PostgreSQL an event is seen when no older transaction of the whole server is open.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use authority::AuthorityOptions;
-use authority::issue::{IssueRequest, IssuedRef};
+use authority::issue::{IssueRequest, IssuedRef, Source};
 use authority::revoke::{CertificateStatus, RevocationDates, RevocationFilter, RevokeError, Selection};
 use authority::tables::IssuedFilter;
 use futures_util::future::join_all;
@@ -189,7 +189,7 @@ async fn a_thousand_are_revoked_by_one_filter(office: Office) {
     let selections = [
         one(&|f| f.name_suffix = Some("other.example".to_owned())),
         one(&|f| f.requester = Some("user:alice".to_owned())),
-        one(&|f| f.source = Some("api".to_owned())),
+        one(&|f| f.source = Some(Source::Api)),
         one(&|f| f.ca = Some(ca)),
         one(&|f| f.issued_after = Some(now)),
         one(&|f| (f.issued_after, f.issued_before) = (Some(now.plus(-60)), Some(now.plus(60)))),

@@ -290,7 +290,7 @@ pub(crate) async fn certmonger_enrols(place: Place) {
         assert_eq!(certificate.names(), ["c.a.example"]);
         let which = IssuedRef::Fingerprint(certificate.fingerprint);
         let record = world.place.authority.issued(&which).await.unwrap().unwrap();
-        assert_eq!(record.source, Source::Scep.name());
+        assert_eq!(record.source, Source::Scep);
         requesters.push(record.requester);
         fingerprints.push(certificate.fingerprint);
     }
@@ -455,7 +455,7 @@ pub(crate) async fn consent_is_polled_for(place: Place) {
     }
     let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows;
     assert_eq!(waiting.len(), 1);
-    assert_eq!((waiting[0].protocol.as_str(), waiting[0].requester.as_str()), ("scep", "scep:mdm"));
+    assert_eq!((waiting[0].protocol, waiting[0].requester.as_str()), (Source::Scep, "scep:mdm"));
     let stored = csr::CertificateRequest::parse(&waiting[0].request).unwrap();
     assert_eq!(stored.challenge_password, None, "the password is not stored");
     authority.decide_enrolment(waiting[0].id, Decision::Approve, "", "user:bob").await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use authority::tables::NewIssued;
+use authority::tables::{NewIssued, Source};
 use authority::tree::{
     Ca, CaError, CaState, ImportError, NameLimits, NewCa, NewCaError, RetireError, Retirement,
 };
@@ -454,7 +454,7 @@ async fn record(place: &Place, ca: &Ca, certificate: &Certificate) {
         ca: ca.id,
         serial: certificate.serial.content().to_vec(),
         profile: "web".to_owned(),
-        source: "api",
+        source: Source::Api,
         requester: "user:a".to_owned(),
         issued_at_us: place.clock.now_us(),
         shard: 0,

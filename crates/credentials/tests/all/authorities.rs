@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use authority::issue::IssuedRef;
+use authority::issue::{IssuedRef, Source};
 use authority::revoke::{CertificateStatus, Selection};
 use authority::tree::Ca;
 use credentials::{Kind, Version};
@@ -84,7 +84,10 @@ pub(crate) async fn what_it_signs_is_revoked_and_published(place: Place) {
     assert_eq!(one.ocsp_urls, [format!("{PUBLISHED}/ocsp/{}", ca.id)]);
     let which = |certificate: &Certificate| IssuedRef::Fingerprint(certificate.fingerprint);
     let record = place.authority.issued(&which(&one)).await.unwrap().unwrap();
-    assert_eq!((record.ca, &*record.source, &*record.requester), (ca.id, "credential", "uaa-client:admin"));
+    assert_eq!(
+        (record.ca, record.source, &*record.requester),
+        (ca.id, Source::Credential, "uaa-client:admin")
+    );
     assert_eq!(revoked(&place, &ca).await, Vec::<String>::new());
     let selection = Selection::Serial { ca: ca.id, serial: one.serial.clone() };
     let told = place.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();

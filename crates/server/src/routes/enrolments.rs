@@ -43,7 +43,7 @@ fn standing(state: EnrolmentState) -> Standing {
 fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
     EnrolmentView {
         id: row.id,
-        protocol: row.protocol,
+        protocol: row.protocol.to_string(),
         profile: row.profile,
         requester: row.requester,
         asks: row.summary,

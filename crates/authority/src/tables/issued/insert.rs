@@ -255,7 +255,7 @@ fn origin(new: &[&NewIssued]) -> [Column; 6] {
         Column::Uuid(new.iter().map(|row| row.ca).collect()),
         Column::Blob(new.iter().map(|row| row.serial.clone()).collect()),
         Column::Text(new.iter().map(|row| row.profile.clone()).collect()),
-        Column::Text(new.iter().map(|row| row.source.to_owned()).collect()),
+        Column::Text(new.iter().map(|row| row.source.to_string()).collect()),
         Column::Text(new.iter().map(|row| storable(&row.requester).into_owned()).collect()),
     ]
 }

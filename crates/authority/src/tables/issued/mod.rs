@@ -5,6 +5,7 @@ pub(crate) mod insert;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use coded::named;
 pub use insert::insert_issued;
 use uuid::Uuid;
 
@@ -15,6 +16,26 @@ use x509::crl::Reason;
 store::handle! {
     /// Certificates that this authority issued.
     Issued
+}
+
+named! {
+    /// The protocol of a request. Idempotency keys of different sources never meet.
+    pub enum Source: "source" {
+        /// The REST API.
+        Api => "api",
+        /// ACME (RFC 8555).
+        Acme => "acme",
+        /// EST (RFC 7030).
+        Est => "est",
+        /// SCEP (RFC 8894).
+        Scep => "scep",
+        /// A managed certificate.
+        Lifecycle => "lifecycle",
+        /// The server itself: its own TLS, its responders.
+        System => "system",
+        /// The credential store, by an authority that is a credential itself.
+        Credential => "credential",
+    }
 }
 
 /// A certificate about to be stored as issued.
@@ -31,7 +52,7 @@ pub struct NewIssued {
     /// By which profile; empty for those issued without.
     pub profile: String,
     /// Over which protocol.
-    pub source: &'static str,
+    pub source: Source,
     /// For whom.
     pub requester: String,
     /// When, µs.
@@ -83,7 +104,7 @@ pub struct IssuedRow {
     /// By which profile.
     pub profile: String,
     /// Over which protocol.
-    pub source: String,
+    pub source: Source,
     /// For whom.
     pub requester: String,
     /// When it was issued, µs.
@@ -129,7 +150,7 @@ pub struct IssuedFilter {
     /// For this requester.
     pub requester: Option<String>,
     /// Over this protocol.
-    pub source: Option<String>,
+    pub source: Option<Source>,
     /// With a name that is this one or lies below it.
     pub name_suffix: Option<String>,
     /// Issued at this time or later, µs.
@@ -298,7 +319,7 @@ fn take_row(row: &mut Row) -> Result<IssuedRow, StoreError> {
         ca: row.uuid()?,
         serial: row.blob()?,
         profile: row.text()?,
-        source: row.text()?,
+        source: row.named("issued.source")?,
         requester: row.text()?,
         issued_at_us: row.int()?,
         shard: row.int()?,
@@ -334,13 +355,13 @@ pub(crate) fn conditions(filter: &IssuedFilter, first: usize) -> (Vec<String>, V
         add("i.ca = {}", ca.into());
     }
     let texts = [
-        ("i.profile = {}", &filter.profile),
-        ("i.requester = {}", &filter.requester),
-        ("i.source = {}", &filter.source),
+        ("i.profile = {}", filter.profile.as_deref()),
+        ("i.requester = {}", filter.requester.as_deref()),
+        ("i.source = {}", filter.source.map(Source::name)),
     ];
     for (condition, text) in texts {
         if let Some(text) = text {
-            add(condition, text.as_str().into());
+            add(condition, text.into());
         }
     }
     let times = [
@@ -395,7 +416,7 @@ pub(crate) fn full_filter() -> IssuedFilter {
         ca: Some(Uuid::nil()),
         profile: some(),
         requester: some(),
-        source: some(),
+        source: Some(Source::Api),
         name_suffix: some(),
         issued_from_us: Some(0),
         issued_before_us: Some(0),

@@ -69,7 +69,10 @@ pub(crate) async fn an_order_goes_from_nothing_to_a_certificate(place: Place) {
     let which = authority::issue::IssuedRef::Fingerprint(chain[0].fingerprint);
     let record = place.place.authority.issued(&which).await.unwrap().unwrap();
     let account = client.kid.as_deref().unwrap().rsplit('/').next().unwrap();
-    assert_eq!((record.requester, record.source), (format!("acme:{account}"), "acme".to_owned()));
+    assert_eq!(
+        (record.requester, record.source),
+        (format!("acme:{account}"), authority::issue::Source::Acme)
+    );
     let orders = client.fetch(&format!("{}/orders", client.kid.as_deref().unwrap())).await.ok().json();
     assert_eq!(orders["orders"], json!([url]));
     let actions = place.place.actions().await;

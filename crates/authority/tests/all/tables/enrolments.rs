@@ -1,8 +1,8 @@
 //! Enrolments that wait, and the keys SCEP clients encrypt to.
 
 use authority::tables::{
-    EnrolmentDecision, EnrolmentState, NewEnrolment, RecipientRow, decide_enrolment, insert_enrolment,
-    put_recipient,
+    EnrolmentDecision, EnrolmentState, NewEnrolment, RecipientRow, Source, decide_enrolment,
+    insert_enrolment, put_recipient,
 };
 use futures_util::FutureExt;
 use store::Store;
@@ -14,7 +14,7 @@ fn enrolment(number: u8, at_us: i64) -> NewEnrolment {
     NewEnrolment {
         id: Uuid::now_v7(),
         key_sha256: [number; 32],
-        protocol: "est",
+        protocol: Source::Est,
         profile: "web".to_owned(),
         requester: "est:alice".to_owned(),
         request: vec![number; 100],
@@ -60,6 +60,20 @@ pub(crate) async fn an_enrolment_waits_and_is_decided_once(world: World) {
     let anew = authority::tables::Enrolments::of(store).by_key(&[1; 32], 6_001).await.unwrap().unwrap();
     assert_eq!((anew.state, anew.decided_by), (EnrolmentState::Open, None));
     assert_eq!(authority::tables::Enrolments::of(store).trim(7_000).await.unwrap(), 1);
+}
+
+pub(crate) async fn a_protocol_that_is_not_known_is_an_error(world: World) {
+    let store = &world.store;
+    assert!(insert(store, enrolment(1, 0), 5).await);
+    let change = store.write("change", |tx| {
+        async move { tx.execute("UPDATE enrolments SET protocol = 'cmp'", Vec::new()).await }.boxed()
+    });
+    assert_eq!(change.await.unwrap(), 1);
+    let error = authority::tables::Enrolments::of(store).by_key(&[1; 32], 5).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the database holds a row that this Bulla cannot read: enrolments.protocol: unknown source \"cmp\""
+    );
 }
 
 pub(crate) async fn open_enrolments_are_bounded_and_listed_oldest_first(world: World) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use authority::tables::{
-    Insertion, IssuedFilter, NewIssued, Once, RevocationMark, RevocationTarget, UsedKey,
+    Insertion, IssuedFilter, NewIssued, Once, RevocationMark, RevocationTarget, Source, UsedKey,
 };
 use store::{NewCertificate, Store};
 use uuid::Uuid;
@@ -35,7 +35,7 @@ fn row(number: u32) -> NewIssued {
         ca: CA,
         serial: number.to_be_bytes().to_vec(),
         profile: format!("p{}", number % 2),
-        source: "api",
+        source: Source::Api,
         requester: "user:a".to_owned(),
         issued_at_us: NOW + i64::from(number),
         shard: number % 3,

@@ -1,6 +1,7 @@
 //! The tables: every case runs on SQLite and on PostgreSQL.
 
 mod acme;
+mod codes;
 mod enrolments;
 mod issued;
 mod statements;
@@ -15,6 +16,7 @@ testbed::on_both! {
     issued::reasons_follow_rfc_5280
     enrolments::an_enrolment_waits_and_is_decided_once
     enrolments::open_enrolments_are_bounded_and_listed_oldest_first
+    enrolments::a_protocol_that_is_not_known_is_an_error
     enrolments::one_of_two_nodes_makes_the_recipient
     statements::every_statement_is_accepted_and_walks_no_large_table
 }

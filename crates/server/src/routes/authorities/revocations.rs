@@ -100,7 +100,7 @@ async fn filter(
         profile: conditions.profile,
         ca,
         name_suffix: conditions.name,
-        source: conditions.source,
+        source: conditions.source.as_deref().map(str::parse).transpose().map_err(Problem::unprocessable)?,
         requester: conditions.requester,
         issued_after: seconds(conditions.issued_after.as_deref())?,
         issued_before: seconds(conditions.issued_before.as_deref())?,
