@@ -223,13 +223,8 @@ impl Server {
     }
 
     fn account_json(&self, account: &AcmeAccount) -> Value {
-        let status = match account.status {
-            AcmeAccountStatus::Valid => "valid",
-            AcmeAccountStatus::Deactivated => "deactivated",
-            AcmeAccountStatus::Revoked => "revoked",
-        };
         json!({
-            "status": status,
+            "status": account.status,
             "contact": account.contacts,
             "termsOfServiceAgreed": account.terms_agreed,
             "orders": format!("{}/orders", self.account_url(account.id)),

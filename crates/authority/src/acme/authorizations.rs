@@ -17,7 +17,7 @@ use super::state::{AuthorizationState, answered};
 use super::{Server, respond};
 use crate::tables;
 use crate::tables::acme::{
-    AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, deactivate_acme_authorization,
+    AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, AcmeProof, deactivate_acme_authorization,
 };
 
 #[derive(Debug, Deserialize)]
@@ -102,7 +102,7 @@ impl Server {
     /// Begins the validation of a pending authorization; one that is answered or over stays as it is.
     async fn answer_challenge(&self, row: &mut AcmeAuthorization, method: Method) -> Result<(), Problem> {
         let now_us = self.now_us();
-        if AuthorizationState::of(row, now_us) != AuthorizationState::Pending || row.method.is_some() {
+        if AuthorizationState::of(row, now_us) != AuthorizationState::Pending || row.proof.is_some() {
             return Ok(());
         }
         let (account, key) = (row.account.to_string(), row.identifier.clone());
@@ -113,11 +113,10 @@ impl Server {
         // Without a place in the queue it stands in the database as nobody's, and is found there.
         let place = self.queue.slot();
         let until = if place.is_some() { now_us + self.claim_us() } else { now_us };
-        let bit = i64::from(method.bit().trailing_zeros());
-        let answer = AcmeAnswer { id: row.id, method: bit, claimed_until_us: until };
+        let answer = AcmeAnswer { id: row.id, method, claimed_until_us: until };
         let begun = self.writes.answer(answer).await?;
         if begun {
-            (row.method, row.claimed_until_us) = (Some(bit), Some(until));
+            (row.proof, row.claimed_until_us) = (Some(AcmeProof::Challenge(method)), Some(until));
             if let Some(place) = place {
                 place.send(row.clone());
             }

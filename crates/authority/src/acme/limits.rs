@@ -9,6 +9,7 @@ use std::hash::Hash;
 use parking_lot::Mutex;
 
 use super::options::Limit;
+pub(crate) use crate::tables::acme::AcmeLimit as Kind;
 
 /// Clients and names remembered; some 100 octets each. When all are in force the ones that end soonest are forgotten,
 /// which lets them through early.
@@ -21,29 +22,6 @@ pub(crate) struct Key {
     pub(crate) subject: Box<str>,
     /// The limit: another one begins anew.
     pub(crate) limit: Limit,
-}
-
-/// The limits there are; the names are those of overrides.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Kind {
-    NewAccounts,
-    Orders,
-    FailedValidations,
-    DuplicateCertificates,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::NewAccounts, Self::Orders, Self::FailedValidations, Self::DuplicateCertificates];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::NewAccounts => "new_accounts",
-            Self::Orders => "orders",
-            Self::FailedValidations => "failed_validations",
-            Self::DuplicateCertificates => "duplicate_certificates",
-        }
-    }
 }
 
 /// The moments, µs, from which each has its whole count again.

@@ -7,59 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// How a name may be proven.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-pub enum Method {
-    /// RFC 8555 section 8.3.
-    #[serde(rename = "http-01")]
-    Http01,
-    /// RFC 8555 section 8.4.
-    #[serde(rename = "dns-01")]
-    Dns01,
-    /// RFC 8737.
-    #[serde(rename = "tls-alpn-01")]
-    TlsAlpn01,
-    /// draft-ietf-acme-dns-account-label-03.
-    #[serde(rename = "dns-account-01")]
-    DnsAccount01,
-    /// draft-ietf-acme-dns-persist-02. Offered only where [`AcmeOptions::caa_identities`] has a name.
-    #[serde(rename = "dns-persist-01")]
-    DnsPersist01,
-}
-
-impl Method {
-    /// All, in the order in which challenges are listed.
-    pub const ALL: [Self; 5] =
-        [Self::Http01, Self::Dns01, Self::TlsAlpn01, Self::DnsAccount01, Self::DnsPersist01];
-
-    /// The challenge's `type`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Http01 => "http-01",
-            Self::Dns01 => "dns-01",
-            Self::TlsAlpn01 => "tls-alpn-01",
-            Self::DnsAccount01 => "dns-account-01",
-            Self::DnsPersist01 => "dns-persist-01",
-        }
-    }
-
-    /// From [`Method::name`].
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.name() == name)
-    }
-
-    /// This method's bit in a set.
-    pub(crate) fn bit(self) -> i64 {
-        1 << self as i64
-    }
-
-    /// The methods of a set.
-    pub(crate) fn of_bits(bits: i64) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(move |method| bits & method.bit() != 0)
-    }
-}
+pub use crate::tables::acme::Method;
 
 /// The ACME server. Times are seconds unless the name says otherwise; the default suits a network of one's own.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -371,7 +319,7 @@ mod tests {
     #[test]
     fn methods_are_known_by_name_and_bit() {
         for method in Method::ALL {
-            assert_eq!(Method::named(method.name()), Some(method));
+            assert_eq!(method.name().parse(), Ok(method));
             assert_eq!(serde_json::to_value(method).unwrap(), method.name());
             assert_eq!(Method::of_bits(method.bit()).collect::<Vec<_>>(), [method]);
         }

@@ -24,8 +24,8 @@ use super::{Server, binding, respond};
 use crate::profile::Profile;
 use crate::tables;
 use crate::tables::acme::{
-    AcmeAuthorization, AcmeAuthorizationStatus, AcmeOrder, AcmeOrderStatus, insert_acme_authorizations,
-    note_acme_preauthorization,
+    AcmeAuthorization, AcmeAuthorizationStatus, AcmeOrder, AcmeOrderStatus, AcmeProof,
+    insert_acme_authorizations, note_acme_preauthorization,
 };
 
 /// Octets of a token: 128 bits is what RFC 8555 section 8.1 wants.
@@ -264,7 +264,7 @@ impl Server {
             status: if trusted { AcmeAuthorizationStatus::Valid } else { AcmeAuthorizationStatus::Pending },
             token,
             methods: if trusted { 0 } else { self.methods(name, &terms.directory) },
-            method: trusted.then_some(-1),
+            proof: trusted.then_some(AcmeProof::NotNeeded),
             created_at_us: now_us,
             expires_at_us,
             validated_at_us: trusted.then_some(now_us),

@@ -34,7 +34,7 @@ impl Index {
     pub(super) fn new(rows: Vec<AcmeLimitOverride>) -> Self {
         let mut index = Self::default();
         for row in rows {
-            let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == row.kind) else { continue };
+            let kind = row.kind;
             let limit = row.allowed.map(|count| Limit { count, seconds: row.seconds });
             match row.subject.parse::<IpNet>() {
                 Ok(network) => index.networks.push((kind, network, limit)),
@@ -75,7 +75,7 @@ mod tests {
     fn row(kind: Kind, subject: &str, allowed: Option<u32>) -> AcmeLimitOverride {
         AcmeLimitOverride {
             id: Uuid::nil(),
-            kind: kind.name().to_owned(),
+            kind,
             subject: subject.to_owned(),
             allowed,
             seconds: 60,

@@ -14,7 +14,9 @@ use super::options::Limit;
 use super::override_index::Index;
 use super::{Acme, Server};
 use crate::tables;
-use crate::tables::acme::{AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override};
+use crate::tables::acme::{
+    AcmeLimit, AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override,
+};
 
 /// How long this node may act on overrides that another has changed, µs.
 const KEPT_US: i64 = 10_000_000;
@@ -24,8 +26,8 @@ const TEXT_MAX: usize = 500;
 /// A limit for one subject, to be stored.
 #[derive(Clone, Debug)]
 pub struct NewOverride {
-    /// `new_accounts`, `orders`, `failed_validations` or `duplicate_certificates`.
-    pub kind: String,
+    /// Which limit.
+    pub kind: AcmeLimit,
     /// An account's id; for `new_accounts` an address or network; for `failed_validations` and
     /// `duplicate_certificates` also a name (`dns:a.example`).
     pub subject: String,
@@ -194,15 +196,11 @@ fn event(row: &AcmeLimitOverride, id: Uuid, action: &'static str, details: serde
 
 fn check(new: &NewOverride) -> Result<(), BadOverride> {
     let bad = |field, reason: String| Err(BadOverride::Bad { field, reason });
-    if !Kind::ALL.into_iter().any(|kind| kind.name() == new.kind) {
-        let all = Kind::ALL.map(Kind::name).join(", ");
-        return bad("kind", format!("{:?} is none of {all}", new.kind));
-    }
     if new.subject.is_empty() || new.subject.len() > TEXT_MAX || new.note.len() > TEXT_MAX {
         return bad("subject", format!("give 1 to {TEXT_MAX} octets, and as many for the note at most"));
     }
     let network = new.subject.parse::<IpNet>().is_ok() || new.subject.parse::<IpAddr>().is_ok();
-    if new.kind == Kind::NewAccounts.name() && !network {
+    if new.kind == Kind::NewAccounts && !network {
         return bad("subject", "give an address or a network such as 10.0.0.0/8".to_owned());
     }
     if new.seconds == 0 {
@@ -217,18 +215,16 @@ mod tests {
 
     #[test]
     fn overrides_that_make_no_sense_are_refused() {
-        let new = |kind: &str, subject: &str, seconds| NewOverride {
-            kind: kind.to_owned(),
+        let new = |kind, subject: &str, seconds| NewOverride {
+            kind,
             subject: subject.to_owned(),
             allowed: None,
             seconds,
             note: String::new(),
         };
-        assert!(check(&new("orders", "a", 1)).is_ok());
-        assert!(check(&new("new_accounts", "10.0.0.1", 1)).is_ok());
-        for bad in
-            [new("order", "a", 1), new("orders", "", 1), new("orders", "a", 0), new("new_accounts", "a", 1)]
-        {
+        assert!(check(&new(Kind::Orders, "a", 1)).is_ok());
+        assert!(check(&new(Kind::NewAccounts, "10.0.0.1", 1)).is_ok());
+        for bad in [new(Kind::Orders, "", 1), new(Kind::Orders, "a", 0), new(Kind::NewAccounts, "a", 1)] {
             assert!(check(&bad).is_err(), "{bad:?}");
         }
     }

@@ -54,7 +54,7 @@ impl<'p> Route<'p> {
             ("order", (Some(id), None, _)) => Self::Order(uuid(id)?),
             ("order", (Some(id), Some("finalize"), None)) => Self::Finalize(uuid(id)?),
             ("authz", (Some(id), None, _)) => Self::Authorization(uuid(id)?),
-            ("chall", (Some(id), Some(method), None)) => Self::Challenge(uuid(id)?, Method::named(method)?),
+            ("chall", (Some(id), Some(method), None)) => Self::Challenge(uuid(id)?, method.parse().ok()?),
             ("cert", (Some(id), None, _)) => Self::Certificate(uuid(id)?, 0),
             ("cert", (Some(id), Some(chain), None)) => {
                 Self::Certificate(uuid(id)?, chain.parse().ok().filter(|number| *number > 0)?)

@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use coded::named;
 use serde_json::{Map, Value, json};
 
 use super::Server;
@@ -10,17 +11,20 @@ use super::identifier::Identifier;
 use super::options::Method;
 use super::problem::Problem;
 use super::respond::{put, time};
-use crate::tables::acme::{AcmeAuthorization, AcmeAuthorizationStatus as Stored, AcmeOrder, AcmeOrderStatus};
+use crate::tables::acme::{
+    AcmeAuthorization, AcmeAuthorizationStatus as Stored, AcmeOrder, AcmeOrderStatus, AcmeProof,
+};
 
-/// What an authorization's `status` says.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum AuthorizationState {
-    Pending,
-    Valid,
-    Invalid,
-    Deactivated,
-    Expired,
-    Revoked,
+named! {
+    /// What an authorization's `status` says.
+    pub(crate) enum AuthorizationState: "ACME authorization status" {
+        Pending => "pending",
+        Valid => "valid",
+        Invalid => "invalid",
+        Deactivated => "deactivated",
+        Expired => "expired",
+        Revoked => "revoked",
+    }
 }
 
 impl AuthorizationState {
@@ -36,27 +40,17 @@ impl AuthorizationState {
             Stored::Revoked => Self::Revoked,
         }
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Valid => "valid",
-            Self::Invalid => "invalid",
-            Self::Deactivated => "deactivated",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-        }
-    }
 }
 
-/// What an order's `status` says.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum OrderState {
-    Pending,
-    Ready,
-    Processing,
-    Valid,
-    Invalid,
+named! {
+    /// What an order's `status` says.
+    pub(crate) enum OrderState: "ACME order status" {
+        Pending => "pending",
+        Ready => "ready",
+        Processing => "processing",
+        Valid => "valid",
+        Invalid => "invalid",
+    }
 }
 
 impl OrderState {
@@ -83,15 +77,15 @@ impl OrderState {
             Self::Invalid
         }
     }
+}
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Ready => "ready",
-            Self::Processing => "processing",
-            Self::Valid => "valid",
-            Self::Invalid => "invalid",
-        }
+named! {
+    /// What a challenge's `status` says.
+    enum ChallengeState: "ACME challenge status" {
+        Pending => "pending",
+        Processing => "processing",
+        Valid => "valid",
+        Invalid => "invalid",
     }
 }
 
@@ -102,7 +96,10 @@ pub(crate) fn token(row: &AcmeAuthorization) -> String {
 
 /// The method answered; `None` while none is, and where no proof was asked for.
 pub(crate) fn answered(row: &AcmeAuthorization) -> Option<Method> {
-    row.method.filter(|method| *method >= 0).and_then(|method| Method::of_bits(1 << method).next())
+    match row.proof {
+        Some(AcmeProof::Challenge(method)) => Some(method),
+        Some(AcmeProof::NotNeeded) | None => None,
+    }
 }
 
 impl Server {
@@ -169,17 +166,16 @@ impl Server {
     pub(crate) fn challenge_json(&self, row: &AcmeAuthorization, method: Method, now_us: i64) -> Value {
         let own = answered(row) == Some(method);
         let status = match AuthorizationState::of(row, now_us) {
-            AuthorizationState::Pending if own => "processing",
-            AuthorizationState::Valid if own => "valid",
-            AuthorizationState::Invalid if own => "invalid",
-            AuthorizationState::Pending | AuthorizationState::Valid => "pending",
+            AuthorizationState::Pending if own => ChallengeState::Processing,
+            AuthorizationState::Valid if own => ChallengeState::Valid,
+            AuthorizationState::Pending | AuthorizationState::Valid => ChallengeState::Pending,
             // What is over cannot be answered any more (section 7.1.6 has no other word for it).
-            _ => "invalid",
+            _ => ChallengeState::Invalid,
         };
         let mut object = Map::new();
         put(&mut object, "type", Some(method.name().into()));
         put(&mut object, "url", Some(self.challenge_url(row, method).into()));
-        put(&mut object, "status", Some(status.into()));
+        put(&mut object, "status", Some(status.name().into()));
         if method == Method::DnsPersist01 {
             let names = &self.options.caa_identities;
             put(&mut object, "issuerDomainNames", Some(names.clone().into()));
@@ -191,9 +187,9 @@ impl Server {
         put(
             &mut object,
             "validated",
-            row.validated_at_us.filter(|_| status == "valid").map(|us| time(us).into()),
+            row.validated_at_us.filter(|_| status == ChallengeState::Valid).map(|us| time(us).into()),
         );
-        let error = row.error.as_deref().filter(|_| own && status == "invalid");
+        let error = row.error.as_deref().filter(|_| own && status == ChallengeState::Invalid);
         put(&mut object, "error", error.and_then(|text| serde_json::from_str(text).ok()));
         object.into()
     }
@@ -243,7 +239,7 @@ mod tests {
             status,
             token: vec![1; 16],
             methods: Method::Http01.bit() | Method::Dns01.bit(),
-            method: None,
+            proof: None,
             created_at_us: 0,
             expires_at_us,
             validated_at_us: None,

@@ -5,9 +5,7 @@ use api::acme::{
     MadeExternalKey, NewExternalKeyBody,
 };
 use authority::acme::{Acme, BadOverride, ExternalKeyError, NewExternalKey, NewOverride};
-use authority::tables::acme::{
-    AcmeAccount, AcmeAccountStatus, AcmeExternalKey, AcmeLimitOverride, AcmeOrder, AcmeOrderStatus,
-};
+use authority::tables::acme::{AcmeAccount, AcmeExternalKey, AcmeLimitOverride, AcmeOrder};
 use axum::response::{IntoResponse, Response};
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
@@ -59,12 +57,7 @@ fn external_key_view(key: AcmeExternalKey) -> ExternalKeyView {
 fn acme_account_view(account: AcmeAccount) -> AcmeAccountView {
     AcmeAccountView {
         id: account.id,
-        status: match account.status {
-            AcmeAccountStatus::Valid => "valid",
-            AcmeAccountStatus::Deactivated => "deactivated",
-            AcmeAccountStatus::Revoked => "revoked",
-        }
-        .to_owned(),
+        status: account.status.to_string(),
         contacts: account.contacts,
         external_key: account.external_key,
         profile: account.profile,
@@ -79,13 +72,7 @@ fn acme_order_view(order: AcmeOrder) -> AcmeOrderView {
         id: order.id,
         account: order.account,
         profile: order.profile,
-        status: match order.status {
-            AcmeOrderStatus::Pending => "pending",
-            AcmeOrderStatus::Processing => "processing",
-            AcmeOrderStatus::Valid => "valid",
-            AcmeOrderStatus::Invalid => "invalid",
-        }
-        .to_owned(),
+        status: order.status.to_string(),
         names: order.names,
         created_at: time::shown(order.created_at_us),
         expires_at: time::shown(order.expires_at_us),
@@ -98,7 +85,7 @@ fn acme_order_view(order: AcmeOrder) -> AcmeOrderView {
 fn limit_override_view(row: AcmeLimitOverride) -> LimitOverrideView {
     LimitOverrideView {
         id: row.id,
-        kind: row.kind,
+        kind: row.kind.to_string(),
         subject: row.subject,
         allowed: row.allowed,
         seconds: row.seconds,
@@ -284,6 +271,7 @@ async fn put_override(
     Json(body): Json<LimitOverrideBody>,
 ) -> Result<Json<LimitOverrideView>, Problem> {
     let LimitOverrideBody { kind, subject, allowed, seconds, note } = body;
+    let kind = kind.parse().map_err(Problem::unprocessable)?;
     let new = NewOverride { kind, subject, allowed, seconds, note };
     Ok(Json(limit_override_view(acme.put_limit_override(new, caller.actor()).await?)))
 }

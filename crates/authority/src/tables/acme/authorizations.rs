@@ -24,6 +24,62 @@ coded! {
     }
 }
 
+coded! {
+    /// How a name may be proven: a type of challenge. In the order in which challenges are listed.
+    pub enum Method: "ACME challenge type" {
+        /// RFC 8555 section 8.3.
+        Http01 = 0 => "http-01",
+        /// RFC 8555 section 8.4.
+        Dns01 = 1 => "dns-01",
+        /// RFC 8737.
+        TlsAlpn01 = 2 => "tls-alpn-01",
+        /// draft-ietf-acme-dns-account-label-03.
+        DnsAccount01 = 3 => "dns-account-01",
+        /// draft-ietf-acme-dns-persist-02. Offered only where the server's options name CAA identities.
+        DnsPersist01 = 4 => "dns-persist-01",
+    }
+}
+
+impl Method {
+    /// This method's bit in a set.
+    pub(crate) fn bit(self) -> i64 {
+        1 << self.code()
+    }
+
+    /// The methods of a set.
+    pub(crate) fn of_bits(bits: i64) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |method| bits & method.bit() != 0)
+    }
+}
+
+/// The code of [`AcmeProof::NotNeeded`].
+const NOT_NEEDED: i64 = -1;
+
+/// What an authorization is proven by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AcmeProof {
+    /// Nothing: the directory trusts its accounts.
+    NotNeeded,
+    /// The challenge of this type.
+    Challenge(Method),
+}
+
+impl AcmeProof {
+    fn code(self) -> i64 {
+        match self {
+            Self::NotNeeded => NOT_NEEDED,
+            Self::Challenge(method) => method.code(),
+        }
+    }
+
+    fn read(code: i64) -> Result<Self, StoreError> {
+        match code {
+            NOT_NEEDED => Ok(Self::NotNeeded),
+            code => db::coded(code, "acme_authorizations.method").map(Self::Challenge),
+        }
+    }
+}
+
 /// An authorization.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeAuthorization {
@@ -43,8 +99,8 @@ pub struct AcmeAuthorization {
     pub token: Vec<u8>,
     /// The methods offered, a set of bits.
     pub methods: i64,
-    /// The method answered or proven by; -1: no proof was asked for.
-    pub method: Option<i64>,
+    /// What it was answered or proven by; `None`: nothing yet.
+    pub proof: Option<AcmeProof>,
     /// When it was made, µs.
     pub created_at_us: i64,
     /// When it ends, µs.
@@ -65,7 +121,7 @@ pub struct AcmeAnswer {
     /// The authorization.
     pub id: Uuid,
     /// The method answered.
-    pub method: i64,
+    pub method: Method,
     /// Until when this node validates it, µs.
     pub claimed_until_us: i64,
 }
@@ -215,7 +271,7 @@ pub async fn insert_acme_authorizations(tx: &mut Tx, new: &[AcmeAuthorization]) 
         column(|one| one.status.code()),
         Column::Blob(new.iter().map(|one| one.token.clone()).collect()),
         column(|one| one.methods),
-        maybe(|one| one.method),
+        maybe(|one| one.proof.map(AcmeProof::code)),
         column(|one| one.created_at_us),
         column(|one| one.expires_at_us),
         maybe(|one| one.validated_at_us),
@@ -232,7 +288,7 @@ pub async fn insert_acme_authorizations(tx: &mut Tx, new: &[AcmeAuthorization]) 
 pub async fn begin_acme_validations(tx: &mut Tx, answers: &[AcmeAnswer]) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
         Column::Uuid(answers.iter().map(|one| one.id).collect()),
-        Column::Int(answers.iter().map(|one| one.method).collect()),
+        Column::Int(answers.iter().map(|one| one.method.code()).collect()),
         Column::Int(answers.iter().map(|one| one.claimed_until_us).collect()),
     ];
     ids(tx.bulk(&BEGIN, columns).await?)
@@ -367,7 +423,7 @@ fn authorization(mut row: Row) -> Result<AcmeAuthorization, StoreError> {
         status: row.coded("acme_authorizations.status")?,
         token: row.blob()?,
         methods: row.int()?,
-        method: row.maybe_int()?,
+        proof: row.maybe_int()?.map(AcmeProof::read).transpose()?,
         created_at_us: row.int()?,
         expires_at_us: row.int()?,
         validated_at_us: row.maybe_int()?,

@@ -20,8 +20,8 @@ pub use accounts::{
     insert_acme_account, note_acme_preauthorization, set_acme_account,
 };
 pub use authorizations::{
-    AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated, begin_acme_validations,
-    deactivate_acme_authorization, end_acme_validations, insert_acme_authorizations,
+    AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, AcmeProof, AcmeValidated, Method,
+    begin_acme_validations, deactivate_acme_authorization, end_acme_validations, insert_acme_authorizations,
 };
 pub use external_keys::{
     AcmeExternalKey, NewAcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
@@ -31,7 +31,7 @@ pub use orders::{
     AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus, begin_acme_issuances, end_acme_issuances,
     insert_acme_orders,
 };
-pub use overrides::{AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override};
+pub use overrides::{AcmeLimit, AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override};
 
 pub(crate) const SENDS: Sends = Sends { both: ALL, sqlite: &[], postgres: &[], bulks: BULKS, composed };
 

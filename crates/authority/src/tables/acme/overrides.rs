@@ -2,19 +2,35 @@
 
 use uuid::Uuid;
 
+use coded::named;
+
 use super::handle::Acme;
 use db::{Cost, Row, StoreError, Tx, Value};
 
 /// Overrides read; an operator has a handful.
 const OVERRIDES_MAX: i64 = 10_000;
 
+named! {
+    /// A limit of an ACME client.
+    pub enum AcmeLimit: "ACME limit" {
+        /// Accounts that a network makes.
+        NewAccounts => "new_accounts",
+        /// Orders of an account.
+        Orders => "orders",
+        /// Validations of an account and a name that fail.
+        FailedValidations => "failed_validations",
+        /// Certificates of an account for the same names.
+        DuplicateCertificates => "duplicate_certificates",
+    }
+}
+
 /// A limit that holds in place of the general one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeLimitOverride {
     /// Its identity.
     pub id: Uuid,
-    /// Which limit: `orders`, `new_accounts` …
-    pub kind: String,
+    /// Which limit.
+    pub kind: AcmeLimit,
     /// Whose: an account's id, a network, a name.
     pub subject: String,
     /// How many in `seconds`; `None`: any number.
@@ -50,7 +66,7 @@ DELETE FROM acme_limit_overrides WHERE id = ?1";
 pub async fn put_acme_limit_override(tx: &mut Tx, new: &AcmeLimitOverride) -> Result<Uuid, StoreError> {
     let parameters: Vec<Value> = vec![
         new.id.into(),
-        new.kind.as_str().into(),
+        new.kind.name().into(),
         new.subject.as_str().into(),
         new.allowed.into(),
         new.seconds.into(),
@@ -85,7 +101,7 @@ impl Acme<'_> {
 fn over(mut row: Row) -> Result<AcmeLimitOverride, StoreError> {
     Ok(AcmeLimitOverride {
         id: row.uuid()?,
-        kind: row.text()?,
+        kind: row.named("acme_limit_overrides.kind")?,
         subject: row.text()?,
         allowed: row.maybe_number()?,
         seconds: row.number()?,

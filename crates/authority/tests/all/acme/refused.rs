@@ -1,6 +1,7 @@
 //! What must be refused, with the right problem.
 
 use authority::acme::{DirectoryOptions, Limit, LimitOptions, NewExternalKey, NewOverride};
+use authority::tables::acme::AcmeLimit;
 use http::StatusCode;
 use keys::{KeyType, PrivateKey};
 use serde_json::{Value, json};
@@ -369,7 +370,7 @@ pub(crate) async fn more_than_the_limits_allow(place: Place) {
     third.address = "192.0.2.2".parse().unwrap();
     third.register(&url("new-account"), json!({})).await.ok();
     let over = NewOverride {
-        kind: "new_accounts".to_owned(),
+        kind: AcmeLimit::NewAccounts,
         subject: "192.0.2.0/24".to_owned(),
         allowed: None,
         seconds: 1,
@@ -399,7 +400,7 @@ pub(crate) async fn more_than_the_limits_allow(place: Place) {
     assert_eq!(orders.problem(), "rateLimited");
     let account = client.kid.as_deref().unwrap().rsplit('/').next().unwrap().to_owned();
     let over = NewOverride {
-        kind: "orders".to_owned(),
+        kind: AcmeLimit::Orders,
         subject: account,
         allowed: Some(100),
         seconds: 60,

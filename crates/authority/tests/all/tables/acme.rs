@@ -1,6 +1,10 @@
 //! Rows of the ACME server.
 
-use authority::tables::acme::{AcmeOrder, AcmeOrderStatus, insert_acme_orders};
+use authority::tables::acme::{
+    AcmeAuthorization, AcmeAuthorizationStatus, AcmeOrder, AcmeOrderStatus, AcmeProof, Method,
+    insert_acme_authorizations, insert_acme_orders,
+};
+use futures_util::FutureExt;
 use uuid::Uuid;
 
 use testbed::tables::{NOW, World};
@@ -22,6 +26,50 @@ fn order(number: u128) -> AcmeOrder {
         certificate: None,
         error: None,
         claimed_until_us: None,
+    }
+}
+
+fn authorization(number: u128, proof: Option<AcmeProof>) -> AcmeAuthorization {
+    AcmeAuthorization {
+        id: Uuid::from_u128(number),
+        account: Uuid::from_u128(1),
+        profile: "web".to_owned(),
+        identifier: format!("dns:n{number}.example"),
+        wildcard: false,
+        status: AcmeAuthorizationStatus::Pending,
+        token: vec![1; 16],
+        methods: 3,
+        proof,
+        created_at_us: NOW,
+        expires_at_us: NOW,
+        validated_at_us: None,
+        reusable_until_us: None,
+        error: None,
+        claimed_until_us: None,
+    }
+}
+
+pub(crate) async fn a_challenge_type_that_is_not_known_proves_nothing(world: World) {
+    let store = &world.store;
+    let proofs = [None, Some(AcmeProof::NotNeeded), Some(AcmeProof::Challenge(Method::Http01))]
+        .into_iter()
+        .chain([Some(AcmeProof::Challenge(Method::DnsPersist01))]);
+    let new: Vec<_> = (0..).zip(proofs).map(|(number, proof)| authorization(number, proof)).collect();
+    let stored = new.clone();
+    let write =
+        store.write("test", move |tx| async move { insert_acme_authorizations(tx, &stored).await }.boxed());
+    write.await.unwrap();
+    for one in &new {
+        let read = authority::tables::Acme::of(store).authorization(one.id).await.unwrap();
+        assert_eq!(read.as_ref(), Some(one));
+    }
+    for code in [-2, 5, 63, 64] {
+        let text = format!("UPDATE acme_authorizations SET method = {code}");
+        let write = store.write("test", move |tx| async move { tx.execute(&text, Vec::new()).await }.boxed());
+        assert_eq!(write.await.unwrap(), 4);
+        let error = authority::tables::Acme::of(store).authorization(new[0].id).await.unwrap_err();
+        let expected = format!("acme_authorizations.method: unknown code {code} of ACME challenge type");
+        assert!(error.to_string().ends_with(&expected), "{error}");
     }
 }
 

@@ -8,6 +8,7 @@ mod statements;
 
 testbed::on_both! {
     testbed::tables::World:
+    acme::a_challenge_type_that_is_not_known_proves_nothing
     acme::old_orders_go_as_a_set
     issued::sets_cost_a_constant_number_of_statements
     issued::a_key_is_used_once_whatever_comes_together
