@@ -1,44 +1,26 @@
 //! Providers of clouds.
 
-use std::fmt;
+use coded::named;
 
-/// Who runs a cloud.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Provider {
-    /// Amazon Web Services.
-    Aws,
-    /// Microsoft Azure.
-    Azure,
-    /// Google Cloud.
-    Gcp,
-    /// A Kubernetes cluster, whoever runs it.
-    Kubernetes,
+named! {
+    /// A provider of clouds.
+    pub enum Provider: "cloud provider" {
+        /// Amazon Web Services.
+        Aws => "aws",
+        /// Microsoft Azure.
+        Azure => "azure",
+        /// Google Cloud.
+        Gcp => "gcp",
+        /// A Kubernetes cluster, at any provider.
+        Kubernetes => "kubernetes",
+    }
 }
 
 impl Provider {
-    pub(crate) const ALL: [Self; 4] = [Self::Aws, Self::Azure, Self::Gcp, Self::Kubernetes];
-
-    /// Who runs the source of this name.
+    /// The provider of the source of this name, `PROVIDER/...`.
     #[must_use]
     pub fn of_source(name: &str) -> Option<Self> {
         let (word, _) = name.split_once('/')?;
-        Self::ALL.into_iter().find(|provider| provider.name() == word)
-    }
-
-    /// The stable word for outputs and metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Aws => "aws",
-            Self::Azure => "azure",
-            Self::Gcp => "gcp",
-            Self::Kubernetes => "kubernetes",
-        }
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        word.parse().ok()
     }
 }
