@@ -34,7 +34,7 @@ mod tickets;
 pub mod verify;
 
 pub use error::{DecryptError, KeyError, KeyFileError, SignError};
-pub use key_type::{KeyType, UnknownKeyType};
+pub use key_type::KeyType;
 pub use keyring::{
     Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, MissingFile,
     OpenError, PassphraseSource, UnwrappedKey, Wrapper,

@@ -65,7 +65,7 @@ fn rule(value: &Value) -> Result<RenewalRule, Problem> {
 
 fn key_type(name: Option<&str>) -> Result<KeyType, Problem> {
     let Some(name) = name else { return Ok(KeyType::P256) };
-    name.parse().map_err(|error: keys::UnknownKeyType| Problem::unprocessable(error))
+    name.parse().map_err(|error: coded::UnknownName| Problem::unprocessable(error))
 }
 
 pub(super) fn new_certificate(body: NewCertificateBody) -> Result<NewCertificate, Problem> {
