@@ -38,10 +38,10 @@ impl PersonRecord {
     }
 }
 
-fn noun(kind: PeopleKind) -> (&'static str, &'static str) {
+fn with_article(kind: PeopleKind) -> &'static str {
     match kind {
-        PeopleKind::Owner => ("owner", "an owner"),
-        PeopleKind::Team => ("team", "a team"),
+        PeopleKind::Owner => "an owner",
+        PeopleKind::Team => "a team",
     }
 }
 
@@ -82,7 +82,7 @@ impl Lifecycle {
     #[crate::boxed]
     pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<PersonRecord, DataError> {
         let found = tables::People::of(&self.inner.store).get(kind, name).await?;
-        PersonRecord::of(found.ok_or_else(|| DataError::not_found(noun(kind).0, name))?)
+        PersonRecord::of(found.ok_or_else(|| DataError::not_found(kind.name(), name))?)
     }
 
     /// A page of owners or teams by name.
@@ -122,7 +122,7 @@ impl Lifecycle {
             return Err(Missing { what: "team", name: team.clone() }.into());
         }
         let (now_us, body) = (self.now_us(), json_text(person));
-        let (word, article) = noun(kind);
+        let (word, article) = (kind.name(), with_article(kind));
         let mut ledger = Ledger::new(now_us, actor);
         let action = match (kind, revision.is_some()) {
             (PeopleKind::Owner, false) => "owner.create",
@@ -160,7 +160,7 @@ impl Lifecycle {
     /// [`RemoveError::InUse`], [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn delete_person(&self, kind: PeopleKind, name: &str, actor: &str) -> Result<(), RemoveError> {
-        let (word, _) = noun(kind);
+        let word = kind.name();
         let mut ledger = Ledger::new(self.now_us(), actor);
         let action = if kind == PeopleKind::Owner { "owner.delete" } else { "team.delete" };
         ledger.note_on(format!("{word}/{name}"), action, json!({}));

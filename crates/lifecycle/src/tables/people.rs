@@ -10,21 +10,13 @@ store::handle! {
     People
 }
 
-/// Owners or teams.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum PeopleKind {
-    /// Who answers for certificates.
-    Owner,
-    /// Those an owner belongs to.
-    Team,
-}
-
-impl PeopleKind {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Owner => "owner",
-            Self::Team => "team",
-        }
+coded::named! {
+    /// Owners or teams.
+    pub enum PeopleKind: "kind of people" {
+        /// An owner of certificates.
+        Owner => "owner",
+        /// A team that owners belong to.
+        Team => "team",
     }
 }
 
@@ -80,7 +72,7 @@ pub async fn insert_person(
     body: &str,
     at_us: i64,
 ) -> Result<bool, StoreError> {
-    let parameters = vec![kind.word().into(), name.into(), body.into(), at_us.into()];
+    let parameters = vec![kind.name().into(), name.into(), body.into(), at_us.into()];
     Ok(tx.execute(PERSON_INSERT, parameters).await? == 1)
 }
 
@@ -97,7 +89,7 @@ pub async fn update_person(
     at_us: i64,
     revision: i64,
 ) -> Result<bool, StoreError> {
-    let parameters = vec![kind.word().into(), name.into(), body.into(), at_us.into(), revision.into()];
+    let parameters = vec![kind.name().into(), name.into(), body.into(), at_us.into(), revision.into()];
     Ok(tx.execute(PERSON_UPDATE, parameters).await? == 1)
 }
 
@@ -107,7 +99,7 @@ pub async fn update_person(
 /// Those of the database.
 #[crate::boxed]
 pub async fn delete_person(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<bool, StoreError> {
-    Ok(tx.execute(PERSON_DELETE, vec![kind.word().into(), name.into()]).await? == 1)
+    Ok(tx.execute(PERSON_DELETE, vec![kind.name().into(), name.into()]).await? == 1)
 }
 
 /// A certificate of this owner or team.
@@ -183,7 +175,7 @@ impl People<'_> {
     /// # Errors
     /// Those of the database.
     pub async fn get(self, kind: PeopleKind, name: &str) -> Result<Option<NamedDocument>, StoreError> {
-        self.0.row(PERSON, vec![kind.word().into(), name.into()]).await?.map(document).transpose()
+        self.0.row(PERSON, vec![kind.name().into(), name.into()]).await?.map(document).transpose()
     }
 
     /// A page of owners or teams by name.
@@ -196,7 +188,7 @@ impl People<'_> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<NamedDocument>, StoreError> {
-        let listing = kind.word();
+        let listing = kind.name();
         let mut parameters: Vec<Value> = vec![listing.into()];
         parameters.extend(key_or(after, listing, &[Value::Text(String::new())])?);
         let (limit, asked) = limit_of(limit);
