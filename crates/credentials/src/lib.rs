@@ -59,4 +59,6 @@ pub use version::{Facts, History, Version, VersionView};
 pub use wrap::{OneTime, WRAP_MAX_S, WRAP_MIN_S, Wrapped};
 pub use writing::{METADATA_CHARS_MAX, SetRequest, TTL_S_MAX};
 
-pub use crate::tables::{AccessDifference, AccessRow, AccessWay, CredentialAsker as Asker, FoundCredential};
+pub use crate::tables::{
+    AccessDifference, AccessRow, AccessWay, ChangeStep, CredentialAsker as Asker, FoundCredential,
+};

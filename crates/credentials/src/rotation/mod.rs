@@ -211,11 +211,13 @@ fn rotated(at_us: i64, event: &Event) -> Option<(String, HookCall)> {
     if change.by != ROTATOR {
         return None;
     }
+    let kind = change.kind.as_ref()?.parse();
+    let kind = kind.inspect_err(|error| tracing::error!(%error, name = change.name, "no hook is told"));
     let call = HookCall {
         id: 0,
         hook: String::new(),
         name: change.name.clone(),
-        kind: change.kind.clone()?,
+        kind: kind.ok()?,
         version: change.version?,
         at_us,
         tries: 0,

@@ -5,7 +5,6 @@ use serde_json::json;
 use store::{AuditEvent, Cursor, Page, StoreError};
 
 use super::plan::plan;
-use super::step;
 use crate::name::PermissionPath;
 use crate::tables;
 use crate::tables::{
@@ -68,13 +67,7 @@ impl RotationPolicy {
 pub type PlacedPolicy = RotationPolicyRow;
 
 /// What is planned for a name.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Planned {
-    /// As stored.
-    pub row: PlannedRotation,
-    /// How far an authority's change has come: `none`, `begun`, `trusted`, `signs`, `followed`.
-    pub step: &'static str,
-}
+pub type Planned = PlannedRotation;
 
 impl Credentials {
     /// Sets the policy of a name or path, in place of the one it has. Whoever may write there may.
@@ -190,12 +183,10 @@ impl Credentials {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<Planned>, CredentialError> {
-        let page = tables::Credentials::of(self.store())
+        tables::Credentials::of(self.store())
             .rotations(asker, path.key(), after, limit)
             .await
-            .map_err(unpaged)?;
-        let planned = |row: PlannedRotation| Planned { step: step::name(row.step), row };
-        Ok(Page { rows: page.rows.into_iter().map(planned).collect(), next: page.next })
+            .map_err(unpaged)
     }
 
     /// Makes a name, or what is planned below a path, due now: of what the asker may write and what has not begun. How

@@ -16,7 +16,7 @@ use super::step::{self, Act, Flag};
 use crate::regenerate::Changes;
 use crate::tables;
 use crate::tables::{
-    CredentialAsker, DueRotation, RotationFailure, RotationStep, fail_rotations, step_rotations,
+    ChangeStep, CredentialAsker, DueRotation, RotationFailure, RotationStep, fail_rotations, step_rotations,
 };
 use crate::version::Version;
 use crate::{CredentialError, Credentials, Name, Value};
@@ -103,7 +103,7 @@ impl Credentials {
                 plan(tx, &again, false, now_us).await?;
                 step_rotations(tx, &steps).await?;
                 // An authority whose change is over is planned for its new certificate.
-                let ended = steps.iter().filter(|step| step.step == step::NONE);
+                let ended = steps.iter().filter(|step| step.step == ChangeStep::None);
                 let ended: Vec<String> = ended.map(|step| step.name_key.clone()).collect();
                 plan(tx, &ended, true, now_us).await?;
                 let first = fail_rotations(tx, &failed).await?;
@@ -203,17 +203,17 @@ impl Credentials {
             return Ok(RotationOutcome::Step(RotationStep { name_key, version, step: due.step, due_at_us }));
         };
         let authority = newest.facts.is_some_and(|facts| facts.certificate_authority);
-        if !authority && due.step != step::NONE {
+        if !authority && due.step != ChangeStep::None {
             // It was one when its change began: it is planned as what it is now.
             let (name_key, version, due_at_us) = (due.name_key.clone(), due.version, self.now_us());
             return Ok(RotationOutcome::Step(RotationStep {
                 name_key,
                 version,
-                step: step::NONE,
+                step: ChangeStep::None,
                 due_at_us,
             }));
         }
-        if due.step == step::NONE && newest.parameters.is_none() {
+        if due.step == ChangeStep::None && newest.parameters.is_none() {
             return Err(RotateError::ByHand);
         }
         if authority {
@@ -264,45 +264,45 @@ impl Credentials {
         // An authority that has only a version in transition has nothing that could sign meanwhile.
         let old = active.filter(|_| flag != Flag::Older).map(|active| active.id);
         let left_us = self.overlap_us(due, &versions);
-        let goes_on = |version: Uuid, step: i64, wait_us: i64| RotationStep {
+        let goes_on = |version: Uuid, step: ChangeStep, wait_us: i64| RotationStep {
             name_key: due.name_key.clone(),
             version,
             step,
             due_at_us: self.now_us().saturating_add(wait_us),
         };
         match step::next(due.step, flag) {
-            Act::Begin => Ok(goes_on(newest_id, step::BEGUN, 0)),
+            Act::Begin => Ok(goes_on(newest_id, ChangeStep::Begun, 0)),
             Act::Make => {
                 let changes =
                     Changes { transitional: true, expected: Some(due.version), ..Changes::default() };
                 let made = self.rotated(newest, &changes, due.hook.as_ref(), hooks).await?;
                 self.tell_children(&asker, &name).await?;
-                Ok(goes_on(made.id, step::TRUSTED, left_us))
+                Ok(goes_on(made.id, ChangeStep::Trusted, left_us))
             }
             Act::Spread => {
                 self.tell_children(&asker, &name).await?;
-                Ok(goes_on(newest_id, step::TRUSTED, left_us))
+                Ok(goes_on(newest_id, ChangeStep::Trusted, left_us))
             }
             Act::Move => {
                 let old = old.map(|id| id.to_string());
                 self.update_transitional_version(&asker, credential, old.as_deref()).await?;
-                Ok(goes_on(newest_id, step::SIGNS, 0))
+                Ok(goes_on(newest_id, ChangeStep::Signs, 0))
             }
             Act::Follow => {
                 // A crash may have come between moving the flag and telling of it.
                 self.tell_children(&asker, &name).await?;
                 if self.follow(&name, hooks).await? {
-                    return Ok(goes_on(newest_id, step::FOLLOWED, left_us));
+                    return Ok(goes_on(newest_id, ChangeStep::Followed, left_us));
                 }
-                Ok(goes_on(newest_id, step::SIGNS, 0))
+                Ok(goes_on(newest_id, ChangeStep::Signs, 0))
             }
             Act::Clear => {
                 self.update_transitional_version(&asker, credential, None).await?;
-                Ok(goes_on(newest_id, step::NONE, 0))
+                Ok(goes_on(newest_id, ChangeStep::None, 0))
             }
             Act::End => {
                 self.tell_children(&asker, &name).await?;
-                Ok(goes_on(newest_id, step::NONE, 0))
+                Ok(goes_on(newest_id, ChangeStep::None, 0))
             }
         }
     }

@@ -3,16 +3,7 @@
 //! What is stored of a change is only what comes next and when. What has been done is read from the versions, so that a step
 //! that was begun and not noted is not done twice.
 
-/// Steps as they are stored.
-pub(super) const NONE: i64 = 0;
-/// It is to be changed. Noted before anything is made, so that the new version does not pass for somebody else's.
-pub(super) const BEGUN: i64 = 1;
-/// Both are trusted, the old one signs.
-pub(super) const TRUSTED: i64 = 2;
-/// The new one signs; what the old one signed is made anew.
-pub(super) const SIGNS: i64 = 3;
-/// All that it signed is signed by the new one.
-pub(super) const FOLLOWED: i64 = 4;
+use crate::tables::ChangeStep as Step;
 
 /// Where the flag of transition is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,26 +36,15 @@ pub(super) enum Act {
 }
 
 /// What follows a step, given where the flag is.
-pub(super) fn next(step: i64, flag: Flag) -> Act {
+pub(super) fn next(step: Step, flag: Flag) -> Act {
     match (step, flag) {
-        (NONE, _) => Act::Begin,
-        (BEGUN, Flag::Absent) => Act::Make,
-        (BEGUN, Flag::Newest) => Act::Spread,
-        (_, Flag::Absent) => Act::End,
-        (_, Flag::Newest) => Act::Move,
-        (FOLLOWED, Flag::Older) => Act::Clear,
-        (_, Flag::Older) => Act::Follow,
-    }
-}
-
-/// A step by name, as it is shown.
-pub(super) fn name(step: i64) -> &'static str {
-    match step {
-        BEGUN => "begun",
-        TRUSTED => "trusted",
-        SIGNS => "signs",
-        FOLLOWED => "followed",
-        _ => "none",
+        (Step::None, _) => Act::Begin,
+        (Step::Begun, Flag::Absent) => Act::Make,
+        (Step::Begun, Flag::Newest) => Act::Spread,
+        (Step::Trusted | Step::Signs | Step::Followed, Flag::Absent) => Act::End,
+        (Step::Trusted | Step::Signs | Step::Followed, Flag::Newest) => Act::Move,
+        (Step::Followed, Flag::Older) => Act::Clear,
+        (Step::Begun | Step::Trusted | Step::Signs, Flag::Older) => Act::Follow,
     }
 }
 
@@ -75,23 +55,23 @@ mod tests {
     #[test]
     fn a_step_that_was_done_and_not_noted_is_not_done_twice() {
         let cases = [
-            (NONE, Flag::Absent, Act::Begin),
-            (NONE, Flag::Older, Act::Begin),
-            (BEGUN, Flag::Absent, Act::Make),
-            (BEGUN, Flag::Newest, Act::Spread),
-            (BEGUN, Flag::Older, Act::Follow),
-            (TRUSTED, Flag::Newest, Act::Move),
-            (TRUSTED, Flag::Older, Act::Follow),
-            (TRUSTED, Flag::Absent, Act::End),
-            (SIGNS, Flag::Older, Act::Follow),
-            (SIGNS, Flag::Newest, Act::Move),
-            (SIGNS, Flag::Absent, Act::End),
-            (FOLLOWED, Flag::Older, Act::Clear),
-            (FOLLOWED, Flag::Newest, Act::Move),
-            (FOLLOWED, Flag::Absent, Act::End),
+            (Step::None, Flag::Absent, Act::Begin),
+            (Step::None, Flag::Older, Act::Begin),
+            (Step::Begun, Flag::Absent, Act::Make),
+            (Step::Begun, Flag::Newest, Act::Spread),
+            (Step::Begun, Flag::Older, Act::Follow),
+            (Step::Trusted, Flag::Newest, Act::Move),
+            (Step::Trusted, Flag::Older, Act::Follow),
+            (Step::Trusted, Flag::Absent, Act::End),
+            (Step::Signs, Flag::Older, Act::Follow),
+            (Step::Signs, Flag::Newest, Act::Move),
+            (Step::Signs, Flag::Absent, Act::End),
+            (Step::Followed, Flag::Older, Act::Clear),
+            (Step::Followed, Flag::Newest, Act::Move),
+            (Step::Followed, Flag::Absent, Act::End),
         ];
         for (step, flag, act) in cases {
-            assert_eq!(next(step, flag), act, "{} {flag:?}", name(step));
+            assert_eq!(next(step, flag), act, "{step} {flag:?}");
         }
     }
 }

@@ -77,7 +77,8 @@ SELECT p.actor AS actor, p.uuid AS id, p.path AS path, p.created_at AS since, p.
        p.granted_by AS given_by, p.path_key AS place, {NULL|CAST(NULL AS TEXT)} AS role
 FROM credential_permissions p WHERE p.path_key {among ?1 text} AND p.operations & ?2 <> 0
 UNION ALL
-SELECT CASE i.kind WHEN 'token' THEN 'uaa-client:' WHEN 'user' THEN 'uaa-user:' ELSE 'certificate:' END || i.name,
+SELECT CASE i.kind WHEN 'token' THEN 'uaa-client:' WHEN 'user' THEN 'uaa-user:'
+       WHEN 'certificate' THEN 'certificate:' END || i.name,
        NULL, NULL, i.created_at, NULL, i.created_by, '',
        coalesce((SELECT min({json_extract(g.value, '$.role')|g->>'role'})
         FROM {json_each(i.grants) g|json_array_elements(i.grants::json) AS g}
@@ -210,9 +211,44 @@ fn access_of(mut row: Row) -> Result<(AccessRow, Vec<Value>), StoreError> {
     let (since_us, changed_at_us, given_by) = (row.int()?, row.maybe_int()?, row.maybe_text()?);
     let (role, place) = (row.maybe_text()?, row.text()?);
     let key = vec![Value::Text(actor.clone()), Value::Text(place)];
-    let way = match (id, path) {
-        (Some(id), Some(path)) => AccessWay::Permission { id, path, changed_at_us },
-        _ => AccessWay::Role { role: role.unwrap_or_default() },
-    };
+    let way = way(id, path, role, changed_at_us)?;
     Ok((AccessRow { actor, way, since_us, given_by }, key))
+}
+
+fn way(
+    id: Option<Uuid>,
+    path: Option<String>,
+    role: Option<String>,
+    changed_at_us: Option<i64>,
+) -> Result<AccessWay, StoreError> {
+    match (id, path, role) {
+        (Some(id), Some(path), None) => Ok(AccessWay::Permission { id, path, changed_at_us }),
+        (None, None, Some(role)) => Ok(AccessWay::Role { role }),
+        (id, path, role) => {
+            let found = format!("id {id:?}, path {path:?}, role {role:?}");
+            Err(StoreError::Corrupt(format!("credential_access: neither a permission nor a role: {found}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_is_by_a_permission_or_by_a_role_and_by_nothing_else() {
+        let (id, path, role) = (Uuid::nil(), || Some("/a".to_owned()), || Some("admin".to_owned()));
+        let permission = way(Some(id), path(), None, Some(1)).unwrap();
+        assert_eq!(permission, AccessWay::Permission { id, path: "/a".to_owned(), changed_at_us: Some(1) });
+        assert_eq!(way(None, None, role(), None).unwrap(), AccessWay::Role { role: "admin".to_owned() });
+        for (id, path, role) in [
+            (None, None, None),
+            (Some(id), None, None),
+            (None, path(), None),
+            (None, path(), role()),
+            (Some(id), path(), role()),
+        ] {
+            assert!(way(id, path, role, None).unwrap_err().to_string().contains("credential_access"));
+        }
+    }
 }

@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::handle::Credentials;
 use db::{Bulk, Column, Cost, Row, Sends, StoreError, Tx};
+use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
 /// Hooks there may be: they are made by hand, and read whole.
@@ -48,7 +49,7 @@ pub struct HookCall {
     /// The credential's name.
     pub name: String,
     /// Its type.
-    pub kind: String,
+    pub kind: CredentialKind,
     /// The version.
     pub version: Uuid,
     /// When the version was stored, µs.
@@ -161,7 +162,7 @@ pub async fn insert_hook_calls(tx: &mut Tx, calls: &[HookCall]) -> Result<(), St
     let columns = vec![
         Column::Text(calls.iter().map(|call| call.hook.clone()).collect()),
         Column::Text(calls.iter().map(|call| call.name.clone()).collect()),
-        Column::Text(calls.iter().map(|call| call.kind.clone()).collect()),
+        Column::Text(calls.iter().map(|call| call.kind.to_string()).collect()),
         Column::Uuid(calls.iter().map(|call| call.version).collect()),
         Column::Int(calls.iter().map(|call| call.at_us).collect()),
     ];
@@ -217,7 +218,7 @@ impl Credentials<'_> {
                 id: row.int()?,
                 hook: row.text()?,
                 name: row.text()?,
-                kind: row.text()?,
+                kind: row.named("credential_hook_calls.kind")?,
                 version: row.uuid()?,
                 at_us: row.int()?,
                 tries: row.int()?,

@@ -44,8 +44,8 @@ pub use permissions::{
     update_permission,
 };
 pub use rotation::{
-    DueRotation, PlannedRotation, PlanningPolicy, ROTATION_POLICIES_MAX, ROTATIONS_NOW_MAX, RotationFailure,
-    RotationPolicyRow, RotationStep, fail_rotations, plan_rotation_policy, plan_rotations,
+    ChangeStep, DueRotation, PlannedRotation, PlanningPolicy, ROTATION_POLICIES_MAX, ROTATIONS_NOW_MAX,
+    RotationFailure, RotationPolicyRow, RotationStep, fail_rotations, plan_rotation_policy, plan_rotations,
     put_rotation_policy, remove_rotation_policy, rotation_policy_that_tells, rotation_range, rotations_now,
     step_rotations,
 };

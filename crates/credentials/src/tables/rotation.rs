@@ -3,6 +3,7 @@
 //! A row for each name that a policy counts for says when it is due, so that being due is a range of an index. Rows follow
 //! events: whoever writes a version pays nothing for it.
 
+use coded::coded;
 use uuid::Uuid;
 
 use super::asker::{CredentialAsker, may};
@@ -55,6 +56,22 @@ pub struct PlanningPolicy {
     pub set_at_us: i64,
 }
 
+coded! {
+    /// How far an authority's change has come.
+    pub enum ChangeStep: "rotation step" {
+        /// It has not begun.
+        None = 0 => "none",
+        /// It is to be changed. Noted before anything is made, so that the new version does not pass for somebody else's.
+        Begun = 1 => "begun",
+        /// Both are trusted, the old one signs.
+        Trusted = 2 => "trusted",
+        /// The new one signs; what the old one signed is made anew.
+        Signs = 3 => "signs",
+        /// All that it signed is signed by the new one.
+        Followed = 4 => "followed",
+    }
+}
+
 /// A name that is due.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DueRotation {
@@ -64,8 +81,8 @@ pub struct DueRotation {
     pub version: Uuid,
     /// The newest version there is.
     pub current: Option<Uuid>,
-    /// How far an authority's change has come; 0: it has not begun.
-    pub step: i64,
+    /// How far an authority's change has come.
+    pub step: ChangeStep,
     /// How often it failed in a row.
     pub failures: i64,
     /// When it was due, µs.
@@ -88,7 +105,7 @@ pub struct PlannedRotation {
     /// When it is due, µs.
     pub due_at_us: i64,
     /// See [`DueRotation::step`].
-    pub step: i64,
+    pub step: ChangeStep,
     /// How often it failed in a row.
     pub failures: i64,
     /// Why, the last time.
@@ -105,7 +122,7 @@ pub struct RotationStep {
     /// The version that is newest now.
     pub version: Uuid,
     /// The step that follows.
-    pub step: i64,
+    pub step: ChangeStep,
     /// When, µs.
     pub due_at_us: i64,
 }
@@ -407,7 +424,7 @@ pub async fn step_rotations(tx: &mut Tx, steps: &[RotationStep]) -> Result<(), S
     let columns = vec![
         Column::Text(steps.iter().map(|one| one.name_key.clone()).collect()),
         Column::Uuid(steps.iter().map(|one| one.version).collect()),
-        Column::Int(steps.iter().map(|one| one.step).collect()),
+        Column::Int(steps.iter().map(|one| one.step.code()).collect()),
         Column::Int(steps.iter().map(|one| one.due_at_us).collect()),
     ];
     tx.bulk(&STEP, columns).await.map(drop)
@@ -525,7 +542,7 @@ impl Credentials<'_> {
                 kind: row.named("credentials.kind")?,
                 path_key: row.text()?,
                 due_at_us: row.int()?,
-                step: row.int()?,
+                step: row.coded("credential_rotations.step")?,
                 failures: row.int()?,
                 error: row.maybe_text()?,
                 set_by_hand: row.flag()?,
@@ -547,7 +564,7 @@ impl Credentials<'_> {
                 name_key: row.text()?,
                 version: row.uuid()?,
                 current: row.maybe_uuid()?,
-                step: row.int()?,
+                step: row.coded("credential_rotations.step")?,
                 failures: row.int()?,
                 due_at_us: row.int()?,
                 overlap_s: row.int()?,

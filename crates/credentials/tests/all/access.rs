@@ -55,6 +55,11 @@ pub(crate) async fn each_reader_is_named_with_the_reason(place: Place) {
     identity(&place, IdentityKind::Token, "team", json!([{ "role": "admin", "scope": "team:x" }]), true)
         .await;
     identity(&place, IdentityKind::Token, "viewer", json!([{ "role": "viewer" }]), true).await;
+    identity(&place, IdentityKind::Token, "robot", json!([{ "role": "admin" }]), true).await;
+    // A kind that only a newer version knows: nobody can tell how permissions name it.
+    let change = "UPDATE access_identities SET kind = 'robot' WHERE name = 'robot'";
+    let change = place.store.write("test", move |tx| Box::pin(tx.execute(change, Vec::new())));
+    assert_eq!(change.await.unwrap(), 1);
     let roles = ["admin".to_owned(), "keeper".to_owned()];
     let (at, operation) = what("/team/deep/x");
     let mut rows = Vec::new();

@@ -63,6 +63,7 @@ testbed::on_both! { crate::place::Place:
     fields::patches_side_by_side_are_all_kept
     fields::whoever_may_not_write_is_told_nothing_of_the_type
     tokens::a_token_ends_with_its_time_or_before
+    rotation::rows_that_are_not_known_are_errors
     rotation::nothing_is_rotated_while_nothing_is_to_be_changed
     tokens::a_refresh_token_ends_at_logout_and_not_by_its_use
     rotation::a_round_ends_when_nothing_is_to_be_changed_any_more

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use credentials::tables;
+use credentials::tables::{HookCall, insert_hook_calls};
 use credentials::{
-    CertificateParameters, CertificateValue, CredentialError, Credentials, GenerateRequest, Hook, HookSender,
-    Kind, Mode, OVERLAP_S, Parameters, PermissionPath, Planned, RotationPolicy, RotationReport, Value,
-    Version, VersionsChange,
+    CertificateParameters, CertificateValue, ChangeStep, CredentialError, Credentials, GenerateRequest, Hook,
+    HookSender, Kind, Mode, OVERLAP_S, Parameters, PermissionPath, Planned, RotationPolicy, RotationReport,
+    Value, Version, VersionsChange,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -16,6 +18,7 @@ use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use store::OutboxPlace;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::place::{Place, admin, client, name};
 
@@ -77,13 +80,13 @@ async fn rounds(credentials: &Credentials, done: impl AsyncFn() -> bool) -> Rota
 async fn plans(place: &Place, names: &[&str]) -> RotationReport {
     rounds(&place.credentials, async || {
         let planned = planned(place).await;
-        planned.iter().map(|one| one.row.name.as_str()).collect::<Vec<_>>() == names
+        planned.iter().map(|one| one.name.as_str()).collect::<Vec<_>>() == names
     })
     .await
 }
 
 fn due_in_days(place: &Place, planned: &Planned) -> i64 {
-    (planned.row.due_at_us - place.clock.now_us()) / (DAY as i64 * 1_000_000)
+    (planned.due_at_us - place.clock.now_us()) / (DAY as i64 * 1_000_000)
 }
 
 pub(crate) async fn nothing_is_rotated_while_nothing_is_to_be_changed(place: Place) {
@@ -126,7 +129,7 @@ pub(crate) async fn a_round_ends_when_nothing_is_to_be_changed_any_more(place: P
     let report = place.credentials.rotation_round().await.unwrap();
     assert_eq!((report.rotated, report.failed), (0, 0));
     assert!(posts.seen.lock().len() <= 4, "those that were asked side by side");
-    assert!(planned(&place).await.iter().all(|one| one.row.failures == 0));
+    assert!(planned(&place).await.iter().all(|one| one.failures == 0));
     stops.store(false, SeqCst);
     place.credentials.set_read_only(false);
     let report = place.credentials.rotation_round().await.unwrap();
@@ -142,17 +145,55 @@ pub(crate) async fn an_authority_waits_while_nothing_is_to_be_changed(place: Pla
     plans(&place, &["/ca", "/leaf"]).await;
     let step = async || planned(&place).await[0].step;
     place.advance(101 * DAY);
-    rounds(&place.credentials, async || step().await == "trusted").await;
+    rounds(&place.credentials, async || step().await == ChangeStep::Trusted).await;
     place.advance(8 * DAY);
     rounds(&place.credentials, async || place.credentials.is_read_only()).await;
-    assert_eq!(step().await, "signs");
+    assert_eq!(step().await, ChangeStep::Signs);
     assert_eq!(trusted(&newest(&place, "/leaf").await)[0], pem(&old), "what would have followed has not");
     stops.store(false, SeqCst);
     place.credentials.set_read_only(false);
-    rounds(&place.credentials, async || step().await == "followed").await;
+    rounds(&place.credentials, async || step().await == ChangeStep::Followed).await;
     let new = newest(&place, "/ca").await;
     assert_eq!(trusted(&newest(&place, "/leaf").await)[0], pem(&new));
-    assert_eq!(planned(&place).await[0].row.failures, 0);
+    assert_eq!(planned(&place).await[0].failures, 0);
+}
+
+#[test]
+fn codes_and_names_of_steps_are_those_of_databases() {
+    let steps = [(0, "none"), (1, "begun"), (2, "trusted"), (3, "signs"), (4, "followed")];
+    assert_eq!(ChangeStep::ALL.map(|step| (step.code(), step.name())), steps);
+}
+
+pub(crate) async fn rows_that_are_not_known_are_errors(place: Place) {
+    let calls = |kind: Kind| HookCall {
+        id: 0,
+        hook: "ops".to_owned(),
+        name: "/a".to_owned(),
+        kind,
+        version: Uuid::nil(),
+        at_us: 0,
+        tries: 0,
+    };
+    let write = async |change: &'static str| {
+        let work = place.store.write("test", move |tx| Box::pin(tx.execute(change, Vec::new())));
+        assert_eq!(work.await.unwrap(), 1, "{change}");
+    };
+    policy(&place, "/team/*", every(30)).await;
+    password(&place, "/team/a").await;
+    plans(&place, &["/team/a"]).await;
+    write("UPDATE credential_rotations SET step = 5").await;
+    let rotations = tables::Credentials::of(&place.store).rotations_due(i64::MAX, 10).await;
+    let error = rotations.unwrap_err().to_string();
+    assert!(error.ends_with("credential_rotations.step: unknown code 5 of rotation step"), "{error}");
+    let new = [calls(Kind::Password)];
+    let work =
+        place.store.write("test", move |tx| Box::pin(async move { insert_hook_calls(tx, &new).await }));
+    work.await.unwrap();
+    let due = async || tables::Credentials::of(&place.store).hook_calls_due(1, 10).await;
+    assert_eq!(due().await.unwrap()[0].kind, Kind::Password);
+    write("UPDATE credential_hook_calls SET kind = 'token'").await;
+    let error = due().await.unwrap_err().to_string();
+    assert!(error.ends_with("credential_hook_calls.kind: unknown credential type \"token\""), "{error}");
 }
 
 pub(crate) async fn what_is_old_is_made_anew(place: Place) {
@@ -194,7 +235,7 @@ pub(crate) async fn the_most_specific_policy_counts(place: Place) {
     policy(&place, "/team/deep/b", every(10)).await;
     let due = async || {
         let planned = planned(&place).await;
-        planned.iter().map(|one| (one.row.name.clone(), due_in_days(&place, one))).collect::<Vec<_>>()
+        planned.iter().map(|one| (one.name.clone(), due_in_days(&place, one))).collect::<Vec<_>>()
     };
     let of =
         |all: &[(&str, i64)]| all.iter().map(|(name, days)| ((*name).to_owned(), *days)).collect::<Vec<_>>();
@@ -241,13 +282,13 @@ pub(crate) async fn what_was_set_by_hand_is_told_once(place: Place) {
     place.set("/team/note", Kind::Value, json!("no secret of a type that is made")).await;
     policy(&place, "/team/*", every(1)).await;
     plans(&place, &["/team/hand"]).await;
-    assert!(planned(&place).await[0].row.set_by_hand);
+    assert!(planned(&place).await[0].set_by_hand);
     for _ in 0..3 {
         place.advance(2 * DAY);
         let report = place.credentials.rotation_round().await.unwrap();
         assert_eq!((report.rotated, report.failed), (0, 1));
     }
-    let row = planned(&place).await.remove(0).row;
+    let row = planned(&place).await.remove(0);
     assert!(row.failures == 3 && row.error.unwrap().contains("set by hand"));
     rounds(&place.credentials, async || events(&place, "credential.rotation_failed").await.len() == 1).await;
     assert_eq!(newest(&place, "/team/hand").await.value, Value::Password(Secret::new("by hand")));
@@ -256,10 +297,7 @@ pub(crate) async fn what_was_set_by_hand_is_told_once(place: Place) {
     rounds(&place.credentials, async || events(&place, "credential.rotation_recovered").await.len() == 1)
         .await;
     place.advance(2 * DAY);
-    assert_eq!(
-        rounds(&place.credentials, async || planned(&place).await[0].row.failures == 0).await.failed,
-        0
-    );
+    assert_eq!(rounds(&place.credentials, async || planned(&place).await[0].failures == 0).await.failed, 0);
 }
 
 async fn certificate(place: &Place, at: &str, with: impl FnOnce(&mut CertificateParameters)) -> Version {
@@ -355,10 +393,10 @@ pub(crate) async fn an_authority_that_is_one_no_more_is_planned_as_what_it_is(pl
     policy(&place, "/ca", every(100)).await;
     plans(&place, &["/ca"]).await;
     place.advance(101 * DAY);
-    rounds(&place.credentials, async || planned(&place).await[0].step == "trusted").await;
+    rounds(&place.credentials, async || planned(&place).await[0].step == ChangeStep::Trusted).await;
     let other = certificate(&place, "/ca", |p| (p.self_sign, p.duration) = (true, 900)).await;
     place.advance(8 * DAY);
-    rounds(&place.credentials, async || planned(&place).await[0].step == "none").await;
+    rounds(&place.credentials, async || planned(&place).await[0].step == ChangeStep::None).await;
     assert_eq!(due_in_days(&place, &planned(&place).await[0]), 92);
     for _ in 0..3 {
         assert_eq!(place.credentials.rotation_round().await.unwrap().rotated, 0);
@@ -381,12 +419,12 @@ pub(crate) async fn what_has_a_time_to_live_keeps_it(place: Place) {
     policy(&place, "/ca", every(100)).await;
     plans(&place, &["/ca"]).await;
     place.advance(101 * DAY);
-    rounds(&place.credentials, async || planned(&place).await[0].step == "trusted").await;
+    rounds(&place.credentials, async || planned(&place).await[0].step == ChangeStep::Trusted).await;
     let told = newest(&place, "/leaf").await;
     assert_ne!(told.id, leaf.id, "it trusts both");
     assert_eq!(told.ends_at_us, leaf.ends_at_us);
     place.advance(8 * DAY);
-    rounds(&place.credentials, async || planned(&place).await[0].step == "followed").await;
+    rounds(&place.credentials, async || planned(&place).await[0].step == ChangeStep::Followed).await;
     let (new, followed) = (newest(&place, "/ca").await, newest(&place, "/leaf").await);
     assert_ne!(pem(&new), pem(&ca));
     assert_eq!(trusted(&followed)[0], pem(&new), "the old one goes before the leaf ends");
@@ -403,11 +441,11 @@ pub(crate) async fn an_authority_changes_step_by_step(place: Place) {
     certificate(&place, "/a/deep", |p| p.ca = Some("/a/middle".to_owned())).await;
     policy(&place, "/ca", every(100)).await;
     plans(&place, &["/ca"]).await;
-    let step = async |wanted: &str| {
+    let step = async |wanted: ChangeStep| {
         rounds(&place.credentials, async || planned(&place).await[0].step == wanted).await
     };
     place.advance(101 * DAY);
-    step("trusted").await;
+    step(ChangeStep::Trusted).await;
     let new = newest(&place, "/ca").await;
     assert!(new.transitional && pem(&new) != pem(&old));
     assert_eq!(trusted(&newest(&place, "/a/leaf").await), [pem(&old), pem(&new)]);
@@ -416,7 +454,7 @@ pub(crate) async fn an_authority_changes_step_by_step(place: Place) {
     place.advance(6 * DAY);
     assert_eq!(place.credentials.rotation_round().await.unwrap().steps, 0);
     place.advance(2 * DAY);
-    step("followed").await;
+    step(ChangeStep::Followed).await;
     let current = place.credentials.current(&admin(), &name("/ca")).await.unwrap();
     assert_eq!(current.iter().map(|one| one.id).collect::<Vec<_>>(), [new.id, old.id], "the new one signs");
     let followed = newest(&place, "/a/leaf").await;
@@ -426,7 +464,7 @@ pub(crate) async fn an_authority_changes_step_by_step(place: Place) {
     assert_eq!(trusted(&middle)[0], pem(&new));
     assert_eq!(trusted(&deep)[0], pem(&middle), "what hangs on what it signed, too");
     place.advance(8 * DAY);
-    step("none").await;
+    step(ChangeStep::None).await;
     let current = place.credentials.current(&admin(), &name("/ca")).await.unwrap();
     assert_eq!(current.iter().map(|one| one.id).collect::<Vec<_>>(), [new.id]);
     let last = newest(&place, "/a/leaf").await;
@@ -584,7 +622,7 @@ pub(crate) async fn a_hook_that_does_not_agree_keeps_the_old_value(place: Place)
     let report = place.credentials.rotation_round().await.unwrap();
     assert_eq!((report.rotated, report.failed), (0, 1));
     assert_eq!(newest(&place, "/team/a").await.id, first.id);
-    assert!(planned(&place).await[0].row.error.clone().unwrap().contains("409"));
+    assert!(planned(&place).await[0].error.clone().unwrap().contains("409"));
     *agrees.lock() = true;
     place.advance(61);
     assert_eq!(place.credentials.rotation_round().await.unwrap().rotated, 1);
@@ -677,5 +715,5 @@ pub(crate) async fn a_hook_that_never_answers_is_waited_for_once(place: Place) {
     let report = place.credentials.rotation_round().await.unwrap();
     assert_eq!((report.rotated, report.failed), (0, 9));
     assert_eq!(posts.seen.lock().len(), 4, "those that were asked side by side");
-    assert!(planned(&place).await.iter().all(|one| one.row.failures == 1));
+    assert!(planned(&place).await.iter().all(|one| one.failures == 1));
 }

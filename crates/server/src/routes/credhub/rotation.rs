@@ -83,14 +83,13 @@ async fn remove_policy(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn shown_plan(planned: &Planned) -> PlannedView {
-    let row = &planned.row;
+fn shown_plan(row: &Planned) -> PlannedView {
     PlannedView {
         name: row.name.clone(),
         kind: row.kind.to_string(),
         policy: row.path_key.clone(),
         due_at: time(row.due_at_us),
-        step: planned.step.to_owned(),
+        step: row.step.to_string(),
         failures: row.failures,
         error: row.error.clone(),
         set_by_hand: row.set_by_hand,
