@@ -83,6 +83,12 @@ impl Breaker {
         }
     }
 
+    /// Whether the issuer is given a rest, or one order finds out whether it is well again.
+    #[must_use]
+    pub fn rests(self) -> bool {
+        !matches!(self, Self::Closed { .. })
+    }
+
     /// May an order pass? `Err` is the moment to ask again.
     ///
     /// # Errors

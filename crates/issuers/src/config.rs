@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 
 use callout::HttpConfig;
+use coded::named;
 use keys::Secret;
 use outbound::rate::Rate;
 use serde::{Deserialize, Serialize};
@@ -29,17 +30,35 @@ pub enum IssuerConfig {
     Webhook(WebhookConfig),
 }
 
+named! {
+    /// Type of an issuer, as in the configuration.
+    pub enum IssuerKind: "issuer type" {
+        /// Our own authority.
+        Internal => "internal",
+        /// Any ACME server.
+        Acme => "acme",
+        /// HashiCorp Vault or OpenBao.
+        Vault => "vault",
+        /// Smallstep's step-ca.
+        StepCa => "step_ca",
+        /// A program of the operator's.
+        Exec => "exec",
+        /// An HTTP service of the operator's.
+        Webhook => "webhook",
+    }
+}
+
 impl IssuerConfig {
-    /// The name of its type, as in the configuration.
+    /// Its type.
     #[must_use]
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> IssuerKind {
         match self {
-            Self::Internal(_) => "internal",
-            Self::Acme(_) => "acme",
-            Self::Vault(_) => "vault",
-            Self::StepCa(_) => "step_ca",
-            Self::Exec(_) => "exec",
-            Self::Webhook(_) => "webhook",
+            Self::Internal(_) => IssuerKind::Internal,
+            Self::Acme(_) => IssuerKind::Acme,
+            Self::Vault(_) => IssuerKind::Vault,
+            Self::StepCa(_) => IssuerKind::StepCa,
+            Self::Exec(_) => IssuerKind::Exec,
+            Self::Webhook(_) => IssuerKind::Webhook,
         }
     }
 
@@ -202,29 +221,15 @@ pub struct ListenerConfig {
     pub tls_alpn01: Option<SocketAddr>,
 }
 
-/// A way to prove control over a name.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub enum ChallengeKind {
-    /// RFC 8555 section 8.3
-    #[serde(rename = "http-01")]
-    Http01,
-    /// RFC 8555 section 8.4
-    #[serde(rename = "dns-01")]
-    Dns01,
-    /// RFC 8737
-    #[serde(rename = "tls-alpn-01")]
-    TlsAlpn01,
-}
-
-impl ChallengeKind {
-    /// As the protocol names it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Http01 => "http-01",
-            Self::Dns01 => "dns-01",
-            Self::TlsAlpn01 => "tls-alpn-01",
-        }
+named! {
+    /// A way to prove control over a name.
+    pub enum ChallengeKind: "challenge type" {
+        /// RFC 8555 section 8.3
+        Http01 => "http-01",
+        /// RFC 8555 section 8.4
+        Dns01 => "dns-01",
+        /// RFC 8737
+        TlsAlpn01 => "tls-alpn-01",
     }
 }
 

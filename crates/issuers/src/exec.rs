@@ -12,7 +12,7 @@ use x509::crl::Reason;
 use x509::{Certificate, pem};
 
 use crate::command::{Command, CommandOutput};
-use crate::config::ExecConfig;
+use crate::config::{ExecConfig, IssuerKind};
 use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
@@ -115,8 +115,8 @@ fn output_of(run: CommandOutput) -> Result<Vec<u8>, IssuerError> {
 }
 
 impl Issuer for Exec {
-    fn kind(&self) -> &'static str {
-        "exec"
+    fn kind(&self) -> IssuerKind {
+        IssuerKind::Exec
     }
 
     fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {

@@ -16,7 +16,7 @@ use x509::{Certificate, UnixTime};
 
 use crate::breaker::{Breaker, Health};
 use crate::check::Check;
-use crate::config::Limits;
+use crate::config::{IssuerKind, Limits};
 use crate::counts::Counts;
 use crate::delivery::Delivered;
 use crate::error::IssuerError;
@@ -83,7 +83,7 @@ pub(crate) struct GovernedParts {
 impl Governed {
     pub(crate) fn new(parts: GovernedParts) -> Self {
         let GovernedParts { identity, inner, limits, check, breaker, store, clock, counts } = parts;
-        let own_memory = inner.kind() == "internal";
+        let own_memory = inner.kind() == IssuerKind::Internal;
         let memory = (!own_memory).then(|| OrderMemory::new(store.clone(), clock.clone(), identity.id));
         let room = Semaphore::new(limits.concurrency.clamp(1, 1_000) as usize);
         let state = Mutex::new(State { breaker, ..State::default() });
@@ -107,7 +107,12 @@ impl Governed {
         let _permit = self.enter(order.deadline).await?;
         let started = Instant::now();
         let result = self.ask(order).await;
-        self.counts.add(self.inner.kind(), &self.identity.name, result.as_ref().err(), started.elapsed());
+        self.counts.add(
+            self.inner.kind().name(),
+            &self.identity.name,
+            result.as_ref().err(),
+            started.elapsed(),
+        );
         self.tell(result.as_ref().err()).await;
         result
     }
@@ -163,7 +168,7 @@ impl Governed {
 
     fn held(&self, retry_after: Duration, reason: String) -> IssuerError {
         let error = IssuerError::Held { retry_after: retry_after.max(Duration::from_millis(100)), reason };
-        self.counts.add(self.inner.kind(), &self.identity.name, Some(&error), Duration::ZERO);
+        self.counts.add(self.inner.kind().name(), &self.identity.name, Some(&error), Duration::ZERO);
         error
     }
 
@@ -195,8 +200,7 @@ impl Governed {
 
 fn health_row(breaker: Breaker, error: Option<&IssuerError>, now_us: i64) -> IssuerHealth {
     IssuerHealth {
-        // Always serialises.
-        breaker: serde_json::to_string(&breaker).unwrap_or_default(),
+        breaker,
         last_success_at_us: error.is_none().then_some(now_us),
         last_error_at_us: error.map(|_| now_us),
         last_error_code: error.map(|error| error.code().to_owned()),
@@ -216,7 +220,7 @@ fn random() -> f64 {
 }
 
 impl Issuer for Governed {
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> IssuerKind {
         self.inner.kind()
     }
 

@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use x509::Certificate;
 use x509::crl::Reason;
 
-use crate::config::InternalConfig;
+use crate::config::{InternalConfig, IssuerKind};
 use crate::delivery::Delivered;
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
@@ -89,8 +89,8 @@ fn error_of(error: &IssueError) -> IssuerError {
 }
 
 impl Issuer for Internal {
-    fn kind(&self) -> &'static str {
-        "internal"
+    fn kind(&self) -> IssuerKind {
+        IssuerKind::Internal
     }
 
     fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {

@@ -8,14 +8,15 @@ use uuid::Uuid;
 use x509::Certificate;
 use x509::crl::Reason;
 
+use crate::config::IssuerKind;
 use crate::delivery::Delivered;
 use crate::error::IssuerError;
 use crate::order::{Order, Window};
 
 /// A certification authority that can issue. Every method is bounded in time by the order's deadline or the issuer's own limit.
 pub trait Issuer: Send + Sync + Debug {
-    /// `internal`, `acme`, `vault`, `step_ca`, `exec` or `webhook`.
-    fn kind(&self) -> &'static str;
+    /// Its type.
+    fn kind(&self) -> IssuerKind;
 
     /// Obtains a certificate for the order's CSR. The same [`Order::key`] with the same public key gives the same
     /// certificate, also after a crash, wherever the other side allows it.

@@ -38,8 +38,8 @@ pub(crate) use async_recursion::async_recursion as boxed;
 pub use breaker::{Breaker, Health};
 pub use check::Check;
 pub use config::{
-    AcmeConfig, ChallengeKind, Eab, ExecConfig, InternalConfig, IssuerConfig, Limits, ListenerConfig,
-    NameRule, Provisioner, StepCaConfig, VaultAuth, VaultConfig, VerifyConfig, WebhookConfig,
+    AcmeConfig, ChallengeKind, Eab, ExecConfig, InternalConfig, IssuerConfig, IssuerKind, Limits,
+    ListenerConfig, NameRule, Provisioner, StepCaConfig, VaultAuth, VaultConfig, VerifyConfig, WebhookConfig,
 };
 pub use context::IssuerContext;
 pub use counts::{Counts, Tally};

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::breaker::Breaker;
 use crate::check::Check;
-use crate::config::IssuerConfig;
+use crate::config::{IssuerConfig, IssuerKind};
 use crate::context::IssuerContext;
 use crate::counts::{Counts, Tally};
 use crate::error::IssuerError;
@@ -185,7 +185,7 @@ impl Issuers {
         let row = ConfiguredIssuer {
             id: Uuid::nil(),
             name: INTERNAL.to_owned(),
-            kind: "internal".to_owned(),
+            kind: IssuerKind::Internal,
             config: r#"{"type":"internal"}"#.to_owned(),
             secrets: None,
             enabled: true,
@@ -212,8 +212,7 @@ impl Issuers {
         let config = self.config_of(row)?;
         let identity = IssuerIdentity { id: row.id, name: row.name.clone() };
         // What the server that asked it last found out: a restart must not forget that it is ill.
-        let breaker = serde_json::from_str(&row.health.breaker).unwrap_or_default();
-        let fresh = self.govern(&identity, &config, breaker)?;
+        let fresh = self.govern(&identity, &config, row.health.breaker)?;
         let mut built = self.0.built.lock();
         if let Some(issuer) = known(&built) {
             return Ok(issuer);
@@ -401,13 +400,7 @@ impl Issuers {
         self.govern(&identity, &config, Breaker::default()).map_err(|error| bad(error.to_string()))?;
         let keyring = self.0.context.keystore.keyring();
         let sealed = (!secrets.is_empty()).then(|| keyring.seal(&context_of(&id), &secrets.to_bytes()));
-        Ok(IssuerSettings {
-            name,
-            kind: config.kind().to_owned(),
-            config: public.to_string(),
-            secrets: sealed,
-            enabled,
-        })
+        Ok(IssuerSettings { name, kind: config.kind(), config: public.to_string(), secrets: sealed, enabled })
     }
 
     fn event(&self, actor: &str, action: &'static str, id: Uuid, settings: &IssuerSettings) -> AuditEvent {

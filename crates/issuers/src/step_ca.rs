@@ -17,7 +17,7 @@ use uuid::Uuid;
 use x509::crl::Reason;
 use x509::{Certificate, Fingerprint, GeneralName, UnixTime, pem};
 
-use crate::config::StepCaConfig;
+use crate::config::{IssuerKind, StepCaConfig};
 use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
@@ -302,8 +302,8 @@ fn decimal(octets: &[u8]) -> String {
 }
 
 impl Issuer for StepCa {
-    fn kind(&self) -> &'static str {
-        "step_ca"
+    fn kind(&self) -> IssuerKind {
+        IssuerKind::StepCa
     }
 
     fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {

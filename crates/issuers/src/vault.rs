@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use x509::crl::Reason;
 use x509::{Certificate, GeneralName, UnixTime, pem};
 
-use crate::config::{VaultAuth, VaultConfig};
+use crate::config::{IssuerKind, VaultAuth, VaultConfig};
 use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
@@ -340,8 +340,8 @@ fn misplaced(reason: &str) -> IssuerError {
 }
 
 impl Issuer for Vault {
-    fn kind(&self) -> &'static str {
-        "vault"
+    fn kind(&self) -> IssuerKind {
+        IssuerKind::Vault
     }
 
     fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {

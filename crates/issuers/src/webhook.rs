@@ -14,7 +14,7 @@ use store::Clock;
 use x509::crl::Reason;
 use x509::{Certificate, UnixTime, pem};
 
-use crate::config::WebhookConfig;
+use crate::config::{IssuerKind, WebhookConfig};
 use crate::context::IssuerContext;
 use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
@@ -173,8 +173,8 @@ fn error_of(reply: &Reply, now: UnixTime) -> IssuerError {
 }
 
 impl Issuer for Webhook {
-    fn kind(&self) -> &'static str {
-        "webhook"
+    fn kind(&self) -> IssuerKind {
+        IssuerKind::Webhook
     }
 
     fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {

@@ -7,7 +7,6 @@ use agent::{AgentQuery, Agents};
 use alerts::Alerts;
 use events::{AgentContact, AuditBroken, Event, IssuerCondition};
 use issuers::Issuers;
-use serde_json::Value;
 use store::{Clock, NewEvent, Store, StoreError, new_event};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -117,12 +116,10 @@ impl Watch {
             for issuer in page.rows.iter().filter(|issuer| issuer.row.enabled) {
                 let health = &issuer.row.health;
                 let ill = health.last_error_at_us > health.last_success_at_us;
-                let resting = serde_json::from_str::<Value>(&health.breaker)
-                    .is_ok_and(|breaker| breaker.to_string().to_lowercase().contains("open"));
                 let subject = format!("issuer/{}", issuer.row.id);
                 let (name, detail) = (issuer.row.name.clone(), health.last_error.clone());
                 let condition = IssuerCondition { name, detail };
-                let unhealthy = ill && resting;
+                let unhealthy = ill && health.breaker.rests();
                 let event = if unhealthy {
                     Event::IssuerUnhealthy(condition)
                 } else {

@@ -21,7 +21,7 @@ use x509::crl::Reason;
 
 use self::account::Accounts;
 use self::client::{Client, Signed};
-use crate::config::{AcmeConfig, ChallengeKind};
+use crate::config::{AcmeConfig, ChallengeKind, IssuerKind};
 use crate::context::IssuerContext;
 use crate::delivery::Delivered;
 use crate::dns01::Solver;
@@ -134,8 +134,8 @@ impl Acme {
 }
 
 impl Issuer for Acme {
-    fn kind(&self) -> &'static str {
-        "acme"
+    fn kind(&self) -> IssuerKind {
+        IssuerKind::Acme
     }
 
     fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {

@@ -3,6 +3,8 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use crate::breaker::Breaker;
+use crate::config::IssuerKind;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 use store::{SealedColumn, sealed_column};
 
@@ -18,8 +20,8 @@ pub struct ConfiguredIssuer {
     pub id: Uuid,
     /// Its name, unique.
     pub name: String,
-    /// Its type, as in the configuration.
-    pub kind: String,
+    /// Its type.
+    pub kind: IssuerKind,
     /// Its configuration without secrets, JSON.
     pub config: String,
     /// Its secrets, sealed.
@@ -52,8 +54,8 @@ pub struct IssuerAccount {
 /// How an issuer does, as the server that asked it last saw it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct IssuerHealth {
-    /// Its circuit breaker, JSON; empty before the first order.
-    pub breaker: String,
+    /// Its circuit breaker.
+    pub breaker: Breaker,
     /// The last success, µs.
     pub last_success_at_us: Option<i64>,
     /// The last error, µs.
@@ -70,7 +72,7 @@ pub struct IssuerSettings {
     /// See [`ConfiguredIssuer::name`].
     pub name: String,
     /// See [`ConfiguredIssuer::kind`].
-    pub kind: String,
+    pub kind: IssuerKind,
     /// See [`ConfiguredIssuer::config`].
     pub config: String,
     /// See [`ConfiguredIssuer::secrets`].
@@ -330,7 +332,7 @@ impl ExternalIssuers<'_> {
     pub async fn set_health(self, id: Uuid, health: IssuerHealth) -> Result<(), StoreError> {
         let parameters = vec![
             id.into(),
-            health.breaker.into(),
+            breaker_json(health.breaker)?.into(),
             health.last_success_at_us.into(),
             health.last_error_at_us.into(),
             health.last_error_code.into(),
@@ -455,18 +457,31 @@ impl ExternalIssuers<'_> {
 fn settings_values(settings: &IssuerSettings) -> [Value; 5] {
     [
         settings.name.as_str().into(),
-        settings.kind.as_str().into(),
+        settings.kind.name().into(),
         settings.config.as_str().into(),
         settings.secrets.clone().into(),
         settings.enabled.into(),
     ]
 }
 
+/// A breaker is JSON in the database: it has members.
+fn breaker_json(breaker: Breaker) -> Result<String, StoreError> {
+    serde_json::to_string(&breaker).map_err(|error| unreadable_breaker(&error))
+}
+
+fn breaker_of(json: &str) -> Result<Breaker, StoreError> {
+    serde_json::from_str(json).map_err(|error| unreadable_breaker(&error))
+}
+
+fn unreadable_breaker(error: &serde_json::Error) -> StoreError {
+    StoreError::Corrupt(format!("issuer_health.breaker: {error}"))
+}
+
 fn issuer_row(mut row: Row) -> Result<ConfiguredIssuer, StoreError> {
     let mut issuer = ConfiguredIssuer {
         id: row.uuid()?,
         name: row.text()?,
-        kind: row.text()?,
+        kind: row.named("configured_issuers.kind")?,
         config: row.text()?,
         secrets: row.maybe_blob()?,
         enabled: row.flag()?,
@@ -479,7 +494,7 @@ fn issuer_row(mut row: Row) -> Result<ConfiguredIssuer, StoreError> {
     let (key, url, directory) = (row.maybe_uuid()?, row.maybe_text()?, row.maybe_text()?);
     issuer.account = key.zip(directory).map(|(key, directory)| IssuerAccount { key, url, directory });
     issuer.health = IssuerHealth {
-        breaker: row.maybe_text()?.unwrap_or_default(),
+        breaker: row.maybe_text()?.map_or(Ok(Breaker::default()), |json| breaker_of(&json))?,
         last_success_at_us: row.maybe_int()?,
         last_error_at_us: row.maybe_int()?,
         last_error_code: row.maybe_text()?,

@@ -1,6 +1,6 @@
 //! Issuers' settings: stored without their secrets, changed by one at a time, told in the audit log.
 
-use issuers::{IssuerError, ManageError, NewIssuer};
+use issuers::{IssuerError, IssuerKind, ManageError, NewIssuer};
 use serde_json::{Value, json};
 use store::AuditFilter;
 
@@ -35,7 +35,7 @@ async fn secrets_are_sealed_kept_and_replaced() {
         enabled: true,
     };
     let changed = world.issuers.update(made.row.id, 2, exec, "user:bob").await.unwrap();
-    assert_eq!((changed.row.kind.as_str(), changed.secrets_set.len()), ("exec", 0));
+    assert_eq!((changed.row.kind, changed.secrets_set.len()), (IssuerKind::Exec, 0));
     assert!(world.issuers.delete(made.row.id, "user:bob").await.unwrap());
     assert!(!world.issuers.delete(made.row.id, "user:bob").await.unwrap());
     let log = world.store.audit_page(&AuditFilter::default(), None, 100).await.unwrap();
@@ -118,7 +118,7 @@ async fn who_is_not_there_or_disabled_issues_nothing() {
         let error = world.issuers.get(name).await.unwrap_err();
         assert!(matches!(error, IssuerError::Misconfigured { .. }), "{name}");
     }
-    assert_eq!(world.issuers.get("internal").await.unwrap().kind(), "internal");
+    assert_eq!(world.issuers.get("internal").await.unwrap().kind(), IssuerKind::Internal);
     // A change of settings is seen by who asks next.
     let made = world.issuers.create(webhook("a", Some(SECRET)), "x").await.unwrap();
     let exec = NewIssuer {
@@ -127,9 +127,9 @@ async fn who_is_not_there_or_disabled_issues_nothing() {
         enabled: true,
     };
     let other = world.again();
-    assert_eq!(other.get("a").await.unwrap().kind(), "webhook");
+    assert_eq!(other.get("a").await.unwrap().kind(), IssuerKind::Webhook);
     world.issuers.update(made.row.id, 1, exec, "x").await.unwrap();
-    assert_eq!(other.get("a").await.unwrap().kind(), "exec");
+    assert_eq!(other.get("a").await.unwrap().kind(), IssuerKind::Exec);
     let error = other.get("a").await.unwrap().issue(&order("k", &["a.example"])).await.unwrap_err();
     assert_eq!(error.code(), "unavailable");
 }

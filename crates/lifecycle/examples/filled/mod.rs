@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use issuers::{Delivered, Issuer, IssuerError, Order, Window};
+use issuers::{Delivered, Issuer, IssuerError, IssuerKind, Order, Window};
 use lifecycle::tables::jobs::{NewJob, insert_jobs};
 use lifecycle::tables::managed::{
     ManagedRow, ManagedTotal, NewManaged, NewManagedVersion, adjust_managed_totals, insert_managed,
@@ -45,8 +45,8 @@ impl IssuerSource for Nobody {
 struct Own;
 
 impl Issuer for Own {
-    fn kind(&self) -> &'static str {
-        "internal"
+    fn kind(&self) -> IssuerKind {
+        IssuerKind::Internal
     }
 
     fn issue<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use events::{CertificateRevocationFailed, CertificateRevoked, Event, RevocationOrigin};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
-use issuers::{IssuerError, Retry};
+use issuers::{IssuerError, IssuerKind, Retry};
 use serde::Deserialize;
 use serde_json::json;
 use store::{StoreError, Tx, read_event};
@@ -165,7 +165,7 @@ impl Lifecycle {
                 return jobs.iter().map(failed).collect();
             }
         };
-        if issuer.kind() == "internal" {
+        if issuer.kind() == IssuerKind::Internal {
             return self.revoke_own(jobs, versions).await;
         }
         let one = |job: JobRow| {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use issuers::IssuerError;
+use issuers::{IssuerError, IssuerKind};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -178,7 +178,7 @@ impl Lifecycle {
         let deadline = order.deadline;
         let asked = async {
             let issuer = self.inner.issuers.issuer(&job.issuer).await?;
-            let suggests = issuer.kind() == "acme";
+            let suggests = issuer.kind() == IssuerKind::Acme;
             issuer.issue(&order).await.map(|delivered| (delivered, suggests))
         };
         let outcome = tokio::time::timeout_at(deadline.into(), asked).await;

@@ -33,8 +33,7 @@ pub(crate) fn routes() -> Api {
 fn issuer_view(issuer: Configured) -> IssuerView {
     let Configured { row, config, secrets_set } = issuer;
     let health = row.health;
-    let breaker: Breaker = serde_json::from_str(&health.breaker).unwrap_or_default();
-    let (rests_until, failures) = match breaker {
+    let (rests_until, failures) = match health.breaker {
         Breaker::Closed { failures } => (None, failures),
         Breaker::Open { until_us, rests } => (Some(until_us), rests),
         Breaker::HalfOpen { rests, .. } => (None, rests),
@@ -42,13 +41,13 @@ fn issuer_view(issuer: Configured) -> IssuerView {
     IssuerView {
         id: row.id,
         name: row.name,
-        kind: row.kind,
+        kind: row.kind.to_string(),
         config,
         secrets_set,
         enabled: row.enabled,
         account: row.account.and_then(|account| account.url),
         health: HealthView {
-            breaker: breaker.code().to_owned(),
+            breaker: health.breaker.code().to_owned(),
             rests_until: time::maybe_shown(rests_until),
             failures,
             last_success_at: time::maybe_shown(health.last_success_at_us),

@@ -5,6 +5,7 @@ use issuers::tables::{
     IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder, IssuerSettings, delete_configured_issuer,
     insert_configured_issuer, update_configured_issuer,
 };
+use issuers::{Breaker, IssuerKind};
 use store::Store;
 use uuid::Uuid;
 
@@ -13,7 +14,7 @@ use testbed::tables::{NOW, World};
 fn settings(name: &str) -> IssuerSettings {
     IssuerSettings {
         name: name.to_owned(),
-        kind: "exec".to_owned(),
+        kind: IssuerKind::Exec,
         config: r#"{"type":"exec"}"#.to_owned(),
         secrets: Some(vec![1, 2, 3]),
         enabled: true,
@@ -70,10 +71,9 @@ pub(crate) async fn accounts_health_and_orders_go_with_their_issuer(world: World
         issuers::tables::ExternalIssuers::of(store).get(id).await.unwrap().unwrap().account,
         Some(account)
     );
-    let well =
-        IssuerHealth { breaker: "{}".to_owned(), last_success_at_us: Some(1), ..IssuerHealth::default() };
+    let well = IssuerHealth { last_success_at_us: Some(1), ..IssuerHealth::default() };
     let ill = IssuerHealth {
-        breaker: "[]".to_owned(),
+        breaker: Breaker::Open { until_us: 3, rests: 1 },
         last_error_at_us: Some(2),
         last_error_code: Some("unavailable".to_owned()),
         last_error: Some("it is down".to_owned()),
@@ -92,6 +92,35 @@ pub(crate) async fn accounts_health_and_orders_go_with_their_issuer(world: World
     assert_eq!(issuers::tables::ExternalIssuers::of(store).get(id).await.unwrap(), None);
     assert_eq!(issuers::tables::ExternalIssuers::of(store).order(id, "k").await.unwrap(), None);
     assert_eq!(issuers::tables::ExternalIssuers::of(store).order(other, "k").await.unwrap(), Some(order));
+}
+
+#[test]
+fn names_of_issuer_types_are_those_of_databases() {
+    let names = ["internal", "acme", "vault", "step_ca", "exec", "webhook"];
+    assert_eq!(IssuerKind::ALL.map(IssuerKind::name), names);
+}
+
+pub(crate) async fn rows_that_cannot_be_read_are_errors(world: World) {
+    let store = &world.store;
+    let id = Uuid::now_v7();
+    insert(store, id, "a").await;
+    let change = async |text: &'static str| {
+        let work = store.write("test", move |tx| async move { tx.execute(text, Vec::new()).await }.boxed());
+        assert_eq!(work.await.unwrap(), 1);
+    };
+    let get = async || issuers::tables::ExternalIssuers::of(store).get(id).await.map(Option::unwrap);
+    change("INSERT INTO issuer_health (issuer, breaker) SELECT uuid, '' FROM configured_issuers").await;
+    // As databases hold it since the first version.
+    change(r#"UPDATE issuer_health SET breaker = '{"half_open":{"until_us":5,"rests":2}}'"#).await;
+    assert_eq!(get().await.unwrap().health.breaker, Breaker::HalfOpen { until_us: 5, rests: 2 });
+    change(r#"UPDATE issuer_health SET breaker = '{"ajar":{}}'"#).await;
+    let error = get().await.unwrap_err().to_string();
+    assert!(error.contains("issuer_health.breaker: unknown variant `ajar`"), "{error}");
+    change(r#"UPDATE issuer_health SET breaker = '{"closed":{"failures":2}}'"#).await;
+    assert_eq!(get().await.unwrap().health.breaker, Breaker::Closed { failures: 2 });
+    change("UPDATE configured_issuers SET kind = 'est'").await;
+    let error = get().await.unwrap_err().to_string();
+    assert!(error.ends_with("configured_issuers.kind: unknown issuer type \"est\""), "{error}");
 }
 
 pub(crate) async fn orders_and_challenges_are_replaced_and_end(world: World) {

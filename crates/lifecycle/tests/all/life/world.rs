@@ -9,7 +9,7 @@ use agent::tables::{AgentFacts, AgentRow, insert_agent};
 use authority::keystore::KeyStore;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use issuers::{Delivered, Issuer, IssuerError, Order, Window};
+use issuers::{Delivered, Issuer, IssuerError, IssuerKind, Order, Window};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use lifecycle::managed::{ManagedCertificate, NewCertificate};
 use lifecycle::{
@@ -51,7 +51,7 @@ pub(crate) enum Mood {
 /// An issuer of this process.
 #[derive(Debug)]
 pub(crate) struct Fake {
-    kind: &'static str,
+    kind: IssuerKind,
     key: PrivateKey,
     clock: Clock,
     hooks: Arc<Hooks>,
@@ -69,7 +69,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    fn new(kind: &'static str, clock: Clock, hooks: Arc<Hooks>) -> Self {
+    fn new(kind: IssuerKind, clock: Clock, hooks: Arc<Hooks>) -> Self {
         Self {
             kind,
             key: PrivateKey::generate(KeyType::P256).unwrap(),
@@ -171,7 +171,7 @@ impl Fake {
 }
 
 impl Issuer for Fake {
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> IssuerKind {
         self.kind
     }
 
@@ -333,9 +333,9 @@ impl World {
         let hooks = Arc::new(Hooks { switch: Arc::clone(&store_options.fault), armed: Mutex::default() });
         let fake = |kind| Arc::new(Fake::new(kind, clock.clone(), Arc::clone(&hooks)));
         let all = BTreeMap::from([
-            ("internal".to_owned(), fake("internal")),
-            ("other".to_owned(), fake("webhook")),
-            ("acme".to_owned(), fake("acme")),
+            ("internal".to_owned(), fake(IssuerKind::Internal)),
+            ("other".to_owned(), fake(IssuerKind::Webhook)),
+            ("acme".to_owned(), fake(IssuerKind::Acme)),
         ]);
         let fakes =
             Arc::new(Fakes { all: Mutex::new(all), places: AtomicUsize::new(8), hooks: Arc::clone(&hooks) });
