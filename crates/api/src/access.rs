@@ -170,6 +170,20 @@ pub struct RoleView {
     pub updated_at: Option<String>,
 }
 
+/// A role as it is to be.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewRole {
+    /// What it is for.
+    #[serde(default)]
+    #[cfg_attr(feature = "schemas", schema(max_length = 1024))]
+    pub description: String,
+    /// What it holds, `noun.verb`; nothing its maker may not do.
+    #[cfg_attr(feature = "schemas", schema(example = json!(["certificate.read", "certificate.renew"])))]
+    pub permissions: Vec<String>,
+}
+
 /// Who one is.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]

@@ -73,3 +73,21 @@ pub struct CsrBody {
     /// PEM.
     pub csr_pem: String,
 }
+
+/// How a job went.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ResultBody {
+    /// `deployed`, `unchanged`, `failed`, `rolled_back` or `broken`.
+    #[cfg_attr(feature = "schemas", schema(example = "deployed"))]
+    pub outcome: String,
+    /// The target; absent when the job failed before that.
+    pub target: Option<Uuid>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// Why what was before is not back.
+    pub rollback_error: Option<String>,
+    /// SHA-256 of the leaf that the endpoint shows.
+    pub served: Option<String>,
+}

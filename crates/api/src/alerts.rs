@@ -122,6 +122,34 @@ pub struct RuleView {
     pub updated_at: String,
 }
 
+/// A rule to make, or what one shall be.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RuleBody {
+    /// Unique.
+    pub name: String,
+    /// `when` (kinds, teams, owners, environments, tags, min_severity …), `channels`, `escalate`, `digest`.
+    #[cfg_attr(feature = "schemas", schema(value_type = Object))]
+    pub rule: Value,
+}
+
+/// A silence to make.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SilenceBody {
+    /// Which alerts: as in rules.
+    #[cfg_attr(feature = "schemas", schema(value_type = Object))]
+    pub when: Value,
+    /// From, RFC 3339; now when absent.
+    pub from: Option<String>,
+    /// Until, RFC 3339.
+    pub until: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// Something made.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use enrollment::Material;
 use enrollment::state_folder::StateError;
-use serde::Serialize;
 use uuid::Uuid;
 use x509::Fingerprint;
 use zeroize::Zeroizing;
@@ -66,20 +65,20 @@ pub enum DeployError {
     Halted(#[from] Halted),
 }
 
-/// How a deployment ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// Written, reloaded, and served if that was asked for.
-    Deployed,
-    /// It was all there already.
-    Unchanged,
-    /// It failed before anything changed.
-    Failed,
-    /// It failed, and everything is as before.
-    RolledBack,
-    /// It failed, and putting back what was before failed as well: somebody has to look.
-    Broken,
+coded::named! {
+    /// How a deployment ended.
+    pub enum Outcome: "outcome of a deployment" {
+        /// Written, reloaded, and served if that was asked for.
+        Deployed => "deployed",
+        /// It was all there already.
+        Unchanged => "unchanged",
+        /// It failed before anything changed.
+        Failed => "failed",
+        /// It failed, and everything is as before.
+        RolledBack => "rolled_back",
+        /// It failed, and putting back what was before failed as well: somebody has to look.
+        Broken => "broken",
+    }
 }
 
 /// How a deployment went.

@@ -2,15 +2,17 @@
 
 use alerts::tables::{AlertDeliveryRow, AlertDocument, AlertRow};
 use alerts::{AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Silence};
-use api::alerts::{AlertView, ChannelBody, ChannelDocument, DeliveryView, Made, RuleView, StateQuery};
+use api::alerts::{
+    AlertView, ChannelBody, ChannelDocument, DeliveryView, Made, RuleBody, RuleView, SilenceBody, StateQuery,
+};
 use axum::extract::State as With;
 use coded::Named;
 use http::StatusCode;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use store::Store;
 use store::StoreError;
 use store::states::{AlertState, DeliveryState};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
@@ -301,15 +303,9 @@ fn rule_view(row: AlertDocument) -> RuleView {
     }
 }
 
-/// A rule to make, or what one shall be.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct RuleBody {
-    /// Unique.
-    name: String,
-    /// `when` (kinds, teams, owners, environments, tags, min_severity …), `channels`, `escalate`, `digest`.
-    #[schema(value_type = Object)]
-    rule: Rule,
+/// A member of a body as the type of its domain.
+fn part<T: DeserializeOwned>(member: &str, value: Value) -> Result<T, Problem> {
+    T::deserialize(value).map_err(|error| Problem::unprocessable(format_args!("{member}: {error}")))
 }
 
 /// Lists the rules.
@@ -328,8 +324,8 @@ async fn create_rule(
     caller: Caller,
     Json(body): Json<RuleBody>,
 ) -> Result<(StatusCode, Json<Made>), Problem> {
-    let name = name(body.name)?;
-    let id = alerts.put_rule(None, &name, &body.rule, caller.actor()).await.map_err(taken)?;
+    let (name, rule) = (name(body.name)?, part::<Rule>("rule", body.rule)?);
+    let id = alerts.put_rule(None, &name, &rule, caller.actor()).await.map_err(taken)?;
     Ok((StatusCode::CREATED, Json(Made { id })))
 }
 
@@ -356,8 +352,8 @@ async fn put_rule(
     if !alerts.rules().await?.iter().any(|rule| rule.id == id) {
         return Err(Problem::not_found(format_args!("rule {id}")));
     }
-    let name = name(body.name)?;
-    alerts.put_rule(Some(id), &name, &body.rule, caller.actor()).await.map_err(taken)?;
+    let (name, rule) = (name(body.name)?, part::<Rule>("rule", body.rule)?);
+    alerts.put_rule(Some(id), &name, &rule, caller.actor()).await.map_err(taken)?;
     Ok(Json(Made { id }))
 }
 
@@ -371,21 +367,6 @@ async fn delete_rule(
 ) -> Result<StatusCode, Problem> {
     alerts.delete_document("rule", id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// A silence to make.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct SilenceBody {
-    /// Which alerts: as in rules.
-    #[schema(value_type = Object)]
-    when: alerts::Matcher,
-    /// From, RFC 3339; now when absent.
-    from: Option<String>,
-    /// Until, RFC 3339.
-    until: String,
-    /// Why.
-    reason: String,
 }
 
 /// Lists the silences.
@@ -405,7 +386,7 @@ async fn create_silence(
     Json(body): Json<SilenceBody>,
 ) -> Result<(StatusCode, Json<Made>), Problem> {
     let silence = Silence {
-        when: body.when,
+        when: part("when", body.when)?,
         from_us: body.from.as_deref().map(parsed).transpose()?.unwrap_or(0),
         until_us: parsed(&body.until)?,
         reason: body.reason,

@@ -1,14 +1,12 @@
 //! Roles: those that come with Bulla, and one's own.
 
-use api::access::RoleView;
+use api::access::{NewRole, RoleView};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde::Deserialize;
 use serde_json::json;
 use store::Store;
 use store::{Role, RoleChange};
-use utoipa::ToSchema;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change};
@@ -53,19 +51,6 @@ fn built_in_roles() -> impl Iterator<Item = RoleView> {
     })
 }
 
-/// A role as it is to be.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewRole {
-    /// What it is for.
-    #[serde(default)]
-    #[schema(max_length = 1024)]
-    description: String,
-    /// What it holds, `noun.verb`; nothing its maker may not do.
-    #[schema(value_type = Vec<String>, example = json!(["certificate.read", "certificate.renew"]))]
-    permissions: Vec<Permission>,
-}
-
 /// Lists every role.
 #[utoipa::path(get, path = "/api/v1/roles", operation_id = "listRoles",
     responses((status = 200, body = Listing<RoleView>)))]
@@ -99,7 +84,9 @@ async fn put(
 ) -> Result<Response, Problem> {
     let name = admin::name(&name)?;
     not_built_in(&name)?;
-    within_own(&caller, Permissions::of(&new.permissions))?;
+    let named = new.permissions.iter().map(|name| name.parse());
+    let held = named.collect::<Result<Vec<Permission>, _>>().map_err(Problem::unprocessable)?;
+    within_own(&caller, Permissions::of(&held))?;
     let before = find(&store, &name).await?;
     match &before {
         Some(role) => {
@@ -114,7 +101,7 @@ async fn put(
         }
     }
     let description: String = new.description.chars().take(1_024).collect();
-    let permissions = serde_json::to_string(&new.permissions).map_err(Problem::internal)?;
+    let permissions = serde_json::to_string(&held).map_err(Problem::internal)?;
     let change = Change::PutRole(RoleChange {
         name: name.clone(),
         description,
@@ -122,7 +109,7 @@ async fn put(
         revision: before.as_ref().map(|role| role.revision),
         at_us: access.clock().now_us(),
     });
-    let details = json!({ "permissions": new.permissions });
+    let details = json!({ "permissions": held });
     admin::make(&access, caller.actor(), "role.put", format!("role/{name}"), details, change).await?;
     let role = find(&store, &name).await?.ok_or_else(|| Problem::conflict("it was removed meanwhile"))?;
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };

@@ -1,9 +1,8 @@
 //! What agents ask for, over mutual TLS; enrolment alone is open, its token is in the body.
 
 use agent::Agents;
-use agent::deploy::Outcome;
 use agent::work::{AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JobResult, Renewal, WAIT_SECONDS_MAX};
-use api::agent_work::{CsrBody, EnrolledView, EnrolmentBody, FactsBody, RenewalBody};
+use api::agent_work::{CsrBody, EnrolledView, EnrolmentBody, FactsBody, RenewalBody, ResultBody};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -129,23 +128,6 @@ async fn take_csr(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How a job went.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ResultBody {
-    /// `deployed`, `unchanged`, `failed`, `rolled_back` or `broken`.
-    #[schema(value_type = String, example = "deployed")]
-    outcome: Outcome,
-    /// The target; absent when the job failed before that.
-    target: Option<Uuid>,
-    /// What went wrong.
-    error: Option<String>,
-    /// Why what was before is not back.
-    rollback_error: Option<String>,
-    /// SHA-256 of the leaf that the endpoint shows.
-    served: Option<String>,
-}
-
 /// Takes the result of a job; the same one again changes nothing.
 #[utoipa::path(post, path = "/api/v1/agent/jobs/{job}/result", operation_id = "sendAgentResult",
     params(("job" = Uuid, Path)), request_body = ResultBody, responses((status = 204)))]
@@ -158,6 +140,7 @@ async fn take_result(
 ) -> Result<StatusCode, Problem> {
     let agent = agent_of(&agents, &caller, &peer).await?;
     let ResultBody { outcome, target, error, rollback_error, served } = body;
+    let outcome = outcome.parse().map_err(Problem::unprocessable)?;
     let result = JobResult { outcome, target, error, rollback_error, served };
     agents.finished(agent, job, result).await?;
     Ok(StatusCode::NO_CONTENT)
