@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fleet::{Fleet, Mix, Plan};
+use inventory::tables::watches::WatchOutcome;
 use inventory::watch::{Kit, NewWatch, WatchOptions, WatchSpec, Watches};
 use outbound::resolve::{Families, Resolver};
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
@@ -95,7 +96,7 @@ async fn twelve_hours_of_a_watch_leave_no_task_behind() {
     }
     let row = inventory::tables::Watches::of(&store).get(id).await.expect("the watch").expect("the watch");
     let last = row.last.expect("it has run");
-    assert_eq!((last.outcome.as_str(), &last.error), ("finished", &None));
+    assert_eq!((last.outcome, &last.error), (WatchOutcome::Finished, &None));
     assert_eq!(store::Scans::of(&store).page(None, 100).await.expect("scans").rows.len(), RUNS as usize);
     // A task of the first run may have been about to end when they were counted.
     let more = || live().iter().any(|(kind, live)| *live > at_first.get(kind).copied().unwrap_or(0));

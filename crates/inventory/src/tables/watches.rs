@@ -43,6 +43,16 @@ pub struct WatchTimes {
     pub next_run_at_us: i64,
 }
 
+coded::named! {
+    /// Whether a run went over all of its targets.
+    pub enum WatchOutcome: "outcome of a watch" {
+        /// It did.
+        Finished => "finished",
+        /// It did not.
+        Failed => "failed",
+    }
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchEnd {
@@ -50,8 +60,8 @@ pub struct WatchEnd {
     pub scan: Option<Uuid>,
     /// When, µs.
     pub ended_at_us: i64,
-    /// A word.
-    pub outcome: String,
+    /// Whether it went over all of its targets.
+    pub outcome: WatchOutcome,
     /// Why it failed.
     pub error: Option<String>,
     /// JSON; `None` when nothing was counted.
@@ -69,8 +79,8 @@ pub struct WatchLast {
     pub began_at_us: i64,
     /// When it ended, µs.
     pub ended_at_us: i64,
-    /// A word.
-    pub outcome: String,
+    /// Whether it went over all of its targets.
+    pub outcome: WatchOutcome,
     /// Why it failed.
     pub error: Option<String>,
     /// JSON.
@@ -297,7 +307,7 @@ pub async fn end_watch(
         claims.into(),
         end.scan.map_or(Value::Null, Value::from),
         end.ended_at_us.into(),
-        end.outcome.as_str().into(),
+        end.outcome.name().into(),
         maybe(&end.error),
         maybe(&end.counts),
         end.times.planned_at_us.into(),
@@ -423,7 +433,8 @@ fn row_of(mut row: Row) -> Result<WatchRow, StoreError> {
 
 fn last_of(row: &mut Row) -> Result<Option<WatchLast>, StoreError> {
     let (scan, began, ended) = (row.maybe_uuid()?, row.maybe_int()?, row.maybe_int()?);
-    let (outcome, error, counts) = (row.maybe_text()?, row.maybe_text()?, row.maybe_text()?);
+    let outcome = row.maybe_named("watches.last_outcome")?;
+    let (error, counts) = (row.maybe_text()?, row.maybe_text()?);
     Ok(match (began, ended, outcome) {
         (Some(began_at_us), Some(ended_at_us), Some(outcome)) => {
             Some(WatchLast { scan, began_at_us, ended_at_us, outcome, error, counts })

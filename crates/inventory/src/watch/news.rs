@@ -10,10 +10,9 @@ use scan::target::CloudStore;
 use serde::Deserialize;
 use store::{EndpointKey, NewEvent, new_event};
 
-use super::outcome::FINISHED;
 use crate::record;
 use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, SeenLeaf};
-use crate::tables::watches::WatchRow;
+use crate::tables::watches::{WatchOutcome, WatchRow};
 
 /// Troubles, and changes, of one kind that one run tells of by endpoint: what half an estate has in common is for a report,
 /// not for a pager. Troubles beyond are told by the runs after it, as far as they last.
@@ -159,7 +158,11 @@ impl News {
 /// Whether the rules of ownership, last changed at `changed_us` (0: there never was one), may have changed since the last
 /// run that went over everything began.
 pub(super) fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
-    let told_us = watch.last.as_ref().filter(|last| last.outcome == FINISHED).map(|last| last.began_at_us);
+    let told_us = watch
+        .last
+        .as_ref()
+        .filter(|last| last.outcome == WatchOutcome::Finished)
+        .map(|last| last.began_at_us);
     changed_us > 0 && told_us.is_none_or(|told_us| told_us < changed_us.saturating_add(CLOCKS_APART_US))
 }
 
@@ -427,24 +430,24 @@ mod tests {
             assert_eq!((news.events.len(), news.told, news.left), (0, None, None), "nothing else is new");
             news.found.is_some()
         };
-        let mut ended = |outcome: &str, began_at_us: i64| {
-            let (outcome, ended_at_us) = (outcome.to_owned(), began_at_us + 1);
+        let mut ended = |outcome: WatchOutcome, began_at_us: i64| {
+            let ended_at_us = began_at_us + 1;
             let last = WatchLast { scan: None, began_at_us, ended_at_us, outcome, error: None, counts: None };
             watch.last = Some(last);
             watch.clone()
         };
         let changed_us = DAY_US;
-        assert!(!found(&one, &ended("finished", 0), 0), "no rule ever was");
-        assert!(found(&one, &ended("finished", changed_us - 1), changed_us));
-        assert!(found(&one, &ended("finished", changed_us + CLOCKS_APART_US - 1), changed_us));
-        assert!(!found(&one, &ended("finished", changed_us + CLOCKS_APART_US), changed_us));
+        assert!(!found(&one, &ended(WatchOutcome::Finished, 0), 0), "no rule ever was");
+        assert!(found(&one, &ended(WatchOutcome::Finished, changed_us - 1), changed_us));
+        assert!(found(&one, &ended(WatchOutcome::Finished, changed_us + CLOCKS_APART_US - 1), changed_us));
+        assert!(!found(&one, &ended(WatchOutcome::Finished, changed_us + CLOCKS_APART_US), changed_us));
         assert!(
-            found(&one, &ended("failed", changed_us + CLOCKS_APART_US), changed_us),
+            found(&one, &ended(WatchOutcome::Failed, changed_us + CLOCKS_APART_US), changed_us),
             "it told of nothing"
         );
         one.leaf.dismissed = true;
         one.told = Some(EndpointNotice { expiry: false, ..told });
-        assert!(!found(&one, &ended("finished", 0), changed_us), "nobody wants to hear of it");
+        assert!(!found(&one, &ended(WatchOutcome::Finished, 0), changed_us), "nobody wants to hear of it");
     }
 
     #[test]

@@ -8,12 +8,6 @@ use telemetry::chain;
 /// Endpoints by the severity of their worst finding.
 pub(super) type Findings = BTreeMap<String, u64>;
 
-/// The outcome of a run that went over all of its targets.
-pub(super) const FINISHED: &str = "finished";
-
-/// The outcome of one that did not.
-pub(super) const FAILED: &str = "failed";
-
 /// Why a run, or a part of one, has no results.
 pub(super) enum Unfinished {
     /// It is another's now, or will be.

@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::claims::{Node, RunClaim};
-use super::outcome::{FAILED, FINISHED, Findings, Unfinished};
+use super::outcome::{Findings, Unfinished};
 use super::parts::parts_of;
 use super::{Clouds, WatchSpec, Watches, schedule};
 use crate::record::observed;
 use crate::recording::{Recording, ScanEnd};
 use crate::sources::{CloudRun, keep, observe, states_of};
 use crate::tables;
-use crate::tables::watches::{WatchEnd, WatchRow, end_watch, fill_watch, watch};
+use crate::tables::watches::{WatchEnd, WatchOutcome, WatchRow, end_watch, fill_watch, watch};
 
 /// Parts of sources that could not be listed of which a run says why; the rest is counted.
 const FAILURES_SHOWN: usize = 10;
@@ -267,11 +267,11 @@ impl Watches {
                 let Some(row) = watch(tx, held.id).await? else { return Ok(()) };
                 let (settings, planned) = (&row.settings, row.times.planned_at_us);
                 let (interval, jitter) = (settings.interval_us, settings.jitter_us);
-                let outcome = if result.is_ok() { FINISHED } else { FAILED };
+                let outcome = if result.is_ok() { WatchOutcome::Finished } else { WatchOutcome::Failed };
                 let end = WatchEnd {
                     scan,
                     ended_at_us,
-                    outcome: outcome.to_owned(),
+                    outcome,
                     error: result.as_ref().err().cloned(),
                     // Members in alphabetical order, as in the event.
                     counts: result.as_ref().ok().map(|counts| json!(counts).to_string()),

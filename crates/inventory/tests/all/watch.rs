@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use inventory::sources::Observer;
 use inventory::tables::watch_parts::RunProgress;
-use inventory::tables::watches::{WatchRow, WatchSettings};
+use inventory::tables::watches::{WatchOutcome, WatchRow, WatchSettings};
 use inventory::watch::{Clouds, Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
 use outbound::resolve::Resolver;
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
@@ -199,7 +199,7 @@ async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
     runner.idle().await;
     let row = world.row(id).await;
     let last = row.last.clone().expect("a run has ended");
-    assert_eq!((last.outcome.as_str(), &last.error, row.run), ("finished", &None, None));
+    assert_eq!((last.outcome, &last.error, row.run), (WatchOutcome::Finished, &None, None));
     let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
     assert_eq!((counts["endpoints"].as_u64(), counts["answered"].as_u64()), (Some(40), Some(40)), "{counts}");
     assert_eq!(row.times.next_run_at_us, NOW + HOUR_US);
@@ -246,7 +246,7 @@ async fn two_nodes_on_one_database_run_each_watch_once() {
     for id in ids {
         let row = world.row(id).await;
         let last = row.last.as_ref().expect("it has run");
-        assert_eq!((last.outcome.as_str(), &last.error, row.claims), ("finished", &None, 1));
+        assert_eq!((last.outcome, &last.error, row.claims), (WatchOutcome::Finished, &None, 1));
     }
     let scans = world.scans().await;
     assert_eq!(scans.len(), 6);
@@ -269,8 +269,8 @@ async fn a_lost_run_is_taken_over(world: World) {
     let row = world.row(id).await;
     let last = row.last.unwrap();
     assert_eq!(
-        (last.outcome.as_str(), last.scan),
-        ("finished", Some(scan)),
+        (last.outcome, last.scan),
+        (WatchOutcome::Finished, Some(scan)),
         "the same scan goes on: {:?}",
         last.error
     );
@@ -293,7 +293,7 @@ async fn scan_of(world: &World, id: Uuid) -> Uuid {
 async fn assert_whole(world: &World, id: Uuid, claims: i64) {
     let row = world.row(id).await;
     let last = row.last.expect("it has ended");
-    assert_eq!((last.outcome.as_str(), &last.error, row.claims), ("finished", &None, claims));
+    assert_eq!((last.outcome, &last.error, row.claims), (WatchOutcome::Finished, &None, claims));
     let counts: serde_json::Value = serde_json::from_str(last.counts.as_deref().unwrap()).unwrap();
     let of = |what: &str| counts[what].as_u64().unwrap();
     assert_eq!((of("endpoints"), of("answered"), of("parts")), (40, 40, 4), "{counts}");
@@ -405,7 +405,7 @@ async fn a_stopped_node_gives_its_run_back_at_once() {
     assert_eq!((run.holder, run.until_us), (None, None));
     assert_eq!(second.tick().await.unwrap(), 1, "no waiting for the lease");
     second.idle().await;
-    assert_eq!(world.row(id).await.last.unwrap().outcome, "finished");
+    assert_eq!(world.row(id).await.last.unwrap().outcome, WatchOutcome::Finished);
     world.fleet.stop().await;
 }
 
@@ -458,7 +458,7 @@ async fn a_run_that_cannot_begin_fails_is_told_of_and_is_planned_again() {
     runner.idle().await;
     let row = world.row(id).await;
     let last = row.last.unwrap();
-    assert_eq!((last.outcome.as_str(), row.times.next_run_at_us), ("failed", NOW + HOUR_US));
+    assert_eq!((last.outcome, row.times.next_run_at_us), (WatchOutcome::Failed, NOW + HOUR_US));
     assert!(last.error.as_deref().is_some_and(|error| error.contains("more than")), "{:?}", last.error);
     assert_eq!(world.scans().await[0].state, ScanState::Interrupted);
     let told = world.store.outbox_after(store::OutboxPlace::default(), PAGE as i64).await.unwrap();
@@ -553,7 +553,7 @@ async fn many_workers_share(connections: usize) {
     };
     tokio::time::timeout(STALLED, all).await.expect("nothing stalls");
     let last = world.row(id).await.last.expect("it has run");
-    assert_eq!((last.outcome.as_str(), &last.error), ("finished", &None));
+    assert_eq!((last.outcome, &last.error), (WatchOutcome::Finished, &None));
     let most = world.store.connections().await.unwrap().ours;
     let url = world.database.url.to_string();
     let database = url.split(['/', '?']).find(|part| part.starts_with("bulla_")).unwrap();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use fleet::Mix;
 use inventory::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
+use inventory::tables::watches::WatchOutcome;
 use inventory::watch::{NewWatch, Runner, Watches};
 use serde_json::Value;
 use store::{OutboxPlace, OutboxRow};
@@ -38,7 +39,7 @@ impl Listener {
         assert_eq!(self.runner.tick().await.unwrap(), 1);
         self.runner.idle().await;
         let last = self.world.row(id).await.last.unwrap();
-        assert_eq!((last.outcome.as_str(), &last.error), ("finished", &None));
+        assert_eq!((last.outcome, &last.error), (WatchOutcome::Finished, &None));
         self.news("watch.finished").await
     }
 

@@ -62,7 +62,7 @@ fn last_run(last: WatchLast) -> LastRun {
         scan: last.scan,
         began_at: shown(last.began_at_us),
         ended_at: shown(last.ended_at_us),
-        outcome: last.outcome,
+        outcome: last.outcome.to_string(),
         error: last.error,
         counts: last.counts.and_then(|counts| serde_json::from_str(&counts).ok()).unwrap_or_default(),
     }

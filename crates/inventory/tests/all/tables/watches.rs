@@ -3,8 +3,8 @@
 use futures_util::FutureExt;
 use inventory::tables::watch_parts::RunProgress;
 use inventory::tables::watches::{
-    WatchEnd, WatchInsertion, WatchRow, WatchSettings, WatchTimes, delete_watch, end_watch, fill_watch,
-    insert_watch, update_watch, want_watch, watch,
+    WatchEnd, WatchInsertion, WatchOutcome, WatchRow, WatchSettings, WatchTimes, delete_watch, end_watch,
+    fill_watch, insert_watch, update_watch, want_watch, watch,
 };
 use store::{ScanState, Store, StoreError};
 use uuid::Uuid;
@@ -51,7 +51,7 @@ async fn end(store: &Store, row: &WatchRow, holder: Uuid, scan: Option<Uuid>, en
     let end = WatchEnd {
         scan,
         ended_at_us,
-        outcome: "finished".to_owned(),
+        outcome: WatchOutcome::Finished,
         error: None,
         counts: Some(r#"{"endpoints":1}"#.to_owned()),
         times: at(ended_at_us + HOUR),
@@ -139,7 +139,7 @@ pub(crate) async fn a_due_watch_has_one_holder_and_ends_once(world: World) {
     let last = row.last.unwrap();
     assert_eq!((row.run, row.times), (None, at(NOW + 20 + HOUR)));
     assert_eq!((last.scan, last.began_at_us, last.ended_at_us), (Some(scan), NOW + 10, NOW + 20));
-    assert_eq!((last.outcome.as_str(), last.counts.as_deref()), ("finished", Some(r#"{"endpoints":1}"#)));
+    assert_eq!((last.outcome, last.counts.as_deref()), (WatchOutcome::Finished, Some(r#"{"endpoints":1}"#)));
     assert!(claim(store, one, NOW + HOUR).await.is_empty(), "the next run is later");
     assert!(store.write("want", move |tx| want_watch(tx, id, NOW + 40).boxed()).await.unwrap());
     assert_eq!(claim(store, one, NOW + 40).await.len(), 1);
