@@ -41,7 +41,7 @@ impl Recorder {
                 .map(|(index, certificate)| self.certificate(certificate, index > 0))
                 .collect(),
             trust: observation.trust.as_ref().map_or("not-judged", |t| t.verdict).to_owned(),
-            severity: observation.severity().map(|s| s as u8),
+            severity: observation.severity(),
             findings: serde_json::to_string(&observation.findings).unwrap_or_default(),
             detail,
         }

@@ -80,7 +80,7 @@ fn observation(number: usize, round: usize, at: i64, issuers: &[Arc<NewCertifica
             vec![certificate(leaf, renewed, issuer), Arc::clone(&issuers[issuer])]
         },
         trust: "trusted".to_owned(),
-        severity: Some((number % 5) as u8),
+        severity: x509::Severity::from_code((number % 5) as i64),
         findings: r#"[{"code":"expires-soon","severity":"warning","evidence":"in 12 days"}]"#.to_owned(),
         detail: r#"{"dns_us":12000,"connect_us":30000,"handshake_us":90000,"alpn":"h2"}"#.to_owned(),
     }
@@ -143,7 +143,7 @@ async fn grow(name: &str, url: &StoreUrl, endpoints: usize) {
     measured!("page of 100 by host", store::Inventory::of(&store).page(&by_host, None, 100));
     let issuer = InventoryFilter { issuer_contains: Some("CA 7,".to_owned()), ..all.clone() };
     measured!("page of 100 of one issuer", store::Inventory::of(&store).page(&issuer, None, 100));
-    let worst = InventoryFilter { severity_at_least: Some(4), ..all.clone() };
+    let worst = InventoryFilter { severity_at_least: Some(x509::Severity::Critical), ..all.clone() };
     measured!("page of 100 by severity", store::Inventory::of(&store).page(&worst, None, 100));
     let rare = InventoryFilter { host_contains: Some("no such host".to_owned()), ..all.clone() };
     measured!("host that is nowhere (worst walk)", store::Inventory::of(&store).page(&rare, None, 100));

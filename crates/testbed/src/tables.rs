@@ -177,7 +177,7 @@ pub fn answered(host: &str, leaf: &Arc<NewCertificate>, at: i64) -> NewObservati
         cipher_suite: Some(0x1301),
         chain: vec![Arc::clone(leaf), issuing()],
         trust: "trusted".to_owned(),
-        severity: Some(1),
+        severity: Some(x509::Severity::Low),
         findings: r#"[{"code":"wildcard"}]"#.to_owned(),
         detail: "{}".to_owned(),
     }

@@ -138,7 +138,7 @@ async fn endpoints(store: &Store, args: &ListArgs) -> Outcome<()> {
             .map(|span| now_us.saturating_add(i64::try_from(span.as_micros()).unwrap_or(i64::MAX))),
         issuer_contains: args.issuer.clone(),
         host_contains: args.host.clone(),
-        severity_at_least: args.severity.map(|severity| severity as u8),
+        severity_at_least: args.severity,
         changed_since_us: args.changed_since.as_deref().map(|text| since(text, now_us)).transpose()?,
         answering: args.silent.then_some(false),
         order: if args.by_host { InventoryOrder::Host } else { InventoryOrder::Expiry },

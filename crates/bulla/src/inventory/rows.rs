@@ -25,10 +25,6 @@ fn text_time(at_us: Option<i64>) -> String {
     at_us.map(units::rfc3339_us).unwrap_or_default()
 }
 
-pub(crate) fn severity(code: Option<u8>) -> Option<Severity> {
-    Severity::ALL.into_iter().find(|known| Some(*known as u8) == code)
-}
-
 fn hex(sha256: &[u8; 32]) -> String {
     Fingerprint::from_bytes(*sha256).to_string()
 }
@@ -76,7 +72,7 @@ pub(crate) struct Endpoint(pub(crate) InventoryRow);
 
 impl Endpoint {
     fn state(&self) -> &'static str {
-        rank_name(rank(severity(self.0.severity), self.0.answering))
+        rank_name(rank(self.0.severity, self.0.answering))
     }
 
     fn findings(&self) -> Vec<String> {
@@ -159,7 +155,7 @@ impl Listed for Endpoint {
             key.address.clone(),
             row.outcome.clone(),
             row.answering.to_string(),
-            severity(row.severity).map(|s| s.name().to_owned()).unwrap_or_default(),
+            row.severity.map(|s| s.name().to_owned()).unwrap_or_default(),
             self.findings().join(" "),
             text_time(Some(row.first_seen_us)),
             text_time(Some(row.last_observed_us)),
@@ -187,7 +183,7 @@ impl Listed for Endpoint {
         let facts = json!({
             "outcome": row.outcome,
             "answering": row.answering,
-            "severity": severity(row.severity),
+            "severity": row.severity,
             "first_seen": time(Some(row.first_seen_us)),
             "last_observed": time(Some(row.last_observed_us)),
             "last_answered": time(row.last_answered_us),
@@ -346,7 +342,7 @@ impl Listed for Change {
             (Some(sha256), _) => short(Some(sha256)),
             (None, outcome) => outcome.cloned().unwrap_or_else(|| "-".into()),
         };
-        let state = severity(row.severity).map_or("", Severity::name);
+        let state = row.severity.map_or("", Severity::name);
         vec![
             paint.cell(colour, kind),
             paint.cell("", &clean(&label(&row.endpoint))),
@@ -374,7 +370,7 @@ impl Listed for Change {
             hash(&row.new_sha256),
             row.old_outcome.clone().unwrap_or_default(),
             row.new_outcome.clone().unwrap_or_default(),
-            severity(row.severity).map(|s| s.name().to_owned()).unwrap_or_default(),
+            row.severity.map(|s| s.name().to_owned()).unwrap_or_default(),
         ]
     }
 
@@ -387,7 +383,7 @@ impl Listed for Change {
             "new_sha256": row.new_sha256.as_ref().map(hex),
             "old_outcome": row.old_outcome,
             "new_outcome": row.new_outcome,
-            "severity": severity(row.severity),
+            "severity": row.severity,
         });
         merged(key_json(&row.endpoint), facts)
     }
@@ -419,7 +415,7 @@ impl Listed for HistoryRow {
 
     fn cells(&self, paint: Paint) -> Vec<Cell> {
         let row = &self.row;
-        let state = rank_name(rank(severity(row.severity), row.answered));
+        let state = rank_name(rank(row.severity, row.answered));
         vec![
             paint.cell("", &units::minute(row.observed_at_us.div_euclid(1_000_000))),
             paint.cell("", &clean(&label(&self.endpoint))),
@@ -447,7 +443,7 @@ impl Listed for HistoryRow {
             row.cipher_suite.map(|c| scan::tls::names::cipher_suite(c).into_owned()).unwrap_or_default(),
             row.leaf_sha256.as_ref().map(hex).unwrap_or_default(),
             row.trust.clone(),
-            severity(row.severity).map(|s| s.name().to_owned()).unwrap_or_default(),
+            row.severity.map(|s| s.name().to_owned()).unwrap_or_default(),
             codes(&row.findings).join(" "),
             row.change.map_or("", store::ChangeKind::name).to_owned(),
         ]
@@ -465,7 +461,7 @@ impl Listed for HistoryRow {
             "cipher_suite": row.cipher_suite.map(scan::tls::names::cipher_suite),
             "leaf_sha256": row.leaf_sha256.as_ref().map(hex),
             "trust": row.trust,
-            "severity": severity(row.severity),
+            "severity": row.severity,
             "findings": stored_json(&row.findings),
             "detail": stored_json(&row.detail),
             "change": row.change.map(store::ChangeKind::name),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use store::{CertificateRow, InventoryRow, Store};
 
 use super::pages::wrong;
-use super::rows::{Endpoint, key_json, severity, stored_json, time};
+use super::rows::{Endpoint, key_json, stored_json, time};
 use crate::database;
 use crate::endpoint::{host_and_port, label};
 use crate::output::row::{rank, rank_name};
@@ -99,7 +99,7 @@ async fn host(store: &Store, what: &str, as_json: bool, paint: Paint) -> Outcome
 }
 
 fn endpoint_text(out: &mut String, row: &InventoryRow, chain: &[CertificateRow], paint: Paint) {
-    let state = rank_name(rank(severity(row.severity), row.answering));
+    let state = rank_name(rank(row.severity, row.answering));
     let _ = writeln!(out, " {}  {}", paint.bold(&clean(&label(&row.endpoint))), paint.state(state, state));
     if !row.answering {
         field(out, paint, "outcome", &row.outcome);

@@ -73,10 +73,7 @@ async fn an_ill_issuer_is_left_alone_probed_and_taken_back_also_over_a_restart()
     issuer.issue(&order("k", &["a.example"])).await.unwrap();
     issuer.issue(&order("k2", &["a.example"])).await.unwrap();
     let health = world.issuers.find_named("service").await.unwrap().unwrap().row.health;
-    assert!(
-        matches!(health.breaker, Breaker::Closed { failures: 0 }),
-        "{health:?}"
-    );
+    assert!(matches!(health.breaker, Breaker::Closed { failures: 0 }), "{health:?}");
     assert_eq!(health.last_success_at_us, Some(clock.now_us()));
     let counts = world.issuers.counts();
     assert_eq!(counts[0].0, "service");

@@ -53,7 +53,7 @@ fn found_view(found: FoundEndpoint) -> FoundView {
         endpoint: endpoint_body(row.endpoint),
         outcome: row.outcome,
         answering: row.answering,
-        severity: row.severity,
+        severity: row.severity.map(|severity| severity as u8),
         leaf: row.leaf.map(|leaf| LeafView {
             fingerprint: Fingerprint::from_bytes(leaf.sha256).to_string(),
             subject: leaf.subject,

@@ -85,6 +85,6 @@ fn change_row(row: &mut Row) -> Result<ChangeRow, StoreError> {
         new_sha256: row.maybe_hash()?,
         old_outcome: row.maybe_text()?,
         new_outcome: row.maybe_text()?,
-        severity: row.maybe_number()?,
+        severity: row.maybe_coded("observations.severity")?,
     })
 }

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use x509::Severity;
+
 use crate::inventory::handle::Inventory;
 use crate::inventory::key::{endpoint_key, stored_key};
 use crate::inventory::model::{
@@ -206,11 +208,10 @@ impl Inventory<'_> {
                 "certificates" => summary.certificates = value,
                 "observations" => summary.observations = value,
                 other => {
-                    if let Some(severity) =
-                        other.strip_prefix("severity.").and_then(|digits| digits.parse().ok())
+                    if let Some(severity) = other.strip_prefix("severity.")
                         && value > 0
                     {
-                        summary.severities.push((severity, value));
+                        summary.severities.push((counted_severity(severity)?, value));
                     }
                 }
             }
@@ -260,7 +261,7 @@ pub(crate) fn inventory_row(mut row: Row) -> Result<Found, StoreError> {
         last_changed_us: row.int()?,
         outcome: row.text()?,
         answering: row.flag()?,
-        severity: row.maybe_number()?,
+        severity: row.maybe_coded("endpoints.severity")?,
         chain: row.maybe_int()?.map(ChainId),
         leaf: None,
         last: None,
@@ -318,7 +319,7 @@ fn observation_row(mut row: Row) -> Result<(ObservationRow, i64), StoreError> {
         leaf_sha256: row.maybe_hash()?,
         chain: row.maybe_int()?.map(ChainId),
         trust: row.text()?,
-        severity: row.maybe_number()?,
+        severity: row.maybe_coded("observations.severity")?,
         findings: row.text()?,
         detail: row.text()?,
         change: match row.int()? {
@@ -336,4 +337,10 @@ fn observation_row(mut row: Row) -> Result<(ObservationRow, i64), StoreError> {
 pub fn address(text: Option<String>) -> Result<Option<IpAddr>, StoreError> {
     text.map(|text| text.parse().map_err(|_| StoreError::Corrupt(format!("{text:?} is not an address"))))
         .transpose()
+}
+
+/// The severity that a name in `totals` ends with, by the digits of its code.
+fn counted_severity(digits: &str) -> Result<Severity, StoreError> {
+    let unknown = || StoreError::Corrupt(format!("totals.name: unknown severity {digits:?}"));
+    digits.parse().ok().and_then(Severity::from_code).ok_or_else(unknown)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use coded::{coded, named};
 use uuid::Uuid;
+use x509::Severity;
 
 /// A certificate as a scan met it; stored once, by its SHA-256.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,8 +72,8 @@ pub struct NewObservation {
     pub chain: Vec<Arc<NewCertificate>>,
     /// The verdict on the chain, a stable code.
     pub trust: String,
-    /// The worst finding's severity, higher is worse.
-    pub severity: Option<u8>,
+    /// The worst finding's severity.
+    pub severity: Option<Severity>,
     /// A JSON array.
     pub findings: String,
     /// A JSON object.
@@ -150,7 +151,7 @@ pub struct InventoryFilter {
     /// The host contains this, without regard to ASCII case.
     pub host_contains: Option<String>,
     /// The last observation's severity is at least this.
-    pub severity_at_least: Option<u8>,
+    pub severity_at_least: Option<Severity>,
     /// The endpoint changed at or after this, µs.
     pub changed_since_us: Option<i64>,
     /// The last observation saw a certificate, or did not.
@@ -187,7 +188,7 @@ pub struct InventoryRow {
     /// Whether the last observation saw a certificate. When it did not, `leaf` is the last one known.
     pub answering: bool,
     /// The last observation's severity.
-    pub severity: Option<u8>,
+    pub severity: Option<Severity>,
     /// The last certificate seen.
     pub leaf: Option<LeafFacts>,
     /// The last chain seen; ask [`crate::Inventory::chain`] for it.
@@ -295,7 +296,7 @@ pub struct ObservationRow {
     /// The verdict on the chain.
     pub trust: String,
     /// The worst finding's severity.
-    pub severity: Option<u8>,
+    pub severity: Option<Severity>,
     /// A JSON array.
     pub findings: String,
     /// A JSON object.
@@ -340,7 +341,7 @@ pub struct ChangeRow {
     /// The outcome now.
     pub new_outcome: Option<String>,
     /// The severity now.
-    pub severity: Option<u8>,
+    pub severity: Option<Severity>,
 }
 
 /// An issuer and what it has issued among what was seen.
@@ -381,7 +382,7 @@ pub struct Summary {
     /// Observations stored.
     pub observations: u64,
     /// Endpoints by the severity of their last observation: (severity, endpoints), worst first.
-    pub severities: Vec<(u8, u64)>,
+    pub severities: Vec<(Severity, u64)>,
     /// Endpoints whose last known leaf had ended at the time asked about.
     pub expired: u64,
     /// Endpoints whose last known leaf ends within the span asked about.

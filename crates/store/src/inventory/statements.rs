@@ -125,7 +125,7 @@ pub(crate) fn inventory_page(
         conditions.push(format!("lower(host) LIKE {} ESCAPE '\\'", bind(contains(text).into())));
     }
     if let Some(severity) = filter.severity_at_least {
-        conditions.push(format!("severity >= {}", bind(i64::from(severity).into())));
+        conditions.push(format!("severity >= {}", bind(severity.code().into())));
     }
     if let Some(since) = filter.changed_since_us {
         conditions.push(format!("last_changed_at >= {}", bind(since.into())));
@@ -297,7 +297,7 @@ pub(crate) fn composed() -> Vec<String> {
             expiring_from_us: on(1).then_some(0),
             issuer_contains: on(2).then(text),
             host_contains: on(3).then(text),
-            severity_at_least: on(4).then_some(0),
+            severity_at_least: on(4).then_some(x509::Severity::Info),
             changed_since_us: on(5).then_some(0),
             answering: on(6).then_some(true),
             order,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use store::{InventoryFilter, InventoryOrder, NewCertificate, ScanState, StoreError};
 use uuid::Uuid;
+use x509::Severity;
 
 use testbed::tables::{DAY, NOW, World, certificate, hosts, issuing, key};
 use testbed::walk;
@@ -19,7 +20,7 @@ async fn five_hosts(world: &World) {
                 3 => scan.silent(&host),
                 _ => scan.saw(&host, &certificate(&host, issuer, NOW + (5 - n) * DAY)),
             };
-            seen.severity = u8::try_from(n).ok();
+            seen.severity = Severity::from_code(n);
             seen
         })
         .collect();
@@ -62,9 +63,12 @@ pub(crate) async fn filters_narrow_the_inventory(world: World) {
         (InventoryFilter { issuer_contains: Some("oddxca".into()), ..none() }, &[]),
         (InventoryFilter { host_contains: Some("H2.".into()), ..none() }, &["h2"]),
         (InventoryFilter { host_contains: Some("%".into()), ..none() }, &[]),
-        (InventoryFilter { severity_at_least: Some(2), ..none() }, &["h4", "h2", "h3"]),
+        (InventoryFilter { severity_at_least: Some(Severity::Medium), ..none() }, &["h4", "h2", "h3"]),
         (InventoryFilter { answering: Some(false), ..none() }, &["h3"]),
-        (InventoryFilter { answering: Some(true), severity_at_least: Some(3), ..none() }, &["h4"]),
+        (
+            InventoryFilter { answering: Some(true), severity_at_least: Some(Severity::High), ..none() },
+            &["h4"],
+        ),
         (InventoryFilter { changed_since_us: Some(NOW + 1), ..none() }, &[]),
         (
             InventoryFilter { changed_since_us: Some(NOW), order: InventoryOrder::Host, ..none() },

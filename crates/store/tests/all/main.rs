@@ -18,6 +18,7 @@ testbed::on_both! {
     ground::a_failed_commit_stores_nothing_of_it
     ground::a_lease_has_one_holder_at_a_time
     recording::an_observation_becomes_an_endpoint_a_certificate_and_a_history
+    recording::a_severity_that_is_not_known_is_an_error
     recording::a_replayed_batch_stores_nothing_twice
     recording::an_endpoint_twice_in_a_batch_is_stored_once
     recording::a_crash_before_the_commit_stores_nothing

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use store::{ChangeKind, EndpointKey, Fault, InventoryFilter, NewCertificate, Recorded, Store, StoreError};
 use uuid::Uuid;
+use x509::Severity;
 
 use testbed::tables::{DAY, NOW, World, answered, certificate, issuing, key, silent};
 use testbed::walk;
@@ -22,7 +23,10 @@ pub(crate) async fn an_observation_becomes_an_endpoint_a_certificate_and_a_histo
     assert_eq!(endpoint.endpoint, seen.endpoint);
     assert_eq!((endpoint.first_seen_us, endpoint.last_observed_us), (scan.at, scan.at));
     assert_eq!(endpoint.last_answered_us, Some(scan.at));
-    assert_eq!((endpoint.outcome.as_str(), endpoint.answering, endpoint.severity), ("ok", true, Some(1)));
+    assert_eq!(
+        (endpoint.outcome.as_str(), endpoint.answering, endpoint.severity),
+        ("ok", true, Some(Severity::Low))
+    );
     let facts = endpoint.leaf.unwrap();
     assert_eq!((facts.sha256, facts.not_after_us, facts.key_bits), (leaf.sha256, leaf.not_after_us, 256));
     assert_eq!((facts.subject.as_str(), facts.issuer.as_str()), ("CN=a.example", "CN=Issuing CA"));
@@ -199,7 +203,9 @@ pub(crate) async fn counts_kept_by_the_writer_equal_the_rows(world: World) {
                     0 => scan.silent(&host),
                     other => scan.saw(&host, &leaves[(n * other + round) % 6]),
                 };
-                seen.severity = [None, Some(0), Some(2), Some(4)][(n * 3 + round) % 4];
+                seen.severity =
+                    [None, Some(Severity::Info), Some(Severity::Medium), Some(Severity::Critical)]
+                        [(n * 3 + round) % 4];
                 seen
             })
             .collect();
@@ -210,6 +216,21 @@ pub(crate) async fn counts_kept_by_the_writer_equal_the_rows(world: World) {
 
 pub(crate) async fn every_statement_is_accepted_and_walks_no_large_table(world: World) {
     assert!(testbed::check_statements(&world.store, store::STATEMENTS).await > 500);
+}
+
+pub(crate) async fn a_severity_that_is_not_known_is_an_error(world: World) {
+    let scan = world.scan().await;
+    scan.record(&[scan.silent("a.example")]).await;
+    let change = async |text: &'static str| {
+        let work = world.store.write("test", move |tx| Box::pin(tx.execute(text, Vec::new())));
+        assert_eq!(work.await.unwrap(), 1, "{text}");
+    };
+    change("UPDATE endpoints SET severity = 9").await;
+    let filter = InventoryFilter::default();
+    let error = store::Inventory::of(&world.store).page(&filter, None, 10).await.unwrap_err().to_string();
+    assert!(error.ends_with("endpoints.severity: unknown code 9 of severity"), "{error}");
+    let error = scan.try_record(&[scan.silent("a.example")]).await.unwrap_err().to_string();
+    assert!(error.ends_with("endpoints.severity: unknown code 9 of severity"), "{error}");
 }
 
 /// Counts, references and current states agree with the rows themselves.

@@ -141,7 +141,7 @@ async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) ->
                 id: row.endpoint,
                 answering: found.flag()?,
                 outcome: found.text()?,
-                severity: found.maybe_int()?,
+                severity: found.maybe_coded("endpoints.severity")?,
                 leaf: found.maybe_int()?,
                 issuer: found.maybe_int()?,
                 last_observed_at: found.int()?,
@@ -382,7 +382,8 @@ async fn insert_observations(tx: &mut Tx, scan_id: i64, rows: &[Incoming<'_>]) -
     let leaves: Vec<Option<i64>> = rows.iter().map(|row| row.leaf.map(|leaf| leaf.id)).collect();
     let chains: Vec<Option<i64>> = rows.iter().map(|row| row.chain).collect();
     let trusts: Vec<Cow<'_, str>> = seen().map(|seen| storable(&seen.trust)).collect();
-    let severities: Vec<Option<i16>> = seen().map(|seen| seen.severity.map(i16::from)).collect();
+    let severities: Vec<Option<i16>> =
+        seen().map(|seen| seen.severity.map(|severity| severity as i16)).collect();
     let findings: Vec<Cow<'_, str>> = seen().map(|seen| storable(&seen.findings)).collect();
     let details: Vec<Cow<'_, str>> = seen().map(|seen| storable(&seen.detail)).collect();
     let kinds: Vec<i16> = rows.iter().map(|row| row.change.map_or(0, |kind| kind.code() as i16)).collect();
@@ -429,7 +430,8 @@ async fn update_endpoints(tx: &mut Tx, scan_id: i64, rows: &[Incoming<'_>]) -> R
     let answered: Vec<Option<i64>> = moved.iter().map(|row| row.seen.answered.then_some(at(row))).collect();
     let changed: Vec<Option<i64>> = moved.iter().map(|row| row.change.map(|_| at(row))).collect();
     let outcomes: Vec<Cow<'_, str>> = moved.iter().map(|row| storable(&row.seen.outcome)).collect();
-    let severities: Vec<Option<i16>> = moved.iter().map(|row| row.seen.severity.map(i16::from)).collect();
+    let severities: Vec<Option<i16>> =
+        moved.iter().map(|row| row.seen.severity.map(|severity| severity as i16)).collect();
     let leaves: Vec<Option<i64>> = moved.iter().map(|row| row.leaf.map(|leaf| leaf.id)).collect();
     let issuers: Vec<Option<i64>> = moved.iter().map(|row| row.leaf.map(|leaf| leaf.issuer)).collect();
     let not_after: Vec<Option<i64>> =

@@ -1,6 +1,7 @@
 //! One batch, inside one transaction, in cached one-row statements.
 
 use uuid::Uuid;
+use x509::Severity;
 
 use crate::inventory::key::stored_key;
 use crate::inventory::model::{EndpointKey, NewCertificate, NewObservation, Recorded};
@@ -66,7 +67,7 @@ impl Batch<'_> {
                 &leaf.map(|leaf| leaf.id),
                 &chain,
                 &storable(&seen.trust),
-                &seen.severity,
+                &seen.severity.map(Severity::code),
                 &storable(&seen.findings),
                 &storable(&seen.detail),
                 &change.map_or(0, |kind| kind.code()),
@@ -88,7 +89,7 @@ impl Batch<'_> {
             id: row.int()?,
             answering: row.flag()?,
             outcome: row.text()?,
-            severity: row.maybe_int()?,
+            severity: row.maybe_coded("endpoints.severity")?,
             leaf: row.maybe_int()?,
             issuer: row.maybe_int()?,
             last_observed_at: row.int()?,
@@ -124,7 +125,7 @@ impl Batch<'_> {
                     &self.scan_id,
                     &outcome,
                     &seen.answered,
-                    &seen.severity,
+                    &seen.severity.map(Severity::code),
                     &leaf_id,
                     &issuer,
                     &not_after,
@@ -144,7 +145,7 @@ impl Batch<'_> {
                     &self.scan_id,
                     &outcome,
                     &seen.answered,
-                    &seen.severity,
+                    &seen.severity.map(Severity::code),
                 ],
             )?;
             if chain.is_some() {

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use x509::Severity;
+
 use crate::inventory::model::{ChangeKind, NewCertificate, NewObservation, Recorded};
 use db::sha256;
 
@@ -23,7 +25,7 @@ pub(crate) struct Current {
     pub(crate) id: i64,
     pub(crate) answering: bool,
     pub(crate) outcome: String,
-    pub(crate) severity: Option<i64>,
+    pub(crate) severity: Option<Severity>,
     pub(crate) leaf: Option<i64>,
     pub(crate) issuer: Option<i64>,
     pub(crate) last_observed_at: i64,
@@ -63,7 +65,7 @@ pub(crate) struct Tally {
     pub(crate) answered: i64,
     endpoints: i64,
     answering: i64,
-    severities: BTreeMap<i64, i64>,
+    severities: BTreeMap<Severity, i64>,
     /// Issuer → (certificates, endpoints).
     pub(crate) issuers: BTreeMap<i64, (i64, i64)>,
     /// Certificate → (first, last) time of observation.
@@ -110,7 +112,7 @@ impl Tally {
         }
         self.answering += i64::from(seen.answered);
         if let Some(severity) = seen.severity {
-            *self.severities.entry(severity.into()).or_default() += 1;
+            *self.severities.entry(severity).or_default() += 1;
         }
         let issuer_before = current.and_then(|current| current.issuer);
         if let Some(leaf) = leaf
@@ -131,7 +133,9 @@ impl Tally {
             ("endpoints".to_owned(), self.endpoints),
             ("observations".to_owned(), self.recorded.inserted as i64),
         ];
-        rows.extend(self.severities.iter().map(|(severity, by)| (format!("severity.{severity:03}"), *by)));
+        rows.extend(
+            self.severities.iter().map(|(severity, by)| (format!("severity.{:03}", severity.code()), *by)),
+        );
         rows.retain(|(_, by)| *by != 0);
         rows
     }
