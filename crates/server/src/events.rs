@@ -246,40 +246,54 @@ impl Events {
     pub(crate) async fn feed(&self, store: Store, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("event-feed");
         stop.run_until_cancelled(async {
+            let mut place = None;
             loop {
-                if self.sender.receiver_count() == 0 {
+                place = self.place_to_read(place);
+                let Some(from) = place else {
                     self.somebody.notified().await;
                     continue;
-                }
-                if let Err(error) = self.feed_followers(&store).await {
-                    tracing::warn!(%error, "events cannot be read");
-                    tokio::time::sleep(PAUSE).await;
+                };
+                match self.send_after(&store, from).await {
+                    Ok((last, full)) => {
+                        place = Some(last);
+                        if !full {
+                            tokio::time::sleep(LOOK_EVERY).await;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "events cannot be read; the feed goes on where it was");
+                        tokio::time::sleep(PAUSE).await;
+                    }
                 }
             }
         })
         .await;
     }
 
-    async fn feed_followers(&self, store: &Store) -> Result<(), StoreError> {
-        let begin = self.begin.lock().take();
-        let mut place = match begin {
-            Some(place) => place,
-            None => store.outbox_seen().await?,
-        };
-        while self.sender.receiver_count() > 0 {
-            let rows = store.outbox_after(place, PAGE).await?;
-            let full = rows.len() as i64 == PAGE;
-            let actors = self.actors.lock().keys().cloned().collect();
-            for event in Happened::of(rows, store, actors).await? {
-                place = event.place;
-                // Nobody left is noticed above.
-                let _ = self.sender.send(Arc::new(event));
-            }
-            if !full {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
+    /// The place after which the feed reads next: on from its own while somebody follows, else where the first follower begins.
+    /// `None` while nobody has said where to begin.
+    ///
+    /// A follower subscribes before it looks for the end of the outbox, so a feed that runs has passed no place at which a later
+    /// follower begins.
+    fn place_to_read(&self, place: Option<OutboxPlace>) -> Option<OutboxPlace> {
+        let mut begin = self.begin.lock();
+        let begin = begin.take();
+        // Whoever set it while the lock was free is counted here, unless it has left.
+        if self.sender.receiver_count() == 0 { None } else { place.or(begin) }
+    }
+
+    /// Sends the next events after `from`; answers the place of the last one, and whether there may be more at once.
+    async fn send_after(&self, store: &Store, from: OutboxPlace) -> Result<(OutboxPlace, bool), StoreError> {
+        let rows = store.outbox_after(from, PAGE).await?;
+        let full = rows.len() as i64 == PAGE;
+        let actors = self.actors.lock().keys().cloned().collect();
+        let mut last = from;
+        for event in Happened::of(rows, store, actors).await? {
+            last = event.place;
+            // That nobody is left is noticed before the next read.
+            let _ = self.sender.send(Arc::new(event));
         }
-        Ok(())
+        Ok((last, full))
     }
 }
 
@@ -344,5 +358,78 @@ mod tests {
         drop(of_credentials);
         assert!(events.follow(store, None).await.is_ok());
         assert!(!events.actors.lock().contains_key("uaa-client:b"));
+    }
+
+    async fn emit(store: &Store, subject: &'static str) {
+        let event = store::NewEvent {
+            at_us: 1,
+            kind: "test.happened",
+            subject: subject.to_owned(),
+            body: "{}".to_owned(),
+        };
+        store
+            .write("test", move |tx| Box::pin(async move { store::emit(tx, vec![event]).await }))
+            .await
+            .unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_feed_waits_for_a_follower_that_has_not_said_where_it_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+        let events = Events::default();
+        let (stop, mut live) = (CancellationToken::new(), events.sender.subscribe());
+        // It has seen an empty outbox, and has yet to say so.
+        emit(&store, "one").await;
+        let feed = tokio::spawn({
+            let (events, store, stop) = (events.clone(), store.clone(), stop.clone());
+            async move { events.feed(store, stop).await }
+        });
+        tokio::task::yield_now().await;
+        *events.begin.lock() = Some(OutboxPlace::default());
+        events.somebody.notify_one();
+        let event =
+            tokio::time::timeout(Duration::from_secs(30), live.recv()).await.expect("it is told").unwrap();
+        assert!(event.data.contains("\"one\""), "{event:?}");
+        stop.cancel();
+        feed.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn followers_miss_nothing_while_the_outbox_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
+        let (events, stop) = (Events::default(), CancellationToken::new());
+        let mut follower = events.follow(store.clone(), None).await.unwrap();
+        // What came before is read; from here on the follower depends on the feed.
+        follower.since = None;
+        store.execute("-- away\nALTER TABLE outbox RENAME TO away", Vec::new()).await.unwrap();
+        let feed = tokio::spawn({
+            let (events, store, stop) = (events.clone(), store.clone(), stop.clone());
+            async move { events.feed(store, stop).await }
+        });
+        // The feed has taken its place and failed at it.
+        while events.begin.lock().is_some() {
+            tokio::task::yield_now().await;
+        }
+        store.execute("-- back\nALTER TABLE away RENAME TO outbox", Vec::new()).await.unwrap();
+        emit(&store, "meanwhile").await;
+        let told = tokio::time::timeout(Duration::from_secs(30), follower.next()).await.expect("it is told");
+        assert!(matches!(told, Some(Followed::Event(event)) if event.data.contains("meanwhile")));
+        stop.cancel();
+        feed.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_place_of_followers_that_left_is_forgotten() {
+        let events = Events::default();
+        *events.begin.lock() = Some(OutboxPlace { transaction: 0, id: 1 });
+        assert_eq!(events.place_to_read(Some(OutboxPlace::default())), None, "nobody follows");
+        assert!(events.begin.lock().is_none());
+        let _live = events.sender.subscribe();
+        assert_eq!(events.place_to_read(None), None, "it has not said where it begins");
+        let later = OutboxPlace { transaction: 0, id: 9 };
+        *events.begin.lock() = Some(later);
+        assert_eq!(events.place_to_read(None), Some(later));
     }
 }
