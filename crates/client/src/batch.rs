@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{RwLock, RwLockReadGuard, Semaphore, mpsc, oneshot};
 
 use crate::cache::{Cache, LookupResult};
 use crate::transport::{StoreRequest, Transport};
@@ -30,28 +30,44 @@ struct Lookup {
     reply: oneshot::Sender<Result<LookupResult, Error>>,
 }
 
-/// The way into the queue. Once all of it is dropped, what sends ends.
+/// The sending side of the queue. The task that sends ends once the last clone is dropped.
 #[derive(Clone)]
-pub(crate) struct Batches(mpsc::Sender<Lookup>);
+pub(crate) struct Batches {
+    queue: mpsc::Sender<Lookup>,
+    /// Read while a caller queues lookups that belong together; written before the queue is emptied into a batch.
+    gate: Arc<RwLock<()>>,
+}
 
 impl Batches {
     /// Begins to send. Needs a runtime.
     pub(crate) fn start(transport: Arc<Transport>, cache: Arc<Cache>) -> Self {
         let (sender, queue) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(run(queue, transport, cache));
-        Self(sender)
+        let gate = Arc::default();
+        tokio::spawn(run(queue, Arc::clone(&gate), transport, cache));
+        Self { queue: sender, gate }
+    }
+
+    /// While the guard lives, the queue is not emptied: what is queued meanwhile leaves in one batch, as far as it fits.
+    /// The guard is not held while anything is waited for.
+    pub(crate) async fn gather(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().await
     }
 
     /// Asks the store.
     pub(crate) async fn lookup(&self, names: Arc<[Name]>) -> Result<LookupResult, Error> {
         let gone = || Error::Unavailable("this client has stopped".to_owned());
         let (reply, answer) = oneshot::channel();
-        self.0.send(Lookup { names, reply }).await.map_err(|_| gone())?;
+        self.queue.send(Lookup { names, reply }).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
 
-async fn run(mut queue: mpsc::Receiver<Lookup>, transport: Arc<Transport>, cache: Arc<Cache>) {
+async fn run(
+    mut queue: mpsc::Receiver<Lookup>,
+    gate: Arc<RwLock<()>>,
+    transport: Arc<Transport>,
+    cache: Arc<Cache>,
+) {
     let permits = Arc::new(Semaphore::new(AT_ONCE));
     let mut waiting: VecDeque<Lookup> = VecDeque::new();
     loop {
@@ -62,6 +78,7 @@ async fn run(mut queue: mpsc::Receiver<Lookup>, transport: Arc<Transport>, cache
         // Lookups that arrive before a permit is free join this batch.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         tokio::task::yield_now().await;
+        drop(gate.write().await);
         while waiting.len() < NAMES_MAX
             && let Ok(next) = queue.try_recv()
         {

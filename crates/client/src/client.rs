@@ -1,12 +1,16 @@
 //! The handle.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use flight::{Failed, Fresh};
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use keys::Secret;
+use tokio::task::unconstrained;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use zeroize::Zeroizing;
@@ -197,7 +201,15 @@ impl Client {
         &self,
         lists: &[Vec<S>],
     ) -> Vec<Result<Option<Arc<Credential>>, Error>> {
-        join_all(lists.iter().map(|names| self.lookup(names))).await
+        let gathering = self.batches().gather().await;
+        let mut lookups = join_all(lists.iter().map(|names| self.lookup(names)));
+        // The first poll queues every miss. Tokio's budget would end it half-way.
+        let first = unconstrained(poll_fn(|context| Poll::Ready(lookups.poll_unpin(context)))).await;
+        drop(gathering);
+        match first {
+            Poll::Ready(found) => found,
+            Poll::Pending => lookups.await,
+        }
     }
 
     /// Tells of changes from now on. Follows them, if that is not switched off.

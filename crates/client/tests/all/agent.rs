@@ -95,6 +95,18 @@ async fn a_store_that_refuses_everything_is_asked_once_for_all() {
     assert!((2..40).contains(&asked), "{asked}");
 }
 
+/// Many rounds: the task that sends runs on the other thread, at any moment of the queueing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lookups_made_together_are_one_request_on_many_threads_too() {
+    let store = FakeStore::start(|asked| async move { found(&asked, "v") }.boxed());
+    let client = store.client(Limits::default());
+    for round in 0..200 {
+        let lists: Vec<_> = (0..20).map(|n| vec![format!("/{round}/{n}")]).collect();
+        assert!(client.lookup_many(&lists).await.iter().all(Result::is_ok));
+        assert_eq!(store.lookups(), round + 1);
+    }
+}
+
 #[tokio::test]
 async fn a_write_has_more_time_than_a_reading() {
     let answers = |asked: Asked| async move {
