@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use authority::crl::CrlPart;
 use authority::issue::{IssueRequest, Source};
 use authority::keystore::KeyStore;
 use authority::names::NameRules;
@@ -83,8 +84,8 @@ async fn measure(name: &str, store: Store, count: usize) {
         let (wall, _) = timed(async { assert!(revoke.await.unwrap().count > 0) }).await;
         once(&format!("{name}: revoke all, {target} in the end"), wall);
         let (wall, _) = timed(async { assert!(authority.tick().await.unwrap().crls > 0) }).await;
-        let crl = authority.crl(ca.id, None, false).await.unwrap().unwrap();
-        let delta = authority.crl(ca.id, None, true).await.unwrap().unwrap();
+        let crl = authority.crl(ca.id, CrlPart::Full).await.unwrap().unwrap();
+        let delta = authority.crl(ca.id, CrlPart::Delta).await.unwrap().unwrap();
         let title = format!(
             "{name}: CRL of {} and delta of {}, {} KiB",
             crl.entries,

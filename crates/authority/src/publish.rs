@@ -22,6 +22,7 @@ use percent_encoding::percent_decode_str;
 use x509::UnixTime;
 use x509::ocsp::Request as OcspRequest;
 
+use crate::crl::CrlPart;
 use crate::ocsp::OcspAnswer;
 use crate::tree::{Ca, CaError};
 use crate::{Authority, Peer};
@@ -105,16 +106,16 @@ impl Publications {
 
     async fn crl(&self, rest: &str) -> Result<Option<Document>, Trouble> {
         let Some(rest) = rest.strip_suffix(".crl") else { return Ok(None) };
-        let (ca, shard, delta) = match rest.rsplit_once('/') {
-            None => (rest, None, false),
-            Some((ca, "delta")) => (ca, None, true),
+        let (ca, part) = match rest.rsplit_once('/') {
+            None => (rest, CrlPart::Full),
+            Some((ca, "delta")) => (ca, CrlPart::Delta),
             Some((ca, shard)) => match shard.parse::<u32>() {
-                Ok(shard) => (ca, Some(shard), false),
+                Ok(shard) => (ca, CrlPart::Shard(shard)),
                 Err(_) => return Ok(None),
             },
         };
         let Some(ca) = self.ca(ca).await? else { return Ok(None) };
-        let Some(crl) = self.authority.crl(ca.id, shard, delta).await? else { return Ok(None) };
+        let Some(crl) = self.authority.crl(ca.id, part).await? else { return Ok(None) };
         let now = UnixTime(self.authority.clock().now_seconds());
         Ok(Some(Document {
             body: crl.der.clone(),

@@ -4,21 +4,15 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior,
 
 use crate::exit::{Exit, Outcome, Problem};
 
-/// From here on no crash leaves an image of this process's memory, and nobody but root may read it through /proc or attach
-/// to it (PR_SET_DUMPABLE, prctl(2)). The limit holds for programs that it starts, too.
-pub fn keep(core_dumps: bool) -> Outcome<()> {
-    if core_dumps {
-        return Ok(());
-    }
+/// Disables core dumps of this process and of the programs that it starts. Only root can read its memory through /proc or
+/// attach a debugger (PR_SET_DUMPABLE, prctl(2)). The setting `server.core_dumps` tells callers not to call it.
+pub fn protect() -> Outcome<()> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    setrlimit(Resource::Core, none).map_err(not_off).and_then(|()| hide(core_dumps))
+    setrlimit(Resource::Core, none).map_err(not_off).and_then(|()| protect_self())
 }
 
-/// [`keep`] for this process alone: programs that it starts are as they would be without it.
-pub fn hide(core_dumps: bool) -> Outcome<()> {
-    if core_dumps {
-        return Ok(());
-    }
+/// [`protect`] for this process alone. Programs that it starts keep the limits that they would have had.
+pub fn protect_self() -> Outcome<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(not_off)
 }
 

@@ -144,8 +144,7 @@ impl Credentials {
         }
     }
 
-    /// The versions of a certificate by the credential's identity, newest first; with `current` the active one and the one
-    /// in transition.
+    /// The versions of a certificate by the credential's identity, newest first.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
@@ -154,19 +153,24 @@ impl Credentials {
         &self,
         asker: &CredentialAsker,
         id: Uuid,
-        current: bool,
     ) -> Result<Vec<Version>, CredentialError> {
         let name = self.name_of(asker, id, Operation::Read).await?;
-        if current {
-            self.current(asker, &name).await
-        } else {
-            let versions = self.versions(asker, &name, None).await?;
-            if versions[0].kind() == Kind::Certificate {
-                Ok(versions)
-            } else {
-                Err(CredentialError::NotFound)
-            }
-        }
+        let versions = self.versions(asker, &name, None).await?;
+        if versions[0].kind() == Kind::Certificate { Ok(versions) } else { Err(CredentialError::NotFound) }
+    }
+
+    /// The active version of a certificate and the transitional one, by the credential's identity.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotFound`].
+    #[crate::boxed]
+    pub async fn current_certificate_versions(
+        &self,
+        asker: &CredentialAsker,
+        id: Uuid,
+    ) -> Result<Vec<Version>, CredentialError> {
+        let name = self.name_of(asker, id, Operation::Read).await?;
+        self.current(asker, &name).await
     }
 
     /// Makes a certificate anew.

@@ -129,7 +129,7 @@ impl Place {
             &[Extension::basic_constraints(BasicConstraints { ca: true, path_len: None })],
         )?;
         let host = GeneralName::Dns(HOST.to_owned());
-        let names = [Extension::subject_alt_names(&[host], false)];
+        let names = [Extension::subject_alt_names(&[host])];
         let leaf = certificate(&authority, "CN=root", &key, &format!("CN={HOST}"), &names)?;
         std::fs::write(folder.path().join("a.pem"), x509::pem::encode("CERTIFICATE", &leaf))?;
         let upstream = upstream().await?;

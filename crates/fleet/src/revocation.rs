@@ -167,7 +167,7 @@ impl RevokingAuthority {
 
     fn issue_for(&self, order: &LeafOrder, key: &Key) -> Result<Vec<u8>, FleetError> {
         let names = [x509::GeneralName::Dns(order.name.clone())];
-        let mut extensions = vec![Extension::subject_alt_names(&names, false)];
+        let mut extensions = vec![Extension::subject_alt_names(&names)];
         if !order.usages.is_empty() {
             extensions.push(Extension::extended_key_usage(&order.usages));
         }
@@ -326,7 +326,7 @@ pub fn issuing_distribution_point(url: Option<&str>, flags: &[u8]) -> Extension 
             }
         });
     });
-    Extension::custom("2.5.29.28", true, value)
+    Extension::custom("2.5.29.28", value).critical(true)
 }
 
 /// What is handed out at one path.

@@ -22,7 +22,8 @@ pub(crate) async fn signed_request(
         Some(text) => DistinguishedName::from_text(text).map_err(|error| error.to_string())?,
         None => DistinguishedName::empty(),
     };
-    let mut extensions = vec![Extension::subject_alt_names(&certificate.names, subject.text.is_empty())];
+    let mut extensions =
+        vec![Extension::subject_alt_names(&certificate.names).critical(subject.text.is_empty())];
     if certificate.options.must_staple {
         extensions.push(Extension::must_staple());
     }

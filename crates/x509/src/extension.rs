@@ -72,7 +72,7 @@ pub(crate) fn strict(list: Reader<'_>) -> Result<Vec<Extension<'_>>, DerError> {
 impl<'a> Extension<'a> {
     /// The same with octets of its own.
     pub(crate) fn owned(&self) -> crate::build::Extension {
-        crate::build::Extension::custom(der::oid_text(self.id), self.critical, self.value.to_vec())
+        crate::build::Extension::custom(der::oid_text(self.id), self.value.to_vec()).critical(self.critical)
     }
     pub(crate) fn read(element: Element<'a>) -> Result<Self, DerError> {
         let mut fields = element.inside();

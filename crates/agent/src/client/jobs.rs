@@ -180,7 +180,7 @@ impl Request<'_> {
         };
         let mut extensions = Vec::new();
         if !names.is_empty() {
-            extensions.push(Extension::subject_alt_names(&names, false));
+            extensions.push(Extension::subject_alt_names(&names));
         }
         if self.must_staple {
             extensions.push(Extension::must_staple());

@@ -175,7 +175,7 @@ impl Client {
 /// With a key of its own.
 fn certificate_request(address: IpAddr) -> Result<Vec<u8>, Failure> {
     let key = PrivateKey::generate(KeyType::P256)?;
-    let extensions = [Extension::subject_alt_names(&[GeneralName::Ip(address)], true)];
+    let extensions = [Extension::subject_alt_names(&[GeneralName::Ip(address)]).critical(true)];
     let tbs = x509::csr::tbs(&x509::DistinguishedName::empty().der, key.spki(), &extensions, None);
     Ok(build::signed(&tbs, &key.algorithm(), &key.sign_now(&tbs)?))
 }

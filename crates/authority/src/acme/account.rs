@@ -18,8 +18,8 @@ use super::{Server, respond};
 use crate::Peer;
 use crate::tables;
 use crate::tables::acme::{
-    AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, insert_acme_account,
-    set_acme_account,
+    AcmeAccount, AcmeAccountChange, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome,
+    insert_acme_account, set_acme_account,
 };
 
 /// Contacts of one account.
@@ -181,12 +181,14 @@ impl Server {
             _ => ("acme_account.update", Event::AcmeAccountUpdated(changed)),
         };
         let (event, audited) = self.told(id, action, json!({ "contact": contacts }), &changed);
-        let (agreed, now_us) = (change.terms_of_service_agreed, self.now_us());
+        let terms_agreed = change.terms_of_service_agreed;
+        let change = AcmeAccountChange { status, contacts, terms_agreed };
+        let now_us = self.now_us();
         let changed = self
             .store
             .write("acme_account", move |tx| {
                 async move {
-                    let changed = set_acme_account(tx, id, status, contacts, agreed, now_us).await?;
+                    let changed = set_acme_account(tx, id, change, now_us).await?;
                     if changed {
                         audit(tx, vec![audited]).await?;
                         emit(tx, vec![event]).await?;

@@ -10,7 +10,9 @@ use uuid::Uuid;
 use super::Acme;
 use super::state::OrderState;
 use crate::tables;
-use crate::tables::acme::{AcmeAccount, AcmeAccountStatus, AcmeAuthorization, AcmeOrder, set_acme_account};
+use crate::tables::acme::{
+    AcmeAccount, AcmeAccountChange, AcmeAccountStatus, AcmeAuthorization, AcmeOrder, set_acme_account,
+};
 
 impl Acme {
     /// Accounts, newest first.
@@ -53,7 +55,8 @@ impl Acme {
             .write("acme_account_revoke", move |tx| {
                 async move {
                     let status = AcmeAccountStatus::Revoked;
-                    let changed = set_acme_account(tx, id, status, None, false, now_us).await?;
+                    let change = AcmeAccountChange { status, contacts: None, terms_agreed: false };
+                    let changed = set_acme_account(tx, id, change, now_us).await?;
                     if changed {
                         audit(tx, vec![audited]).await?;
                         emit(tx, vec![event]).await?;

@@ -29,24 +29,30 @@ pub use work::TickReport;
 /// How long a node serves a CRL before it asks whether another node has made a newer one.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Which revocations of a CA a CRL lists.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CrlPart {
+    /// All of the certificates that are in no shard.
+    Full,
+    /// Those of one shard, counted from 1.
+    Shard(u32),
+    /// Changes since the last full CRL (RFC 5280 section 5.2.4).
+    Delta,
+}
+
 impl Authority {
-    /// The newest CRL of a CA: the full one, that of a shard (from 1), or the delta. `None` when there is no such one. On
-    /// another node's change it is at most a second old.
+    /// Returns the newest CRL of a CA; `None` when the CA has no such part. A change made by another node is visible
+    /// after one second at most.
     ///
     /// # Errors
     /// [`CrlError`].
     #[crate::boxed]
-    pub async fn crl(
-        &self,
-        ca: Uuid,
-        shard: Option<u32>,
-        delta: bool,
-    ) -> Result<Option<Arc<CrlDocument>>, CrlError> {
-        let shard = match (shard, delta) {
-            (None, false) => 0,
-            (None, true) => DELTA,
-            (Some(0), _) | (Some(_), true) => return Ok(None),
-            (Some(shard), false) => i64::from(shard),
+    pub async fn crl(&self, ca: Uuid, part: CrlPart) -> Result<Option<Arc<CrlDocument>>, CrlError> {
+        let shard = match part {
+            CrlPart::Full => 0,
+            CrlPart::Delta => DELTA,
+            CrlPart::Shard(0) => return Ok(None),
+            CrlPart::Shard(shard) => i64::from(shard),
         };
         let key = (ca, shard);
         if let Some(cached) = self.crls().kept.get(&key) {

@@ -149,7 +149,7 @@ impl Plan {
             all.push(Extension::authority_info_access(&ocsp, &issuer));
         }
         if !self.names.is_empty() {
-            all.push(Extension::subject_alt_names(&self.names, self.subject.is_empty()));
+            all.push(Extension::subject_alt_names(&self.names).critical(self.subject.is_empty()));
         }
         if !self.policies.is_empty() {
             all.push(Extension::certificate_policies(&self.policies));
@@ -176,8 +176,11 @@ impl Plan {
         let der = build::signed(tbs, &ca.signer.algorithm(), &[0; 64]);
         let certificate =
             Certificate::parse(&der).map_err(|error| IssueError::Lint(vec![error.to_string()]))?;
-        let objections =
-            lint::objections(&certificate, now, profile.is_for_servers(), profile.preset.is_some());
+        let required = lint::Requirements {
+            for_servers: profile.is_for_servers(),
+            publicly_trusted: profile.preset.is_some(),
+        };
+        let objections = lint::objections(&certificate, now, required);
         if objections.is_empty() {
             return Ok(certificate);
         }

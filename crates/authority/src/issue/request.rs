@@ -164,7 +164,7 @@ mod tests {
             IssueRequest { not_before: Some(UnixTime(0)), ..base.clone() },
             IssueRequest { lifetime_seconds: Some(1), ..base.clone() },
             IssueRequest { must_staple: true, ..base.clone() },
-            IssueRequest { extensions: vec![Extension::custom("1.2.3", false, vec![5])], ..base.clone() },
+            IssueRequest { extensions: vec![Extension::custom("1.2.3", vec![5])], ..base.clone() },
         ];
         for other in others {
             assert_ne!(

@@ -36,12 +36,20 @@ pub fn weak_key(key: &PublicKey) -> Option<String> {
         .map(|_| "the public key is malformed: not a point of its curve, or numbers out of range".to_owned())
 }
 
-/// What keeps `certificate` from being issued at `now`. For servers its names are looked at, too; `public` holds it to
-/// the rules of public authorities.
+/// Which rules a certificate must obey, beside those for all.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Requirements {
+    /// TLS servers present it, so it needs names and the extended key usage `serverAuth`.
+    pub for_servers: bool,
+    /// The rules of publicly trusted CAs hold for it.
+    pub publicly_trusted: bool,
+}
+
+/// Returns the findings that forbid to issue `certificate` at `now`.
 #[must_use]
-pub fn objections(certificate: &Certificate, now: UnixTime, for_servers: bool, public: bool) -> Vec<Finding> {
+pub fn objections(certificate: &Certificate, now: UnixTime, required: Requirements) -> Vec<Finding> {
     let context = LintContext {
-        publicly_trusted: public,
+        publicly_trusted: required.publicly_trusted,
         // A certificate may begin in the future, and a short one begins in the last part of nothing.
         ..LintContext::leaf_at(now.max(certificate.not_before))
     };
@@ -50,7 +58,7 @@ pub fn objections(certificate: &Certificate, now: UnixTime, for_servers: bool, p
         let servers = [&lint::NO_SAN, &lint::NOT_SERVER_AUTH];
         finding.rule.severity >= SEVERITY_REFUSED
             && !soon.iter().any(|rule| rule.code == finding.rule.code)
-            && (for_servers || !servers.iter().any(|rule| rule.code == finding.rule.code))
+            && (required.for_servers || !servers.iter().any(|rule| rule.code == finding.rule.code))
     };
     lint::lint(certificate, &context).into_iter().filter(matters).collect()
 }

@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use super::message::{self, FailInfo, Failure, Incoming, MessageType, Outgoing, Reply};
 use super::recipient::Recipient;
 use super::{Refusal, Scep, cipher, refuse};
+use crate::crl::CrlPart;
 use crate::enrolment::{self, Enrolled, Enrolment, EnrolmentError, HeldCertificate, RequestedCertificate};
 use crate::issue::{IssuedRef, Source};
 use crate::profile::Profile;
@@ -254,18 +255,19 @@ impl Scep {
         let Some(ca) = named.iter().find(|named| named.id == ca.id).or(named.first()) else {
             return fail(FailInfo::CertificateId, "the issuer is no authority here");
         };
-        let shard = self.shard(ca, serial).await?;
-        match self.inner.authority.crl(ca.id, shard, false).await {
+        let part = self.part(ca, serial).await?;
+        match self.inner.authority.crl(ca.id, part).await {
             Ok(Some(list)) => Ok(Outcome::Found(certs_only(&[], &[&list.der]))),
             Ok(None) => fail(FailInfo::CertificateId, "this authority publishes no list"),
             Err(error) => Err(Trouble::Unavailable(error.to_string())),
         }
     }
 
-    async fn shard(&self, ca: &Ca, serial: SerialNumber) -> Result<Option<u32>, Trouble> {
+    /// The part of the CRL that lists a certificate once it is revoked.
+    async fn part(&self, ca: &Ca, serial: SerialNumber) -> Result<CrlPart, Trouble> {
         let record = self.inner.authority.issued(&IssuedRef::Serial(ca.id, serial)).await?;
         let shard = record.and_then(|record| u32::try_from(record.shard).ok());
-        Ok(shard.filter(|shard| *shard > 0))
+        Ok(shard.filter(|shard| *shard > 0).map_or(CrlPart::Full, CrlPart::Shard))
     }
 
     /// The authorities of that DER `Name`.

@@ -26,13 +26,26 @@ const LIVING_MAX: i64 = 1_000_000;
 
 impl Authority {
     /// Retires an authority (id or name) one step further: an active one issues no more, and a retiring one signs
-    /// nothing any more, once nothing it issued is valid any longer. With `force` that is not asked: what it issued then
-    /// can be checked for revocation only until its last CRL ends.
+    /// nothing any more. The second step needs every certificate that it issued to be expired or revoked.
     ///
     /// # Errors
     /// [`RetireError`]
     #[crate::boxed]
-    pub async fn retire(&self, ca: &str, force: bool, actor: &str) -> Result<Retirement, RetireError> {
+    pub async fn retire(&self, ca: &str, actor: &str) -> Result<Retirement, RetireError> {
+        self.step_down(ca, false, actor).await
+    }
+
+    /// As [`Self::retire`], also while certificates that it issued are valid. Clients can check these for revocation only
+    /// until the last CRL expires.
+    ///
+    /// # Errors
+    /// [`RetireError`]
+    #[crate::boxed]
+    pub async fn force_retire(&self, ca: &str, actor: &str) -> Result<Retirement, RetireError> {
+        self.step_down(ca, true, actor).await
+    }
+
+    async fn step_down(&self, ca: &str, force: bool, actor: &str) -> Result<Retirement, RetireError> {
         let ca = self.ca(ca).await?;
         let done = match ca.state {
             CaState::Active => self.begin_retiring(&ca, actor).await?,

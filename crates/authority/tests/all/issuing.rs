@@ -204,7 +204,7 @@ async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
         ("Extension(", IssueRequest { must_staple: true, ..narrow() }),
         (
             "Extension(",
-            IssueRequest { extensions: vec![Extension::custom("1.2.3.4", false, vec![5, 0])], ..narrow() },
+            IssueRequest { extensions: vec![Extension::custom("1.2.3.4", vec![5, 0])], ..narrow() },
         ),
         (
             "Subject(",
@@ -251,7 +251,7 @@ async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
     assert!(
         matches!(office.authority.issue(blocked).await, Err(IssueError::KeyBlocked(hash)) if hash == spki)
     );
-    office.authority.retire("web", false, "user:test").await.unwrap();
+    office.authority.retire("web", "user:test").await.unwrap();
     let retired =
         office.authority.issue(IssueRequest { ca: Some(office.ca.id), ..request("web", &["a.example"]) });
     assert!(matches!(retired.await, Err(IssueError::NotIssuing(_))));

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use authority::AuthorityOptions;
+use authority::crl::CrlPart;
 use authority::issue::{IssueRequest, IssuedRef, Source};
 use authority::revoke::{CertificateStatus, RevocationDates, RevocationFilter, RevokeError, Selection};
 use authority::tables::IssuedFilter;
@@ -33,7 +34,7 @@ fn filter(profile: &str) -> Selection {
 }
 
 async fn crl(office: &Office) -> Crl {
-    let document = office.authority.crl(office.ca.id, None, false).await.unwrap().unwrap();
+    let document = office.authority.crl(office.ca.id, CrlPart::Full).await.unwrap().unwrap();
     let crl = Crl::parse(&document.der).unwrap();
     crl.signed_by(&office.ca.certificate.public_key).unwrap();
     assert_eq!(document.entries as usize, crl.len());
@@ -79,14 +80,14 @@ async fn one_is_revoked_once_and_told_everywhere(office: Office) {
 
     // As OpenSSL sees it.
     office.write_chain();
-    let document = authority.crl(office.ca.id, None, false).await.unwrap().unwrap();
+    let document = authority.crl(office.ca.id, CrlPart::Full).await.unwrap().unwrap();
     office.write("ca.crl", &document.der);
     let shown = office.openssl("crl -inform DER -in ca.crl -CAfile ca.pem -noout -text -verify");
     assert!(
         shown.contains("Key Compromise") && shown.contains("Superseded") && shown.contains("Invalidity Date")
     );
     office.openssl("crl -inform DER -in ca.crl -out crl.pem");
-    let root_crl = authority.crl(office.root.id, None, false).await.unwrap().unwrap();
+    let root_crl = authority.crl(office.root.id, CrlPart::Full).await.unwrap().unwrap();
     office.write("root.crl", &root_crl.der);
     office.openssl("crl -inform DER -in root.crl -out root-crl.pem");
     let check =
@@ -165,7 +166,7 @@ async fn a_thousand_are_revoked_by_one_filter(office: Office) {
     assert!(sent <= 25, "{sent} statements");
     let list = crl(&office).await;
     assert_eq!(list.len(), COUNT);
-    let delta = authority.crl(office.ca.id, None, true).await.unwrap().unwrap();
+    let delta = authority.crl(office.ca.id, CrlPart::Delta).await.unwrap().unwrap();
     assert_eq!(
         (delta.base, delta.entries),
         (Some(delta.number), 0),
@@ -277,7 +278,7 @@ async fn dates_and_selections_that_make_no_sense_are_refused(office: Office) {
     let ca = Selection::Fingerprint(office.ca.certificate.fingerprint);
     assert_eq!(authority.revoke(ca, Reason::CaCompromise, None, "user:bob").await.unwrap().count, 1);
     authority.tick().await.unwrap();
-    let root = authority.crl(office.root.id, None, false).await.unwrap().unwrap();
+    let root = authority.crl(office.root.id, CrlPart::Full).await.unwrap().unwrap();
     let entry = Crl::parse(&root.der).unwrap().find(&office.ca.certificate.serial).unwrap();
     assert_eq!(entry.reason, Some(Reason::CaCompromise));
     office.advance(50 * 86_400);
@@ -289,7 +290,7 @@ async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
     let nodes = [office.authority.clone(), office.another_node()];
     let read = |node: usize| {
         let (authority, ca) = (nodes[node].clone(), office.ca.id);
-        async move { authority.crl(ca, None, false).await.unwrap().unwrap() }
+        async move { authority.crl(ca, CrlPart::Full).await.unwrap().unwrap() }
     };
     let first = read(0).await;
     assert_eq!((first.number, first.der.clone()), (1, read(1).await.der.clone()));
@@ -327,8 +328,8 @@ async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
         authority::tables::Revocations::of(&office.store).crl_number(office.ca.id, 0).await.unwrap(),
         Some(5)
     );
-    assert!(nodes[0].crl(Uuid::new_v4(), None, false).await.unwrap().is_none());
-    assert!(nodes[0].crl(office.ca.id, Some(1), false).await.unwrap().is_none(), "there are no shards");
+    assert!(nodes[0].crl(Uuid::new_v4(), CrlPart::Full).await.unwrap().is_none());
+    assert!(nodes[0].crl(office.ca.id, CrlPart::Shard(1)).await.unwrap().is_none(), "there are no shards");
 }
 
 async fn a_delta_serves_every_full_crl_still_held(office: Office) {
@@ -337,13 +338,13 @@ async fn a_delta_serves_every_full_crl_still_held(office: Office) {
     let later = office.issue("web", &["c.example"]).await;
     authority.revoke(Selection::Id(issued[0].id), Reason::CertificateHold, None, "user:bob").await.unwrap();
     authority.tick().await.unwrap();
-    let held = authority.crl(office.ca.id, None, false).await.unwrap().unwrap();
+    let held = authority.crl(office.ca.id, CrlPart::Full).await.unwrap().unwrap();
     office.advance(3_600);
     authority.revoke(Selection::Id(issued[0].id), Reason::RemoveFromCrl, None, "user:bob").await.unwrap();
     authority.revoke(Selection::Id(issued[1].id), Reason::Superseded, None, "user:bob").await.unwrap();
     authority.tick().await.unwrap();
-    let full = authority.crl(office.ca.id, None, false).await.unwrap().unwrap();
-    let delta = authority.crl(office.ca.id, None, true).await.unwrap().unwrap();
+    let full = authority.crl(office.ca.id, CrlPart::Full).await.unwrap().unwrap();
+    let delta = authority.crl(office.ca.id, CrlPart::Delta).await.unwrap().unwrap();
     assert_eq!((delta.number, delta.base), (full.number, Some(held.number)));
     let list = Crl::parse(&delta.der).unwrap();
     list.signed_by(&office.ca.certificate.public_key).unwrap();
@@ -456,17 +457,17 @@ mod sharded {
             assert_eq!(number, if moved { 2 } else { 1 }, "{place}");
         }
         for other in 1..=3 {
-            let document = authority.crl(office.ca.id, Some(other), false).await.unwrap().unwrap();
+            let document = authority.crl(office.ca.id, CrlPart::Shard(other)).await.unwrap().unwrap();
             let list = Crl::parse(&document.der).unwrap();
             assert_eq!(list.distribution_points, [url(other)]);
             assert_eq!(list.find(&bad.serial).is_some(), other == shard);
         }
         assert_eq!(crl(&office).await.len(), 1);
-        assert!(authority.crl(office.ca.id, Some(4), false).await.unwrap().is_none());
+        assert!(authority.crl(office.ca.id, CrlPart::Shard(4)).await.unwrap().is_none());
 
         // OpenSSL takes the shard for the certificates that name it, and for no others.
         office.write_chain();
-        let document = authority.crl(office.ca.id, Some(shard), false).await.unwrap().unwrap();
+        let document = authority.crl(office.ca.id, CrlPart::Shard(shard)).await.unwrap().unwrap();
         office.write("shard.crl", &document.der);
         office.openssl("crl -inform DER -in shard.crl -out shard.pem");
         let check =

@@ -203,7 +203,7 @@ impl Device {
     /// A request for a name, its own key to be certified.
     fn request(&self, name: &str, password: Option<&str>) -> Vec<u8> {
         let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
-        let names = [build::Extension::subject_alt_names(&[GeneralName::Dns(name.to_owned())], false)];
+        let names = [build::Extension::subject_alt_names(&[GeneralName::Dns(name.to_owned())])];
         let tbs = csr::tbs(&subject.der, self.key.spki(), &names, password);
         build::signed(&tbs, &self.key.algorithm(), &self.key.sign_now(&tbs).unwrap())
     }

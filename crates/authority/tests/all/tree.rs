@@ -49,7 +49,7 @@ async fn leaf(place: &Place, ca: &Ca, name: &str) -> Vec<u8> {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let names = [GeneralName::Dns(name.to_owned())];
     let extensions = [
-        Extension::subject_alt_names(&names, false),
+        Extension::subject_alt_names(&names),
         Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
         Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE)),
         Extension::extended_key_usage(&["1.3.6.1.5.5.7.3.1".to_owned()]),
@@ -392,7 +392,7 @@ pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place
     assert!(matches!(error, NewCaError::Outlives { .. }), "{error}");
     let error = authority.renew_ca("low", Some(60), "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::TooShort), "{error}");
-    authority.retire("low", false, "user:a").await.unwrap();
+    authority.retire("low", "user:a").await.unwrap();
     let error = authority.renew_ca("low", None, "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
     assert_eq!(place.actions().await.iter().filter(|action| *action == "ca.renew").count(), 2);
@@ -405,31 +405,31 @@ pub(crate) async fn an_authority_is_retired_in_two_steps(place: Place) {
     let certificate = Certificate::parse(&leaf(&place, &low, "www.example.com").await).unwrap();
     record(&place, &low, &certificate).await;
     assert!(low.may_issue(UnixTime(NOW)) && low.publishes());
-    assert_eq!(authority.retire("low", false, "user:a").await.unwrap(), Retirement::Begun);
+    assert_eq!(authority.retire("low", "user:a").await.unwrap(), Retirement::Begun);
     let retiring = authority.ca("low").await.unwrap();
     assert_eq!(retiring.state, CaState::Retiring);
     assert!(!retiring.may_issue(UnixTime(NOW)) && retiring.publishes());
     let error = authority.create_intermediate("low", &intermediate("x"), "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
-    let error = authority.retire("low", false, "user:a").await.unwrap_err();
+    let error = authority.retire("low", "user:a").await.unwrap_err();
     assert!(matches!(error, RetireError::StillNeeded { certificates: 1, .. }), "{error}");
     // The root is needed as long as the one below lives.
-    assert_eq!(authority.retire("root", false, "user:a").await.unwrap(), Retirement::Begun);
-    let error = authority.retire("root", false, "user:a").await.unwrap_err();
+    assert_eq!(authority.retire("root", "user:a").await.unwrap(), Retirement::Begun);
+    let error = authority.retire("root", "user:a").await.unwrap_err();
     assert!(matches!(error, RetireError::StillNeeded { certificates: 1, .. }), "{error}");
     place.advance(31 * 86_400);
-    assert_eq!(authority.retire("low", false, "user:a").await.unwrap(), Retirement::Done);
+    assert_eq!(authority.retire("low", "user:a").await.unwrap(), Retirement::Done);
     assert!(!authority.ca("low").await.unwrap().publishes());
-    let error = authority.retire("low", false, "user:a").await.unwrap_err();
+    let error = authority.retire("low", "user:a").await.unwrap_err();
     assert!(matches!(error, RetireError::Retired(_)), "{error}");
-    assert_eq!(authority.retire("root", false, "user:a").await.unwrap(), Retirement::Done);
+    assert_eq!(authority.retire("root", "user:a").await.unwrap(), Retirement::Done);
     assert_eq!(place.actions().await.iter().filter(|action| action.starts_with("ca.retir")).count(), 4);
 
     authority.create_root(&root("forced"), "user:a").await.unwrap();
     authority.create_intermediate("forced", &intermediate("below"), "user:a").await.unwrap();
-    authority.retire("forced", true, "user:a").await.unwrap();
-    assert!(authority.retire("forced", false, "user:a").await.is_err());
-    assert_eq!(authority.retire("forced", true, "user:a").await.unwrap(), Retirement::Done);
+    authority.force_retire("forced", "user:a").await.unwrap();
+    assert!(authority.retire("forced", "user:a").await.is_err());
+    assert_eq!(authority.force_retire("forced", "user:a").await.unwrap(), Retirement::Done);
 }
 
 /// As the issuing side stores what it issued.
@@ -479,7 +479,7 @@ pub(crate) async fn another_node_sees_what_changed(place: Place) {
     }
     // Unchanged: only the count of changes is read.
     assert_eq!(place.store.statements_sent() - before, 10);
-    place.authority.retire("root", false, "user:a").await.unwrap();
+    place.authority.retire("root", "user:a").await.unwrap();
     assert_eq!(other.ca("root").await.unwrap().state, CaState::Retiring);
 }
 
@@ -494,6 +494,6 @@ pub(crate) async fn the_issuing_authority_is_the_lowest_one(place: Place) {
     let error = authority.issuing_ca(None).await.unwrap_err();
     assert!(error.to_string().contains("one, two"), "{error}");
     assert_eq!(authority.issuing_ca(Some("two")).await.unwrap().name, "two");
-    authority.retire("one", false, "user:a").await.unwrap();
+    authority.retire("one", "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "two");
 }

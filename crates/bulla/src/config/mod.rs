@@ -13,7 +13,9 @@ mod telemetry;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use cli::configuration::{ClientConfiguration, ClientSettings, FIRST_PROFILE, Layers, lookup, variable_of};
+use cli::configuration::{
+    ClientConfiguration, ClientSettings, FIRST_PROFILE, Layers, UnknownVariables, lookup, variable_of,
+};
 use cli::exit::{Outcome, Problem};
 use cli::format::Format;
 use serde::{Deserialize, Serialize};
@@ -361,7 +363,7 @@ pub(crate) struct Configuration {
 impl Configuration {
     /// Reads the file (`given`, else the default one if it exists) and the environment.
     pub(crate) fn load(given: Option<&Path>) -> Outcome<Self> {
-        Self::checked(Layers::load(given, KEYS, true)?)
+        Self::checked(Layers::load(given, KEYS, UnknownVariables::Refused)?)
     }
 
     fn checked((settings, layers): (Settings, Layers)) -> Outcome<Self> {
@@ -374,7 +376,7 @@ impl Configuration {
         file: Option<(PathBuf, String)>,
         variables: impl Iterator<Item = (String, String)>,
     ) -> Outcome<Self> {
-        Self::checked(Layers::from_parts(file, variables, KEYS, true)?)
+        Self::checked(Layers::from_parts(file, variables, KEYS, UnknownVariables::Refused)?)
     }
 
     /// The file that was read.

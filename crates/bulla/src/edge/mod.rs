@@ -41,7 +41,9 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     if settings.certificates.as_os_str().is_empty() {
         settings.certificates = cli::data::folder()?.join(FOLDER);
     }
-    memory::keep(core_dumps)?;
+    if !core_dumps {
+        memory::protect()?;
+    }
     // The client's and the upstream's.
     let most = outbound::limits::descriptor_budget() / 2;
     bound_connections("edge.connections_max", &mut settings.connections_max, most);

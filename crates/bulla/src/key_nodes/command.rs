@@ -116,7 +116,7 @@ impl SiteChange {
             }
             None => eprintln!("  which policies gain or lose them is not shown: that needs key_policy.read"),
         }
-        confirm(&format!("Change the site {name:?}?"), false)
+        confirm(&format!("Change the site {name:?}?"))
     }
 }
 
@@ -257,7 +257,7 @@ async fn ask_of_hostile(client: &Client, node: &NodeView) -> Outcome<()> {
         },
         None => eprintln!("  which policies are rotated is not shown: that needs key_policy.read"),
     }
-    confirm(&format!("Retire the node {name:?} as hostile?"), false)
+    confirm(&format!("Retire the node {name:?} as hostile?"))
 }
 
 fn site(name: &str) -> String {

@@ -103,7 +103,9 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     settings.keys.take(args);
     settings.keys.check()?;
     settings.keys.check_whole(args.listen.is_some())?;
-    memory::keep(settings.server.core_dumps)?;
+    if !settings.server.core_dumps {
+        memory::protect()?;
+    }
     let stop = cli::stop::on_signal_within(GRACE)?;
     let (set, metrics) = (KeySet::default(), Metrics::default());
     let held = master_keys::token_keys(&settings, "keys.pkcs11_labels", &settings.keys.pkcs11_labels).await?;

@@ -35,7 +35,9 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     all.proxy.take(args);
     let mut settings = all.proxy.clone();
     settings.check()?;
-    memory::keep(core_dumps)?;
+    if !core_dumps {
+        memory::protect()?;
+    }
     let third = outbound::limits::descriptor_budget() / 3;
     bound_connections("proxy.connections_max", &mut settings.connections_max, third);
     bound_connections("proxy.upstream_connections_max", &mut settings.upstream_connections_max, third);

@@ -69,7 +69,9 @@ pub(crate) async fn up(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
 async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit> {
     let began = Instant::now();
     let mut settings = Configuration::load(global.config.as_deref())?.settings;
-    memory::keep(settings.server.core_dumps)?;
+    if !settings.server.core_dumps {
+        memory::protect()?;
+    }
     settings.server.take(args);
     if let Some(listen) = &args.credential_listen {
         settings.credentials.listen.clone_from(listen);

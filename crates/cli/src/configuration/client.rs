@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::layers::{Key, Kind, Layers};
+use super::layers::{Key, Kind, Layers, UnknownVariables};
 use crate::exit::Outcome;
 
 /// The profile that the first start makes for servers.
@@ -60,7 +60,7 @@ struct Server {
 impl ClientConfiguration {
     /// Reads the file (`given`, else the default one if it exists) and the environment. Other sections are not checked.
     pub fn load(given: Option<&Path>) -> Outcome<Self> {
-        let (sections, _) = Layers::load::<Sections>(given, KEYS, false)?;
+        let (sections, _) = Layers::load::<Sections>(given, KEYS, UnknownVariables::Ignored)?;
         Ok(Self { client: sections.client, core_dumps: sections.server.core_dumps })
     }
 }
@@ -75,7 +75,12 @@ mod tests {
             "[server]\nlisten = \"x\"\ncore_dumps = true\n[client]\nurl = \"https://a\"\n[scan]\nport = 1\n";
         let read = |file: &str, variables: &[(&str, &str)]| {
             let variables = variables.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
-            Layers::from_parts::<Sections>(Some(("f".into(), file.to_owned())), variables, KEYS, false)
+            Layers::from_parts::<Sections>(
+                Some(("f".into(), file.to_owned())),
+                variables,
+                KEYS,
+                UnknownVariables::Ignored,
+            )
         };
         let (sections, layers) =
             read(file, &[("BULLA_CLIENT_URL", "https://b"), ("BULLA_SERVER_LISTEN", "y")]).unwrap();

@@ -47,6 +47,15 @@ impl std::fmt::Display for Origin {
     }
 }
 
+/// What to do about a variable of the environment that names a section of the keys, and no key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum UnknownVariables {
+    /// It is an error: the keys are all that their sections have.
+    Refused,
+    /// Another program reads it.
+    Ignored,
+}
+
 /// Which layer each value comes from.
 #[derive(Clone, Debug)]
 pub struct Layers {
@@ -56,12 +65,10 @@ pub struct Layers {
 
 impl Layers {
     /// Reads the file (`given`, else the default one if it exists) and the environment as settings.
-    ///
-    /// With `all_keys` the keys are all of their sections: a variable of one of these sections that is no key is an error.
     pub fn load<S: DeserializeOwned>(
         given: Option<&Path>,
         keys: &'static [Key],
-        all_keys: bool,
+        unknown: UnknownVariables,
     ) -> Outcome<(S, Self)> {
         let file = match given {
             Some(path) => Some(path.to_owned()),
@@ -71,7 +78,7 @@ impl Layers {
             Some(path) => Some((path.clone(), read(path)?)),
             None => None,
         };
-        Self::from_parts(text, std::env::vars(), keys, all_keys)
+        Self::from_parts(text, std::env::vars(), keys, unknown)
     }
 
     /// [`Self::load`] from the text of a file and from variables that the caller gives.
@@ -79,7 +86,7 @@ impl Layers {
         file: Option<(PathBuf, String)>,
         variables: impl Iterator<Item = (String, String)>,
         keys: &'static [Key],
-        all_keys: bool,
+        unknown: UnknownVariables,
     ) -> Outcome<(S, Self)> {
         let mut table = toml::Table::new();
         let mut origins = BTreeMap::new();
@@ -98,7 +105,7 @@ impl Layers {
             }
         }
         for (variable, text) in variables {
-            let Some((key, kind)) = key_of(&variable, keys, all_keys)? else { continue };
+            let Some((key, kind)) = key_of(&variable, keys, unknown)? else { continue };
             insert(&mut table, key, value(kind, &text).ok_or_else(|| unreadable(&variable, &text, kind))?);
             origins.insert(key, Origin::Variable(variable));
         }
@@ -147,7 +154,11 @@ pub fn variable_of(key: &str) -> String {
 }
 
 /// The key a variable means; a variable that looks like one of ours and is none is a slip.
-fn key_of(variable: &str, keys: &'static [Key], all_keys: bool) -> Outcome<Option<(&'static str, Kind)>> {
+fn key_of(
+    variable: &str,
+    keys: &'static [Key],
+    unknown: UnknownVariables,
+) -> Outcome<Option<(&'static str, Kind)>> {
     /// Holds a secret, so it is no key of the file.
     const TOKEN: &str = "BULLA_CLIENT_TOKEN";
     /// Where `libbulla_pkcs11.so` finds its settings, in the environment of the terminator that loads it.
@@ -162,7 +173,7 @@ fn key_of(variable: &str, keys: &'static [Key], all_keys: bool) -> Outcome<Optio
     }
     match keys.iter().find(|(key, _, _)| variable_of(key) == variable) {
         Some((key, kind, _)) => Ok(Some((key, *kind))),
-        None if !all_keys => Ok(None),
+        None if unknown == UnknownVariables::Ignored => Ok(None),
         None => Err(Problem::usage(format_args!("the environment has {variable}, which means nothing"))
             .hint("`bulla config show` lists every variable")),
     }

@@ -4,4 +4,4 @@ mod client;
 mod layers;
 
 pub use client::{ClientConfiguration, ClientSettings, FIRST_PROFILE};
-pub use layers::{Key, Kind, Layers, Origin, default_path, lookup, variable_of};
+pub use layers::{Key, Kind, Layers, Origin, UnknownVariables, default_path, lookup, variable_of};

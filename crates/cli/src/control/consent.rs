@@ -4,12 +4,8 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use crate::exit::{Outcome, Problem};
 
-/// Asks the person at the terminal, unless `yes` was given on the command line. Returns an error without a terminal, and for
-/// every answer but yes.
-pub fn confirm(question: &str, yes: bool) -> Outcome<()> {
-    if yes {
-        return Ok(());
-    }
+/// Asks the person at the terminal. Returns an error without a terminal, and for every answer but yes.
+pub fn confirm(question: &str) -> Outcome<()> {
     if !std::io::stdin().is_terminal() {
         return Err(
             Problem::usage("nobody is there to be asked").hint("give --yes to go on without a question")
@@ -23,15 +19,5 @@ pub fn confirm(question: &str, yes: bool) -> Outcome<()> {
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Problem::usage("nothing was changed")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_anybody_to_ask_yes_is_needed() {
-        assert!(confirm("?", true).is_ok());
     }
 }

@@ -112,7 +112,7 @@ async fn create(client: &Client, name: &str, formula: &str, yes: bool, show: &Ou
         }
         // Whom nobody satisfies the server refuses, and says which attributes there are.
         if !resolved.nodes.is_empty() {
-            confirm(&format!("Make the policy {name:?}?"), false)?;
+            confirm(&format!("Make the policy {name:?}?"))?;
         }
     }
     let policy = PolicyBody { name: name.to_owned(), formula: formula.to_owned() };

@@ -67,10 +67,11 @@ pub(super) async fn list(client: &Client, listing: &Listing) -> Outcome<()> {
 pub(super) async fn withdraw(client: &Client, key: &str, yes: bool) -> Outcome<()> {
     let path = format!("{SEALED_KEYS}/{}", input::segment(key));
     let KeyView { name, .. } = client.fetch(&path, &()).await?;
-    confirm(
-        &format!("Withdraw the key {name:?}? Nodes sign with it no more, and it cannot be had back."),
-        yes,
-    )?;
+    if !yes {
+        confirm(&format!(
+            "Withdraw the key {name:?}? Nodes sign with it no more, and it cannot be had back."
+        ))?;
+    }
     client.send(Method::DELETE, &path, None).await.map(drop)
 }
 

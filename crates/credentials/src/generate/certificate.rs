@@ -347,7 +347,7 @@ impl CertificateParameters {
         };
         let mut all = Vec::with_capacity(8);
         if !self.alternative_names.is_empty() {
-            all.push(Extension::subject_alt_names(&self.names()?, false));
+            all.push(Extension::subject_alt_names(&self.names()?));
         }
         let usage = match self.usage()? {
             // RFC 5280 section 4.2.1.3 wants it of authorities; CredHub leaves it out, and strict clients refuse those.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use authority::crl::CrlPart;
 use authority::issue::{IssuedRef, Source};
 use authority::revoke::{CertificateStatus, Selection};
 use authority::tree::Ca;
@@ -37,7 +38,7 @@ async fn leaf(place: &Place, at: &str, ca: &str) -> Version {
 /// The serial numbers on the authority's CRL, whose signature holds.
 async fn revoked(place: &Place, ca: &Ca) -> Vec<String> {
     place.authority.tick().await.unwrap();
-    let document = place.authority.crl(ca.id, None, false).await.unwrap().unwrap();
+    let document = place.authority.crl(ca.id, CrlPart::Full).await.unwrap().unwrap();
     let crl = Crl::parse(&document.der).unwrap();
     assert!(crl.signed_by(&ca.certificate.public_key).is_ok());
     crl.entries().map(|entry| entry.serial.to_string()).collect()
@@ -125,7 +126,7 @@ pub(crate) async fn one_that_is_retired_signs_no_more(place: Place) {
     let ca = authority(&place, "/ca").await;
     let ca = known(&place, &ca).await;
     leaf(&place, "/leaf", "/ca").await;
-    place.authority.retire(&ca.id.to_string(), false, "user:a").await.unwrap();
+    place.authority.retire(&ca.id.to_string(), "user:a").await.unwrap();
     let refused = place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap_err();
     assert!(refused.to_string().starts_with("The CA is retiring, as \"credential ca "), "{refused}");
     place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();

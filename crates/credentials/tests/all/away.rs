@@ -81,7 +81,7 @@ pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Place) 
     assert!(store.certificates(&admin()).await.unwrap().is_empty());
     assert!(matches!(store.version(&admin(), kept.id).await, Err(CredentialError::NotFound)));
     assert!(matches!(
-        store.certificate_versions(&admin(), kept.credential, false).await,
+        store.certificate_versions(&admin(), kept.credential).await,
         Err(CredentialError::NotFound)
     ));
     // Whoever may not write there knows of nothing and takes nothing back.

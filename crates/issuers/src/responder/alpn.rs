@@ -96,8 +96,8 @@ fn certificate(name: &str, digest: &[u8; 32], now: UnixTime) -> Result<Certified
         w.octets(digest);
     });
     let extensions = [
-        Extension::subject_alt_names(&[general], false),
-        Extension::custom(ACME_IDENTIFIER, true, identifier),
+        Extension::subject_alt_names(&[general]),
+        Extension::custom(ACME_IDENTIFIER, identifier).critical(true),
     ];
     let tbs = tbs_certificate(&CertificateSpec {
         serial: &SerialNumber::from_random(serial),

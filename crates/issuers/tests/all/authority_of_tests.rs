@@ -60,7 +60,7 @@ fn certificate(
         extensions.push(Extension::key_usage(KeyUsage(KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN)));
     } else {
         extensions.push(Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE)));
-        extensions.push(Extension::subject_alt_names(&leaf.names, subject.is_empty()));
+        extensions.push(Extension::subject_alt_names(&leaf.names).critical(subject.is_empty()));
         extensions.push(Extension::extended_key_usage(&["1.3.6.1.5.5.7.3.1".to_owned()]));
     }
     let tbs = tbs_certificate(&CertificateSpec {
@@ -123,6 +123,11 @@ pub(crate) fn request(names: &[&str]) -> (Vec<u8>, PrivateKey) {
 pub(crate) fn request_with(key: &PrivateKey, names: &[&str]) -> Vec<u8> {
     let names: Vec<GeneralName> = names.iter().map(|name| GeneralName::parse(name).unwrap()).collect();
     let subject = distinguished_name(&[]);
-    let tbs = x509::csr::tbs(&subject.der, key.spki(), &[Extension::subject_alt_names(&names, true)], None);
+    let tbs = x509::csr::tbs(
+        &subject.der,
+        key.spki(),
+        &[Extension::subject_alt_names(&names).critical(true)],
+        None,
+    );
     signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap())
 }

@@ -50,7 +50,7 @@ impl Authority {
     ) -> Identity {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let name = DistinguishedName::from_text(subject).unwrap();
-        let mut extensions = vec![Extension::subject_alt_names(names, false)];
+        let mut extensions = vec![Extension::subject_alt_names(names)];
         if !purposes.is_empty() {
             let purposes: Vec<String> = purposes.iter().map(|purpose| (*purpose).to_owned()).collect();
             extensions.push(Extension::extended_key_usage(&purposes));

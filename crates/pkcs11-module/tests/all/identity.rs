@@ -37,7 +37,7 @@ impl Authority {
     fn leaf(&self) -> (Vec<u8>, PrivateKey) {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let name = DistinguishedName::from_text("CN=localhost").unwrap();
-        let names = [Extension::subject_alt_names(&[GeneralName::Dns("localhost".to_owned())], false)];
+        let names = [Extension::subject_alt_names(&[GeneralName::Dns("localhost".to_owned())])];
         (certificate((&self.key, &self.name), (&key, &name), &names), key)
     }
 

@@ -148,7 +148,7 @@ fn extensions(authority: &Authority, wanted: &Wanted<'_>, key: &LeafKey) -> Vec<
         LeafKeyKind::Rsa2048 => KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT,
     };
     let mut all = vec![
-        Extension::subject_alt_names(wanted.names, wanted.subject.is_empty()),
+        Extension::subject_alt_names(wanted.names).critical(wanted.subject.is_empty()),
         Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
         Extension::key_usage(KeyUsage(usage)),
         Extension::extended_key_usage(&[SERVER_AUTH.to_owned()]),

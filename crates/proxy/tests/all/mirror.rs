@@ -80,7 +80,7 @@ impl Server {
             not_after: shown.last,
             spki: key.spki(),
             extensions: &[
-                Extension::subject_alt_names(&shown.names, subject.is_empty()),
+                Extension::subject_alt_names(&shown.names).critical(subject.is_empty()),
                 Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_AGREEMENT)),
             ],
         };

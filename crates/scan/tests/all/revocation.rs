@@ -109,13 +109,16 @@ async fn what_is_wrong_with_a_list_is_told() {
         // A distribution point named by a directory name only: which one it is nobody here can tell.
         (
             "wrong-distribution-point",
-            of(with(Extension::custom("2.5.29.28", true, vec![0x30, 8, 0xa0, 6, 0xa0, 4, 0xa4, 2, 0x30, 0]))),
+            of(with(
+                Extension::custom("2.5.29.28", vec![0x30, 8, 0xa0, 6, 0xa0, 4, 0xa4, 2, 0x30, 0])
+                    .critical(true),
+            )),
         ),
         ("wrong-scope", of(CrlOrder { scope: Scope::Authorities, ..CrlOrder::default() })),
         ("wrong-scope", of(CrlOrder { scope: Scope::Attributes, ..CrlOrder::default() })),
         ("indirect", of(with(issuing_distribution_point(Some(&mine), &[4])))),
         ("some-reasons", of(with(issuing_distribution_point(Some(&mine), &[3])))),
-        ("unknown-extension", of(with(Extension::custom("1.2.3.4", true, vec![5, 0])))),
+        ("unknown-extension", of(with(Extension::custom("1.2.3.4", vec![5, 0]).critical(true)))),
         ("wrong-kind", of(CrlOrder { number: 2, base: Some(1), ..CrlOrder::default() })),
     ];
     for (code, crl) in table {
@@ -304,7 +307,7 @@ async fn there_is_nothing_to_ask_about_some() {
         ..LeafOrder::default()
     };
     let silent = LeafOrder {
-        extensions: vec![Extension::custom("2.5.29.56", false, vec![5, 0])],
+        extensions: vec![Extension::custom("2.5.29.56", vec![5, 0])],
         crl_urls: vec![place.server.url("/a.crl")],
         ..LeafOrder::default()
     };

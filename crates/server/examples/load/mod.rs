@@ -333,7 +333,7 @@ pub(crate) fn listener() -> Arc<rustls::sign::CertifiedKey> {
         not_before: x509::UnixTime(now - 3_600),
         not_after: x509::UnixTime(now + 86_400),
         spki: key.spki(),
-        extensions: &[Extension::subject_alt_names(&names, true)],
+        extensions: &[Extension::subject_alt_names(&names).critical(true)],
     });
     let der = build::signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap());
     server_certificate(&[der], &key).unwrap()

@@ -37,7 +37,7 @@ fn request_for(name: &str) -> String {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let names = [GeneralName::Dns(name.to_owned())];
     let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
-    let tbs = csr::tbs(&subject.der, key.spki(), &[Extension::subject_alt_names(&names, false)], None);
+    let tbs = csr::tbs(&subject.der, key.spki(), &[Extension::subject_alt_names(&names)], None);
     let signature = key.sign_now(&tbs).unwrap();
     x509::pem::encode("CERTIFICATE REQUEST", &build::signed(&tbs, &key.algorithm(), &signature))
 }

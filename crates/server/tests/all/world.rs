@@ -79,7 +79,7 @@ impl Authority {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let names: Vec<GeneralName> = names.iter().map(|name| GeneralName::parse(name).unwrap()).collect();
         let extensions = [
-            Extension::subject_alt_names(&names, true),
+            Extension::subject_alt_names(&names).critical(true),
             Extension::authority_key_id(&build::key_id(self.key.spki())),
         ];
         let der = certificate(

@@ -35,7 +35,7 @@ impl Certify for Certifier {
         spki: Vec<u8>,
         _: String,
     ) -> BoxFuture<'_, Result<Certified, CertifyError>> {
-        let chain = self.0.chain("node", &spki, &[Extension::subject_alt_names(&names, false)]);
+        let chain = self.0.chain("node", &spki, &[Extension::subject_alt_names(&names)]);
         let not_after_us = Certificate::parse(&chain[0]).unwrap().not_after.0 * 1_000_000;
         let chain_pem = chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect();
         async move { Ok(Certified { chain_pem, not_after_us }) }.boxed()

@@ -4,23 +4,30 @@ use super::alternative_name::{octets, write_name};
 use crate::der::{self, Writer, tag};
 use crate::{BasicConstraints, GeneralName, KeyUsage, NameConstraints, Subtree, oid};
 
-/// One extension, its value not looked into.
+/// One extension, its value not parsed.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Extension {
     /// extnID, dotted.
     pub oid: String,
-    /// Whether those who do not know it must refuse the certificate.
+    /// Whether a relying party that does not know the extension must refuse the certificate.
     pub critical: bool,
     /// The DER within extnValue.
     pub value: Vec<u8>,
 }
 
 impl Extension {
-    /// Any extension; `value` is the DER within extnValue. See [`der::oid_content`] for what text is
+    /// Any extension, not critical; `value` is the DER within extnValue. See [`der::oid_content`] for what text is
     /// an identifier.
     #[must_use]
-    pub fn custom(oid: impl Into<String>, critical: bool, value: Vec<u8>) -> Self {
-        Self { oid: oid.into(), critical, value }
+    pub fn custom(oid: impl Into<String>, value: Vec<u8>) -> Self {
+        Self { oid: oid.into(), critical: false, value }
+    }
+
+    /// Sets whether a relying party that does not know the extension must refuse the certificate.
+    #[must_use]
+    pub fn critical(mut self, is_critical: bool) -> Self {
+        self.critical = is_critical;
+        self
     }
 
     fn known(id: &[u8], critical: bool, fill: impl FnOnce(&mut Writer)) -> Self {
@@ -33,11 +40,12 @@ impl Extension {
         })
     }
 
-    /// subjectAltName (section 4.2.1.6). Critical when the subject is empty. A
-    /// [`GeneralName::Other`] cannot be written and is left out: [`GeneralName::is_writable`] tells.
+    /// subjectAltName (section 4.2.1.6), not critical. A certificate with an empty subject needs it
+    /// [critical](Self::critical). A [`GeneralName::Other`] cannot be written and is left out: see
+    /// [`GeneralName::is_writable`].
     #[must_use]
-    pub fn subject_alt_names(names: &[GeneralName], critical: bool) -> Self {
-        Self::list(oid::SUBJECT_ALT_NAME, critical, |w| names.iter().for_each(|name| write_name(w, name)))
+    pub fn subject_alt_names(names: &[GeneralName]) -> Self {
+        Self::list(oid::SUBJECT_ALT_NAME, false, |w| names.iter().for_each(|name| write_name(w, name)))
     }
 
     /// basicConstraints (section 4.2.1.9), critical.

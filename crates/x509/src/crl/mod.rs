@@ -94,7 +94,7 @@ pub fn tbs_crl<'e>(spec: &CrlSpec<'_>, entries: impl IntoIterator<Item = &'e Rev
 }
 
 fn extensions(spec: &CrlSpec<'_>) -> Vec<Extension> {
-    let known = |id: &[u8], critical, value| Extension::custom(der::oid_text(id), critical, value);
+    let known = |id: &[u8], critical, value| Extension::custom(der::oid_text(id), value).critical(critical);
     let number = |number: u64| {
         der::write(|w| {
             w.unsigned(&number.to_be_bytes());

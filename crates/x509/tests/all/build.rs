@@ -36,7 +36,7 @@ fn texts(all: &[&str]) -> Vec<String> {
 
 fn every_extension(key: &Key, issuer: &Certificate) -> Vec<Extension> {
     vec![
-        Extension::subject_alt_names(&names(), false),
+        Extension::subject_alt_names(&names()),
         Extension::basic_constraints(BasicConstraints { ca: true, path_len: Some(3) }),
         Extension::key_usage(KeyUsage(KeyUsage::KEY_CERT_SIGN | KeyUsage::DECIPHER_ONLY)),
         Extension::extended_key_usage(&texts(&["1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"])),
@@ -49,7 +49,7 @@ fn every_extension(key: &Key, issuer: &Certificate) -> Vec<Extension> {
         Extension::name_constraints(&constraints()),
         Extension::must_staple(),
         Extension::ocsp_no_check(),
-        Extension::custom("1.3.6.1.4.1.99999.2", false, vec![5, 0]),
+        Extension::custom("1.3.6.1.4.1.99999.2", vec![5, 0]),
     ]
 }
 
@@ -118,7 +118,7 @@ fn every_algorithm_signs_what_openssl_verifies() {
         assert_eq!(ca.certificate.signature, algorithm);
         assert_eq!(ca.certificate.signed_by(&ca.certificate.public_key), Ok(()), "{algorithm}");
         let extensions = [
-            Extension::subject_alt_names(&names()[..1], true),
+            Extension::subject_alt_names(&names()[..1]).critical(true),
             Extension::authority_key_id(ca.certificate.subject_key_id.as_deref().unwrap()),
         ];
         let empty = DistinguishedName::empty();

@@ -63,7 +63,7 @@ fn requests_of_openssl_are_read() {
         let want = ["a.example", "*.b.example", "10.0.0.1", "me@a.example", "spiffe://a/x", "www.a.example"];
         assert_eq!(names, want);
         let critical = request.extensions.last().unwrap();
-        assert_eq!(critical, &Extension::custom("1.2.3.4.5", true, vec![5, 0]));
+        assert_eq!(critical, &Extension::custom("1.2.3.4.5", vec![5, 0]).critical(true));
         let der = CertificateRequest::from_pem_or_der(&request.der).unwrap();
         assert_eq!(der.der, request.der);
     }
@@ -82,7 +82,7 @@ fn requests_without_attributes_are_read() {
 fn ours(key: &Key, password: Option<&str>) -> Vec<u8> {
     let subject = DistinguishedName::from_text("CN=a.example, O=Acme").unwrap();
     let names = [GeneralName::parse("a.example").unwrap(), GeneralName::parse("b.example").unwrap()];
-    let extensions = [Extension::subject_alt_names(&names, false), Extension::must_staple()];
+    let extensions = [Extension::subject_alt_names(&names), Extension::must_staple()];
     key.signed(&csr::tbs(&subject.der, &key.spki, &extensions, password))
 }
 
@@ -137,7 +137,7 @@ fn what_is_no_request_is_refused() {
     let twice = Extension::must_staple();
     let empty = DistinguishedName::empty();
     let repeated = key.signed(&csr::tbs(&empty.der, &key.spki, &[twice.clone(), twice], None));
-    let names = Extension::custom("2.5.29.17", false, vec![0x30, 1]);
+    let names = Extension::custom("2.5.29.17", vec![0x30, 1]);
     let cut_names = key.signed(&csr::tbs(&empty.der, &key.spki, &[names], None));
     let long = key.signed(&csr::tbs(&empty.der, &key.spki, &[], Some(&"x".repeat(256))));
     for bad in

@@ -188,7 +188,7 @@ async fn a_retired_agent_and_a_stranger_with_its_name_get_no_work() {
     // The authority would certify anybody's key under that name; it is still not the agent's key.
     let key = keys::PrivateKey::generate(keys::KeyType::P256).unwrap();
     let name = x509::GeneralName::Uri(agent::agent_uri(agent));
-    let names = x509::build::Extension::subject_alt_names(&[name], false);
+    let names = x509::build::Extension::subject_alt_names(&[name]);
     let shown = world.issuer.chain("agent", keys::Signer::spki(&key), &[names]);
     let error = world.agents.check_key(agent, &shown[0]).await.unwrap_err();
     assert!(matches!(error, agent::AgentError::OtherKey), "{error}");

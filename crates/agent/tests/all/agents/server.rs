@@ -99,7 +99,7 @@ async fn listen(
     tasks: &mut JoinSet<()>,
 ) -> (SocketAddr, Fingerprint) {
     let key = PrivateKey::generate(keys::KeyType::P256).unwrap();
-    let names = Extension::subject_alt_names(&[GeneralName::parse("localhost").unwrap()], false);
+    let names = Extension::subject_alt_names(&[GeneralName::parse("localhost").unwrap()]);
     let chain = issuer.chain("localhost", keys::Signer::spki(&key), &[names]);
     let leaf = Fingerprint::of(&chain[0]);
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

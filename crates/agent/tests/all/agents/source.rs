@@ -106,7 +106,7 @@ impl WorkSource for Authority {
             Some(_) if lost => Err(WorkError::Unavailable("the answer is lost".to_owned())),
             Some(order) => {
                 let request = CertificateRequest::parse(&csr).unwrap();
-                let names = Extension::subject_alt_names(&request.subject_alt_names, false);
+                let names = Extension::subject_alt_names(&request.subject_alt_names);
                 let chain = self.0.chain(&order.names[0], &request.public_key.spki, &[names]);
                 order.chain_pem = Some(pem(&chain));
                 Ok(())
@@ -140,10 +140,8 @@ impl Certify for Authority {
         spki: Vec<u8>,
         _: String,
     ) -> BoxFuture<'_, Result<Certified, CertifyError>> {
-        let extensions = [
-            Extension::subject_alt_names(&names, false),
-            Extension::extended_key_usage(&[CLIENT_AUTH.to_owned()]),
-        ];
+        let extensions =
+            [Extension::subject_alt_names(&names), Extension::extended_key_usage(&[CLIENT_AUTH.to_owned()])];
         let chain = self.0.chain("agent", &spki, &extensions);
         let not_after_us = Certificate::parse(&chain[0]).unwrap().not_after.0 * 1_000_000;
         async move { Ok(Certified { chain_pem: pem(&chain), not_after_us }) }.boxed()

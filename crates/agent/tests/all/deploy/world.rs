@@ -32,7 +32,7 @@ impl Issuer {
 
     pub(crate) fn material_with(&self, name: &str, kind: KeyType) -> Material {
         let key = PrivateKey::generate(kind).unwrap();
-        let names = Extension::subject_alt_names(&[GeneralName::parse(name).unwrap()], false);
+        let names = Extension::subject_alt_names(&[GeneralName::parse(name).unwrap()]);
         let chain = self.chain(name, key.spki(), &[names]);
         Material::new(chain, key).unwrap()
     }

@@ -177,7 +177,18 @@ pub async fn insert_acme_account(
     Ok(NewAcmeAccountOutcome::ExternalKeySpent)
 }
 
-/// Changes a valid account: its status, and where given its contacts and its agreement. False when it is not valid.
+/// A change of an account.
+#[derive(Clone, Debug)]
+pub struct AcmeAccountChange {
+    /// The status after the change.
+    pub status: AcmeAccountStatus,
+    /// The new contacts; `None` keeps the old ones.
+    pub contacts: Option<Vec<String>>,
+    /// Whether the account agrees to the terms of service now. An earlier agreement stays.
+    pub terms_agreed: bool,
+}
+
+/// Changes a valid account. Returns false when it is not valid.
 ///
 /// # Errors
 /// Those of the database.
@@ -185,16 +196,14 @@ pub async fn insert_acme_account(
 pub async fn set_acme_account(
     tx: &mut Tx,
     id: Uuid,
-    status: AcmeAccountStatus,
-    contacts: Option<Vec<String>>,
-    terms_agreed: bool,
+    change: AcmeAccountChange,
     now_us: i64,
 ) -> Result<bool, StoreError> {
     let parameters = vec![
         id.into(),
-        status.code().into(),
-        contacts.map(|contacts| lines(&contacts)).into(),
-        terms_agreed.into(),
+        change.status.code().into(),
+        change.contacts.map(|contacts| lines(&contacts)).into(),
+        change.terms_agreed.into(),
         now_us.into(),
     ];
     Ok(tx.execute(SET, parameters).await? == 1)

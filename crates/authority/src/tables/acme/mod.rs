@@ -16,8 +16,8 @@ use db::{Bulk, Sends};
 pub use handle::Acme;
 
 pub use accounts::{
-    AcmeAccount, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome, change_acme_account_key,
-    insert_acme_account, note_acme_preauthorization, set_acme_account,
+    AcmeAccount, AcmeAccountChange, AcmeAccountStatus, NewAcmeAccount, NewAcmeAccountOutcome,
+    change_acme_account_key, insert_acme_account, note_acme_preauthorization, set_acme_account,
 };
 pub use authorizations::{
     AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, AcmeProof, AcmeValidated, Method,

@@ -340,7 +340,7 @@ pub(crate) fn csr(names: &[&str]) -> (PrivateKey, Vec<u8>) {
 
 pub(crate) fn csr_of(key: &PrivateKey, names: &[&str]) -> Vec<u8> {
     let names: Vec<GeneralName> = names.iter().map(|name| GeneralName::parse(name).unwrap()).collect();
-    let extensions = [Extension::subject_alt_names(&names, false)];
+    let extensions = [Extension::subject_alt_names(&names)];
     let tbs = x509::csr::tbs(&x509::DistinguishedName::empty().der, key.spki(), &extensions, None);
     build::signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap())
 }

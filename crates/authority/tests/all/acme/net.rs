@@ -302,8 +302,8 @@ impl AlpnCertificate {
             not_after: UnixTime(4_000_000_000),
             spki: key.spki(),
             extensions: &[
-                Extension::subject_alt_names(&self.names, false),
-                Extension::custom("1.3.6.1.5.5.7.1.31", self.critical, value),
+                Extension::subject_alt_names(&self.names),
+                Extension::custom("1.3.6.1.5.5.7.1.31", value).critical(self.critical),
             ],
         });
         (build::signed(&tbs, &signer.algorithm(), &signer.sign_now(&tbs).unwrap()), key)

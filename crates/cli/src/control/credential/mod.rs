@@ -236,19 +236,21 @@ enum PermissionCommand {
 
 /// Runs a command against the credential store.
 pub(crate) async fn run(args: &CredentialArgs, configuration: &ClientConfiguration) -> Outcome<Exit> {
-    args.command.keep_memory(configuration.core_dumps)?;
+    if !configuration.core_dumps {
+        args.command.protect_memory()?;
+    }
     let client =
         Client::open_credentials(&args.server, args.credential_server.as_deref(), &configuration.client)?;
     args.command.run(&Arc::new(client)).await
 }
 
 impl CredentialCommand {
-    /// Values pass through this process: no crash leaves them in a file. What starts somebody else's program leaves it the
-    /// limit that it would have had.
-    fn keep_memory(&self, core_dumps: bool) -> Outcome<()> {
+    /// Values pass through this process, so a crash must not write them to a file. A command that starts another program
+    /// does not change that program's limits.
+    fn protect_memory(&self) -> Outcome<()> {
         match self {
-            Self::Exec(_) | Self::Template(_) => memory::hide(core_dumps),
-            _ => memory::keep(core_dumps),
+            Self::Exec(_) | Self::Template(_) => memory::protect_self(),
+            _ => memory::protect(),
         }
     }
 

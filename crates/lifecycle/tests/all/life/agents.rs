@@ -40,7 +40,7 @@ async fn target(world: &World, agent: Uuid, name: &str) -> TargetRef {
 fn request(kind: KeyType, names: &[String]) -> (PrivateKey, Vec<u8>) {
     let key = PrivateKey::generate(kind).unwrap();
     let names: Vec<GeneralName> = names.iter().map(|name| GeneralName::parse(name).unwrap()).collect();
-    let extensions = [Extension::subject_alt_names(&names, true)];
+    let extensions = [Extension::subject_alt_names(&names).critical(true)];
     let tbs = csr::tbs(&DistinguishedName::empty().der, key.spki(), &extensions, None);
     let signature = key.sign_now(&tbs).unwrap();
     let der = signed(&tbs, &key.algorithm(), &signature);

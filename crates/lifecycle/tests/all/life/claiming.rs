@@ -41,7 +41,7 @@ fn leaf(name: &str, days: i64) -> Vec<u8> {
         not_before: now.plus(-30 * 86_400),
         not_after: now.plus(days * 86_400),
         spki: key.spki(),
-        extensions: &[Extension::subject_alt_names(&names, true)],
+        extensions: &[Extension::subject_alt_names(&names).critical(true)],
     });
     signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap())
 }

@@ -98,7 +98,7 @@ impl Fake {
         let issuer = DistinguishedName::from_text("CN=Issuer of tests").unwrap();
         let life = *self.life_us.lock() / 1_000_000;
         let extensions = [
-            Extension::subject_alt_names(names, true),
+            Extension::subject_alt_names(names).critical(true),
             Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
         ];
         let serial = SerialNumber::from_random(*Uuid::new_v4().as_bytes());

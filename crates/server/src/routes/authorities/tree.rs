@@ -242,7 +242,11 @@ async fn retire(
     Path(ca): Path<String>,
     Json(body): Json<Retiring>,
 ) -> Result<Json<Retired>, Problem> {
-    let done = authority.retire(&ca, body.force, caller.actor()).await?;
+    let done = if body.force {
+        authority.force_retire(&ca, caller.actor()).await?
+    } else {
+        authority.retire(&ca, caller.actor()).await?
+    };
     let state = match done {
         Retirement::Begun => "retiring",
         Retirement::Done => "retired",

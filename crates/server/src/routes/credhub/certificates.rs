@@ -50,7 +50,12 @@ pub(super) async fn versions(
 ) -> Result<Json<Vec<CredentialView>>, Refused> {
     let store = context.hub().credentials();
     let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
-    let versions = store.certificate_versions(&asker, id_of(&id)?, current).await?;
+    let id = id_of(&id)?;
+    let versions = if current {
+        store.current_certificate_versions(&asker, id).await?
+    } else {
+        store.certificate_versions(&asker, id).await?
+    };
     let both = store.options().concatenate_cas;
     Ok(Json(versions.iter().map(|version| credential(version, both)).collect()))
 }
