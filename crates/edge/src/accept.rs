@@ -10,6 +10,7 @@ use http_relay::upstream::{PoolOptions, UpstreamPolicies, Upstreams};
 use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
 use keyless::client::Client;
 use outbound::dial::close_fast;
+use outbound::guard::Guard;
 use outbound::http;
 use outbound::resolve::{ResolveError, Resolver};
 use parking_lot::RwLock;
@@ -143,6 +144,8 @@ fn requesting(
 ) -> Result<RequestService, StartError> {
     let pool = PoolOptions {
         policies: UpstreamPolicies::default(),
+        // Upstreams are the operator's word alone: no client names one.
+        guard: Guard { allow_link_local: true },
         connections_max: options.upstream_connections_max,
         per_host_max: options.per_upstream(&options.routes),
         idle_max: options.upstream_idle_max,

@@ -26,9 +26,7 @@ pub enum Refused {
     #[error("a URL must not hold a user name or password")]
     Credentials,
     /// Link-local, metadata, multicast or no address at all.
-    #[error(
-        "{0} is a link-local, metadata or unusable address; set http.allow_link_local if it is really meant"
-    )]
+    #[error("{0} is a link-local, metadata or unusable address; set allow_link_local if it is really meant")]
     Address(IpAddr),
 }
 
@@ -40,16 +38,16 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Whether `address` may be connected to.
+    /// Whether `address` may be connected to. Addresses of IPv4 that it stands for are judged too.
     ///
     /// # Errors
     /// [`Refused::Address`].
     pub fn address(self, address: IpAddr) -> Result<(), Refused> {
-        let plain = embedded(address);
-        if is_unusable(plain) || (!self.allow_link_local && is_local_service(plain)) {
-            return Err(Refused::Address(address));
-        }
-        Ok(())
+        let is_local = !self.allow_link_local && addresses_within(address).any(is_local_service);
+        // Where several IPv4 addresses may be meant, those that cannot be are none of them.
+        let mut embedded = addresses_within(address).skip(1).peekable();
+        let is_of_nobody = is_unusable(address) || embedded.peek().is_some() && embedded.all(is_unusable);
+        if is_local || is_of_nobody { Err(Refused::Address(address)) } else { Ok(()) }
     }
 
     /// Reads a URL that may be connected to, as far as the text tells; names are looked at again when resolved.
@@ -72,18 +70,46 @@ impl Guard {
     }
 }
 
-/// The IPv4 address an IPv6 one stands for: mapped (RFC 4291 section 2.5.5.2), NAT64 (RFC 6052), 6to4 (RFC 3056).
-fn embedded(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(six) = address else { return address };
-    let s = six.segments();
-    let four = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+/// `address`, and every IPv4 address that a translator or a tunnel may make of it. A rule about addresses judges all of them.
+pub fn addresses_within(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let embedded = match address {
+        IpAddr::V4(_) => [None; 4],
+        IpAddr::V6(six) => embedded(six),
     };
+    std::iter::once(address).chain(embedded.into_iter().flatten().map(IpAddr::V4))
+}
+
+/// The IPv4 addresses that `six` may stand for.
+fn embedded(six: Ipv6Addr) -> [Option<Ipv4Addr>; 4] {
+    let s = six.segments();
+    let four = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    let last = four(s[6], s[7]);
     match s {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => four(high, low),
-        [0x2002, high, low, ..] => four(high, low),
-        _ => address,
+        // Loopback and the unspecified address are none of IPv4's.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [None; 4],
+        // IPv4-compatible and IPv4-mapped (RFC 4291 section 2.5.5), IPv4-translated (RFC 2765), NAT64 (RFC 6052).
+        [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
+            [last, None, None, None]
+        }
+        // NAT64's prefix for local use (RFC 8215), in each length that RFC 6052 section 2.2 gives a network within it: 48, 56, 64
+        // and 96. The octet after the first 64 bits is not part of the address.
+        [0x64, 0xff9b, 1, ..] => {
+            let b = six.octets();
+            let of = |octets: [u8; 4]| Some(Ipv4Addr::from(octets));
+            [
+                of([b[6], b[7], b[9], b[10]]),
+                of([b[7], b[9], b[10], b[11]]),
+                of([b[9], b[10], b[11], b[12]]),
+                last,
+            ]
+        }
+        // 6to4 (RFC 3056).
+        [0x2002, high, low, ..] => [four(high, low), None, None, None],
+        // Teredo (RFC 4380 section 4): the server, and the client with its bits inverted.
+        [0x2001, 0, high, low, ..] => [four(high, low), four(!s[6], !s[7]), None, None],
+        // ISATAP (RFC 5214 section 6.1), in any network.
+        [_, _, _, _, 0 | 0x200, 0x5efe, ..] => [last, None, None, None],
+        _ => [None; 4],
     }
 }
 
@@ -96,16 +122,23 @@ fn is_unusable(address: IpAddr) -> bool {
 
 /// Link-local networks, and the metadata services that live elsewhere.
 fn is_local_service(address: IpAddr) -> bool {
-    /// Alibaba Cloud and Oracle Cloud.
-    const METADATA_4: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
-    /// AWS, and Google Cloud.
-    const METADATA_6: [Ipv6Addr; 2] = [
-        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    /// Alibaba Cloud, Oracle Cloud, and the host agent of Azure.
+    const METADATA_4: [Ipv4Addr; 3] =
+        [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192), Ipv4Addr::new(168, 63, 129, 16)];
+    /// Google Cloud, Oracle Cloud, Scaleway and Akamai (Linode).
+    const METADATA_6: [Ipv6Addr; 4] = [
         Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+        Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
+        Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
+        Ipv6Addr::new(0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1),
     ];
     match address {
         IpAddr::V4(four) => four.is_link_local() || METADATA_4.contains(&four),
-        IpAddr::V6(six) => six.segments()[0] & 0xffc0 == 0xfe80 || METADATA_6.contains(&six),
+        IpAddr::V6(six) => {
+            let s = six.segments();
+            // AWS has all of its services for instances in fd00:ec2::/32.
+            s[0] & 0xffc0 == 0xfe80 || s[..2] == [0xfd00, 0xec2] || METADATA_6.contains(&six)
+        }
     }
 }
 
@@ -162,7 +195,32 @@ mod tests {
             ("http://2852039166/", false, true),
             ("http://0xa9fea9fe/", false, true),
             ("http://100.100.100.200/", false, true),
+            ("http://192.0.0.192/", false, true),
+            ("http://168.63.129.16/", false, true),
+            ("http://169.254.170.2/", false, true),
             ("http://[fd00:ec2::254]/", false, true),
+            ("http://[fd00:ec2::23]/", false, true),
+            ("http://[fd20:ce::254]/", false, true),
+            ("http://[fd00:c1::a9fe:a9fe]/", false, true),
+            ("http://[fd00:42::42]/", false, true),
+            ("http://[fd00:a9fe:a9fe::1]/", false, true),
+            ("http://[::a9fe:a9fe]/", false, true),
+            ("http://[::ffff:0:a9fe:a9fe]/", false, true),
+            ("http://[64:ff9b:1:a9fe:a9:fe00::]/", false, true),
+            ("http://[64:ff9b:1:a9:fe:a9fe::]/", false, true),
+            ("http://[64:ff9b:1:0:a9:fea9:fe00:0]/", false, true),
+            ("http://[64:ff9b:1::a9fe:a9fe]/", false, true),
+            ("http://[64:ff9b::a83f:8110]/", false, true),
+            ("http://[2001:0:a9fe:a9fe::]/", false, true),
+            ("http://[2001:0:5ef5:79fb:0:0:5601:5601]/", false, true),
+            ("http://[2001:db8::5efe:a9fe:a9fe]/", false, true),
+            ("http://[2001:db8::200:5efe:a9fe:a9fe]/", false, true),
+            ("http://[64:ff9b::a00:1]/", true, true),
+            ("http://[2002:a00:1::]/", true, true),
+            ("http://[2001:4860:4860::8888]/", true, true),
+            ("http://[fd00::1]/", true, true),
+            ("http://[::ffff:0.0.0.0]/", false, false),
+            ("http://[64:ff9b::e000:1]/", false, false),
             ("http://0.0.0.0/", false, false),
             ("http://224.0.0.1/", false, false),
             ("http://[ff02::1]/", false, false),

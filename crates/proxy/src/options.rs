@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http_relay::upstream::{PoolOptions, UpstreamPolicies};
 use ipnet::IpNet;
+use outbound::guard::Guard;
 
 use crate::access::AccessOptions;
 use crate::certificate_store::{self, SecondLevel};
@@ -48,6 +49,8 @@ pub struct Options {
     pub upstream_roots: Vec<Vec<u8>>,
     /// Trust, client certificates and parent proxies of certain upstreams. Default: all are reached directly and verified.
     pub upstreams: UpstreamPolicies,
+    /// Which addresses the proxy connects to at all, whoever asks. Default: neither link-local nor metadata addresses of clouds.
+    pub guard: Guard,
     /// How long the proxy tunnels a client's connections to a host after the client has rejected a leaf certificate for that host.
     /// Default: `None`, which tunnels none of them.
     pub auto_tunnel: Option<Duration>,
@@ -100,6 +103,7 @@ impl Default for Options {
             new_names_burst: 2_000,
             upstream_roots: Vec::new(),
             upstreams: UpstreamPolicies::default(),
+            guard: Guard::default(),
             auto_tunnel: None,
             connections_max: 8_192,
             upstream_connections_max: 8_192,
@@ -122,6 +126,7 @@ impl Options {
     pub(crate) fn pool(&self) -> PoolOptions {
         PoolOptions {
             policies: self.upstreams.clone(),
+            guard: self.guard,
             connections_max: self.upstream_connections_max,
             per_host_max: self.upstream_per_host_max,
             idle_max: self.upstream_idle_max,

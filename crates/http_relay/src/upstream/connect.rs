@@ -10,6 +10,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use outbound::Deadline;
 use outbound::dial::happy_eyeballs;
+use outbound::guard::{Guard, addresses_within};
 use outbound::resolve::{Families, Resolver};
 use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -56,8 +57,18 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
 }
 
-/// Of the addresses of `target`, those that who asks may reach: all of them where `may_be_here`, or where the configuration names
-/// the target or the address. Whatever the name was, it is the address that is judged.
+/// Of `found`, those that the guard lets anybody reach. Whatever the name was, it is the address that is judged.
+fn guarded(guard: Guard, mut found: Vec<IpAddr>) -> Result<Vec<IpAddr>, NoConnection> {
+    let mut refused = None;
+    found.retain(|address| guard.address(*address).map_err(|error| refused = Some(error)).is_ok());
+    match refused {
+        Some(refused) if found.is_empty() => Err(NoConnection::Guarded(refused)),
+        _ => Ok(found),
+    }
+}
+
+/// Of the addresses of `target`, those that the client may reach: all of them where `may_be_here`, or where the configuration names
+/// the target or the address.
 fn reachable(
     mut found: Vec<IpAddr>,
     target: &Target,
@@ -69,7 +80,7 @@ fn reachable(
     }
     found.retain(|address| {
         let address = address.to_canonical();
-        !is_of_this_place(address) || policies.name(&HostOrIp::Ip(address))
+        !addresses_within(address).any(is_of_this_place) || policies.name(&HostOrIp::Ip(address))
     });
     if found.is_empty() { Err(NoConnection::NotAllowed) } else { Ok(found) }
 }
@@ -88,6 +99,7 @@ type Http2Connection<S> = http2::Connection<TokioIo<S>, RequestBody, SlotExecuto
 pub(super) struct Dialler {
     resolver: Resolver,
     policies: Policies,
+    guard: Guard,
     own: Vec<SocketAddr>,
     slots: Arc<Slots>,
     tasks: ServiceTasks,
@@ -97,11 +109,12 @@ impl Dialler {
     pub(super) fn new(
         resolver: Resolver,
         policies: Policies,
+        guard: Guard,
         own: Vec<SocketAddr>,
         slots: Arc<Slots>,
         tasks: ServiceTasks,
     ) -> Self {
-        Self { resolver, policies, own, slots, tasks }
+        Self { resolver, policies, guard, own, slots, tasks }
     }
 
     /// Whether who answers is held against roots.
@@ -291,9 +304,19 @@ impl Dialler {
     /// What an address says before a parent is asked for it, who may be on this machine; names are the parent's to resolve.
     fn judge_named(&self, target: &Target, may_be_here: bool) -> Result<(), NoConnection> {
         match &target.name {
-            HostOrIp::Ip(address) => reachable(vec![*address], target, may_be_here, &self.policies).map(drop),
+            HostOrIp::Ip(address) => self.reachable(vec![*address], target, may_be_here).map(drop),
             HostOrIp::Dns(_) => Ok(()),
         }
+    }
+
+    /// Of `found`, the addresses of `target`, those that may be dialled for this client.
+    fn reachable(
+        &self,
+        found: Vec<IpAddr>,
+        target: &Target,
+        may_be_here: bool,
+    ) -> Result<Vec<IpAddr>, NoConnection> {
+        reachable(guarded(self.guard, found)?, target, may_be_here, &self.policies)
     }
 
     async fn dial(
@@ -310,7 +333,7 @@ impl Dialler {
                 self.resolver.resolve(name.as_str(), Families::Both, limit).await?.addresses
             }
         };
-        let found = reachable(found, target, may_be_here, &self.policies)?;
+        let found = self.reachable(found, target, may_be_here)?;
         let dialled = happy_eyeballs(&found, target.port, deadline.remaining()).await;
         let (stream, _) = dialled.map_err(|(_, error)| NoConnection::Dial(error))?;
         if self.is_own(&stream) {
@@ -380,7 +403,7 @@ mod tests {
         Target { name: HostOrIp::parse(name).unwrap(), port: 2410, redirected: false }
     }
 
-    const OF_THIS_PLACE: [&str; 10] = [
+    const OF_THIS_PLACE: [&str; 13] = [
         "127.0.0.1",
         "127.255.0.9",
         "0.0.0.0",
@@ -391,6 +414,9 @@ mod tests {
         "fe80::1",
         "::ffff:127.0.0.1",
         "::ffff:169.254.1.1",
+        "64:ff9b::7f00:1",
+        "64:ff9b:1::7f00:1",
+        "2002:7f00:1::",
     ];
 
     #[test]
@@ -410,6 +436,30 @@ mod tests {
         let both = vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap()];
         let left = reachable(both, &target("a.example"), false, &policies).unwrap();
         assert_eq!(left, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn nobody_reaches_metadata_by_whatever_address() {
+        let judged = |guard, text: &str| guarded(guard, vec![text.parse().unwrap()]);
+        for text in [
+            "169.254.169.254",
+            "169.254.170.2",
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+            "fd00:ec2::254",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe",
+            "2002:a9fe:a9fe::",
+            "2001:0:5ef5:79fb:0:0:5601:5601",
+            "fe80::1",
+        ] {
+            assert!(matches!(judged(Guard::default(), text), Err(NoConnection::Guarded(_))), "{text}");
+            assert!(judged(Guard { allow_link_local: true }, text).is_ok(), "{text}, opened");
+        }
+        let both = vec!["169.254.169.254".parse().unwrap(), "10.0.0.1".parse().unwrap()];
+        assert_eq!(guarded(Guard::default(), both).unwrap(), ["10.0.0.1".parse::<IpAddr>().unwrap()]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use outbound::dial::DialError;
+use outbound::guard::Refused;
 use outbound::resolve::ResolveError;
 use rustls::AlertDescription;
 
@@ -37,6 +38,9 @@ pub enum NoConnection {
     /// The address belongs to this machine, and the client is elsewhere.
     #[error("its address is one that only the proxy's own machine reaches, for clients of that machine")]
     NotAllowed,
+    /// The guard refuses each of its addresses.
+    #[error(transparent)]
+    Guarded(Refused),
     /// The TLS handshake failed.
     #[error("its TLS is refused: {0}")]
     Tls(std::io::Error),

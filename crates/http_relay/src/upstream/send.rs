@@ -100,6 +100,7 @@ mod tests {
     fn pool(reuse: &Reuse) -> Upstreams {
         let options = PoolOptions {
             policies: UpstreamPolicies::default(),
+            guard: outbound::guard::Guard::default(),
             connections_max: 4,
             per_host_max: 4,
             idle_max: 4,

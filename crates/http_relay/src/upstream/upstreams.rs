@@ -8,6 +8,7 @@ use hyper::client::conn::TrySendError;
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response};
 use outbound::Deadline;
+use outbound::guard::Guard;
 use outbound::resolve::Resolver;
 use prometheus_client::metrics::counter::Counter;
 use rustls::RootCertStore;
@@ -39,6 +40,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub struct PoolOptions {
     /// What differs for certain upstreams.
     pub policies: UpstreamPolicies,
+    /// Which addresses may be connected to at all.
+    pub guard: Guard,
     /// Connections at once, those that wait for a request included.
     pub connections_max: usize,
     /// Of those, to one host and port.
@@ -116,7 +119,7 @@ impl Upstreams {
         let slots = Arc::new(Slots::new(options.connections_max, options.per_host_max));
         let pool = Pool::new(options.idle_max, options.idle_life, Arc::clone(&slots), tasks.clone());
         let policies = Policies::new(&options.policies, roots)?;
-        let dialler = Dialler::new(resolver, policies, own, Arc::clone(&slots), tasks);
+        let dialler = Dialler::new(resolver, policies, options.guard, own, Arc::clone(&slots), tasks);
         Ok(Self(Arc::new(PoolState {
             dialler,
             pool: Arc::new(pool),

@@ -195,9 +195,38 @@ async fn other_spellings_of_an_address_are_that_address() {
     let (said, _) = world.connect("[::ffff:127.0.0.9]:443").await;
     assert!(said.starts_with("HTTP/1.1 403"), "{said}");
     let port = world.running.address.port();
-    for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"] {
+    for (host, status) in [("127.0.0.1", 508), ("[::ffff:127.0.0.1]", 508), ("0.0.0.0", 403)] {
         let (_, mut stream) = world.connect(&format!("{host}:{port}")).await;
-        let said = ask(&mut stream, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        assert!(said.starts_with("HTTP/1.1 508"), "{host}: {said}");
+        let said = ask(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {said}");
     }
+}
+
+/// Each way to the proxy, from this machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_is_reached_by_no_way() {
+    let (_, root) = crate::world::authority();
+    let world = World::new(&root, |options| {
+        options.rules.add(&["169.254.169.254".to_owned()], proxy::Action::Tunnel).unwrap();
+    })
+    .await;
+    let is_refused =
+        |said: &str| said.starts_with("HTTP/1.1 403") && said.contains("destination_ip_prohibited");
+    for host in ["[fd00:ec2::254]", "100.100.100.200", "168.63.129.16", "[64:ff9b::a9fe:a9fe]", "0.0.0.0"] {
+        let request = format!("GET http://{host}/latest HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let said = ask(&mut world.tcp().await, &request).await;
+        assert!(is_refused(&said), "{host}, in full: {said}");
+        let (_, mut stream) = world.connect(&format!("{host}:80")).await;
+        let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
+        let said = ask(&mut stream, &format!("GET /ws HTTP/1.1\r\nHost: {host}\r\n{upgrade}\r\n")).await;
+        assert!(is_refused(&said), "{host}, WebSocket behind CONNECT: {said}");
+    }
+    let (said, mut stream) = world.connect("169.254.169.254:80").await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    assert_eq!(head(&mut stream).await, "", "a tunnel that is closed");
+    let mut stream = world.tcp().await;
+    stream.write_all(&[5, 1, 0, 5, 1, 0, 1, 192, 0, 0, 192, 0, 80]).await.unwrap();
+    stream.read_exact(&mut [0; 12]).await.unwrap();
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: 192.0.0.192\r\n\r\n").await;
+    assert!(is_refused(&said), "SOCKS5: {said}");
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use cli::exit::{Outcome, Problem};
 use http_relay::names::BadRule;
 use ipnet::IpNet;
+use outbound::guard::Guard;
 use proxy::mint::{KeysOfLeaves, LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
 use proxy::requests::{RequestRules, RuleText};
 use proxy::{Action, Options, Rules};
@@ -67,6 +68,7 @@ pub(crate) struct ProxySettings {
     pub(crate) idle_s: u64,
     pub(crate) stop_s: u64,
     pub(crate) store: ProxyStoreSettings,
+    pub(crate) allow_link_local: bool,
     pub(crate) auto_tunnel: bool,
     pub(crate) auto_tunnel_s: u64,
     pub(crate) upstreams: Vec<UpstreamSettings>,
@@ -156,6 +158,7 @@ impl Default for ProxySettings {
             idle_s: usual.idle.as_secs(),
             stop_s: 5,
             store: ProxyStoreSettings::default(),
+            allow_link_local: false,
             auto_tunnel: false,
             auto_tunnel_s: 86_400,
             upstreams: Vec::new(),
@@ -273,6 +276,7 @@ impl ProxySettings {
             access: self.access.options()?,
             transparent: self.transparent.options()?,
             upstreams: upstreams::policies(&self.parent, &self.upstreams)?,
+            guard: Guard { allow_link_local: self.allow_link_local },
             auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),
             rules: self.names()?,
             requests: self.requests.options(self.request_rules()?)?,
