@@ -9,6 +9,55 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
+/// What fields begin with that a proxy before a server sets, so that servers believe them: who the client is, what its certificate
+/// says, by which scheme, host and path it asked. `-` stands for whatever upstreams take for it.
+const SET_BY_PROXIES: [&str; 43] = [
+    "x-forward",
+    "x-real-ip",
+    "x-client-ip",
+    "x-client-port",
+    "x-client-cert",
+    "x-client-verify",
+    "x-client-dn",
+    "x-client-s-dn",
+    "x-client-i-dn",
+    "x-client-subject",
+    "x-client-issuer",
+    "x-client-ssl",
+    "client-ip",
+    "true-client-ip",
+    "cf-",
+    "fastly-",
+    "fly-client-ip",
+    "x-cluster-client-ip",
+    "x-azure-",
+    "x-appengine-",
+    "x-envoy-",
+    "x-amzn-mtls-",
+    "x-arr-",
+    "x-goog-authenticated-user-",
+    "x-goog-iap-",
+    "x-proxyuser-ip",
+    "x-host",
+    "x-http-host-override",
+    "x-original-",
+    "x-rewrite-url",
+    "x-scheme",
+    "x-url-scheme",
+    "front-end-https",
+    "x-ssl",
+    "x-tls",
+    "x-mtls",
+    "ssl-",
+    "tls-client-",
+    // RFC 9440, and what was there before it.
+    "client-cert",
+    "x-remote-",
+    "remote-user",
+    "x-auth-request-",
+    "x-webauth-",
+];
+
 /// Puts in who asks, of whom, and by TLS. What the client says of that goes, whatever the field, unless it is trusted: then it is
 /// who stands before us, and what it says comes first.
 pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderValue, is_trusted: bool) {
@@ -48,7 +97,7 @@ fn tells_who_asks(name: &HeaderName) -> bool {
             name.as_str().bytes().map(|octet| if octet.is_ascii_alphanumeric() { octet } else { b'-' });
         name.as_str().len() >= wanted.len() && octets.zip(wanted.bytes()).all(|(is, wanted)| is == wanted)
     };
-    *name == FORWARDED || begins("x-forwarded") || begins("x-real-ip")
+    *name == FORWARDED || SET_BY_PROXIES.into_iter().any(begins)
 }
 
 /// As the last of a list.
@@ -126,6 +175,57 @@ mod tests {
         let six = told(&[], "2001:db8::7", false);
         assert!(six.contains(&pairs(&[("x-forwarded-for", "2001:db8::7")])[0]), "{six:?}");
         assert!(six[0].1.starts_with("for=\"[2001:db8::7]\";"), "{six:?}");
+    }
+
+    #[test]
+    fn nobody_says_what_a_proxy_before_a_server_says() {
+        for name in [
+            "X-SSL-Client-Verify",
+            "X-SSL-Client-S-DN",
+            "X_SSL_Client_Cert",
+            "X-SSL-Cert",
+            "X-SSL",
+            "X-Client-Cert",
+            "X-Client-Cert-Chain",
+            "X-Client-Certificate",
+            "X-Forwarded-Client-Cert",
+            "X-Forwarded-Tls-Client-Cert",
+            "X-Forward-For",
+            "Client-Cert",
+            "Client-Cert-Chain",
+            "ssl-client-verify",
+            "ssl-client-subject-dn",
+            "X-TLS-Client-Cert",
+            "X-Amzn-Mtls-Clientcert",
+            "X-ARR-ClientCert",
+            "X-Original-URL",
+            "X-Original-Host",
+            "X-Original-Forwarded-For",
+            "X-Rewrite-URL",
+            "True-Client-IP",
+            "CF-Connecting-IP",
+            "CF_Connecting_IPv6",
+            "Fastly-Client-IP",
+            "X-Client-IP",
+            "Client-IP",
+            "X-Cluster-Client-IP",
+            "X-Envoy-External-Address",
+            "X-Envoy-Original-Path",
+            "X-Azure-ClientIP",
+            "X-Host",
+            "X-Scheme",
+            "Front-End-Https",
+            "X-Remote-User",
+            "Remote.User",
+        ] {
+            let is_there = |is_trusted| {
+                let sent = told(&[(name, "said")], "192.0.2.7", is_trusted);
+                sent.iter().any(|(_, value)| value == "said")
+            };
+            assert!(!is_there(false), "{name}");
+            let is_respelled = name.contains(['_', '.']);
+            assert_eq!(is_there(true), !is_respelled, "{name}, of a trusted proxy");
+        }
     }
 
     #[test]
