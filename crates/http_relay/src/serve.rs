@@ -6,13 +6,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use super::page::Body;
 use super::streams::{Streams, TrackedBody};
+use super::strict::{ClientStream, Exchanges};
+use super::trailers::TrailedBody;
 
 /// Octets of a request's head.
 const HEAD_OCTETS_MAX: usize = 64 << 10;
@@ -71,13 +73,15 @@ impl Serving {
         A: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<Body>>,
     {
+        let exchanges = Exchanges::default();
+        let stream = ClientStream::new(stream, exchanges.clone());
         let serving = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.head_timeout)
             .max_buf_size(HEAD_OCTETS_MAX)
             .serve_connection(
                 TokioIo::new(stream),
-                service_fn(|request| answer(request).map(Ok::<_, Infallible>)),
+                service_fn(|request| exchanges.clone().exchange(request, &answer)),
             )
             .with_upgrades();
         let mut serving = std::pin::pin!(serving);
@@ -130,6 +134,27 @@ impl Serving {
             }
         };
         Served::of(ended)
+    }
+}
+
+impl Exchanges {
+    /// Has a request by HTTP/1 answered, and tells its connection what came of it.
+    fn exchange<A, F>(
+        self,
+        request: Request<Incoming>,
+        answer: A,
+    ) -> impl Future<Output = Result<Response<TrailedBody>, Infallible>>
+    where
+        A: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<Body>>,
+    {
+        let is_connect = request.method() == Method::CONNECT;
+        self.asked(request.method() == Method::HEAD);
+        answer(request).map(move |response| {
+            let status = response.status();
+            self.answered(status == StatusCode::SWITCHING_PROTOCOLS || is_connect && status.is_success());
+            Ok(response.map(|body| TrailedBody::new(body, self)))
+        })
     }
 }
 

@@ -75,7 +75,12 @@ fn is_of_protocol(error: &hyper::Error) -> bool {
         of_http2,
         Some(Reason::PROTOCOL_ERROR | Reason::FRAME_SIZE_ERROR | Reason::HTTP_1_1_REQUIRED)
     );
-    is_of_http2 || error.is_parse() && !error.is_parse_too_large()
+    // What comes of a body that is no longer read in one way alone (`strict`).
+    let is_ambiguous = error
+        .source()
+        .and_then(|source| source.downcast_ref::<std::io::Error>())
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::InvalidData);
+    is_of_http2 || is_ambiguous || error.is_parse() && !error.is_parse_too_large()
 }
 
 fn is_of_certificate(error: &std::io::Error) -> bool {

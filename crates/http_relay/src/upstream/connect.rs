@@ -28,6 +28,7 @@ use super::policy::{Policies, UpstreamWay};
 use super::sender::Sender;
 use super::slot::{Slot, SlotExecutor, Slots, SlottedStream};
 use crate::request_body::RequestBody;
+use crate::strict::UpstreamStream;
 use inbound::ServiceTasks;
 
 /// Octets of an upstream's heads.
@@ -361,7 +362,7 @@ impl Dialler {
     {
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(HEAD_OCTETS_MAX)
-            .handshake(TokioIo::new(SlottedStream::new(stream, slot)))
+            .handshake(TokioIo::new(UpstreamStream::new(SlottedStream::new(stream, slot))))
             .await
             .map_err(NoConnection::Http)?;
         self.tasks.spawn_bounded(async move {

@@ -80,17 +80,45 @@ async fn requests_that_two_would_read_differently_are_refused() {
         let said = ask(&mut stream, request).await;
         assert!(said.starts_with("HTTP/1.1 400") || said.is_empty(), "{request:?}: {said}");
     }
-    // Length and chunks: the chunks count, and the length is gone (RFC 9112 section 6.3).
-    let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-    let both =
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-    let said = ask(&mut stream, both).await;
-    assert!(
-        said.starts_with("HTTP/1.1 400")
-            || said.is_empty()
-            || said.contains("body of 0\n") && !said.contains("content-length: 40"),
-        "{said}"
-    );
+}
+
+/// A length beside chunks, and lines without CR (RFC 9112 sections 2.2, 6.1 and 7.1).
+#[tokio::test(flavor = "multi_thread")]
+async fn lengths_beside_chunks_and_bare_lines_are_refused() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let client = Client::of(&world.root, "http/1.1");
+    let target = format!("localhost:{}", upstream.address.port());
+    let post =
+        |lines: &str, body: &str| format!("POST / HTTP/1.1\r\nHost: {target}\r\n{lines}\r\n\r\n{body}");
+    let chunked = |body: &str| post("Transfer-Encoding: chunked", body);
+    for request in [
+        post("Content-Length: 5\r\nTransfer-Encoding: chunked", "0\r\n\r\n"),
+        post("Transfer-Encoding: chunked\r\nContent-Length: 5", "0\r\n\r\n"),
+        post("Transfer-Encoding: chunked\r\ncontent-length: 0", "0\r\n\r\n"),
+        format!("GET / HTTP/1.1\nHost: {target}\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: {target}\nX: a\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: {target}\r\n\n"),
+        format!("GET / HTTP/1.1\nHost: {target}\n\n"),
+        chunked("1;a\nb\r\na\r\n0\r\n\r\n"),
+        chunked("1\na\r\n0\r\n\r\n"),
+        chunked("1\r\na\n0\r\n\r\n"),
+        chunked("1\r\na\r\n0\r\nX-Sum: 7\n\r\n"),
+        chunked("1\r\na\r\n0\r\nX-Sum: 7\r\n\n"),
+    ] {
+        // Alone, and behind one that is right, in the clear and behind TLS.
+        let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+        let said = ask(&mut stream, &request).await;
+        assert!(said.starts_with("HTTP/1.1 400"), "{request:?}: {said}");
+        let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+        let right = format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n");
+        let said = ask(&mut stream, &format!("{right}{request}")).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{request:?}: {said}");
+        let said = head(&mut stream).await;
+        assert!(said.starts_with("HTTP/1.1 400"), "the second, {request:?}: {said}");
+        let said = ask(&mut world.tcp().await, &request.replacen(" / ", " http://localhost:1/ ", 1)).await;
+        assert!(said.starts_with("HTTP/1.1 4") || said.starts_with("HTTP/1.1 502"), "{request:?}: {said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

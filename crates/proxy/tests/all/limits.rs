@@ -231,6 +231,80 @@ async fn trailers_carry_nothing_that_heads_do_not() {
     }
 }
 
+/// Answers each request with the same.
+async fn answering(answer: &'static str) -> u16 {
+    plain(move |mut stream| async move {
+        while !head(&mut stream).await.is_empty() {
+            if stream.write_all(answer.as_bytes()).await.is_err() {
+                break;
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_two_would_read_differently_are_refused() {
+    let (_, root) = crate::world::authority();
+    let world = World::new(&root, |_| {}).await;
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: y\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\n",
+    ] {
+        let said = ask(&mut world.tcp().await, &request(answering(answer).await, "/", "")).await;
+        assert!(
+            said.starts_with("HTTP/1.1 502") && said.contains("http_protocol_error"),
+            "{answer:?}: {said}"
+        );
+    }
+    // What is not known before its body is broken off, and is no whole answer.
+    for answer in [
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX: y\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a\nb\r\na\r\n0\r\n\r\n",
+    ] {
+        let mut stream = world.tcp().await;
+        stream.write_all(request(answering(answer).await, "/", "").as_bytes()).await.unwrap();
+        let said = to_the_end(&mut stream).await;
+        assert!(!said.ends_with("0\r\n\r\n"), "{answer:?}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trailers_of_an_answer_reach_clients_of_either_version() {
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+                          3\r\nyes\r\n0\r\nGrpc-Status: 0\r\nX-Sum: 7\r\nProxy-Authenticate: x\r\n\r\n";
+    let (_, root) = crate::world::authority();
+    let world = World::new(&root, |_| {}).await;
+    let port = answering(ANSWER).await;
+    // Neither announced nor asked for; the next answers begin where they should.
+    let mut stream = world.tcp().await;
+    for close in ["", "", "Connection: close\r\n"] {
+        stream.write_all(request(port, "/", close).as_bytes()).await.unwrap();
+    }
+    let said = to_the_end(&mut stream).await.to_ascii_lowercase();
+    let whole = "\r\n\r\n3\r\nyes\r\n0\r\ngrpc-status: 0\r\nx-sum: 7\r\n\r\n";
+    assert_eq!(said.matches(whole).count(), 3, "{said}");
+    assert!(said.ends_with(whole), "{said}");
+    // A client of HTTP/1.0 has no chunks.
+    let mut stream = world.tcp().await;
+    let old = request(port, "/", "").replacen("HTTP/1.1", "HTTP/1.0", 1);
+    stream.write_all(old.as_bytes()).await.unwrap();
+    let said = to_the_end(&mut stream).await;
+    assert!(said.ends_with("\r\n\r\nyes"), "{said}");
+    // By HTTP/2.
+    let (sender, _connection) = http2(world.tcp().await).await;
+    let mut asked = sender.clone();
+    let response = asked.send_request(get(&format!("http://localhost:{port}/"))).await.unwrap();
+    let trailers = response.into_body().collect().await.unwrap().trailers().cloned().unwrap();
+    assert_eq!(
+        (&trailers["grpc-status"], &trailers["x-sum"]),
+        (&"0".parse().unwrap(), &"7".parse().unwrap())
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_first_is_told_to_go_on_and_trailers_pass() {
     let upstream = Upstream::start("localhost").await;

@@ -1,0 +1,452 @@
+//! Where messages of HTTP/1 begin and end in a stream of bytes (RFC 9112 section 6), and what two readers could disagree about: a
+//! line that ends without CR, and a length beside a transfer coding. The HTTP library reads both without a word, in one of the two ways.
+
+use std::ops::ControlFlow;
+
+/// Bytes of a head: more than the library takes of either side, so that its own answer to a long one comes first.
+const HEAD_OCTETS_MAX: usize = 256 << 10;
+
+/// Which messages a stream has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Messages {
+    Requests,
+    Responses,
+}
+
+/// What two readers could read differently.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum Ambiguous {
+    #[error("a line ends without CR")]
+    BareLf,
+    #[error("a message has both Content-Length and Transfer-Encoding")]
+    TwoLengths,
+    #[error("a message has several lengths, or one that is no number")]
+    Length,
+    #[error("a chunk is not framed as RFC 9112 section 7.1 says")]
+    Chunk,
+    #[error("a head takes at most {HEAD_OCTETS_MAX} bytes")]
+    TooLong,
+}
+
+/// What a run of bytes came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Progress {
+    /// All of them are part of a message that goes on.
+    More,
+    /// The head of a message ends after so many.
+    Head(usize),
+    /// After so many, trailers may follow, or the end.
+    LastChunk(usize),
+    /// A message ends after so many.
+    End(usize),
+}
+
+/// Where reading stops.
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    Head,
+    LastChunk,
+    End,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    Head,
+    Sized(u64),
+    ChunkSize {
+        size: u64,
+        digits: u8,
+        in_extension: bool,
+    },
+    ChunkData(u64),
+    ChunkEnd,
+    Trailers,
+    /// Bytes that are no message: after a change of protocol, or a body that ends with the connection.
+    Opaque,
+}
+
+const CHUNK: State = State::ChunkSize { size: 0, digits: 0, in_extension: false };
+
+/// Follows the messages of one direction.
+#[derive(Debug)]
+pub(crate) struct Framing {
+    messages: Messages,
+    state: State,
+    /// The head as far as it has come.
+    head: Vec<u8>,
+    /// Bytes of the line that is under way, its CR aside, and whether that CR has come.
+    line: usize,
+    has_cr: bool,
+    /// Whether the last head asks for a change of protocol, or makes one.
+    changes: bool,
+    /// Whether the last request was HEAD, whose answer has no body.
+    is_head: bool,
+}
+
+/// What of a head says where its message ends.
+#[derive(Debug, Default)]
+struct Lengths {
+    length: Option<u64>,
+    /// Whether there is a transfer coding, and whether the last one is `chunked`.
+    coding: Option<bool>,
+    upgrade: bool,
+}
+
+impl Framing {
+    pub(crate) fn new(messages: Messages) -> Self {
+        Self {
+            messages,
+            state: State::Head,
+            head: Vec::new(),
+            line: 0,
+            has_cr: false,
+            changes: false,
+            is_head: false,
+        }
+    }
+
+    /// Whether the message that has ended last asks for a change of protocol.
+    pub(crate) fn asks_to_change(&self) -> bool {
+        self.changes
+    }
+
+    /// Whether the last request was HEAD.
+    pub(crate) fn is_head(&self) -> bool {
+        self.is_head
+    }
+
+    /// Whether bytes of a head are read, or are to come next.
+    pub(crate) fn in_head(&self) -> bool {
+        self.state == State::Head
+    }
+
+    /// No messages follow any more.
+    pub(crate) fn close(&mut self) {
+        self.state = State::Opaque;
+    }
+
+    /// Whether no messages follow any more.
+    pub(crate) fn is_opaque(&self) -> bool {
+        self.state == State::Opaque
+    }
+
+    /// The next response is to a request that was HEAD, or is not.
+    pub(crate) fn answers_head(&mut self, is_head: bool) {
+        self.is_head = is_head;
+    }
+
+    /// Reads on, up to the end of the next head or message.
+    pub(crate) fn advance(&mut self, bytes: &[u8]) -> Result<Progress, Ambiguous> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            let (used, flow) = match self.state {
+                State::Head => self.head(rest)?,
+                State::Sized(left) => {
+                    let (used, left) = skip(rest, left);
+                    (used, self.sized(left))
+                }
+                State::ChunkData(left) => {
+                    let (used, left) = skip(rest, left);
+                    self.state = if left == 0 { State::ChunkEnd } else { State::ChunkData(left) };
+                    (used, ControlFlow::Continue(()))
+                }
+                State::ChunkSize { .. } | State::ChunkEnd | State::Trailers => (1, self.octet(rest[0])?),
+                State::Opaque => return Ok(Progress::More),
+            };
+            at += used;
+            if let ControlFlow::Break(stop) = flow {
+                return Ok(match stop {
+                    Stop::Head => Progress::Head(at),
+                    Stop::LastChunk => Progress::LastChunk(at),
+                    Stop::End => Progress::End(at),
+                });
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    fn sized(&mut self, left: u64) -> ControlFlow<Stop> {
+        if left > 0 {
+            self.state = State::Sized(left);
+            return ControlFlow::Continue(());
+        }
+        self.ended()
+    }
+
+    fn ended(&mut self) -> ControlFlow<Stop> {
+        self.state = State::Head;
+        ControlFlow::Break(Stop::End)
+    }
+
+    /// Up to the end of a line of a head; at its end, what follows it.
+    fn head(&mut self, bytes: &[u8]) -> Result<(usize, ControlFlow<Stop>), Ambiguous> {
+        let lf = bytes.iter().position(|octet| *octet == b'\n');
+        let line = &bytes[..lf.unwrap_or(bytes.len())];
+        if self.head.len() + line.len() > HEAD_OCTETS_MAX {
+            return Err(Ambiguous::TooLong);
+        }
+        self.head.extend_from_slice(line);
+        self.line += line.len();
+        let Some(lf) = lf else { return Ok((bytes.len(), ControlFlow::Continue(()))) };
+        if self.head.last() != Some(&b'\r') || self.line == 0 {
+            return Err(Ambiguous::BareLf);
+        }
+        let is_empty = self.line == 1;
+        self.line = 0;
+        if is_empty && self.head.len() == 1 {
+            // Before a message there may be empty lines (RFC 9112 section 2.2).
+            self.head.clear();
+            return Ok((lf + 1, ControlFlow::Continue(())));
+        }
+        self.head.push(b'\n');
+        if !is_empty {
+            return Ok((lf + 1, ControlFlow::Continue(())));
+        }
+        let head = std::mem::take(&mut self.head);
+        let flow = self.head_ended(&head);
+        self.head = head;
+        self.head.clear();
+        Ok((lf + 1, flow?))
+    }
+
+    /// What follows a head that is whole. Breaks at an end where the message has ended with it.
+    fn head_ended(&mut self, head: &[u8]) -> Result<ControlFlow<Stop>, Ambiguous> {
+        let mut lines = head.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
+        let first = lines.next().unwrap_or_default();
+        let lengths = lengths(lines)?;
+        if lengths.length.is_some() && lengths.coding.is_some() {
+            return Err(Ambiguous::TwoLengths);
+        }
+        self.state = match self.messages {
+            Messages::Requests => {
+                let method = first.split(|octet| *octet == b' ').next().unwrap_or_default();
+                self.is_head = method == b"HEAD";
+                self.changes = lengths.upgrade || method == b"CONNECT";
+                match lengths.coding {
+                    // A coding that does not end in chunks is refused by the library.
+                    Some(_) => CHUNK,
+                    None => State::Sized(lengths.length.unwrap_or(0)),
+                }
+            }
+            Messages::Responses => match first.split(|octet| *octet == b' ').nth(1) {
+                Some(b"101") => State::Opaque,
+                // Another head follows, of the same answer.
+                Some([b'1', _, _]) => return Ok(ControlFlow::Break(Stop::Head)),
+                Some(b"204" | b"304") => State::Sized(0),
+                _ if self.is_head => State::Sized(0),
+                _ => match (lengths.coding, lengths.length) {
+                    (Some(true), _) => CHUNK,
+                    (Some(false), _) | (None, None) => State::Opaque,
+                    (None, Some(length)) => State::Sized(length),
+                },
+            },
+        };
+        match self.state {
+            State::Sized(0) => Ok(self.ended()),
+            _ => Ok(ControlFlow::Break(Stop::Head)),
+        }
+    }
+
+    /// One byte of what frames chunks.
+    fn octet(&mut self, octet: u8) -> Result<ControlFlow<Stop>, Ambiguous> {
+        if octet == b'\n' {
+            if !std::mem::take(&mut self.has_cr) {
+                return Err(Ambiguous::BareLf);
+            }
+            return self.line_ended();
+        }
+        if self.has_cr {
+            return Err(Ambiguous::Chunk);
+        }
+        if octet == b'\r' {
+            self.has_cr = true;
+            return Ok(ControlFlow::Continue(()));
+        }
+        match &mut self.state {
+            State::ChunkSize { size, digits, in_extension } if !*in_extension => {
+                match char::from(octet).to_digit(16) {
+                    Some(digit) if *digits < 16 => {
+                        (*size, *digits) = (*size << 4 | u64::from(digit), *digits + 1);
+                    }
+                    None if matches!(octet, b';' | b' ' | b'\t') => *in_extension = true,
+                    _ => return Err(Ambiguous::Chunk),
+                }
+            }
+            State::ChunkEnd => return Err(Ambiguous::Chunk),
+            State::Trailers => self.line = 1,
+            _ => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// After CRLF of what frames chunks.
+    fn line_ended(&mut self) -> Result<ControlFlow<Stop>, Ambiguous> {
+        self.state = match self.state {
+            State::ChunkSize { digits: 0, .. } => return Err(Ambiguous::Chunk),
+            State::ChunkSize { size: 0, .. } => {
+                self.state = State::Trailers;
+                return Ok(ControlFlow::Break(Stop::LastChunk));
+            }
+            State::ChunkSize { size, .. } => State::ChunkData(size),
+            State::ChunkEnd => CHUNK,
+            _ if std::mem::take(&mut self.line) == 0 => return Ok(self.ended()),
+            _ => State::Trailers,
+        };
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// How many bytes of `left` there are, and how many are left then.
+fn skip(bytes: &[u8], left: u64) -> (usize, u64) {
+    let used = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+    (used, left - used as u64)
+}
+
+fn lengths<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Result<Lengths, Ambiguous> {
+    let mut found = Lengths::default();
+    for line in lines {
+        let Some(colon) = line.iter().position(|octet| *octet == b':') else { continue };
+        let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let length = number(value).ok_or(Ambiguous::Length)?;
+            if found.length.replace(length).is_some_and(|before| before != length) {
+                return Err(Ambiguous::Length);
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            let last = value.rsplit(|octet| *octet == b',').next().unwrap_or_default();
+            found.coding = Some(last.trim_ascii().eq_ignore_ascii_case(b"chunked"));
+        } else if name.eq_ignore_ascii_case(b"upgrade") {
+            found.upgrade = true;
+        }
+    }
+    Ok(found)
+}
+
+fn number(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ends of all messages in `text`, read `step` bytes at a time.
+    fn ends(messages: Messages, text: &str, step: usize) -> Result<Vec<usize>, Ambiguous> {
+        let (mut framing, mut ends, mut before) = (Framing::new(messages), Vec::new(), 0);
+        for part in text.as_bytes().chunks(step) {
+            let mut at = 0;
+            while at < part.len() {
+                at += match framing.advance(&part[at..])? {
+                    Progress::More => part.len() - at,
+                    Progress::Head(used) | Progress::LastChunk(used) => used,
+                    Progress::End(used) => {
+                        ends.push(before + at + used);
+                        used
+                    }
+                };
+            }
+            before += part.len();
+        }
+        Ok(ends)
+    }
+
+    #[test]
+    fn messages_end_where_their_lengths_say() {
+        use Messages::{Requests, Responses};
+        let table: [(Messages, &[&str]); 6] = [
+            (
+                Requests,
+                &[
+                    "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+                    "\r\nPOST / HTTP/1.1\r\nContent-Length: 5\r\n\r\n\n\n\n\n\n",
+                ],
+            ),
+            (
+                Requests,
+                &[
+                    "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n5;a=\"b\"\r\n\n\r\n\nx\r\nA\r\n0123456789\r\n0\r\nA: b\r\n\r\n",
+                    "GET / HTTP/1.1\r\n\r\n",
+                ],
+            ),
+            (
+                Requests,
+                &["POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"],
+            ),
+            (
+                Responses,
+                &[
+                    "HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+                    "HTTP/1.1 304 x\r\nContent-Length: 9\r\n\r\n",
+                ],
+            ),
+            (
+                Responses,
+                &[
+                    "HTTP/1.1 204 x\r\n\r\n",
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+                ],
+            ),
+            (Responses, &[]),
+        ];
+        for (messages, parts) in table {
+            let mut wanted = Vec::new();
+            parts.iter().fold(0, |before, part| {
+                wanted.push(before + part.len());
+                before + part.len()
+            });
+            // What ends with the connection has no end here.
+            let text = parts.concat()
+                + if messages == Responses { "HTTP/1.1 200 OK\r\n\r\na\nb\r\n\r\n" } else { "" };
+            for step in [1, 2, 7, usize::MAX] {
+                assert_eq!(ends(messages, &text, step).as_ref(), Ok(&wanted), "{step}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_two_would_read_differently_is_refused() {
+        use Ambiguous::{BareLf, Chunk, Length, TwoLengths};
+        let chunked = |rest: &str| format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{rest}");
+        let head = |lines: &str| format!("POST / HTTP/1.1\r\n{lines}\r\n\r\n");
+        for (text, why) in [
+            (head("Content-Length: 3\r\nTransfer-Encoding: chunked"), TwoLengths),
+            (head("Transfer-Encoding: chunked\r\ncontent-length: 3"), TwoLengths),
+            (head("Transfer-Encoding: identity\r\nContent-Length : 0"), TwoLengths),
+            (head("Content-Length: 3\r\nContent-Length: 4"), Length),
+            (head("Content-Length: +3"), Length),
+            (head("Content-Length: 3, 3"), Length),
+            ("GET / HTTP/1.1\nHost: a\r\n\r\n".into(), BareLf),
+            ("GET / HTTP/1.1\r\nHost: a\n\r\n".into(), BareLf),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\n".into(), BareLf),
+            ("\nGET / HTTP/1.1\r\n\r\n".into(), BareLf),
+            (chunked("1\na\r\n0\r\n\r\n"), BareLf),
+            (chunked("1;a\nb\r\na\r\n0\r\n\r\n"), BareLf),
+            (chunked("1\r\na\n0\r\n\r\n"), BareLf),
+            (chunked("1\r\nab\r\n0\r\n\r\n"), Chunk),
+            (chunked("0\r\nA: b\n\r\n"), BareLf),
+            (chunked("0\r\n\n"), BareLf),
+            (chunked("\r\n"), Chunk),
+            (chunked("10000000000000000\r\n"), Chunk),
+        ] {
+            for step in [1, 3, usize::MAX] {
+                assert_eq!(ends(Messages::Requests, &text, step), Err(why), "{step}: {text:?}");
+            }
+        }
+        let both = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(ends(Messages::Responses, both, 1), Err(TwoLengths));
+    }
+
+    #[test]
+    fn an_answer_to_head_has_no_body() {
+        let mut framing = Framing::new(Messages::Responses);
+        framing.answers_head(true);
+        let text = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n";
+        assert_eq!(framing.advance(text), Ok(Progress::End(text.len())));
+        framing.answers_head(false);
+        assert_eq!(framing.advance(text), Ok(Progress::Head(text.len())));
+    }
+}

@@ -1,0 +1,419 @@
+//! Connections by HTTP/1 whose bytes two readers cannot take for different messages: what [`framing`](super::framing) finds ambiguous
+//! does not reach the HTTP library, which answers 400 to a client, and lets an upstream's answer count as broken.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use hyper::HeaderMap;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::fields::clean_trailers;
+use super::framing::{Ambiguous, Framing, Messages, Progress};
+
+/// What no message has anywhere in its head: the library refuses the head that it gets it in.
+const NO_MESSAGE: u8 = 0;
+/// Bytes that are read while it is open whether the connection changes its protocol.
+const HELD_OCTETS: usize = 8 << 10;
+
+/// What a connection's requests came to, as its stream has to know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exchanges(Arc<Mutex<ExchangesState>>);
+
+#[derive(Debug, Default)]
+struct ExchangesState {
+    /// Requests that were answered.
+    answered: u64,
+    /// Whether the last of them changed the protocol.
+    has_changed: bool,
+    waiting: Option<Waker>,
+    /// Answers that are not yet written to their end, in their order.
+    answers: VecDeque<Answer>,
+}
+
+#[derive(Debug, Default)]
+struct Answer {
+    is_to_head: bool,
+    trailers: Option<Bytes>,
+}
+
+impl Exchanges {
+    /// A request has come.
+    pub(crate) fn asked(&self, is_head: bool) {
+        self.0.lock().answers.push_back(Answer { is_to_head: is_head, trailers: None });
+    }
+
+    /// It has an answer, which may change the protocol.
+    pub(crate) fn answered(&self, has_changed: bool) {
+        let mut state = self.0.lock();
+        state.answered += 1;
+        state.has_changed = has_changed;
+        if let Some(waiting) = state.waiting.take() {
+            waiting.wake();
+        }
+    }
+
+    /// The body of the answer under way ends with these.
+    pub(crate) fn trailers(&self, mut trailers: HeaderMap) {
+        clean_trailers(&mut trailers);
+        let mut lines = Vec::new();
+        for (name, value) in &trailers {
+            lines.extend_from_slice(name.as_str().as_bytes());
+            lines.extend_from_slice(b": ");
+            lines.extend_from_slice(value.as_bytes());
+            lines.extend_from_slice(b"\r\n");
+        }
+        if let Some(answer) = self.0.lock().answers.back_mut() {
+            answer.trailers = Some(lines.into());
+        }
+    }
+
+    /// Whether the answer to the request of this number, from one, changed the protocol; none before there is one.
+    fn changed(&self, number: u64, waker: &Waker) -> Option<bool> {
+        let mut state = self.0.lock();
+        if state.answered >= number {
+            return Some(state.answered == number && state.has_changed);
+        }
+        state.waiting = Some(waker.clone());
+        None
+    }
+
+    fn is_to_head(&self) -> bool {
+        self.0.lock().answers.front().is_some_and(|answer| answer.is_to_head)
+    }
+
+    fn take_trailers(&self) -> Bytes {
+        let mut state = self.0.lock();
+        state.answers.front_mut().and_then(|answer| answer.trailers.take()).unwrap_or_default()
+    }
+
+    fn written(&self) {
+        self.0.lock().answers.pop_front();
+    }
+}
+
+/// What is read, as far as it can be read in one way alone.
+#[derive(Debug)]
+struct Reading {
+    framing: Framing,
+    /// Messages that have ended.
+    ended: u64,
+    /// Why nothing more is read.
+    refused: Option<Ambiguous>,
+}
+
+impl Reading {
+    fn new(messages: Messages) -> Self {
+        Self { framing: Framing::new(messages), ended: 0, refused: None }
+    }
+
+    /// Follows what was read into `buf` after its first `start` bytes. What cannot be read in one way is taken out again, and its head
+    /// made one that is refused; a body fails with the next read. Returns where the first message of requests ends that asks for a change of protocol.
+    fn follow(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> io::Result<Option<usize>> {
+        let mut at = start;
+        while at < buf.filled().len() {
+            let in_head = self.framing.in_head();
+            match self.framing.advance(&buf.filled()[at..]) {
+                Ok(Progress::More) => break,
+                Ok(Progress::Head(used) | Progress::LastChunk(used)) => at += used,
+                Ok(Progress::End(used)) => {
+                    at += used;
+                    self.ended += 1;
+                    if self.framing.asks_to_change() {
+                        return Ok(Some(at));
+                    }
+                }
+                Err(ambiguous) => {
+                    tracing::info!(%ambiguous, "a message of HTTP/1 is refused");
+                    self.refused = Some(ambiguous);
+                    buf.set_filled(at);
+                    if in_head {
+                        buf.put_slice(&[NO_MESSAGE]);
+                    }
+                    return if at > start || in_head { Ok(None) } else { Err(refused(ambiguous)) };
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn refused(ambiguous: Ambiguous) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, ambiguous)
+}
+
+/// A client's connection. Requests are read as [`Reading`] has it; answers are given the trailers that the library leaves out where
+/// they were not announced, or not asked for.
+#[derive(Debug)]
+pub(crate) struct ClientStream<S> {
+    stream: S,
+    exchanges: Exchanges,
+    reading: Reading,
+    /// Whether the last request asks for a change of protocol and is not answered, and what came after it.
+    is_open: bool,
+    held: BytesMut,
+    writing: Framing,
+    /// Bytes at the beginning of what is written next that were followed already, and whether trailers come behind them.
+    followed: usize,
+    at_last_chunk: bool,
+    trailers: Bytes,
+}
+
+impl<S> ClientStream<S> {
+    pub(crate) fn new(stream: S, exchanges: Exchanges) -> Self {
+        Self {
+            stream,
+            exchanges,
+            reading: Reading::new(Messages::Requests),
+            is_open: false,
+            held: BytesMut::new(),
+            writing: Framing::new(Messages::Responses),
+            followed: 0,
+            at_last_chunk: false,
+            trailers: Bytes::new(),
+        }
+    }
+
+    /// Follows more of what is written next, up to where trailers may come.
+    fn follow_written(&mut self, slices: &[IoSlice<'_>]) {
+        let mut before = self.followed;
+        for slice in slices {
+            let some = before.min(slice.len());
+            before -= some;
+            self.follow_slice(&slice[some..]);
+        }
+    }
+
+    fn follow_slice(&mut self, mut bytes: &[u8]) {
+        while !self.at_last_chunk && !bytes.is_empty() {
+            if self.writing.in_head() {
+                self.writing.answers_head(self.exchanges.is_to_head());
+            }
+            let used = match self.writing.advance(bytes) {
+                // What we write ourselves is well-formed.
+                Ok(Progress::More) | Err(_) => bytes.len(),
+                Ok(Progress::Head(used)) => used,
+                Ok(Progress::LastChunk(used)) => {
+                    self.at_last_chunk = true;
+                    used
+                }
+                Ok(Progress::End(used)) => {
+                    self.exchanges.written();
+                    used
+                }
+            };
+            self.followed += used;
+            bytes = &bytes[used..];
+        }
+    }
+
+    fn wrote(&mut self, count: usize) {
+        self.followed -= count;
+        if self.followed == 0 && std::mem::take(&mut self.at_last_chunk) {
+            self.trailers = self.exchanges.take_trailers();
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> ClientStream<S> {
+    /// What comes while it is open whether the protocol changes; only the end is told at once.
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.held.is_empty() {
+            return Poll::Pending;
+        }
+        let mut octets = [0; HELD_OCTETS];
+        let mut read = ReadBuf::new(&mut octets);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
+        if read.filled().is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        self.held.extend_from_slice(read.filled());
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(ambiguous) = this.reading.refused {
+            return Poll::Ready(Err(refused(ambiguous)));
+        }
+        if this.is_open {
+            match this.exchanges.changed(this.reading.ended, cx.waker()) {
+                None => return this.poll_held(cx),
+                Some(true) => this.reading.framing.close(),
+                Some(false) => {}
+            }
+            this.is_open = false;
+        }
+        let start = into.filled().len();
+        if this.held.is_empty() {
+            ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
+        } else {
+            let some = this.held.len().min(into.remaining());
+            into.put_slice(&this.held.split_to(some));
+        }
+        if let Some(end) = this.reading.follow(into, start)? {
+            this.is_open = true;
+            // In front of what is held already.
+            let mut held = BytesMut::from(&into.filled()[end..]);
+            held.extend_from_slice(&this.held);
+            this.held = held;
+            into.set_filled(end);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> ClientStream<S> {
+    /// Writes the trailers that come next, if there are any.
+    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.trailers.is_empty() {
+            let count = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.trailers))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.trailers.advance(count);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.poll_trailers(cx))?;
+        this.follow_written(&[IoSlice::new(octets)]);
+        let count = ready!(Pin::new(&mut this.stream).poll_write(cx, &octets[..this.followed]))?;
+        this.wrote(count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.poll_trailers(cx))?;
+        this.follow_written(slices);
+        let stream = Pin::new(&mut this.stream);
+        let count = if this.at_last_chunk {
+            let mut left = this.followed;
+            let upto = slices.iter().map_while(|slice| {
+                let some = left.min(slice.len());
+                left -= some;
+                (some > 0 || slice.is_empty()).then(|| IoSlice::new(&slice[..some]))
+            });
+            ready!(stream.poll_write_vectored(cx, &upto.collect::<Vec<_>>()))?
+        } else {
+            ready!(stream.poll_write_vectored(cx, slices))?
+        };
+        this.wrote(count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_trailers(cx))?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_trailers(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// A connection to an upstream, whose answers are read as [`Reading`] has it.
+#[derive(Debug)]
+pub(crate) struct UpstreamStream<S> {
+    stream: S,
+    reading: Reading,
+    /// What is asked, as answers to HEAD have no body.
+    asking: Framing,
+}
+
+impl<S> UpstreamStream<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self { stream, reading: Reading::new(Messages::Responses), asking: Framing::new(Messages::Requests) }
+    }
+
+    fn wrote(&mut self, mut octets: &[u8]) {
+        while !octets.is_empty() {
+            match self.asking.advance(octets) {
+                Ok(Progress::More) | Err(_) => return,
+                Ok(Progress::Head(used) | Progress::LastChunk(used) | Progress::End(used)) => {
+                    octets = &octets[used..];
+                }
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for UpstreamStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(ambiguous) = this.reading.refused {
+            return Poll::Ready(Err(refused(ambiguous)));
+        }
+        let start = into.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
+        if this.reading.framing.in_head() {
+            this.reading.framing.answers_head(this.asking.is_head());
+        }
+        Poll::Ready(this.reading.follow(into, start).map(drop))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let count = ready!(Pin::new(&mut self.stream).poll_write(cx, octets))?;
+        if !self.reading.framing.is_opaque() {
+            self.wrote(&octets[..count]);
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let count = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices))?;
+        let mut left = if self.reading.framing.is_opaque() { 0 } else { count };
+        for slice in slices {
+            let some = left.min(slice.len());
+            self.wrote(&slice[..some]);
+            left -= some;
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
