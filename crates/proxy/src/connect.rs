@@ -73,11 +73,11 @@ impl Proxy {
         let name = named.unwrap_or_else(|| target.name.clone());
         let action = self.rules.now().names.decide(&name);
         if action == Action::Tunnel {
-            return self.tunnel(stream, &target, &name, &client).await;
+            return self.tunnel_as(stream, &target, &name, &client).await;
         }
         if action.looks() && self.refusals.has(&client, &name) {
             self.metrics.auto_tunnel();
-            return self.tunnel(stream, &target, &name, &client).await;
+            return self.tunnel_as(stream, &target, &name, &client).await;
         }
         if action.looks() && self.permits(&target, &name, &client).await.is_err() {
             return self.metrics.handshake(Handshake::NoLeaf);
@@ -86,7 +86,6 @@ impl Proxy {
             Action::Mirror => self.mirrors.of(&target, &name, hello.http2, &client).await,
             _ => None,
         };
-        let is_mirrored = mirrored.is_some();
         let stream = match self.tls.accept(stream, &name, mirrored.as_ref(), &hello, &client).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -105,7 +104,8 @@ impl Proxy {
         self.refusals.accepted(&client, &name);
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let way = ConnectionContext { is_mirrored, ..way(target, Some(name), http2, client.clone()) };
+        let mirrored = mirrored.map(|mirrored| mirrored.likeness);
+        let way = ConnectionContext { mirrored, ..way(target, Some(name), http2, client.clone()) };
         if !http2 {
             return self.http1_of(stream, way).await;
         }
@@ -145,5 +145,5 @@ fn way(target: Target, server: Option<HostOrIp>, http2: bool, client: Client) ->
     // Without TLS nobody says which protocol an upstream speaks.
     let http2 = http2 && server.is_some();
     let origin = Origin { target, server, http2, in_full: false, may_be_here: client.is_here() };
-    ConnectionContext { origin: Arc::new(origin), client, is_mirrored: false, tunnels: TaskTracker::new() }
+    ConnectionContext { origin: Arc::new(origin), client, mirrored: None, tunnels: TaskTracker::new() }
 }

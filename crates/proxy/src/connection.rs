@@ -179,12 +179,8 @@ impl Proxy {
         };
         let origin =
             Origin { target, server: None, http2: false, in_full: true, may_be_here: client.is_here() };
-        let way = ConnectionContext {
-            origin: Arc::new(origin),
-            client,
-            is_mirrored: false,
-            tunnels: tunnels.clone(),
-        };
+        let way =
+            ConnectionContext { origin: Arc::new(origin), client, mirrored: None, tunnels: tunnels.clone() };
         self.exchange(request, &way).await
     }
 

@@ -63,7 +63,7 @@ impl Proxy {
             // In the clear nobody shows that it is the name that was asked for: what the rules say of its address counts too.
             Ok(_) if way.origin.is_unproven() && is_rejected(&way.origin.target.name) => self.rejected(way),
             Ok((_, host)) if is_rejected(&host) => self.rejected(way),
-            Ok((_, host)) if self.is_misdirected(way, &host, &rules) => misdirected_page(&host),
+            Ok((_, host)) if self.is_misdirected(way, &host, &rules).await => misdirected_page(&host),
             Ok((_, host)) if !self.permits_beside(way, &host).await => misdirected_page(&host),
             Ok((authority, host)) => {
                 let upgrade = take_upgrade(request.headers(), Upgrades::NotHttp);
@@ -94,6 +94,10 @@ impl Proxy {
             None => response,
         };
         if let Some(mut entry) = entry {
+            if response.status() == StatusCode::MISDIRECTED_REQUEST && judged.is_none() {
+                let verified = server.unwrap_or(&way.origin.target.name);
+                entry.set_server_name(Some(verified.to_string()));
+            }
             if let Some(judged) = judged.flatten() {
                 entry.decide(judged.records_answer(response.headers()));
             }
@@ -104,14 +108,24 @@ impl Proxy {
         response
     }
 
-    /// Whether a request is for a name that is passed on unseen, or believed or reached otherwise, than that of its connection.
-    /// Clients may use a connection for all names of its certificate (RFC 9113 section 9.1.1), and ask on another when told so.
-    pub(super) fn is_misdirected(&self, way: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
-        let Some(server) = way.origin.server.as_ref().filter(|server| way.is_mirrored && *server != host)
-        else {
-            return false;
-        };
-        rules.names.decide(host) == Action::Tunnel || !self.upstreams.treats_alike(server, host)
+    /// Whether a request is for another host than its connection, so that rules about the one would be applied to the other. Clients
+    /// may use a connection for all names of the certificate that they were shown (RFC 9113 section 9.1.1), unless a name is passed on
+    /// unseen, or believed or reached otherwise; they ask on another connection when told so.
+    async fn is_misdirected(&self, way: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
+        let origin = &way.origin;
+        match &origin.server {
+            Some(server) if server == host => false,
+            Some(server) => {
+                let is_shown = way.mirrored.as_ref().is_some_and(|shown| shown.is_for(host));
+                !is_shown
+                    || rules.names.decide(host) == Action::Tunnel
+                    || !self.upstreams.treats_alike(server, host)
+            }
+            // Where it went is all that is known of it: `Origin::is_unproven`.
+            None if origin.target.redirected => false,
+            // In the clear, a client that has resolved a name itself asks for that name at the address.
+            None => origin.target.name != *host && !self.upstreams.leads_to(host, &origin.target.name).await,
+        }
     }
 
     fn rejected(&self, way: &ConnectionContext) -> Response<Body> {

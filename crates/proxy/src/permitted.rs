@@ -25,7 +25,7 @@ impl Proxy {
     /// Whether a request for `host` may be looked into on a connection whose leaf has the names of its server's certificate: that of
     /// the connection was asked for before its handshake, its other names are not.
     pub(super) async fn permits_beside(&self, way: &ConnectionContext, host: &HostOrIp) -> bool {
-        let is_another = way.is_mirrored && way.origin.server.as_ref() != Some(host);
+        let is_another = way.mirrored.is_some() && way.origin.server.as_ref() != Some(host);
         !is_another || self.permits(&way.origin.target, host, &way.client).await.is_ok()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http_relay::access_log::counted;
 use http_relay::client::Client;
 use http_relay::relay::{ByteCounters, relay, relay_with};
-use http_relay::target::Target;
+use http_relay::target::{Origin, Target};
 use hyper::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use x509::HostOrIp;
@@ -13,6 +13,43 @@ use x509::HostOrIp;
 use super::proxy::Proxy;
 
 impl Proxy {
+    /// A tunnel for the name in a ClientHello, which leads to that name, whatever CONNECT said: else a name that passes unseen would
+    /// lead to any server. A redirected connection is for the address that the firewall let it reach, and never for another one, so
+    /// that address has to be the name's.
+    pub(super) async fn tunnel_as<S>(&self, stream: S, target: &Target, name: &HostOrIp, client: &Client)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        if *name == target.name {
+            return self.tunnel(stream, target, name, client).await;
+        }
+        if !target.redirected {
+            let named = Target { name: name.clone(), ..target.clone() };
+            return self.tunnel(stream, &named, name, client).await;
+        }
+        if self.is_address_of(target, name, client).await {
+            return self.tunnel(stream, target, name, client).await;
+        }
+        self.metrics.rejected();
+        self.requests.misdirected(client, target, name);
+        tracing::info!(%client, %target, %name, "the address is not one of the name in the ClientHello: closed");
+    }
+
+    /// Whether the address of a redirected connection is the name's: by the DNS, or by a certificate that it shows.
+    async fn is_address_of(&self, target: &Target, name: &HostOrIp, client: &Client) -> bool {
+        if self.upstreams.leads_to(name, &target.name).await {
+            return true;
+        }
+        let origin = Origin {
+            target: target.clone(),
+            server: Some(name.clone()),
+            http2: true,
+            in_full: false,
+            may_be_here: client.is_here(),
+        };
+        self.upstreams.verifies(&origin) && self.upstreams.probe(&origin, name).await.is_ok()
+    }
+
     /// `name`: what it is known as, whatever CONNECT said.
     pub(super) async fn tunnel<S>(&self, stream: S, target: &Target, name: &HostOrIp, client: &Client)
     where

@@ -310,6 +310,21 @@ impl Dialler {
         }
     }
 
+    /// The addresses of `name`.
+    pub(super) async fn addresses(
+        &self,
+        name: &HostOrIp,
+        deadline: Deadline,
+    ) -> Result<Vec<IpAddr>, NoConnection> {
+        match name {
+            HostOrIp::Ip(address) => Ok(vec![*address]),
+            HostOrIp::Dns(name) => {
+                let limit = deadline.remaining();
+                Ok(self.resolver.resolve(name.as_str(), Families::Both, limit).await?.addresses)
+            }
+        }
+    }
+
     /// Of `found`, the addresses of `target`, those that may be dialled for this client.
     fn reachable(
         &self,
@@ -327,13 +342,7 @@ impl Dialler {
         slot: &mut Slot,
         deadline: Deadline,
     ) -> Result<TcpStream, NoConnection> {
-        let found = match &target.name {
-            HostOrIp::Ip(address) => vec![*address],
-            HostOrIp::Dns(name) => {
-                let limit = deadline.remaining();
-                self.resolver.resolve(name.as_str(), Families::Both, limit).await?.addresses
-            }
-        };
+        let found = self.addresses(&target.name, deadline).await?;
         let found = self.reachable(found, target, may_be_here)?;
         let dialled = happy_eyeballs(&found, target.port, deadline.remaining()).await;
         let (stream, _) = dialled.map_err(|(_, error)| NoConnection::Dial(error))?;

@@ -161,6 +161,13 @@ impl Upstreams {
         self.0.slots.made(from, to)
     }
 
+    /// Whether `address` is one of the addresses of `name` now. False where that is not known in time.
+    pub async fn leads_to(&self, name: &HostOrIp, address: &HostOrIp) -> bool {
+        let HostOrIp::Ip(address) = address else { return false };
+        let found = self.0.dialler.addresses(name, Deadline::within(self.0.connect_timeout)).await;
+        found.is_ok_and(|found| found.iter().any(|one| one.to_canonical() == *address))
+    }
+
     /// Whether both names are believed and reached alike.
     pub fn treats_alike(&self, one: &HostOrIp, other: &HostOrIp) -> bool {
         self.0.dialler.treats_alike(one, other)

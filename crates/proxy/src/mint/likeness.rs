@@ -73,6 +73,12 @@ impl Likeness {
         self.certificate
     }
 
+    /// Whether the certificate is for `name`.
+    #[must_use]
+    pub fn is_for(&self, name: &HostOrIp) -> bool {
+        self.names.iter().any(|one| is_for(one, name))
+    }
+
     /// The first name of the certificate, without `*.`: the same for all hosts that it is for, so that they share a leaf.
     #[must_use]
     pub fn first_name(&self) -> &HostOrIp {

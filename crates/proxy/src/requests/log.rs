@@ -91,6 +91,13 @@ impl RequestLog {
         }
     }
 
+    /// Logs a connection to `target` that was refused because its client asks for `name`, which is elsewhere.
+    pub(crate) fn misdirected(&self, client: &Client, target: &Target, name: &HostOrIp) {
+        if let Some(mut entry) = self.tunnel(client, target, name) {
+            entry.answered(StatusCode::MISDIRECTED_REQUEST, &HeaderMap::new());
+        }
+    }
+
     /// Logs a CONNECT request for which no leaf is permitted, and the reason.
     pub(crate) fn not_permitted(
         &self,

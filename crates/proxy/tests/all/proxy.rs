@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use x509::GeneralName;
 
-use crate::world::{Client, PATIENCE, Upstream, World, ask, head, leaf};
+use crate::world::{self, Client, PATIENCE, Upstream, World, ask, head, leaf};
 
 fn rules(default: Action, patterns: &[&str], action: Action) -> Rules {
     let mut rules = Rules::new(default);
@@ -83,7 +83,7 @@ async fn connections_to_upstreams_and_sessions_of_clients_are_used_again() {
 async fn the_name_in_the_hello_decides_and_that_of_connect_where_there_is_none() {
     let upstream = Upstream::start("a.example").await;
     let world = World::new(&upstream.root, |options| {
-        options.rules = rules(Action::Intercept, &["direct.example"], Action::Tunnel);
+        options.rules = rules(Action::Intercept, &["localhost", "direct.example"], Action::Tunnel);
     })
     .await;
     let target = format!("127.0.0.1:{}", upstream.address.port());
@@ -103,10 +103,52 @@ async fn the_name_in_the_hello_decides_and_that_of_connect_where_there_is_none()
         said.starts_with("HTTP/1.1 502") && said.contains("proxy-status: bulla; error=tls_certificate_error"),
         "{said}"
     );
-    // Passed on: the upstream's own certificate is seen.
+    // Passed on to that name, not to what CONNECT said: the upstream's own certificate is seen.
     let direct = Client::of(&upstream.root, "http/1.1");
-    let refused = world.tls(&direct, &target, "direct.example").await.unwrap_err();
+    let elsewhere = format!("192.0.2.1:{}", upstream.address.port());
+    let refused = world.tls(&direct, &elsewhere, "localhost").await.unwrap_err();
     assert!(refused.to_string().contains("not valid for name"), "{refused}");
+    let made = upstream.made();
+    assert!(world.tls(&direct, &target, "direct.example").await.is_err(), "there is no such name");
+    assert_eq!(upstream.made(), made, "nor is its connection made to the address of CONNECT");
+}
+
+/// Rules by host would be evaded by a request that names another host than its connection is for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_for_the_host_of_its_connection() {
+    let upstream = Upstream::start("localhost").await;
+    let plain = crate::ways::plain().await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let port = upstream.address.port();
+    let asked = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let cases = [("localhost", 200), ("front.example", 421), ("127.0.0.1", 421), ("LOCALHOST.:1", 200)];
+    for (host, status) in cases {
+        let client = Client::of(&world.root, "http/1.1");
+        let mut stream = world.tls(&client, &format!("localhost:{port}"), "localhost").await.unwrap();
+        let said = ask(&mut stream, &asked(host)).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "TLS, {host}: {said}");
+        let said =
+            ask(&mut stream, &format!("GET https://{host}/ HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "TLS in full, {host}: {said}");
+        let stream =
+            world.tls(&Client::of(&world.root, "h2"), &format!("localhost:{port}"), "localhost").await;
+        let (sender, _connection) = world::http2(stream.unwrap()).await;
+        assert_eq!(
+            world::answer(&sender, world::get(&format!("https://{host}/"))).await.0,
+            status,
+            "HTTP/2, {host}"
+        );
+        let (_, mut stream) = world.connect(&format!("localhost:{plain}")).await;
+        let said = ask(&mut stream, &asked(host)).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "in the clear, {host}: {said}");
+    }
+    // To an address goes what is asked of it, and of names that lead to it.
+    for (host, status) in [("127.0.0.1", 200), ("localhost", 200), ("front.example", 421), ("127.0.0.2", 421)]
+    {
+        let (_, mut stream) = world.connect(&format!("127.0.0.1:{plain}")).await;
+        let said = ask(&mut stream, &asked(host)).await;
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "to an address, {host}: {said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
