@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use http_relay::access_log::AccessLogger;
-use http_relay::upstream::{PoolOptions, UpstreamPolicies, Upstreams};
+use http_relay::upstream::{AddressRule, PoolOptions, UpstreamPolicies, Upstreams};
 use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
 use keyless::client::Client;
 use outbound::dial::close_fast;
@@ -146,6 +146,7 @@ fn requesting(
         policies: UpstreamPolicies::default(),
         // Upstreams are the operator's word alone: no client names one.
         guard: Guard { allow_link_local: true },
+        address_rule: AddressRule::default(),
         connections_max: options.upstream_connections_max,
         per_host_max: options.per_upstream(&options.routes),
         idle_max: options.upstream_idle_max,

@@ -14,6 +14,11 @@ pub enum BadRule {
     /// The pattern is neither a name, nor `*.` and a name, nor an IP address.
     #[error("{0:?} is no host name or address; *.NAME stands for all below NAME")]
     Pattern(String),
+    /// The pattern is neither a name, an address nor a network, with or without a port.
+    #[error(
+        "{0:?} is no host name, address or network, with or without a port (10.0.0.0/8, [fd00::]/8:443, a.example:8443); *.NAME stands for all below NAME"
+    )]
+    Destination(String),
     /// The pattern occurs twice.
     #[error("{0:?} stands in two rules")]
     Twice(String),
@@ -64,6 +69,18 @@ impl<T> Names<T> {
             HostOrIp::Ip(address) => self.addresses.get(address),
             HostOrIp::Dns(name) => self.exact.get(name.as_str()).or_else(|| self.above(name.as_str())),
         }
+    }
+
+    /// The value of `name`, and how near its pattern is: more for a longer one, most for the name's own.
+    pub fn nearest(&self, name: &HostOrIp) -> Option<(usize, &T)> {
+        if self.has(name) {
+            return self.get(name).map(|value| (usize::MAX, value));
+        }
+        let name = name.dns()?;
+        name.match_indices('.').find_map(|(dot, _)| {
+            let parent = &name[dot + 1..];
+            self.below.get(parent).map(|value| (parent.len(), value))
+        })
     }
 
     /// Returns whether `name` has an entry of its own.

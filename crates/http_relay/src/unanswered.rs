@@ -51,6 +51,7 @@ fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
         C::Dial(DialError::Refused) => (StatusCode::BAD_GATEWAY, "connection_refused"),
         C::Dial(_) => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
         C::NotAllowed | C::Guarded(_) => (StatusCode::FORBIDDEN, "destination_ip_prohibited"),
+        C::Rejected => (StatusCode::FORBIDDEN, "http_request_denied"),
         C::Loop => (StatusCode::LOOP_DETECTED, "proxy_loop_detected"),
         C::Tls(error) if is_of_certificate(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
         C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),

@@ -26,7 +26,7 @@ impl Proxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         // A host that is let through may let its server speak first.
-        if self.rules.now().names.of_target(&target) == Some(Action::Tunnel) {
+        if self.is_tunnelled_at_once(&target).await {
             return self.tunnel(stream, &target, &target.name, &client).await;
         }
         let read =
@@ -51,7 +51,7 @@ impl Proxy {
             }
             Opening::Socks | Opening::Other => {
                 // An address that no list has is for the default, now that there is no name to come.
-                let action = self.rules.now().names.decide(&target.name);
+                let action = self.action_of(&target, &target.name).await;
                 if action == Action::Tunnel {
                     return self.tunnel(stream, &target, &target.name, &client).await;
                 }
@@ -71,7 +71,7 @@ impl Proxy {
     {
         let named = hello.server_name.as_deref().and_then(|name| HostOrIp::parse(name).ok());
         let name = named.unwrap_or_else(|| target.name.clone());
-        let action = self.rules.now().names.decide(&name);
+        let action = self.action_of(&target, &name).await;
         if action == Action::Tunnel {
             return self.tunnel_as(stream, &target, &name, &client).await;
         }

@@ -194,7 +194,7 @@ impl Proxy {
             Ok(target) => target,
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
-        if self.rules.now().names.decide(&target.name) == Action::Reject {
+        if self.action_of(&target, &target.name).await == Action::Reject {
             self.metrics.rejected();
             self.requests.refused(&client, &target);
             return rejected_page(&target);

@@ -10,7 +10,7 @@ use http_relay::fields::{Upgrades, address, authority_of, clean, clean_trailers,
 use http_relay::page::{self, Body, misdirected_page};
 use http_relay::request_body::RequestBody;
 use http_relay::stall::UploadTimer;
-use http_relay::target::Origin;
+use http_relay::target::{Origin, Target};
 use http_relay::unanswered::{unanswered, unread};
 use http_relay::upgrade::{Upgrading, ask_for};
 use http_relay::upstream::{Relayed, TrailerFilter};
@@ -53,16 +53,12 @@ impl Proxy {
         let began = Instant::now();
         let rules = self.rules.now();
         let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
-        let is_rejected = |name: &HostOrIp| rules.names.decide(name) == Action::Reject;
-        let is_target_rejected = rules.names.of_target(&way.origin.target) == Some(Action::Reject);
         let server = way.origin.server.as_ref();
         let mut judged = None;
         let response = match authority_of(&request) {
             // Whatever name the connection was made under, and whatever it names.
-            _ if is_target_rejected || server.is_some_and(is_rejected) => self.rejected(way),
-            // In the clear nobody shows that it is the name that was asked for: what the rules say of its address counts too.
-            Ok(_) if way.origin.is_unproven() && is_rejected(&way.origin.target.name) => self.rejected(way),
-            Ok((_, host)) if is_rejected(&host) => self.rejected(way),
+            _ if self.rejects_connection(&rules, &way.origin).await => self.rejected(way),
+            Ok((_, host)) if self.rejects(&rules, &way.origin.target, &host).await => self.rejected(way),
             Ok((_, host)) if self.is_misdirected(way, &host, &rules).await => misdirected_page(&host),
             Ok((_, host)) if !self.permits_beside(way, &host).await => misdirected_page(&host),
             Ok((authority, host)) => {
@@ -118,7 +114,7 @@ impl Proxy {
             Some(server) => {
                 let is_shown = way.mirrored.as_ref().is_some_and(|shown| shown.is_for(host));
                 !is_shown
-                    || rules.names.decide(host) == Action::Tunnel
+                    || self.action_by(&rules.names, &origin.target, host).await == Action::Tunnel
                     || !self.upstreams.treats_alike(server, host)
             }
             // Where it went is all that is known of it: `Origin::is_unproven`.
@@ -126,6 +122,24 @@ impl Proxy {
             // In the clear, a client that has resolved a name itself asks for that name at the address.
             None => origin.target.name != *host && !self.upstreams.leads_to(host, &origin.target.name).await,
         }
+    }
+
+    /// Whether the rules reject a connection, whatever is asked on it. In the clear nobody shows that it is the name that was asked
+    /// for: what the rules say of a redirected connection's address counts too.
+    async fn rejects_connection(&self, rules: &RuleSet, origin: &Origin) -> bool {
+        let target = &origin.target;
+        let by_target = match target.redirected && !origin.is_unproven() {
+            true => rules.names.of_target(target) == Some(Action::Reject),
+            false => self.rejects(rules, target, &target.name).await,
+        };
+        match &origin.server {
+            Some(server) if !by_target => self.rejects(rules, target, server).await,
+            _ => by_target,
+        }
+    }
+
+    async fn rejects(&self, rules: &RuleSet, target: &Target, name: &HostOrIp) -> bool {
+        self.action_by(&rules.names, target, name).await == Action::Reject
     }
 
     fn rejected(&self, way: &ConnectionContext) -> Response<Body> {
@@ -173,7 +187,7 @@ impl Proxy {
         let mut injected = Vec::new();
         if let Some(judged) = judged {
             judged.change(&mut request, &mut place);
-            if rules.names.of_target(&place.origin.target) == Some(Action::Reject) {
+            if self.rejects_connection(rules, &place.origin).await {
                 self.metrics.rejected();
                 return rejected_page(&place.origin.target);
             }

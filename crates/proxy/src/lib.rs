@@ -19,6 +19,8 @@ mod client_buckets;
 mod connect;
 mod connection;
 mod connection_context;
+mod decision;
+mod destination;
 mod exchange;
 mod metrics;
 pub mod mint;

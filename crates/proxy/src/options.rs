@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http_relay::upstream::{PoolOptions, UpstreamPolicies};
+use http_relay::upstream::{AddressRule, PoolOptions, UpstreamPolicies};
 use ipnet::IpNet;
 use outbound::guard::Guard;
 
@@ -123,10 +123,11 @@ impl Default for Options {
 }
 
 impl Options {
-    pub(crate) fn pool(&self) -> PoolOptions {
+    pub(crate) fn pool(&self, address_rule: AddressRule) -> PoolOptions {
         PoolOptions {
             policies: self.upstreams.clone(),
             guard: self.guard,
+            address_rule,
             connections_max: self.upstream_connections_max,
             per_host_max: self.upstream_per_host_max,
             idle_max: self.upstream_idle_max,

@@ -15,7 +15,7 @@ impl Proxy {
     /// says the name behind them.
     pub(super) async fn permits_target(&self, target: &Target, client: &Client) -> Result<(), NotPermitted> {
         let name = &target.name;
-        let is_looked_into = self.rules.now().names.decide(name).looks() && !self.refusals.has(client, name);
+        let is_looked_into = self.action_of(target, name).await.looks() && !self.refusals.has(client, name);
         match name {
             HostOrIp::Dns(_) if is_looked_into => self.permits(target, name, client).await,
             _ => Ok(()),

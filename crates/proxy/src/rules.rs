@@ -1,8 +1,14 @@
 //! What becomes of a connection, by the name it is for.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+
 use http_relay::names::{BadRule, Names};
 use http_relay::target::Target;
+use outbound::guard::addresses_within;
 use x509::HostOrIp;
+
+use crate::destination::{Destination, Networks};
 
 /// What becomes of it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -26,10 +32,14 @@ impl Action {
     }
 }
 
-/// All of them: a name's own before one below which it stands, the nearest of these first, then the default.
+/// All of them: a name's own before one below which it stands, the nearest of these first; the smaller network first; of two that are as
+/// near, one with a port. Then the default.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     names: Names<Action>,
+    /// Those that have a port.
+    names_at: HashMap<u16, Names<Action>>,
+    networks: Networks<Action>,
     default: Action,
 }
 
@@ -40,27 +50,85 @@ impl Rules {
         Self { default, ..Self::default() }
     }
 
+    /// Adds patterns: `NAME`, `*.NAME`, an address or a network, each with or without a port.
+    ///
     /// # Errors
     /// [`BadRule`]
     pub fn add(&mut self, patterns: &[String], action: Action) -> Result<(), BadRule> {
-        patterns.iter().try_for_each(|pattern| self.names.add(pattern, action))
+        patterns.iter().try_for_each(|pattern| match Destination::parse(pattern)? {
+            Destination::Network(..) if self.networks.is_full() => Err(BadRule::TooMany),
+            Destination::Network(network, port) => match self.networks.insert(network, port, action) {
+                true => Ok(()),
+                false => Err(BadRule::Twice(pattern.clone())),
+            },
+            Destination::Name(name, None) => self.names.add(name, action),
+            Destination::Name(name, Some(port)) => {
+                let names = self.names_at.entry(port).or_default();
+                names.add(name, action).map_err(|error| match error {
+                    BadRule::Twice(_) => BadRule::Twice(pattern.clone()),
+                    other => other,
+                })
+            }
+        })
     }
 
-    /// For a name.
+    /// For a name and a port, as far as they say it themselves.
     #[must_use]
-    pub fn decide(&self, name: &HostOrIp) -> Action {
-        self.listed(name).unwrap_or(self.default)
+    pub fn decide(&self, name: &HostOrIp, port: u16) -> Action {
+        self.listed(name, port).unwrap_or(self.default)
     }
 
     /// Decides for `target` before its client has said anything. A redirected connection names no host: only an address that a list
     /// contains decides then, and the default waits for the name that the client sends.
     pub(crate) fn of_target(&self, target: &Target) -> Option<Action> {
-        if target.redirected { self.listed(&target.name) } else { Some(self.decide(&target.name)) }
+        let listed = self.listed(&target.name, target.port);
+        if target.redirected { listed } else { listed.or(Some(self.default)) }
     }
 
-    /// Decides for a name that a list contains, or whose parent domain does.
-    fn listed(&self, name: &HostOrIp) -> Option<Action> {
-        self.names.get(name).copied()
+    /// Decides for a name that a list contains, or whose parent domain does, or for an address whose network one contains.
+    pub(crate) fn listed(&self, name: &HostOrIp, port: u16) -> Option<Action> {
+        match name {
+            HostOrIp::Ip(address) => self.of_address(*address, port),
+            HostOrIp::Dns(_) => {
+                let at = self.names_at.get(&port).and_then(|names| names.nearest(name));
+                let of_any = self.names.nearest(name);
+                // The last of equals: the one with the port.
+                of_any.into_iter().chain(at).max_by_key(|(near, _)| *near).map(|(_, action)| *action)
+            }
+        }
+    }
+
+    /// Decides for an address that `name` leads to: a network that is rejected is, whatever is said of the name; else the name's own
+    /// rule, the address's, the default.
+    pub(crate) fn at_address(&self, name: &HostOrIp, address: IpAddr, port: u16) -> Action {
+        match self.of_address(address, port) {
+            Some(Action::Reject) => Action::Reject,
+            of_address => self.listed(name, port).or(of_address).unwrap_or(self.default),
+        }
+    }
+
+    /// Decides for `name`, which leads to `addresses`. Those that are rejected are not dialled; where rules differ about the others, its
+    /// requests are seen.
+    pub(crate) fn at_addresses(&self, name: &HostOrIp, addresses: &[IpAddr], port: u16) -> Action {
+        let each = addresses.iter().map(|address| self.at_address(name, *address, port));
+        let left: Vec<Action> = each.filter(|action| *action != Action::Reject).collect();
+        match left.iter().find(|action| action.looks()).or(left.first()) {
+            Some(action) => *action,
+            None if addresses.is_empty() => self.decide(name, port),
+            None => Action::Reject,
+        }
+    }
+
+    /// Whether a name that no list contains has to be looked up before it is decided.
+    pub(crate) fn go_by_address(&self) -> bool {
+        !self.networks.is_empty()
+    }
+
+    /// What is said of an address. It is rejected where an IPv4 address within it is, which a translator may lead to.
+    fn of_address(&self, address: IpAddr, port: u16) -> Option<Action> {
+        let find = |address: IpAddr| self.networks.get(address.to_canonical(), port).copied();
+        let is_within = addresses_within(address).skip(1).any(|one| find(one) == Some(Action::Reject));
+        if is_within { Some(Action::Reject) } else { find(address) }
     }
 }
 
@@ -74,7 +142,7 @@ mod tests {
         let list = |patterns: &[&str]| patterns.iter().map(ToString::to_string).collect::<Vec<_>>();
         rules.add(&list(&["*.bank.example", "10.0.0.1", "[2001:db8::1]"]), Action::Tunnel).unwrap();
         rules.add(&list(&["*.ads.bank.example", "Evil.example"]), Action::Reject).unwrap();
-        let decide = |name: &str| rules.decide(&HostOrIp::parse(name).unwrap());
+        let decide = |name: &str| rules.decide(&HostOrIp::parse(name).unwrap(), 443);
         assert_eq!(decide("a.b.bank.example"), Action::Tunnel);
         assert_eq!(decide("bank.example"), Action::Intercept);
         assert_eq!(decide("x.ads.bank.example"), Action::Reject);
@@ -85,6 +153,88 @@ mod tests {
         assert_eq!(decide("10.0.0.2"), Action::Intercept);
         let twice = rules.add(&list(&["evil.example"]), Action::Tunnel);
         assert_eq!(twice, Err(BadRule::Twice("evil.example".into())));
-        assert!(matches!(rules.add(&list(&["a*.example"]), Action::Tunnel), Err(BadRule::Pattern(_))));
+        assert!(matches!(rules.add(&list(&["a*.example"]), Action::Tunnel), Err(BadRule::Destination(_))));
+    }
+
+    fn rules(default: Action, lists: &[(Action, &[&str])]) -> Rules {
+        let mut rules = Rules::new(default);
+        for (action, patterns) in lists {
+            let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+            rules.add(&patterns, *action).unwrap();
+        }
+        rules
+    }
+
+    #[test]
+    fn networks_and_ports_decide() {
+        use Action::{Intercept, Reject, Tunnel};
+        let rules = rules(
+            Intercept,
+            &[
+                (
+                    Reject,
+                    &[
+                        "10.0.0.0/8",
+                        "[fd00::]/8:443",
+                        "2001:db8::/32",
+                        "a.example:8443",
+                        "*.b.example:25",
+                        "192.0.2.1:22",
+                        "[::ffff:198.51.100.0]/120",
+                    ],
+                ),
+                (Tunnel, &["10.1.0.0/16", "*.b.example", "10.1.2.3:443", "x.b.example:443", "[2001:db8::7]"]),
+                (Intercept, &["10.1.2.3", "10.1.0.0/16:8080"]),
+            ],
+        );
+        for (name, port, wanted) in [
+            ("10.9.9.9", 1, Reject),
+            ("10.1.9.9", 1, Tunnel),
+            ("10.1.9.9", 8080, Intercept),
+            ("10.1.2.3", 443, Tunnel),
+            ("10.1.2.3", 80, Intercept),
+            ("::ffff:10.9.9.9", 1, Reject),
+            ("64:ff9b::a09:909", 1, Reject),
+            ("2002:a09:909::", 1, Reject),
+            ("fd12::1", 443, Reject),
+            ("fd12::1", 444, Intercept),
+            ("2001:db8::8", 1, Reject),
+            ("2001:db8::7", 1, Tunnel),
+            ("192.0.2.1", 22, Reject),
+            ("192.0.2.1", 23, Intercept),
+            ("198.51.100.9", 1, Reject),
+            ("a.example", 8443, Reject),
+            ("a.example", 443, Intercept),
+            ("c.b.example", 25, Reject),
+            ("c.b.example", 26, Tunnel),
+            ("x.b.example", 443, Tunnel),
+        ] {
+            assert_eq!(rules.decide(&HostOrIp::parse(name).unwrap(), port), wanted, "{name} {port}");
+        }
+    }
+
+    #[test]
+    fn a_rule_on_an_address_holds_for_names_that_lead_to_it() {
+        use Action::{Intercept, Reject, Tunnel};
+        let lists: [(Action, &[&str]); 2] =
+            [(Reject, &["10.0.0.0/8"]), (Tunnel, &["192.0.2.0/24:443", "tunnel.example"])];
+        for (default, name, addresses, wanted) in [
+            (Intercept, "a.example", &["10.0.0.1"][..], Reject),
+            (Intercept, "a.example", &["64:ff9b::a00:1"], Reject),
+            (Intercept, "tunnel.example", &["10.0.0.1"], Reject),
+            (Intercept, "tunnel.example", &["203.0.113.1"], Tunnel),
+            (Intercept, "a.example", &["192.0.2.1"], Tunnel),
+            // One address of many does not lead the others past.
+            (Intercept, "a.example", &["192.0.2.1", "203.0.113.1"], Intercept),
+            (Intercept, "a.example", &["192.0.2.1", "10.0.0.1"], Tunnel),
+            (Reject, "a.example", &["192.0.2.1"], Tunnel),
+            (Reject, "a.example", &["203.0.113.1"], Reject),
+            (Reject, "a.example", &[], Reject),
+        ] {
+            let rules = rules(default, &lists);
+            let parsed: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            let decided = rules.at_addresses(&HostOrIp::parse(name).unwrap(), &parsed, 443);
+            assert_eq!(decided, wanted, "{default:?}: {name} at {addresses:?}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::clock::now;
-use http_relay::upstream::Upstreams;
+use http_relay::upstream::{AddressRule, Upstreams};
 use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
 use keys::KeyError;
 use outbound::resolve::Resolver;
@@ -18,7 +18,7 @@ use crate::mint::{Authority, Intermediates, KeysByOwner, KeysOfLeaves, LeafKeys,
 use crate::options::Options;
 use crate::permission::Permission;
 use crate::proxy::Proxy;
-use crate::rules::Rules;
+use crate::rules::{Action, Rules};
 use crate::start_error::StartError;
 use crate::{access, minting, mirror, redirect, refusals, requests, tls, transparent};
 
@@ -37,6 +37,7 @@ pub struct Running {
     tasks: ServiceTasks,
     store: CertificateStore,
     rules: requests::LiveRules,
+    upstreams: Upstreams,
     reopen: requests::Reopen,
 }
 
@@ -103,11 +104,12 @@ pub async fn start(
     let redirected = redirect::listen(&options.transparent)?;
     let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
     let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
-    let upstreams = Upstreams::new(&options.pool(), own, resolver, roots, tasks.clone(), metrics.reuse())?;
+    let rules = requests::LiveRules::new(options.rules.clone(), &options.requests);
+    let pool = options.pool(address_rule(&rules));
+    let upstreams = Upstreams::new(&pool, own, resolver, roots, tasks.clone(), metrics.reuse())?;
     tasks.spawn(upstreams.clone().sweep(tasks.stopping()));
     let slots = Slots::new(options.connections_max);
-    let (rules, reopen) =
-        (requests::LiveRules::new(options.rules.clone(), &options.requests), requests::Reopen::default());
+    let reopen = requests::Reopen::default();
     let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &tasks, &reopen)
         .map_err(StartError::AccessLog)?;
     let access = access::Access::new(&options.access, &metrics.minting().revocation())?;
@@ -124,14 +126,15 @@ pub async fn start(
         address,
         access,
         tls,
-        upstreams,
+        upstreams: upstreams.clone(),
         metrics,
         tasks: tasks.clone(),
         rules: rules.clone(),
         requests,
     };
     let proxy = Arc::new(proxy);
-    let mut running = Running { address, redirected: Vec::new(), minting, tasks, store, rules, reopen };
+    let mut running =
+        Running { address, redirected: Vec::new(), minting, tasks, store, rules, upstreams, reopen };
     for (listener, address) in redirected {
         let host = transparent::Transparent(Arc::clone(&proxy));
         let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::Refuse);
@@ -140,6 +143,14 @@ pub async fn start(
     }
     Acceptor::new(&running.tasks, slots, WhenFull::Refuse).start(listener, proxy);
     Ok(running)
+}
+
+/// The rules about addresses, as they are whenever one is dialled.
+fn address_rule(rules: &requests::LiveRules) -> AddressRule {
+    let rules = rules.clone();
+    AddressRule::new(move |name, address, port| {
+        rules.now().names.at_address(name, address, port) != Action::Reject
+    })
 }
 
 /// The keys of the process and, where they have their own, those of users.
@@ -192,6 +203,8 @@ impl Running {
         secrets: Option<Arc<dyn requests::Secrets>>,
     ) {
         self.rules.change(names, rules, secrets);
+        // Connections that are kept were made by the rules before.
+        self.upstreams.retire();
     }
 
     /// Opens the access log anew and begins another recording: whoever moved files away has them.

@@ -89,7 +89,7 @@ impl Proxy {
                 });
             }
         };
-        if self.rules.now().names.decide(&target.name) == Action::Reject {
+        if self.action_of(&target, &target.name).await == Action::Reject {
             self.metrics.rejected();
             self.requests.refused(&client, &target);
             reply(stream, Reply::NotAllowed).await?;

@@ -89,7 +89,7 @@ impl Proxy {
         if self.is_ours(&client, destination) {
             return End::Loop;
         }
-        let action = self.rules.now().names.decide(&target.name);
+        let action = self.rules.now().names.decide(&target.name, target.port);
         match action {
             Action::Tunnel => {
                 self.tunnel(stream, &target, &target.name, &client).await;

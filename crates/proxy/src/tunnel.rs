@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use x509::HostOrIp;
 
 use super::proxy::Proxy;
+use super::rules::Action;
 
 impl Proxy {
     /// A tunnel for the name in a ClientHello, which leads to that name, whatever CONNECT said: else a name that passes unseen would
@@ -59,7 +60,11 @@ impl Proxy {
         let mut entry = self.requests.tunnel(client, target, name);
         let mut answered =
             |status| entry.iter_mut().for_each(|entry| entry.answered(status, &HeaderMap::new()));
-        match self.upstreams.link(target, name, client.is_here()).await {
+        let rules = self.rules.now();
+        let is_refused = self.refusals.has(client, name);
+        let is_meant =
+            |address| is_refused || rules.names.at_address(name, address, target.port) == Action::Tunnel;
+        match self.upstreams.link(target, name, client.is_here(), &is_meant).await {
             Ok((upstream, _place)) => {
                 answered(StatusCode::OK);
                 let stream = counted(stream, entry.as_deref());

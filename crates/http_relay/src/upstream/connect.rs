@@ -21,6 +21,7 @@ use tokio_rustls::client::TlsStream;
 use x509::HostOrIp;
 
 use super::super::target::{Origin, Target};
+use super::address_rule::AddressRule;
 use super::error::{NoConnection, NoParent};
 use super::http2::Http2;
 use super::parent::{Link, Parent};
@@ -101,6 +102,7 @@ pub(super) struct Dialler {
     resolver: Resolver,
     policies: Policies,
     guard: Guard,
+    address_rule: AddressRule,
     own: Vec<SocketAddr>,
     slots: Arc<Slots>,
     tasks: ServiceTasks,
@@ -110,12 +112,12 @@ impl Dialler {
     pub(super) fn new(
         resolver: Resolver,
         policies: Policies,
-        guard: Guard,
+        (guard, address_rule): (Guard, AddressRule),
         own: Vec<SocketAddr>,
         slots: Arc<Slots>,
         tasks: ServiceTasks,
     ) -> Self {
-        Self { resolver, policies, guard, own, slots, tasks }
+        Self { resolver, policies, guard, address_rule, own, slots, tasks }
     }
 
     /// Whether who answers is held against roots.
@@ -139,8 +141,9 @@ impl Dialler {
             return self.http1(self.to_parent(parent, &mut slot, deadline).await?, slot).await;
         }
         let Some(server) = &origin.server else {
-            let (link, slot) =
-                self.link(&origin.target, &origin.target.name, origin.may_be_here, deadline).await?;
+            let (link, slot) = self
+                .link(&origin.target, &origin.target.name, origin.may_be_here, &|_| true, deadline)
+                .await?;
             return match origin.http2 {
                 true => self.http2(link, slot).await,
                 false => self.http1(link, slot).await,
@@ -176,7 +179,7 @@ impl Dialler {
         http2: bool,
         deadline: Deadline,
     ) -> Result<(TlsStream<Link>, Slot), NoConnection> {
-        let (link, slot) = self.link(&origin.target, server, origin.may_be_here, deadline).await?;
+        let (link, slot) = self.link(&origin.target, server, origin.may_be_here, &|_| true, deadline).await?;
         let policy = self.policies.of(server);
         let connector = if http2 { &policy.http2 } else { &policy.http1 };
         Ok((handshake(connector, server, link, deadline).await?, slot))
@@ -189,8 +192,9 @@ impl Dialler {
         deadline: Deadline,
     ) -> Result<http2::SendRequest<RequestBody>, NoConnection> {
         let Some(server) = &origin.server else {
-            let (link, slot) =
-                self.link(&origin.target, &origin.target.name, origin.may_be_here, deadline).await?;
+            let (link, slot) = self
+                .link(&origin.target, &origin.target.name, origin.may_be_here, &|_| true, deadline)
+                .await?;
             return self.websockets_on(link, slot, deadline).await;
         };
         let (stream, slot) = self.tls(origin, server, true, deadline).await?;
@@ -270,11 +274,15 @@ impl Dialler {
         target: &Target,
         name: &HostOrIp,
         may_be_here: bool,
+        is_meant: &(dyn Fn(IpAddr) -> bool + Sync),
         deadline: Deadline,
     ) -> Result<(Link, Slot), NoConnection> {
         let mut slot = self.slots.take(target, deadline).await?;
         let UpstreamWay::Parent(parent) = &self.policies.of(name).way else {
-            let stream = self.dial(target, may_be_here, &mut slot, deadline).await?;
+            let found = self.addresses(&target.name, deadline).await?;
+            let found = self.reachable(found, target, may_be_here)?;
+            let found = self.allowed(found, name, target.port, is_meant)?;
+            let stream = self.dial(&found, target.port, &mut slot, deadline).await?;
             return Ok((Link::Direct(stream), slot));
         };
         self.judge_named(target, may_be_here)?;
@@ -292,7 +300,9 @@ impl Dialler {
         deadline: Deadline,
     ) -> Result<Link, NoConnection> {
         let reached = async {
-            let stream = self.dial(&parent.target, true, slot, deadline).await?;
+            let found = self.addresses(&parent.target.name, deadline).await?;
+            let found = self.reachable(found, &parent.target, true)?;
+            let stream = self.dial(&found, parent.target.port, slot, deadline).await?;
             if !parent.tls {
                 return Ok(Link::Direct(stream));
             }
@@ -335,16 +345,31 @@ impl Dialler {
         reachable(guarded(self.guard, found)?, target, may_be_here, &self.policies)
     }
 
+    /// Of `found`, those that the rules allow for `name`.
+    fn allowed(
+        &self,
+        mut found: Vec<IpAddr>,
+        name: &HostOrIp,
+        port: u16,
+        is_meant: &(dyn Fn(IpAddr) -> bool + Sync),
+    ) -> Result<Vec<IpAddr>, NoConnection> {
+        found.retain(|address| self.address_rule.allows(name, *address, port) && is_meant(*address));
+        if found.is_empty() { Err(NoConnection::Rejected) } else { Ok(found) }
+    }
+
+    /// Whether `name` is dialled rather than asked of a parent.
+    pub(super) fn is_direct(&self, name: &HostOrIp) -> bool {
+        matches!(self.policies.of(name).way, UpstreamWay::Direct)
+    }
+
     async fn dial(
         &self,
-        target: &Target,
-        may_be_here: bool,
+        found: &[IpAddr],
+        port: u16,
         slot: &mut Slot,
         deadline: Deadline,
     ) -> Result<TcpStream, NoConnection> {
-        let found = self.addresses(&target.name, deadline).await?;
-        let found = self.reachable(found, target, may_be_here)?;
-        let dialled = happy_eyeballs(&found, target.port, deadline.remaining()).await;
+        let dialled = happy_eyeballs(found, port, deadline.remaining()).await;
         let (stream, _) = dialled.map_err(|(_, error)| NoConnection::Dial(error))?;
         if self.is_own(&stream) {
             return Err(NoConnection::Loop);

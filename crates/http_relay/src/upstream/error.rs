@@ -41,6 +41,9 @@ pub enum NoConnection {
     /// The guard refuses each of its addresses.
     #[error(transparent)]
     Guarded(Refused),
+    /// The rules reject each of its addresses.
+    #[error("the rules reject its address")]
+    Rejected,
     /// The TLS handshake failed.
     #[error("its TLS is refused: {0}")]
     Tls(std::io::Error),

@@ -4,6 +4,7 @@
 //! `body` (an answer's body, which gives its connection back), `policy` and `parent` (how an upstream is reached), `connect` (making a
 //! connection), `upstreams` (all of them), `single` (one connection for all who wait for the same upstream), `websocket`, `send`.
 
+mod address_rule;
 mod body;
 mod connect;
 mod error;
@@ -20,6 +21,7 @@ mod slot;
 mod upstreams;
 mod websocket;
 
+pub use address_rule::AddressRule;
 pub use body::{Relayed, TrailerFilter};
 pub use error::{NoAnswer, NoConnection, NoParent};
 pub use parent::{BadParent, Link, Parent};

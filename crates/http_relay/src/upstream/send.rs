@@ -79,6 +79,7 @@ mod tests {
 
     use std::time::Duration;
 
+    use super::super::address_rule::AddressRule;
     use super::super::policy::UpstreamPolicies;
     use super::super::sender::Sender;
     use super::super::upstreams::{PoolOptions, Reuse};
@@ -101,6 +102,7 @@ mod tests {
         let options = PoolOptions {
             policies: UpstreamPolicies::default(),
             guard: outbound::guard::Guard::default(),
+            address_rule: AddressRule::default(),
             connections_max: 4,
             per_host_max: 4,
             idle_max: 4,

@@ -1,6 +1,6 @@
 //! Connections to upstreams: made where none is idle, and kept for the next request.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use x509::HostOrIp;
 
 use super::super::access_log::UpstreamConnection;
 use super::super::target::{Origin, Target};
+use super::address_rule::AddressRule;
 use super::body::{GiveBack, Relayed};
 use super::connect::Dialler;
 use super::error::{NoAnswer, NoConnection};
@@ -42,6 +43,8 @@ pub struct PoolOptions {
     pub policies: UpstreamPolicies,
     /// Which addresses may be connected to at all.
     pub guard: Guard,
+    /// Which of them may be connected to for a name.
+    pub address_rule: AddressRule,
     /// Connections at once, those that wait for a request included.
     pub connections_max: usize,
     /// Of those, to one host and port.
@@ -119,7 +122,14 @@ impl Upstreams {
         let slots = Arc::new(Slots::new(options.connections_max, options.per_host_max));
         let pool = Pool::new(options.idle_max, options.idle_life, Arc::clone(&slots), tasks.clone());
         let policies = Policies::new(&options.policies, roots)?;
-        let dialler = Dialler::new(resolver, policies, options.guard, own, Arc::clone(&slots), tasks);
+        let dialler = Dialler::new(
+            resolver,
+            policies,
+            (options.guard, options.address_rule.clone()),
+            own,
+            Arc::clone(&slots),
+            tasks,
+        );
         Ok(Self(Arc::new(PoolState {
             dialler,
             pool: Arc::new(pool),
@@ -161,6 +171,20 @@ impl Upstreams {
         self.0.slots.made(from, to)
     }
 
+    /// The addresses of `name` now; none where they are not known in time, or are for a parent to look up.
+    pub async fn addresses(&self, name: &HostOrIp) -> Vec<IpAddr> {
+        if !self.0.dialler.is_direct(name) {
+            return Vec::new();
+        }
+        let found = self.0.dialler.addresses(name, Deadline::within(self.0.connect_timeout)).await;
+        found.unwrap_or_default()
+    }
+
+    /// Lets no further request use the connections that there are: other addresses may be allowed now.
+    pub fn retire(&self) {
+        self.0.pool.close_all();
+    }
+
     /// Whether `address` is one of the addresses of `name` now. False where that is not known in time.
     pub async fn leads_to(&self, name: &HostOrIp, address: &HostOrIp) -> bool {
         let HostOrIp::Ip(address) = address else { return false };
@@ -189,15 +213,18 @@ impl Upstreams {
         Ok(ProbedServer { certificate, http2 })
     }
 
-    /// Octets to `target`, by the way that `name` has, and their slot; `may_be_here` as in [`Origin`].
+    /// Octets to `target`, by the way that `name` has, and their slot; `may_be_here` as in [`Origin`]. Where it is dialled, `is_meant`
+    /// says which of its addresses may be.
     pub async fn link(
         &self,
         target: &Target,
         name: &HostOrIp,
         may_be_here: bool,
+        is_meant: &(dyn Fn(IpAddr) -> bool + Sync),
     ) -> Result<(Link, Slot), NoConnection> {
         self.0.pool.make_room();
-        self.0.dialler.link(target, name, may_be_here, Deadline::within(self.0.connect_timeout)).await
+        let deadline = Deadline::within(self.0.connect_timeout);
+        self.0.dialler.link(target, name, may_be_here, is_meant, deadline).await
     }
 
     /// A new one, which others may share from now on.

@@ -16,6 +16,9 @@ use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, Minter, RsaStock
 use crate::permission::{Asker, NotPermitted, Permission};
 use crate::{Action, Rules};
 
+/// The port that rules with one are held against: leaves are for HTTPS.
+const HTTPS_PORT: u16 = 443;
+
 /// Why there is none.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum NoLeaf {
@@ -116,7 +119,7 @@ impl LeafDesk {
 
     /// Whether `name` is one that there are leaves for.
     pub(super) fn allows(&self, name: &str) -> Option<HostOrIp> {
-        HostOrIp::parse(name).ok().filter(|name| self.names.decide(name) == Action::Intercept)
+        HostOrIp::parse(name).ok().filter(|name| self.names.decide(name, HTTPS_PORT) == Action::Intercept)
     }
 
     async fn fetch(&self, consumer: &Consumer, name: &str, kind: LeafKeyKind) -> Result<Arc<Leaf>, NoLeaf> {

@@ -232,7 +232,7 @@ async fn trailers_carry_nothing_that_heads_do_not() {
 }
 
 /// Answers each request with the same.
-async fn answering(answer: &'static str) -> u16 {
+pub(crate) async fn answering(answer: &'static str) -> u16 {
     plain(move |mut stream| async move {
         while !head(&mut stream).await.is_empty() {
             if stream.write_all(answer.as_bytes()).await.is_err() {

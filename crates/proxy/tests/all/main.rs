@@ -4,6 +4,7 @@
 
 mod access;
 mod certificate_store;
+mod destinations;
 mod echo;
 mod generated;
 mod hostile;

@@ -1,0 +1,31 @@
+//! A rule about the addresses that a name leads to.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use x509::HostOrIp;
+
+type MayReach = dyn Fn(&HostOrIp, IpAddr, u16) -> bool + Send + Sync;
+
+/// Says whether an address may be dialled for a name and a port. The default allows all.
+#[derive(Clone, Default)]
+pub struct AddressRule(Option<Arc<MayReach>>);
+
+impl AddressRule {
+    /// A rule that is asked for each address that is about to be dialled.
+    pub fn new(may_reach: impl Fn(&HostOrIp, IpAddr, u16) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(may_reach)))
+    }
+
+    /// Whether `address` may be dialled for `name`.
+    pub(super) fn allows(&self, name: &HostOrIp, address: IpAddr, port: u16) -> bool {
+        self.0.as_ref().is_none_or(|may_reach| may_reach(name, address, port))
+    }
+}
+
+impl fmt::Debug for AddressRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AddressRule").finish_non_exhaustive()
+    }
+}

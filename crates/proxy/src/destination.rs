@@ -1,0 +1,153 @@
+//! Destinations as rules name them: names, addresses and networks, with or without a port.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use http_relay::names::BadRule;
+use ipnet::IpNet;
+use x509::HostName;
+
+/// Networks of one list of rules.
+const NETWORKS_MAX: usize = 1_000_000;
+/// Bits of an IPv4-mapped address before the IPv4 address.
+const MAPPED_BITS: u8 = 96;
+
+/// What a pattern names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Destination<'a> {
+    /// `NAME` or `*.NAME`.
+    Name(&'a str, Option<u16>),
+    /// A network; an address is one of its own.
+    Network(IpNet, Option<u16>),
+}
+
+impl<'a> Destination<'a> {
+    pub(crate) fn parse(pattern: &'a str) -> Result<Self, BadRule> {
+        let wrong = || BadRule::Destination(pattern.to_owned());
+        if let Some((address, rest)) = pattern.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            let (network, port) = match rest.rsplit_once(':') {
+                Some((length, port)) => {
+                    (format!("{address}{length}"), Some(port_of(port).ok_or_else(wrong)?))
+                }
+                None => (format!("{address}{rest}"), None),
+            };
+            return Ok(Self::Network(network_of(&network).ok_or_else(wrong)?, port));
+        }
+        // Of IPv6 without brackets: 2001:db8::/32.
+        if let Some(network) = network_of(pattern) {
+            return Ok(Self::Network(network, None));
+        }
+        let (host, port) = match pattern.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port_of(port).ok_or_else(wrong)?)),
+            None => (pattern, None),
+        };
+        match network_of(host) {
+            Some(network @ IpNet::V4(_)) => Ok(Self::Network(network, port)),
+            // Where the address ends and the port begins only brackets say.
+            Some(IpNet::V6(_)) => Err(wrong()),
+            None if HostName::parse(host.strip_prefix("*.").unwrap_or(host)).is_ok() => {
+                Ok(Self::Name(host, port))
+            }
+            None => Err(wrong()),
+        }
+    }
+}
+
+fn port_of(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|port| *port > 0)
+}
+
+/// An address or a network, whose address has no bits beyond its length: those would be a slip.
+fn network_of(text: &str) -> Option<IpNet> {
+    let network = match text.parse::<IpAddr>() {
+        Ok(address) => IpNet::from(address),
+        Err(_) => text.parse::<IpNet>().ok()?,
+    };
+    let network = match (network.addr().to_canonical(), network.prefix_len().checked_sub(MAPPED_BITS)) {
+        (four @ IpAddr::V4(_), Some(length)) if network.addr().is_ipv6() => IpNet::new(four, length).ok()?,
+        _ => network,
+    };
+    (network.trunc() == network).then_some(network)
+}
+
+/// Values by network and port.
+#[derive(Clone, Debug)]
+pub(crate) struct Networks<T> {
+    values: HashMap<(IpNet, Option<u16>), T>,
+    /// The lengths of all networks, the smallest network first.
+    lengths: Vec<u8>,
+}
+
+impl<T> Default for Networks<T> {
+    fn default() -> Self {
+        Self { values: HashMap::new(), lengths: Vec::new() }
+    }
+}
+
+impl<T> Networks<T> {
+    pub(crate) fn is_full(&self) -> bool {
+        self.values.len() >= NETWORKS_MAX
+    }
+
+    /// False where there is a value already.
+    pub(crate) fn insert(&mut self, network: IpNet, port: Option<u16>, value: T) -> bool {
+        if !self.lengths.contains(&network.prefix_len()) {
+            self.lengths.push(network.prefix_len());
+            self.lengths.sort_unstable_by(|one, other| other.cmp(one));
+        }
+        self.values.insert((network, port), value).is_none()
+    }
+
+    /// The value of the smallest network that has `address`: that of the port before that of all ports.
+    pub(crate) fn get(&self, address: IpAddr, port: u16) -> Option<&T> {
+        self.lengths.iter().find_map(|length| {
+            let network = IpNet::new(address, *length).ok()?.trunc();
+            self.values.get(&(network, Some(port))).or_else(|| self.values.get(&(network, None)))
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_is_a_name_or_a_network_and_perhaps_a_port() {
+        let read = |pattern: &str| match Destination::parse(pattern) {
+            Ok(Destination::Name(name, port)) => format!("{name} {port:?}"),
+            Ok(Destination::Network(network, port)) => format!("{network} {port:?}"),
+            Err(_) => "-".to_owned(),
+        };
+        for (pattern, wanted) in [
+            ("a.example", "a.example None"),
+            ("*.a.example:8443", "*.a.example Some(8443)"),
+            ("10.0.0.0/8", "10.0.0.0/8 None"),
+            ("10.0.0.0/8:443", "10.0.0.0/8 Some(443)"),
+            ("10.0.0.1", "10.0.0.1/32 None"),
+            ("10.0.0.1:443", "10.0.0.1/32 Some(443)"),
+            ("[fd00::]/8:443", "fd00::/8 Some(443)"),
+            ("[fd00::]/8", "fd00::/8 None"),
+            ("fd00::/8", "fd00::/8 None"),
+            ("[fd00::/8]:443", "fd00::/8 Some(443)"),
+            ("::1", "::1/128 None"),
+            ("[::1]:443", "::1/128 Some(443)"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8 None"),
+            ("::ffff:10.0.0.1", "10.0.0.1/32 None"),
+            ("10.1.2.3/8", "-"),
+            ("10.0.0.0/33", "-"),
+            ("fd00::/8:443", "-"),
+            ("a.example:0", "-"),
+            ("a.example:", "-"),
+            ("a.example:70000", "-"),
+            ("a*.example", "-"),
+            ("[::1", "-"),
+            ("", "-"),
+        ] {
+            assert_eq!(read(pattern), wanted, "{pattern}");
+        }
+    }
+}
