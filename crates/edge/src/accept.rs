@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use http_relay::access_log::AccessLogger;
 use http_relay::upstream::{AddressRule, PoolOptions, UpstreamPolicies, Upstreams};
-use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
+use inbound::{Acceptor, ConnectionHandler, OriginLimit, ServiceTasks, Slot, Slots, WhenFull};
 use keyless::client::Client;
 use outbound::dial::close_fast;
 use outbound::guard::Guard;
@@ -119,7 +119,7 @@ pub async fn start(
         idle: options.idle,
     });
     let upstreams = shared.requesting.upstreams.clone();
-    let connections_max = options.connections_max;
+    let (connections_max, per_address) = (options.connections_max, options.per_address());
     let (now, swept) = (Arc::default(), upstreams.clone());
     let running = Running { address, now, routes, upstreams, options, reopen, tasks };
     running.tasks.spawn(keeper.keep(Arc::clone(&running.now), running.tasks.stopping()));
@@ -128,8 +128,8 @@ pub async fn start(
         running.tasks.spawn(staples.fetch(http, counted, look, stop));
     }
     running.tasks.spawn(swept.sweep(running.tasks.stopping()));
-    let slots = Slots::new(connections_max);
-    Acceptor::new(&running.tasks, slots, WhenFull::Refuse).start(listener, shared);
+    let slots = Slots::limited(connections_max, OriginLimit::PerNetwork(per_address));
+    Acceptor::new(&running.tasks, slots, WhenFull::EvictSilent).start(listener, shared);
     Ok((running, loaded))
 }
 
@@ -197,16 +197,20 @@ impl Running {
 }
 
 impl ConnectionHandler for Terminator {
-    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, _: &mut Slot) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, slot: &mut Slot) {
         let _live = telemetry::tasks::guard("edge-connection");
         let _open = self.metrics.connection();
-        let end = self.connection(stream, client).await;
+        let end = self.connection(stream, client, &slot.silence()).await;
         self.metrics.ended(end);
     }
 
     fn refused(&self, stream: TcpStream) {
         self.metrics.refused();
         close_fast(stream);
+    }
+
+    fn evicted(&self) {
+        self.metrics.refused();
     }
 
     fn cut_off(&self) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::relay::{RelayEnd, relay};
+use inbound::Silence;
 use s2n_tls::config::Config;
 use s2n_tls::connection::{Builder, Connection};
 use s2n_tls::enums::Mode;
@@ -42,9 +43,15 @@ impl Builder for ConnectionBuilder {
 
 impl Terminator {
     /// Serves a connection to its end.
-    pub(super) async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
+    pub(super) async fn connection(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        client: SocketAddr,
+        silence: &Silence,
+    ) -> End {
         let server = stream.local_addr().unwrap_or(client);
         let Some((tls, chosen)) = self.handshake(stream, client).await else { return End::NoHandshake };
+        silence.end();
         let name = tls.as_ref().server_name().map(str::to_owned);
         let Chosen { route: Some(route), site } = chosen else {
             close(tls).await;
@@ -79,10 +86,12 @@ impl Terminator {
         let acceptor =
             TlsAcceptor::new(ConnectionBuilder { config: self.config.clone(), greeting: greeting.clone() });
         let accepting = acceptor.accept(Flight::new(stream, alert.clone()));
+        let accepting = within_hello(accepting, &greeting, self.handshake_timeout.min(HELLO_WITHIN));
         let outcome = match tokio::time::timeout(self.handshake_timeout, accepting).await {
+            Ok(None) => Err(Handshake::Late),
             Err(_) => Err(Handshake::Late),
-            Ok(Ok(tls)) => Ok(tls),
-            Ok(Err(error)) => {
+            Ok(Some(Ok(tls))) => Ok(tls),
+            Ok(Some(Err(error))) => {
                 let outcome = match alert.get() {
                     Some(INTERNAL_ERROR) => Handshake::NotSigned,
                     Some(UNRECOGNIZED_NAME) => Handshake::UnknownName,
@@ -148,6 +157,19 @@ impl std::fmt::Display for TlsErrorText<'_> {
             Some(ours) => ours.fmt(f),
             None => write!(f, "{}: {}", self.0.name(), self.0.message()),
         }
+    }
+}
+
+/// For a ClientHello, from when the connection was accepted. Who has nothing to say holds no place.
+const HELLO_WITHIN: Duration = Duration::from_secs(2);
+
+/// What `accepting` comes to; none where no ClientHello has come by `limit`.
+async fn within_hello<F: Future>(accepting: F, greeting: &Greeting, limit: Duration) -> Option<F::Output> {
+    let mut accepting = std::pin::pin!(accepting);
+    match tokio::time::timeout(limit, accepting.as_mut()).await {
+        Ok(accepted) => Some(accepted),
+        Err(_) if greeting.is_heard() => Some(accepting.await),
+        Err(_) => None,
     }
 }
 

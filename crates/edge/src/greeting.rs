@@ -13,6 +13,13 @@ pub(super) struct Greeting {
     pub(super) chosen: Arc<OnceLock<Chosen>>,
 }
 
+impl Greeting {
+    /// Whether the client has said hello.
+    pub(super) fn is_heard(&self) -> bool {
+        self.chosen.get().is_some() || self.alert.get().is_some()
+    }
+}
+
 /// What a client's hello was answered with, whatever there is by the end.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {

@@ -36,6 +36,9 @@ pub struct Options {
     pub reload: Duration,
     /// Maximum connections, some 100 KB each. The terminator closes further connections at once. Default: 16,384.
     pub connections_max: usize,
+    /// Maximum connections of one address (of IPv6, one /64). Default: `None`, which is half of [`Self::connections_max`], so that no
+    /// client shuts out all others. Balancers before the terminator count as one address each.
+    pub connections_per_address_max: Option<usize>,
     /// Timeout of a TLS handshake from accepted to done, its signature included. Default: 10 s.
     pub handshake_timeout: Duration,
     /// Timeout of a signature. Default: 3 s.
@@ -67,6 +70,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Connections of one address.
+    pub(crate) fn per_address(&self) -> usize {
+        self.connections_per_address_max.unwrap_or((self.connections_max / 2).max(1))
+    }
+
     /// Connections to one upstream of these routes.
     pub(crate) fn per_upstream(&self, routes: &Routes) -> usize {
         let share = if routes.asks_several() { 2 } else { 1 };
@@ -87,6 +95,7 @@ impl Default for Options {
             ticket_key_life: Duration::from_secs(12 * 3_600),
             reload: Duration::from_secs(10),
             connections_max: 16_384,
+            connections_per_address_max: None,
             handshake_timeout: Duration::from_secs(10),
             sign_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(5),

@@ -16,7 +16,7 @@ pub enum BadRule {
     Pattern(String),
     /// The pattern is neither a name, an address nor a network, with or without a port.
     #[error(
-        "{0:?} is no host name, address or network, with or without a port (10.0.0.0/8, [fd00::]/8:443, a.example:8443); *.NAME stands for all below NAME"
+        "{0:?} is no host name or address, nor a network, with or without a port (10.0.0.0/8, [fd00::]/8:443, a.example:8443); *.NAME stands for all below NAME"
     )]
     Destination(String),
     /// The pattern occurs twice.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::listener::Listener;
 use crate::slots::{Slot, Slots};
@@ -12,6 +13,9 @@ use crate::tasks::ServiceTasks;
 /// After an error of `accept` (no descriptors left, a connection that was reset), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long the task of an evicted connection may take to leave its slot: its next turn.
+const EVICTED_WITHIN: Duration = Duration::from_secs(1);
+
 /// What becomes of further connections while all slots are in use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WhenFull {
@@ -19,6 +23,9 @@ pub enum WhenFull {
     Wait,
     /// They are closed at once: another server may have a free slot.
     Refuse,
+    /// The connection that has been silent the longest is closed for each of them: else a few clients that say nothing would shut out all
+    /// others. Where none is silent, they are closed at once. The handler says when a connection's silence ends ([`Slot::silence`]).
+    EvictSilent,
 }
 
 /// Handles the connections of a listener.
@@ -35,6 +42,9 @@ pub trait ConnectionHandler<L: Listener = TcpListener>: Send + Sync + 'static {
     fn refused(&self, stream: L::Stream) {
         drop(stream);
     }
+
+    /// Notes that a connection was closed while it was silent, for another one.
+    fn evicted(&self) {}
 
     /// Notes that a connection was aborted at the end of the shutdown's grace period.
     fn cut_off(&self) {}
@@ -97,7 +107,7 @@ impl Acceptor {
     ) -> Option<(L::Stream, L::Address, Slot)> {
         let reserved = match self.when_full {
             WhenFull::Wait => Some(self.slots.reserve().await?),
-            WhenFull::Refuse => None,
+            WhenFull::Refuse | WhenFull::EvictSilent => None,
         };
         let (stream, client) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -107,14 +117,30 @@ impl Acceptor {
                 return None;
             }
         };
-        let permit = reserved.or_else(|| self.slots.try_reserve());
+        let permit = match reserved.or_else(|| self.slots.try_reserve()) {
+            None if self.when_full == WhenFull::EvictSilent => self.evict().await,
+            permit => permit,
+        };
         match permit.and_then(|permit| self.slots.fill(permit, L::ip(&client))) {
-            Some(slot) => Some((stream, client, slot)),
+            Some(mut slot) => {
+                if self.when_full == WhenFull::EvictSilent {
+                    slot.silence = self.slots.silent().enter(L::ip(&client));
+                }
+                Some((stream, client, slot))
+            }
             None => {
                 handler.refused(stream);
                 None
             }
         }
+    }
+
+    /// The slot of the connection that has been silent the longest.
+    async fn evict(&self) -> Option<OwnedSemaphorePermit> {
+        if !self.slots.silent().evict_oldest() {
+            return None;
+        }
+        tokio::time::timeout(EVICTED_WITHIN, self.slots.reserve()).await.ok().flatten()
     }
 
     fn serve<L: Listener, H: ConnectionHandler<L>>(
@@ -125,7 +151,13 @@ impl Acceptor {
         handler: &Arc<H>,
     ) {
         let (serving, aborted) = (Arc::clone(handler), Arc::clone(handler));
-        let work = async move { serving.serve(stream, client, &mut slot).await };
+        let work = async move {
+            let silence = slot.silence();
+            tokio::select! {
+                () = Arc::clone(&serving).serve(stream, client, &mut slot) => {}
+                () = silence.evicted() => serving.evicted(),
+            }
+        };
         self.tasks.spawn_or(work, move || aborted.cut_off());
     }
 }
@@ -191,7 +223,10 @@ mod tests {
         refused: mpsc::UnboundedSender<u8>,
         end: CancellationToken,
         releases: bool,
+        /// Clients with a lower number say something at once.
+        heard_below: u8,
         cut_off: AtomicUsize,
+        evicted: AtomicUsize,
     }
 
     impl ConnectionHandler<Clients> for Held {
@@ -199,12 +234,19 @@ mod tests {
             if self.releases {
                 slot.release();
             }
+            if client < self.heard_below {
+                slot.silence().end();
+            }
             let _ = self.served.send(client);
             self.end.cancelled().await;
         }
 
         fn refused(&self, client: u8) {
             let _ = self.refused.send(client);
+        }
+
+        fn evicted(&self) {
+            self.evicted.fetch_add(1, Relaxed);
         }
 
         fn cut_off(&self) {
@@ -226,7 +268,15 @@ mod tests {
             let ((served_to, served), (refused_to, refused)) =
                 (mpsc::unbounded_channel(), mpsc::unbounded_channel());
             let end = CancellationToken::new();
-            let handler = Held { served: served_to, refused: refused_to, end, releases, cut_off: 0.into() };
+            let handler = Held {
+                served: served_to,
+                refused: refused_to,
+                end,
+                releases,
+                heard_below: 3,
+                cut_off: 0.into(),
+                evicted: 0.into(),
+            };
             let handler = Arc::new(handler);
             Acceptor::new(&tasks, slots.clone(), when_full).start(clients.clone(), Arc::clone(&handler));
             Self { clients, tasks, handler, served, refused }
@@ -259,6 +309,45 @@ mod tests {
             assert_eq!(drain(&mut world.served), later, "{when_full:?}");
             assert_eq!(slots.in_use(), 0);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_been_silent_the_longest_makes_room_for_a_newcomer() {
+        let slots = Slots::new(4);
+        let mut world = World::new(&slots, WhenFull::EvictSilent, false);
+        // 1 and 2 say something; 3 and then 4 do not.
+        world.clients.connect([1, 3, 4, 2]);
+        settle().await;
+        for newcomer in [5, 6, 7] {
+            world.clients.connect([newcomer]);
+            settle().await;
+        }
+        assert_eq!(drain(&mut world.served), [1, 3, 4, 2, 5, 6, 7]);
+        assert_eq!((world.handler.evicted.load(Relaxed), slots.in_use()), (3, 4));
+        world.tasks.abort();
+        settle().await;
+        assert_eq!(slots.in_use(), 0);
+        assert!(!slots.silent().evict_oldest(), "nothing is left of those that ended");
+        // Where nobody is silent, nobody has to go.
+        let mut world = World::new(&Slots::new(2), WhenFull::EvictSilent, false);
+        for client in 1..=3 {
+            world.clients.connect([client]);
+            settle().await;
+        }
+        assert_eq!((drain(&mut world.served), drain(&mut world.refused)), (vec![1, 2], vec![3]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_connections_of_one_network_take_no_place_of_others() {
+        let slots = Slots::new(16);
+        let mut world = World::new(&slots, WhenFull::EvictSilent, false);
+        for client in std::iter::once(8).chain([9; 40]) {
+            world.clients.connect([client]);
+            settle().await;
+        }
+        assert_eq!(drain(&mut world.served).len(), 41);
+        assert_eq!(slots.in_use(), 3, "an eighth of all, and the other client");
+        assert_eq!(world.handler.evicted.load(Relaxed), 38);
     }
 
     #[tokio::test(start_paused = true)]

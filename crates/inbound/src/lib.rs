@@ -2,6 +2,7 @@
 
 mod acceptor;
 mod listener;
+mod silence;
 mod slots;
 mod tasks;
 
@@ -12,6 +13,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 pub use acceptor::{Acceptor, ConnectionHandler, WhenFull};
 pub use listener::Listener;
+pub use silence::Silence;
 pub use slots::{OriginLimit, Slot, Slots};
 pub use tasks::ServiceTasks;
 

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::silence::{Silence, SilentConnections};
+
 /// Limit on the slots that clients of one address use at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OriginLimit {
@@ -30,6 +32,7 @@ struct Shared {
     limit: OriginLimit,
     /// Slots in use by origin, while there is a limit. An entry lives as long as a slot of its origin.
     by_origin: Mutex<HashMap<IpAddr, usize>>,
+    silent: SilentConnections,
 }
 
 impl Slots {
@@ -43,13 +46,20 @@ impl Slots {
     #[must_use]
     pub fn limited(connections_max: usize, limit: OriginLimit) -> Self {
         let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        Self(Arc::new(Shared { permits, in_use: AtomicUsize::new(0), limit, by_origin: Mutex::default() }))
+        let silent = SilentConnections::new(connections_max);
+        let (in_use, by_origin) = (AtomicUsize::new(0), Mutex::default());
+        Self(Arc::new(Shared { permits, in_use, limit, by_origin, silent }))
     }
 
     /// Slots that connections use now.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.0.in_use.load(Relaxed)
+    }
+
+    /// Connections that have said nothing yet.
+    pub(crate) fn silent(&self) -> &SilentConnections {
+        &self.0.silent
     }
 
     /// Takes a slot for a client at `address`. Returns `None` where all are in use, or as many as its origin may have.
@@ -86,19 +96,31 @@ impl Slots {
         }
         shared.in_use.fetch_add(1, Relaxed);
         let origin = origin.map(|(origin, _)| origin);
-        Some(Slot(Some(TakenSlot { shared: Arc::clone(shared), origin, _permit: permit })))
+        Some(Slot {
+            taken: Some(TakenSlot { shared: Arc::clone(shared), origin, _permit: permit }),
+            silence: Silence::default(),
+        })
     }
 }
 
 /// The slot of a connection. Dropping it frees it.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped is free"]
-pub struct Slot(Option<TakenSlot>);
+pub struct Slot {
+    taken: Option<TakenSlot>,
+    pub(crate) silence: Silence,
+}
 
 impl Slot {
     /// Frees the slot before its connection ends: the connection counts no longer.
     pub fn release(&mut self) {
-        self.0 = None;
+        self.taken = None;
+    }
+
+    /// The silence of the connection, which its handler ends: see [`WhenFull::EvictSilent`](crate::WhenFull::EvictSilent).
+    #[must_use]
+    pub fn silence(&self) -> Silence {
+        self.silence.clone()
     }
 }
 

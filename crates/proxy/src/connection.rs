@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_relay::client::Client;
 use http_relay::client_body::ClientBody;
@@ -14,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
-use inbound::{ConnectionHandler, Slot};
+use inbound::{ConnectionHandler, Silence, Slot};
 use outbound::dial::close_fast;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -28,11 +29,14 @@ use super::proxy::Proxy;
 use super::rules::Action;
 use super::serving::ended;
 
+/// For a ClientHello to the proxy itself, from when the connection was accepted.
+const HELLO_WITHIN: Duration = Duration::from_secs(2);
+
 impl ConnectionHandler for Proxy {
-    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, _: &mut Slot) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, slot: &mut Slot) {
         let _live = telemetry::tasks::guard("proxy-connection");
         let _open = self.metrics.connection();
-        let end = self.connection(stream, client).await;
+        let end = self.connection(stream, client, slot.silence()).await;
         self.metrics.ended(end);
     }
 
@@ -41,19 +45,25 @@ impl ConnectionHandler for Proxy {
         close_fast(stream);
     }
 
+    fn evicted(&self) {
+        self.metrics.ended(End::Full);
+    }
+
     fn cut_off(&self) {
         self.metrics.ended(End::CutOff);
     }
 }
 
 impl Proxy {
-    async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
+    async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, silence: Silence) -> End {
         let client = Client::at(client);
         if !self.lets_in(&client) {
             return End::Refused;
         }
         let Ok(at) = stream.local_addr() else { return End::NoRequest };
-        let Some((opening, stream)) = self.opening(stream, &client).await else { return End::NoRequest };
+        let Some((opening, stream)) = self.opening(stream, &client, self.first_within()).await else {
+            return End::NoRequest;
+        };
         match (&opening, self.access.door()) {
             (Opening::Tls(_), Some(door)) => {
                 let accepted =
@@ -67,21 +77,24 @@ impl Proxy {
                     Err(_) => return End::NoRequest,
                 };
                 let client = client.known_as(user);
-                match self.opening(stream, &client).await {
+                match self.opening(stream, &client, self.options.head_timeout).await {
                     Some((opening, stream)) => {
                         let reached = ProxyEndpoint { at, by_tls: true };
                         tokio::select! {
                             // First: what the handshake let in is not served before it was looked up.
                             biased;
                             () = door.guarded().revoked(shown) => End::CutOff,
-                            end = Box::pin(self.spoken_to(opening, stream, client, reached)) => end,
+                            end = Box::pin(self.spoken_to(opening, stream, client, reached, silence)) => end,
                         }
                     }
                     None => End::NoRequest,
                 }
             }
             (_, Some(door)) if door.only => End::Refused,
-            _ => self.spoken_to(opening, stream, client, ProxyEndpoint { at, by_tls: false }).await,
+            _ => {
+                let reached = ProxyEndpoint { at, by_tls: false };
+                self.spoken_to(opening, stream, client, reached, silence).await
+            }
         }
     }
 
@@ -91,13 +104,24 @@ impl Proxy {
         nets.is_empty() || nets.iter().any(|net| net.contains(&client.ip()))
     }
 
+    /// How long a client may take over its first words: a ClientHello where nothing else is served.
+    fn first_within(&self) -> Duration {
+        let limit = self.options.head_timeout;
+        if self.access.door().is_some_and(|door| door.only) { limit.min(HELLO_WITHIN) } else { limit }
+    }
+
     /// What a client begins with, if it is in time.
-    async fn opening<S>(&self, stream: S, client: &Client) -> Option<(Opening, RewoundStream<S>)>
+    async fn opening<S>(
+        &self,
+        stream: S,
+        client: &Client,
+        limit: Duration,
+    ) -> Option<(Opening, RewoundStream<S>)>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let read = opening::read(stream, self.options.idle);
-        let read = tokio::time::timeout(self.options.head_timeout, read).await.ok()?;
+        let read = tokio::time::timeout(limit, read).await.ok()?;
         read.inspect_err(|error| tracing::debug!(%client, %error, "a connection that says nothing of use"))
             .ok()
     }
@@ -108,17 +132,20 @@ impl Proxy {
         stream: S,
         client: Client,
         reached: ProxyEndpoint,
+        silence: Silence,
     ) -> End
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         if opening == Opening::Socks {
-            return self.by_socks(stream, client).await;
+            return self.by_socks(stream, client, &silence).await;
         }
         // What becomes of CONNECT and of changes of protocol goes on after its connection's own part has ended.
         let tunnels = TaskTracker::new();
         let (proxy, spawn) = (Arc::clone(self), tunnels.clone());
         let answer = move |request: Request<Incoming>| {
+            // A whole request has come.
+            silence.end();
             let (proxy, spawn, client) = (Arc::clone(&proxy), spawn.clone(), client.clone());
             async move { proxy.answer(request, &client, reached, &spawn).await }
         };
@@ -131,7 +158,7 @@ impl Proxy {
         end
     }
 
-    async fn by_socks<S>(self: &Arc<Self>, mut stream: S, client: Client) -> End
+    async fn by_socks<S>(self: &Arc<Self>, mut stream: S, client: Client, silence: &Silence) -> End
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -144,6 +171,7 @@ impl Proxy {
             }
             Err(_) => return End::NoRequest,
         };
+        silence.end();
         Box::pin(Arc::clone(self).after_connect(stream, target, client)).await;
         End::Closed
     }

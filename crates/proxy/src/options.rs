@@ -56,6 +56,9 @@ pub struct Options {
     pub auto_tunnel: Option<Duration>,
     /// Maximum connections of clients. The proxy closes further connections at once. Default: 8,192.
     pub connections_max: usize,
+    /// Maximum connections of one address (of IPv6, one /64). Default: `None`, which is half of [`Self::connections_max`], so that no
+    /// client shuts out all others.
+    pub connections_per_address_max: Option<usize>,
     /// Maximum connections to upstreams, idle connections included. Default: 8,192.
     pub upstream_connections_max: usize,
     /// Maximum connections to one host and port, idle connections included. Default: 1,024.
@@ -106,6 +109,7 @@ impl Default for Options {
             guard: Guard::default(),
             auto_tunnel: None,
             connections_max: 8_192,
+            connections_per_address_max: None,
             upstream_connections_max: 8_192,
             upstream_per_host_max: 1_024,
             upstream_idle_max: 512,
@@ -123,6 +127,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Connections of one address.
+    pub(crate) fn per_address(&self) -> usize {
+        self.connections_per_address_max.unwrap_or((self.connections_max / 2).max(1))
+    }
+
     pub(crate) fn pool(&self, address_rule: AddressRule) -> PoolOptions {
         PoolOptions {
             policies: self.upstreams.clone(),

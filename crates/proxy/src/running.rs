@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http_relay::clock::now;
 use http_relay::upstream::{AddressRule, Upstreams};
-use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
+use inbound::{Acceptor, OriginLimit, ServiceTasks, Slots, WhenFull};
 use keys::KeyError;
 use outbound::resolve::Resolver;
 use rustls::pki_types::CertificateDer;
@@ -108,7 +108,7 @@ pub async fn start(
     let pool = options.pool(address_rule(&rules));
     let upstreams = Upstreams::new(&pool, own, resolver, roots, tasks.clone(), metrics.reuse())?;
     tasks.spawn(upstreams.clone().sweep(tasks.stopping()));
-    let slots = Slots::new(options.connections_max);
+    let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()));
     let reopen = requests::Reopen::default();
     let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &tasks, &reopen)
         .map_err(StartError::AccessLog)?;
@@ -137,11 +137,11 @@ pub async fn start(
         Running { address, redirected: Vec::new(), minting, tasks, store, rules, upstreams, reopen };
     for (listener, address) in redirected {
         let host = transparent::Transparent(Arc::clone(&proxy));
-        let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::Refuse);
+        let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::EvictSilent);
         acceptor.start(listener, Arc::new(host));
         running.redirected.push(address);
     }
-    Acceptor::new(&running.tasks, slots, WhenFull::Refuse).start(listener, proxy);
+    Acceptor::new(&running.tasks, slots, WhenFull::EvictSilent).start(listener, proxy);
     Ok(running)
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http_relay::address::canonical;
 use http_relay::client::Client;
 use http_relay::target::Target;
-use inbound::{ConnectionHandler, Slot};
+use inbound::{ConnectionHandler, Silence, Slot};
 use tokio::net::TcpStream;
 
 use super::metrics::End;
@@ -22,15 +22,19 @@ use super::rules::Action;
 pub(super) struct Transparent(pub(super) Arc<Proxy>);
 
 impl ConnectionHandler for Transparent {
-    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, _: &mut Slot) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, slot: &mut Slot) {
         let _live = telemetry::tasks::guard("proxy-redirected");
         let _open = self.0.metrics.connection();
-        let end = self.0.redirected(stream, client).await;
+        let end = self.0.redirected(stream, client, &slot.silence()).await;
         self.0.metrics.ended(end);
     }
 
     fn refused(&self, stream: TcpStream) {
         self.0.refused(stream);
+    }
+
+    fn evicted(&self) {
+        self.0.evicted();
     }
 
     fn cut_off(&self) {
@@ -39,7 +43,7 @@ impl ConnectionHandler for Transparent {
 }
 
 impl Proxy {
-    async fn redirected(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) -> End {
+    async fn redirected(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, silence: &Silence) -> End {
         let client = Client::at(canonical(client));
         let own = &self.options.transparent.clients;
         if !self.lets_in(&client) || !own.is_empty() && !own.iter().any(|net| net.contains(&client.ip())) {
@@ -66,13 +70,17 @@ impl Proxy {
             _ => match tokio::time::timeout(self.options.handshake_timeout, stream.peek(&mut [0])).await {
                 Ok(Ok(1..)) => {}
                 Ok(_) => return End::NoRequest,
-                Err(_) => return self.silent(stream, destination, target, client).await,
+                Err(_) => {
+                    silence.end();
+                    return self.silent(stream, destination, target, client).await;
+                }
             },
         }
         // What it said was sent when the connection it comes by was known already.
         if self.is_ours(&client, destination) {
             return End::Loop;
         }
+        silence.end();
         Box::pin(Arc::clone(self).after_connect(stream, target, client)).await;
         End::Closed
     }

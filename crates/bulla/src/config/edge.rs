@@ -36,6 +36,7 @@ pub(crate) struct EdgeSettings {
     pub(crate) metrics_listen: String,
     pub(crate) reload_s: u64,
     pub(crate) connections_max: usize,
+    pub(crate) connections_per_address_max: usize,
     pub(crate) handshake_timeout_ms: u64,
     pub(crate) sign_timeout_ms: u64,
     pub(crate) connect_timeout_ms: u64,
@@ -126,6 +127,7 @@ impl Default for EdgeSettings {
             metrics_listen: "127.0.0.1:2405".into(),
             reload_s: usual.reload.as_secs(),
             connections_max: usual.connections_max,
+            connections_per_address_max: 0,
             handshake_timeout_ms: ms(usual.handshake_timeout),
             sign_timeout_ms: ms(usual.sign_timeout),
             connect_timeout_ms: ms(usual.connect_timeout),
@@ -157,6 +159,7 @@ impl EdgeSettings {
         };
         within("reload_s", self.reload_s, 1, DAY_S)?;
         within("ticket_key_s", self.ticket_key_s, 60, 30 * DAY_S)?;
+        within("connections_per_address_max", self.connections_per_address_max as u64, 0, 1_000_000)?;
         within("connections_max", self.connections_max as u64, 1, 1_000_000)?;
         within("handshake_timeout_ms", self.handshake_timeout_ms, 1, MINUTE_MS)?;
         within("sign_timeout_ms", self.sign_timeout_ms, 1, MINUTE_MS)?;
@@ -255,6 +258,7 @@ impl EdgeSettings {
             ticket_key_life: Duration::from_secs(self.ticket_key_s),
             reload: Duration::from_secs(self.reload_s),
             connections_max: self.connections_max,
+            connections_per_address_max: Some(self.connections_per_address_max).filter(|most| *most > 0),
             handshake_timeout: Duration::from_millis(self.handshake_timeout_ms),
             sign_timeout: Duration::from_millis(self.sign_timeout_ms),
             connect_timeout: Duration::from_millis(self.connect_timeout_ms),

@@ -231,6 +231,54 @@ async fn trailers_carry_nothing_that_heads_do_not() {
     }
 }
 
+/// Clients that say nothing shut out nobody, and those of one address not all others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_that_says_nothing_shuts_out_nobody() {
+    let port = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+    let (_, root) = crate::world::authority();
+    let world = World::new(&root, |options| {
+        options.connections_max = 8;
+        options.connections_per_address_max = Some(8);
+    })
+    .await;
+    let mut busy = world.tcp().await;
+    assert!(ask(&mut busy, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"));
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        silent.push(world.tcp().await);
+        let mut newcomer = world.tcp().await;
+        let said = ask(&mut newcomer, &request(port, "/", "")).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+    let mut oldest = silent.remove(0);
+    let ended = tokio::time::timeout(PATIENCE, oldest.read(&mut [0])).await.unwrap();
+    assert!(ended.is_err() || ended.is_ok_and(|count| count == 0), "the oldest went");
+    assert!(
+        ask(&mut busy, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"),
+        "it was served before"
+    );
+    // Of those that say something, one address has half.
+    let world = World::new(&root, |options| options.connections_max = 8).await;
+    let mut served = Vec::new();
+    for number in 0..5 {
+        // One that is refused may be gone before it is there.
+        let said = match TcpStream::connect(world.running.address).await {
+            Ok(mut stream) => {
+                let _ = stream.write_all(request(port, "/", "").as_bytes()).await;
+                let said = head(&mut stream).await;
+                served.push(stream);
+                said
+            }
+            Err(_) => String::new(),
+        };
+        assert_eq!(said.is_empty(), number == 4, "{number}");
+    }
+    let other = tokio::net::TcpSocket::new_v4().unwrap();
+    other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = other.connect(world.running.address).await.unwrap();
+    assert!(ask(&mut other, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"), "another address");
+}
+
 /// Answers each request with the same.
 pub(crate) async fn answering(answer: &'static str) -> u16 {
     plain(move |mut stream| async move {

@@ -57,6 +57,7 @@ pub(crate) struct ProxySettings {
     pub(crate) new_names_burst: u32,
     pub(crate) metrics_listen: String,
     pub(crate) connections_max: usize,
+    pub(crate) connections_per_address_max: usize,
     pub(crate) upstream_connections_max: usize,
     pub(crate) upstream_per_host_max: usize,
     pub(crate) upstream_idle_max: usize,
@@ -147,6 +148,7 @@ impl Default for ProxySettings {
             new_names_burst: usual.new_names_burst,
             metrics_listen: "127.0.0.1:2409".into(),
             connections_max: usual.connections_max,
+            connections_per_address_max: 0,
             upstream_connections_max: usual.upstream_connections_max,
             upstream_per_host_max: usual.upstream_per_host_max,
             upstream_idle_max: usual.upstream_idle_max,
@@ -193,6 +195,7 @@ impl ProxySettings {
         within("new_names_per_minute", self.new_names_per_minute.into(), 1, MANY)?;
         within("new_names_burst", self.new_names_burst.into(), 1, MANY)?;
         within("connections_max", self.connections_max as u64, 1, MANY)?;
+        within("connections_per_address_max", self.connections_per_address_max as u64, 0, MANY)?;
         within("upstream_connections_max", self.upstream_connections_max as u64, 1, MANY)?;
         within("upstream_per_host_max", self.upstream_per_host_max as u64, 1, MANY)?;
         within("upstream_idle_max", self.upstream_idle_max as u64, 0, MANY)?;
@@ -287,6 +290,7 @@ impl ProxySettings {
             new_names_per_minute: self.new_names_per_minute,
             new_names_burst: self.new_names_burst,
             connections_max: self.connections_max,
+            connections_per_address_max: Some(self.connections_per_address_max).filter(|most| *most > 0),
             upstream_connections_max: self.upstream_connections_max,
             upstream_per_host_max: self.upstream_per_host_max,
             upstream_idle_max: self.upstream_idle_max,

@@ -1,0 +1,119 @@
+//! Connections that have not said yet what they are for: the first to go when there are too many.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// One network may have one part in so many of all connections silent at once. Of more, its own oldest one goes.
+const SHARE_PARTS: usize = 8;
+
+/// The silent connections of a limit, in the order in which they came. There are no more than slots.
+#[derive(Clone, Debug)]
+pub(crate) struct SilentConnections {
+    of_network_max: usize,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    all: BTreeMap<u64, (Option<IpAddr>, CancellationToken)>,
+    by_network: HashMap<IpAddr, BTreeSet<u64>>,
+}
+
+impl Waiting {
+    fn remove(&mut self, number: u64) -> Option<CancellationToken> {
+        let (network, evicted) = self.all.remove(&number)?;
+        if let Some(network) = network
+            && let Some(of_network) = self.by_network.get_mut(&network)
+        {
+            of_network.remove(&number);
+            if of_network.is_empty() {
+                self.by_network.remove(&network);
+            }
+        }
+        Some(evicted)
+    }
+
+    fn evict(&mut self, number: Option<u64>) -> bool {
+        let evicted = number.and_then(|number| self.remove(number));
+        evicted.is_some_and(|evicted| {
+            evicted.cancel();
+            true
+        })
+    }
+}
+
+impl SilentConnections {
+    pub(crate) fn new(connections_max: usize) -> Self {
+        Self { of_network_max: (connections_max / SHARE_PARTS).max(1), waiting: Arc::default() }
+    }
+
+    /// Notes a connection of a client at `address`. One more than its network may have evicts the oldest of these.
+    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Silence {
+        let (network, evicted) = (address.map(crate::network), CancellationToken::new());
+        let mut waiting = self.waiting.lock();
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.all.insert(number, (network, evicted.clone()));
+        if let Some(network) = network {
+            let of_network = waiting.by_network.entry(network).or_default();
+            of_network.insert(number);
+            let oldest = of_network.first().copied().filter(|_| of_network.len() > self.of_network_max);
+            waiting.evict(oldest);
+        }
+        Silence(Some(Arc::new(Entry { number, waiting: Arc::clone(&self.waiting), evicted })))
+    }
+
+    /// Evicts the connection that has been silent the longest. False where none is.
+    pub(crate) fn evict_oldest(&self) -> bool {
+        let mut waiting = self.waiting.lock();
+        let oldest = waiting.all.keys().next().copied();
+        waiting.evict(oldest)
+    }
+}
+
+/// The silence of a connection. Clones are of the same connection.
+#[derive(Clone, Debug, Default)]
+pub struct Silence(Option<Arc<Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    waiting: Arc<Mutex<Waiting>>,
+    evicted: CancellationToken,
+}
+
+impl Silence {
+    /// Ends it: the client has said what it is for, and the connection is evicted no more.
+    pub fn end(&self) {
+        if let Some(entry) = &self.0 {
+            entry.leave();
+        }
+    }
+
+    /// Waits until the connection is evicted.
+    pub(crate) async fn evicted(&self) {
+        match &self.0 {
+            Some(entry) => entry.evicted.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Entry {
+    fn leave(&self) {
+        let left = self.waiting.lock().remove(self.number);
+        // Dropped outside of the lock.
+        drop(left);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
