@@ -112,8 +112,9 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Frees the slot before its connection ends: the connection counts no longer.
+    /// Frees the slot before its connection ends: the connection counts no longer, and is not evicted.
     pub fn release(&mut self) {
+        self.silence.end();
         self.taken = None;
     }
 

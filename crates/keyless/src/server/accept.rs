@@ -67,6 +67,10 @@ impl ConnectionHandler<TcpListener> for Connections {
         self.full();
     }
 
+    fn evicted(&self) {
+        self.full();
+    }
+
     fn cut_off(&self) {
         self.aborted();
     }

@@ -40,6 +40,26 @@ async fn the_silent_keep_nobody_out_and_the_busy_not_the_local() {
     world.running.stop().await;
 }
 
+/// 64 sockets from each of 10 addresses say nothing: more than there are handshakes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_addresses_that_say_nothing_shut_out_nobody() {
+    let world = World::new().await;
+    let address = world.running.address.unwrap();
+    let mut silent = Vec::new();
+    for host in 2..12 {
+        for _ in 0..64 {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, host], 0).into()).unwrap();
+            silent.push(socket.connect(address).await.unwrap());
+        }
+    }
+    let evicted = "bulla_keyless_connection_ends_total{kind=\"full\"}";
+    until(|| world.figures().contains(evicted) && world.figure(evicted) >= 128.0).await;
+    assert!(world.connect().await.is_let_in().await);
+    drop(silent);
+    world.running.stop().await;
+}
+
 async fn until_let_in(world: &World) {
     for _ in 0..1_000 {
         let peer = world.connect_with(Some(&world.client_ca.leaf(&[CLIENT_AUTH])), &TLS13).await;
