@@ -3,6 +3,8 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use telemetry::LogFormat;
+
 use crate::exit::{Exit, Outcome, Problem};
 use crate::global::Global;
 
@@ -15,7 +17,8 @@ const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Starts logging as the options of every command say.
 pub fn start_logging(global: &Global) -> Outcome<()> {
-    telemetry::init(&global.log, global.log_json).map_err(|error| {
+    let format = if global.log_json { LogFormat::Json } else { LogFormat::Text };
+    telemetry::init(&global.log, format).map_err(|error| {
         Problem::usage(format_args!("--log {:?}: {error}", global.log))
             .hint("use error, warn, info, debug or trace, or a filter like scan=debug")
     })

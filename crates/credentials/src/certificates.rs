@@ -19,7 +19,7 @@ use crate::tables::{
 use crate::value::{Given, certificate_of};
 use crate::version::{Version, VersionView};
 use crate::writing::Draft;
-use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
+use crate::{CaVersions, CredentialError, Credentials, Kind, Name, Operation, Value};
 
 /// Certificates read at a time where all are listed.
 const PAGE: usize = 500;
@@ -339,7 +339,7 @@ impl Credentials {
         asker: &CredentialAsker,
         name: &Name,
     ) -> Result<(), CredentialError> {
-        if !self.options().concatenate_cas {
+        if self.options().ca_versions == CaVersions::Signer {
             return Ok(());
         }
         // Whoever changes an authority changes what hangs on it, may they write there or not.

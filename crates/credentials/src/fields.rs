@@ -9,7 +9,9 @@ use serde_json::{Map, Value as Json, json};
 use crate::tables;
 use crate::tables::{CredentialAsker, hold_credential_metadata, set_credential_metadata};
 use crate::writing::checked_metadata;
-use crate::{CredentialError, Credentials, Kind, Name, Operation, SetRequest, Value, Version, VersionView};
+use crate::{
+    CaVersions, CredentialError, Credentials, Kind, Name, Operation, SetRequest, Value, Version, VersionView,
+};
 
 /// A patch that lost against another writer is tried so often.
 const ATTEMPTS: usize = 3;
@@ -26,14 +28,14 @@ pub enum Numbered {
 }
 
 impl Value {
-    /// As fields; `both_cas` as in [`Self::shown`].
+    /// As fields; `versions` as in [`Self::shown`].
     #[must_use]
-    pub fn fields(&self, both_cas: bool) -> Map<String, Json> {
+    pub fn fields(&self, versions: CaVersions) -> Map<String, Json> {
         let single = |value: Json| {
             let name = if self.kind() == Kind::Password { "password" } else { "value" };
             Map::from_iter([(name.to_owned(), value)])
         };
-        match (self, self.shown(both_cas)) {
+        match (self, self.shown(versions)) {
             (Self::Json(_), Json::Object(fields)) => fields,
             (_, Json::Object(mut fields)) => {
                 fields.retain(|_, value| !value.is_null());
@@ -188,7 +190,7 @@ impl Credentials {
             let (Numbered::Readable(version), last) = self.numbered_of(asker, name, None).await? else {
                 return Err(CredentialError::NotFound);
             };
-            let mut fields = version.value.fields(false);
+            let mut fields = version.value.fields(CaVersions::Signer);
             merge(&mut fields, patch.clone());
             let expected = expected_number.unwrap_or(last);
             match self.set_fields(asker, name.clone(), fields, Some(expected)).await {

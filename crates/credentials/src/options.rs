@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use crate::CredentialError;
 use crate::name::PermissionPath;
+use crate::{CaVersions, CredentialError};
 
 /// How many versions stay below a path, and how long; what is current stays in any case.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl FromStr for Retention {
 #[derive(Clone, Debug)]
 pub struct CredentialsOptions {
     /// Whether a certificate's `ca` has both versions of an authority that changes.
-    pub concatenate_cas: bool,
+    pub ca_versions: CaVersions,
     /// Whether certificates with other keys than RSA may be set; CredHub refuses them.
     pub any_key: bool,
     /// Days for which an authority's certificate is generated at least, 0–[`DURATION_MAX`](crate::DURATION_MAX).
@@ -73,7 +73,7 @@ impl CredentialsOptions {
 impl Default for CredentialsOptions {
     fn default() -> Self {
         Self {
-            concatenate_cas: true,
+            ca_versions: CaVersions::All,
             any_key: false,
             ca_minimum_days: 0,
             leaf_minimum_days: 0,

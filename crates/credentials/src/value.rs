@@ -59,6 +59,15 @@ impl std::fmt::Debug for UserValue {
     }
 }
 
+/// The versions of its authority that a certificate is answered with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CaVersions {
+    /// The one that signed.
+    Signer,
+    /// The other one as well while the authority changes: what clients must trust.
+    All,
+}
+
 /// A certificate; at least one part is there.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CertificateValue {
@@ -75,11 +84,11 @@ pub struct CertificateValue {
 }
 
 impl CertificateValue {
-    /// The authority's certificates to trust: the one that signed first.
+    /// The authority's certificates to trust, PEM: the one that signed first.
     #[must_use]
-    pub fn trusted(&self, both: bool) -> Option<String> {
+    pub fn trusted(&self, versions: CaVersions) -> Option<String> {
         let ca = self.ca.as_ref()?;
-        let other = self.trusted_ca.as_ref().filter(|_| both);
+        let other = self.trusted_ca.as_ref().filter(|_| versions == CaVersions::All);
         Some(other.map_or_else(|| ca.clone(), |other| format!("{}\n{}", ca.trim_end(), other)))
     }
 
@@ -188,15 +197,15 @@ impl Value {
         })
     }
 
-    /// As it is answered; `both_cas` adds an authority's other version to a certificate's.
+    /// As it is answered; a certificate with these versions of its authority.
     #[must_use]
-    pub fn shown(&self, both_cas: bool) -> Json {
+    pub fn shown(&self, versions: CaVersions) -> Json {
         match self {
             Self::Value(text) | Self::Password(text) => json!(text.expose()),
             Self::Json(value) => value.clone(),
             Self::User(user) => json!(user),
             Self::Certificate(certificate) => json!({
-                "ca": certificate.trusted(both_cas),
+                "ca": certificate.trusted(versions),
                 "certificate": certificate.certificate,
                 "private_key": certificate.private_key.as_ref().map(Secret::expose),
             }),

@@ -8,12 +8,26 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::database::Database;
+use crate::error::StoreError;
 use crate::url::StoreUrl;
 
 const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql";
 
 /// A start takes a second; a laden machine may take long.
 const START_MAX: Duration = Duration::from_secs(120);
+
+/// Renames a table, so that what reads it fails until it has its name again.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn rename_table(database: &Database, from: &str, to: &str) -> Result<(), StoreError> {
+    database
+        .execute(&format!("-- rename_table\nALTER TABLE {from} RENAME TO {to}"), Vec::new())
+        .await
+        .map(drop)
+}
 
 /// A cluster in a temporary folder, reached by a Unix socket in it. Stopped and removed on drop.
 pub struct Cluster {

@@ -379,12 +379,12 @@ impl EdgeMetrics {
     }
 
     /// Whether the server could not be asked for certificates under management.
-    pub fn inventory_is_away(&self, away: bool) {
+    pub fn set_inventory_away(&self, away: bool) {
         self.0.inventory_away.set(away.into());
     }
 
     /// Whether the routes in the configuration's file are such as count.
-    pub fn routes_are_broken(&self, broken: bool) {
+    pub fn set_routes_broken(&self, broken: bool) {
         self.0.broken_routes.set(broken.into());
     }
 

@@ -95,7 +95,7 @@ impl Proxy {
                 entry.set_server_name(Some(verified.to_string()));
             }
             if let Some(judged) = judged.flatten() {
-                entry.decide(judged.records_answer(response.headers()));
+                entry.set_recorded(judged.records_answer(response.headers()));
             }
             entry.answered(response.status(), response.headers());
             entry.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
@@ -237,7 +237,7 @@ impl Proxy {
         }
         if let (Some(entry), Some(judged)) = (entry.as_mut(), judged) {
             entry.more_rules(judged.names_of_answer(response.headers()));
-            entry.decide(judged.records_answer(response.headers()));
+            entry.set_recorded(judged.records_answer(response.headers()));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {

@@ -360,13 +360,10 @@ mod tests {
         assert!(!events.actors.lock().contains_key("uaa-client:b"));
     }
 
-    async fn emit(store: &Store, subject: &'static str) {
-        let event = store::NewEvent {
-            at_us: 1,
-            kind: "test.happened",
-            subject: subject.to_owned(),
-            body: "{}".to_owned(),
-        };
+    async fn emit(store: &Store, name: &str) {
+        let happened =
+            events::Event::CredentialRotationRecovered(events::CredentialName { name: name.to_owned() });
+        let event = store::new_event(1, format!("credential{name}"), &happened);
         store
             .write("test", move |tx| Box::pin(async move { store::emit(tx, vec![event]).await }))
             .await
@@ -380,7 +377,7 @@ mod tests {
         let events = Events::default();
         let (stop, mut live) = (CancellationToken::new(), events.sender.subscribe());
         // It has seen an empty outbox, and has yet to say so.
-        emit(&store, "one").await;
+        emit(&store, "/one").await;
         let feed = tokio::spawn({
             let (events, store, stop) = (events.clone(), store.clone(), stop.clone());
             async move { events.feed(store, stop).await }
@@ -390,7 +387,7 @@ mod tests {
         events.somebody.notify_one();
         let event =
             tokio::time::timeout(Duration::from_secs(30), live.recv()).await.expect("it is told").unwrap();
-        assert!(event.data.contains("\"one\""), "{event:?}");
+        assert!(event.data.contains("/one"), "{event:?}");
         stop.cancel();
         feed.await.unwrap();
     }
@@ -403,7 +400,7 @@ mod tests {
         let mut follower = events.follow(store.clone(), None).await.unwrap();
         // What came before is read; from here on the follower depends on the feed.
         follower.since = None;
-        store.execute("-- away\nALTER TABLE outbox RENAME TO away", Vec::new()).await.unwrap();
+        store::testing::rename_table(&store, "outbox", "away").await.unwrap();
         let feed = tokio::spawn({
             let (events, store, stop) = (events.clone(), store.clone(), stop.clone());
             async move { events.feed(store, stop).await }
@@ -412,8 +409,8 @@ mod tests {
         while events.begin.lock().is_some() {
             tokio::task::yield_now().await;
         }
-        store.execute("-- back\nALTER TABLE away RENAME TO outbox", Vec::new()).await.unwrap();
-        emit(&store, "meanwhile").await;
+        store::testing::rename_table(&store, "away", "outbox").await.unwrap();
+        emit(&store, "/meanwhile").await;
         let told = tokio::time::timeout(Duration::from_secs(30), follower.next()).await.expect("it is told");
         assert!(matches!(told, Some(Followed::Event(event)) if event.data.contains("meanwhile")));
         stop.cancel();

@@ -13,7 +13,7 @@ use x509::HostName;
 use crate::directory::{Sites, stored_attributes};
 use crate::error::SiteError;
 use crate::tables;
-use crate::tables::{NodeFilter, NodeRow};
+use crate::tables::{NodeFilter, NodeRetirement, NodeRow};
 use crate::timing::{BEAT_EVERY, LEASE};
 use crate::view::Standing;
 use crate::work::{Beat, BeatAnswer};
@@ -94,13 +94,14 @@ impl Sites {
         self.0.view.counts()
     }
 
-    /// Retires a node: it is not let in any more, and the others are told that it is gone. `hostile`: it is not trusted any
-    /// more, and neither is what was open to it; this may be said of one that is retired already, and again.
+    /// Retires a node: it is not let in any more, and the others are told that it is gone. That it is hostile may
+    /// be said of one that is retired already, and again.
     ///
     /// # Errors
     /// [`SiteError::Retired`] for one that is, unless it is hostile; others.
     #[crate::boxed]
-    pub async fn retire(&self, id: Uuid, hostile: bool, actor: &str) -> Result<(), SiteError> {
+    pub async fn retire(&self, id: Uuid, retirement: NodeRetirement, actor: &str) -> Result<(), SiteError> {
+        let hostile = retirement == NodeRetirement::Hostile;
         self.node(id).await?;
         // Beside its retirement, which alone keeps it out.
         let identity = enrollment::identity_revision(self.store(), id).await?;
@@ -111,7 +112,7 @@ impl Sites {
             .store()
             .write("key_node_retire", move |tx| {
                 async move {
-                    let done = tables::retire_node(tx, id, at, hostile).await?;
+                    let done = tables::retire_node(tx, id, at, retirement).await?;
                     if let (true, Some(revision)) = (done, identity) {
                         store::delete_identity(tx, id, revision).await?;
                     }

@@ -56,5 +56,7 @@ pub use keys::{
     insert_key, replace_sealed,
 };
 pub use known::insert_known_certificates;
-pub use master_keys::{MASTER_KEY_ID, MasterKeyRow, forget_other_master_keys, insert_master_key};
+pub use master_keys::{
+    MASTER_KEY_ID, MasterKeyRow, forget_other_master_keys, insert_first_master_key, insert_master_key,
+};
 pub use store::Store;

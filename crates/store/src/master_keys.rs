@@ -30,13 +30,25 @@ DELETE FROM master_keys WHERE id <> ?1";
 
 pub(crate) const ALL: &[&str] = &[EVERY, INSERT, DELETE_OTHERS];
 
-/// Notes a master key. `founding`: only as the first of the database; of two that come at once one is noted.
+/// Notes the first master key of a database; of two that come at once one is noted.
 ///
 /// # Errors
 /// Those of the database.
 #[crate::boxed]
-pub async fn insert_master_key(tx: &mut Tx, key: &MasterKeyRow, founding: bool) -> Result<(), StoreError> {
-    let founding = if founding { Value::Int(1) } else { Value::Null };
+pub async fn insert_first_master_key(tx: &mut Tx, key: &MasterKeyRow) -> Result<(), StoreError> {
+    insert(tx, key, Value::Int(1)).await
+}
+
+/// Notes a master key beside those there are.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_master_key(tx: &mut Tx, key: &MasterKeyRow) -> Result<(), StoreError> {
+    insert(tx, key, Value::Null).await
+}
+
+async fn insert(tx: &mut Tx, key: &MasterKeyRow, founding: Value) -> Result<(), StoreError> {
     let parameters =
         vec![key.id.as_slice().into(), key.canary.as_slice().into(), founding, key.created_at_us.into()];
     tx.execute(INSERT, parameters).await.map(drop)

@@ -8,4 +8,4 @@ pub mod spans;
 pub mod tasks;
 
 pub use chain::chain;
-pub use log::{BadFilter, init};
+pub use log::{BadFilter, LogFormat, init};

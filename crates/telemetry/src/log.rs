@@ -18,18 +18,30 @@ impl std::fmt::Display for BadFilter {
 
 impl std::error::Error for BadFilter {}
 
-/// Sends events that pass `filter` to standard error, as text or as a JSON object a line. Text is
+/// How events are written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// Sends events that pass `filter` to standard error. Text is
 /// coloured on a terminal, unless `NO_COLOR` is set (<https://no-color.org>). The first call decides;
 /// later ones change nothing.
 ///
 /// # Errors
 /// When `filter` does not parse.
-pub fn init(filter: &str, json: bool) -> Result<(), BadFilter> {
+pub fn init(filter: &str, format: LogFormat) -> Result<(), BadFilter> {
     let filter = EnvFilter::try_new(filter).map_err(|error| BadFilter(error.to_string()))?;
     let colours = coloured(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
     let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
     // A subscriber that stands already (in tests) stays.
-    let _ = if json { lines.json().try_init() } else { lines.try_init() };
+    let _ = match format {
+        LogFormat::Json => lines.json().try_init(),
+        LogFormat::Text => lines.try_init(),
+    };
     Ok(())
 }
 

@@ -55,6 +55,26 @@ fn takes_unnamed_lifetime(arguments: &str) -> bool {
     first.starts_with("self") || arguments.contains("<'_>")
 }
 
+/// Names of public functions of a file that take a bare `bool`: a reader of the call sees `true` and not what it means.
+///
+/// A builder `(mut self, x: bool)`, a setter `set_x(&self, x: bool)` and a writer of booleans say it by their name.
+pub(crate) fn taking_bools(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("pub fn ").chain(text.match_indices("pub async fn ")) {
+        let signature = text[at..].split(['{', ';']).next().unwrap_or_default();
+        let rest = signature.split_once("fn ").map_or("", |(_, rest)| rest);
+        let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let arguments = rest.split("->").next().unwrap_or_default();
+        let takes = arguments.contains(": bool") || arguments.contains(": Option<bool>");
+        let says_it =
+            name.starts_with("set_") || arguments.contains("(mut self") || arguments.contains("(self");
+        if takes && !says_it {
+            found.push(name);
+        }
+    }
+    found
+}
+
 /// Names of the types of a file that derive a schema of the OpenAPI description.
 pub(crate) fn schemas(text: &str) -> Vec<String> {
     let derives = |line: &str| line.contains("derive(") && line.contains("ToSchema");
@@ -89,6 +109,9 @@ fn the_habits_see_what_they_look_for() {
     let text = "#[crate::boxed]\npub async fn a(&self) {}\npub async fn b() {}\npub async fn c<T>(t: T) {}\n\
                 pub async fn d(x: X<'_>) {}\n";
     assert_eq!(unboxed(text), ["b"]);
+    let text = "pub fn a(on: bool) {}\npub fn b(\n    &self,\n    x: Option<bool>,\n) -> u8 {}\npub fn set_c(&self, on: bool) {}\n\
+                pub fn d(mut self, on: bool) -> Self {}\npub fn e() -> bool {}\nfn f(on: bool) {}\n";
+    assert_eq!(taking_bools(text), ["a", "b"]);
     assert_eq!(schemas("#[derive(Serialize, ToSchema)]\n#[serde(default)]\npub struct A {"), ["A"]);
     assert_eq!(files_missing("`no/src/file.rs` and `a b`", Path::new("/")), ["no/src/file.rs"]);
 }

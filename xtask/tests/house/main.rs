@@ -416,6 +416,31 @@ fn a_lint_is_switched_off_with_a_reason() {
     assert_none(&broken);
 }
 
+/// Functions whose `bool` is what they are about, each with what it is.
+const BOOLS: &[(&str, &str)] = &[
+    ("audit_if", "whether the audited change took place"),
+    ("boolean", "the value that is encoded"),
+    ("link", "whether the peer keeps the connection"),
+    ("reloaded", "whether the new rules are in use"),
+];
+
+#[test]
+fn public_functions_take_no_bare_bool() {
+    let mut broken = Vec::new();
+    for krate in crates() {
+        for file in files_below(&krate.folder.join("src"), &["rs"]) {
+            let text = read(&file);
+            let names = habits::taking_bools(&text).into_iter();
+            let names =
+                names.filter(|name| !is_generated(&text) && BOOLS.iter().all(|(known, _)| known != name));
+            broken.extend(
+                names.map(|name| format!("{}: {name} takes a bool: name its two cases", shown(&file))),
+            );
+        }
+    }
+    assert_none(&broken);
+}
+
 /// The code of an async function is compiled where it is awaited, so once more in each crate above, unless it is boxed.
 #[test]
 fn public_futures_of_rooms_are_boxed() {

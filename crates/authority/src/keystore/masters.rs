@@ -94,7 +94,14 @@ impl KeyStore {
         let (id, canary) = self.inner.keyring.canary();
         let row = MasterKeyRow { id: *id.as_bytes(), canary, created_at_us: self.inner.clock.now_us() };
         let noted = self.inner.store.write("master_key_insert", move |tx| {
-            async move { store::insert_master_key(tx, &row, founding).await }.boxed()
+            async move {
+                if founding {
+                    store::insert_first_master_key(tx, &row).await
+                } else {
+                    store::insert_master_key(tx, &row).await
+                }
+            }
+            .boxed()
         });
         noted.await
     }

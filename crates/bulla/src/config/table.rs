@@ -345,7 +345,16 @@ pub(super) const KEYS: &[Key] = &[
         "where its figures are served in plain HTTP, /metrics; empty: nowhere",
     ),
     ("edge.reload_s", Kind::Number, "seconds between two looks at certificates and ticket keys"),
-    ("edge.connections_max", Kind::Number, "its connections at once; more are closed at once"),
+    (
+        "edge.connections_max",
+        Kind::Number,
+        "its connections at once; the one silent the longest is closed for a newcomer",
+    ),
+    (
+        "edge.connections_per_address_max",
+        Kind::Number,
+        "of these, connections of one address (of IPv6 one /64); 0: half of them",
+    ),
     (
         "edge.handshake_timeout_ms",
         Kind::Number,
@@ -401,10 +410,23 @@ pub(super) const KEYS: &[Key] = &[
     ("proxy.ca_key_file", Kind::Text, "its key (PEM)"),
     ("proxy.crl_urls", Kind::List, "where leaves say that the CRL is, for clients that insist on one"),
     ("proxy.clients", Kind::List, "networks whose clients may use it; empty: all that reach it"),
-    ("proxy.intercept", Kind::List, "names to look into, NAME or *.NAME, where `others` says otherwise"),
-    ("proxy.mirror", Kind::List, "names to look into with leaves like the servers' own certificates"),
-    ("proxy.tunnel", Kind::List, "names to pass on without a look"),
-    ("proxy.reject", Kind::List, "names to refuse"),
+    (
+        "proxy.allow_link_local",
+        Kind::Boolean,
+        "clients may reach link-local addresses and the metadata services of clouds through it",
+    ),
+    (
+        "proxy.intercept",
+        Kind::List,
+        "names (NAME, *.NAME) and networks to look into, where `others` says otherwise",
+    ),
+    (
+        "proxy.mirror",
+        Kind::List,
+        "names and networks to look into with leaves like the servers' own certificates",
+    ),
+    ("proxy.tunnel", Kind::List, "names and networks to pass on without a look"),
+    ("proxy.reject", Kind::List, "names and networks to refuse"),
     (
         "proxy.others",
         Kind::Text,
@@ -434,7 +456,16 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Text,
         "where its figures are served in plain HTTP, /metrics; empty: nowhere",
     ),
-    ("proxy.connections_max", Kind::Number, "clients' connections at once; more are closed at once"),
+    (
+        "proxy.connections_max",
+        Kind::Number,
+        "clients' connections at once; the one silent the longest is closed for a newcomer",
+    ),
+    (
+        "proxy.connections_per_address_max",
+        Kind::Number,
+        "of these, connections of one address (of IPv6 one /64); 0: half of them",
+    ),
     (
         "proxy.upstream_connections_max",
         Kind::Number,

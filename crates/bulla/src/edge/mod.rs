@@ -262,6 +262,6 @@ impl Inventory {
 
     fn set_away(&mut self, is_away: bool) {
         self.is_away = is_away;
-        self.metrics.inventory_is_away(is_away);
+        self.metrics.set_inventory_away(is_away);
     }
 }

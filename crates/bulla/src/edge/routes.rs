@@ -51,7 +51,7 @@ impl ConfiguredRoutes {
                 tracing::info!("the configuration's file changed while it was read: it is read again");
                 continue;
             }
-            self.metrics.routes_are_broken(read.is_err());
+            self.metrics.set_routes_broken(read.is_err());
             match read {
                 Ok(routes) => {
                     if running.change_routes(routes) {

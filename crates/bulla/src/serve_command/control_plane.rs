@@ -13,7 +13,7 @@ use authority::publish::Publications;
 use authority::scep::{Scep, ScepOptions};
 use authority::{Authority, AuthorityOptions};
 use cli::exit::{Exit, Outcome, Problem, chain};
-use credentials::{Credentials, CredentialsOptions, HOOK_LIMIT, Hook, HookSender};
+use credentials::{CaVersions, Credentials, CredentialsOptions, HOOK_LIMIT, Hook, HookSender};
 use ct::Monitor;
 use enrollment::CertifyByAuthority;
 use futures_util::future::BoxFuture;
@@ -303,7 +303,7 @@ fn credential_store(
     clock: &Clock,
 ) -> Outcome<Credentials> {
     let options = CredentialsOptions {
-        concatenate_cas: settings.concatenate_cas,
+        ca_versions: if settings.concatenate_cas { CaVersions::All } else { CaVersions::Signer },
         any_key: settings.any_key,
         ca_minimum_days: settings.ca_minimum_days,
         leaf_minimum_days: settings.leaf_minimum_days,

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::pace::PAGES;
 use self::plan::{KINDS, ROTATOR, plan};
 use crate::tables;
-use crate::tables::{HookCall, insert_hook_calls, plan_rotation_policy};
+use crate::tables::{HookCall, PlannedNames, insert_hook_calls, plan_rotation_policy};
 use crate::{CredentialError, Credentials};
 
 pub use hook::ShownHook;
@@ -144,7 +144,7 @@ impl Credentials {
             let full = i64::try_from(events.len()).unwrap_or(EVENTS) == EVENTS;
             let follow = self.store().write("credential_rotation_events", move |tx| {
                 async move {
-                    plan(tx, &names, false, now_us).await?;
+                    plan(tx, &names, PlannedNames::Changed, now_us).await?;
                     insert_hook_calls(tx, &calls).await?;
                     store::outbox_advance(tx, DUTY, last).await
                 }

@@ -4,7 +4,7 @@ use events::CredentialName;
 use store::{NewEvent, StoreError, Tx};
 
 use crate::Kind;
-use crate::tables::plan_rotations;
+use crate::tables::{PlannedNames, plan_rotations};
 
 /// What can be made anew.
 pub(super) const KINDS: &[Kind] = &[Kind::Password, Kind::User, Kind::Rsa, Kind::Ssh, Kind::Certificate];
@@ -12,8 +12,13 @@ pub(super) const KINDS: &[Kind] = &[Kind::Password, Kind::User, Kind::Rsa, Kind:
 pub(super) const ROTATOR: &str = "system:rotation";
 
 /// Plans names, and tells of failures that are over.
-pub(super) async fn plan(tx: &mut Tx, names: &[String], again: bool, at_us: i64) -> Result<(), StoreError> {
-    let healed = plan_rotations(tx, names, KINDS, again).await?;
+pub(super) async fn plan(
+    tx: &mut Tx,
+    names: &[String],
+    planned: PlannedNames,
+    at_us: i64,
+) -> Result<(), StoreError> {
+    let healed = plan_rotations(tx, names, KINDS, planned).await?;
     store::emit(tx, over(&healed, at_us)).await
 }
 

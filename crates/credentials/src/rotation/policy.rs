@@ -8,8 +8,8 @@ use super::plan::plan;
 use crate::name::PermissionPath;
 use crate::tables;
 use crate::tables::{
-    CredentialAsker, PlannedRotation, ROTATION_POLICIES_MAX, RotationPolicyRow, put_rotation_policy,
-    remove_rotation_policy, rotations_now,
+    CredentialAsker, PlannedNames, PlannedRotation, ROTATION_POLICIES_MAX, RotationPolicyRow,
+    put_rotation_policy, remove_rotation_policy, rotations_now,
 };
 use crate::{CredentialError, Credentials, Operation};
 
@@ -210,7 +210,7 @@ impl Credentials {
             async move {
                 if one {
                     // A version that is news to the plan would move its time later.
-                    plan(tx, std::slice::from_ref(&key), false, event.at_us).await?;
+                    plan(tx, std::slice::from_ref(&key), PlannedNames::Changed, event.at_us).await?;
                 }
                 let count = rotations_now(tx, &who, &key, event.at_us).await?;
                 if count > 0 {

@@ -16,7 +16,8 @@ use super::step::{self, Act, Flag};
 use crate::regenerate::Changes;
 use crate::tables;
 use crate::tables::{
-    ChangeStep, CredentialAsker, DueRotation, RotationFailure, RotationStep, fail_rotations, step_rotations,
+    ChangeStep, CredentialAsker, DueRotation, PlannedNames, RotationFailure, RotationStep, fail_rotations,
+    step_rotations,
 };
 use crate::version::Version;
 use crate::{CredentialError, Credentials, Name, Value};
@@ -100,12 +101,12 @@ impl Credentials {
         let now_us = self.now_us();
         let note = self.store().write("credential_rotations_note", move |tx| {
             async move {
-                plan(tx, &again, false, now_us).await?;
+                plan(tx, &again, PlannedNames::Changed, now_us).await?;
                 step_rotations(tx, &steps).await?;
                 // An authority whose change is over is planned for its new certificate.
                 let ended = steps.iter().filter(|step| step.step == ChangeStep::None);
                 let ended: Vec<String> = ended.map(|step| step.name_key.clone()).collect();
-                plan(tx, &ended, true, now_us).await?;
+                plan(tx, &ended, PlannedNames::All, now_us).await?;
                 let first = fail_rotations(tx, &failed).await?;
                 let told = failed.iter().filter(|failure| first.contains(&failure.name_key));
                 store::emit(tx, told.map(|failure| told_of(failure, now_us)).collect()).await

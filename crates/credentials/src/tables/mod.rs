@@ -44,10 +44,10 @@ pub use permissions::{
     update_permission,
 };
 pub use rotation::{
-    ChangeStep, DueRotation, PlannedRotation, PlanningPolicy, ROTATION_POLICIES_MAX, ROTATIONS_NOW_MAX,
-    RotationFailure, RotationPolicyRow, RotationStep, fail_rotations, plan_rotation_policy, plan_rotations,
-    put_rotation_policy, remove_rotation_policy, rotation_policy_that_tells, rotation_range, rotations_now,
-    step_rotations,
+    ChangeStep, DueRotation, PlannedNames, PlannedRotation, PlanningPolicy, ROTATION_POLICIES_MAX,
+    ROTATIONS_NOW_MAX, RotationFailure, RotationPolicyRow, RotationStep, fail_rotations,
+    plan_rotation_policy, plan_rotations, put_rotation_policy, remove_rotation_policy,
+    rotation_policy_that_tells, rotation_range, rotations_now, step_rotations,
 };
 pub use version::CredentialRow;
 pub use wraps::{NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap};

@@ -319,8 +319,16 @@ pub fn rotation_range(path_key: &str) -> (String, String) {
     }
 }
 
-/// Plans names (lower case) of these types that have another version by now, or (`again`) all of them; forgets those that
-/// are gone or without a policy. Answers those whose failure is over. Three statements, whatever the count of names.
+/// Which of the names [`plan_rotations`] plans.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PlannedNames {
+    /// Those whose current version is not planned yet.
+    Changed,
+    /// All of them, anew.
+    All,
+}
+
+/// Plans names (lower case) of these types, and forgets those that are gone or without a policy. Answers those whose failure is over. Three statements, whatever the count of names.
 ///
 /// # Errors
 /// Those of the database.
@@ -329,7 +337,7 @@ pub async fn plan_rotations(
     tx: &mut Tx,
     names: &[String],
     kinds: &[CredentialKind],
-    again: bool,
+    planned: PlannedNames,
 ) -> Result<Vec<String>, StoreError> {
     if names.is_empty() {
         return Ok(Vec::new());
@@ -339,7 +347,8 @@ pub async fn plan_rotations(
         healed.push(row.text()?);
     }
     let kinds = serde_json::json!(kinds).to_string();
-    let parameters = vec![list(names), kinds.as_str().into(), Value::Int(again.into())];
+    let parameters =
+        vec![list(names), kinds.as_str().into(), Value::Int((planned == PlannedNames::All).into())];
     tx.execute(tx.text_of(&PLAN), parameters).await?;
     healed.extend(that_failed(tx.rows(tx.text_of(&UNPLAN), vec![list(names), kinds.into()]).await?)?);
     healed.sort_unstable();
@@ -382,7 +391,7 @@ pub async fn plan_rotation_policy(
     for mut row in tx.rows(NAMES, parameters).await? {
         names.push(row.text()?);
     }
-    let healed = plan_rotations(tx, &names, kinds, true).await?;
+    let healed = plan_rotations(tx, &names, kinds, PlannedNames::All).await?;
     let last = names.last().filter(|_| names.len() == most).cloned();
     if last.is_none() && policy.removed {
         tx.execute(FORGET, vec![policy.path_key.as_str().into(), policy.set_at_us.into()]).await?;

@@ -1,8 +1,8 @@
 //! What ends, is deleted, and is taken back or destroyed.
 
 use credentials::{
-    CredentialError, Credentials, CredentialsOptions, Find, Kind, Mode, PermissionPath, Retention,
-    SetRequest, VersionsChange,
+    CaVersions, CredentialError, Credentials, CredentialsOptions, Find, Kind, Mode, PermissionPath,
+    Retention, SetRequest, VersionsChange,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ const DAY_S: u64 = 86_400;
 
 async fn text(credentials: &Credentials, at: &str) -> Option<String> {
     let version = credentials.current(&admin(), &name(at)).await.ok()?.remove(0);
-    version.value.shown(true).as_str().map(str::to_owned)
+    version.value.shown(CaVersions::All).as_str().map(str::to_owned)
 }
 
 async fn names(credentials: &Credentials) -> Vec<String> {

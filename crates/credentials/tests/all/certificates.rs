@@ -3,8 +3,9 @@
 use std::process::Command;
 
 use credentials::{
-    CertificateParameters, CertificateValue, CredentialError, CredentialsOptions, GenerateRequest, Kind,
-    Mode, Operations, Parameters, PermissionPath, Regeneration, SetRequest, Value, Version,
+    CaVersions, CertificateParameters, CertificateValue, CredentialError, CredentialsOptions,
+    GenerateRequest, Kind, Mode, Operations, Parameters, PermissionPath, Regeneration, SetRequest, Value,
+    Version,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +43,7 @@ async fn newest(place: &Place, at: &str) -> Version {
 
 /// The authority's certificates in a child's `ca`, in order.
 fn trusted(version: &Version) -> Vec<String> {
-    let text = value(version).trusted(true).unwrap();
+    let text = value(version).trusted(CaVersions::All).unwrap();
     text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
 }
 

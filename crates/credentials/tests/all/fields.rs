@@ -1,7 +1,8 @@
 //! Credentials by number and as fields.
 
 use credentials::{
-    CredentialError, Kind, Numbered, Operation, Operations, PermissionPath, Regeneration, VersionsChange,
+    CaVersions, CredentialError, Kind, Numbered, Operation, Operations, PermissionPath, Regeneration,
+    VersionsChange,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -62,7 +63,10 @@ pub(crate) async fn patches_side_by_side_are_all_kept(place: Place) {
     let Numbered::Readable(newest) = store.numbered(&admin(), &name("/p"), None).await.unwrap() else {
         panic!("it is there");
     };
-    assert_eq!(Json::Object(newest.value.fields(true)), json!({ "kept": 1, "a": "x", "b": "x", "c": "x" }));
+    assert_eq!(
+        Json::Object(newest.value.fields(CaVersions::All)),
+        json!({ "kept": 1, "a": "x", "b": "x", "c": "x" })
+    );
     assert_eq!((newest.number, newest.metadata), (4, Some(json!({ "owner": "a" }))), "notes go along");
     let log = place.log().await;
     assert_eq!(log.iter().filter(|line| line.contains("credential.metadata")).count(), 1, "{log:?}");

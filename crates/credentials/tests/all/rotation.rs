@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use credentials::tables;
 use credentials::tables::{HookCall, insert_hook_calls};
 use credentials::{
-    CertificateParameters, CertificateValue, ChangeStep, CredentialError, Credentials, GenerateRequest, Hook,
-    HookSender, Kind, Mode, OVERLAP_S, Parameters, PermissionPath, Planned, RotationPolicy, RotationReport,
-    Value, Version, VersionsChange,
+    CaVersions, CertificateParameters, CertificateValue, ChangeStep, CredentialError, Credentials,
+    GenerateRequest, Hook, HookSender, Kind, Mode, OVERLAP_S, Parameters, PermissionPath, Planned,
+    RotationPolicy, RotationReport, Value, Version, VersionsChange,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -324,7 +324,7 @@ fn pem(version: &Version) -> String {
 
 /// The certificates that a leaf trusts, in order.
 fn trusted(version: &Version) -> Vec<String> {
-    let text = value(version).trusted(true).unwrap();
+    let text = value(version).trusted(CaVersions::All).unwrap();
     text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
 }
 

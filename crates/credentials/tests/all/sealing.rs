@@ -1,7 +1,7 @@
 //! Values at rest.
 
 use credentials::tables::SEALED_CREDENTIALS;
-use credentials::{CredentialError, KeyUsage, Kind, NewCertificateVersion, Refusal, SetRequest};
+use credentials::{CaVersions, CredentialError, KeyUsage, Kind, NewCertificateVersion, Refusal, SetRequest};
 use serde_json::json;
 use store::SealedValue;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +61,10 @@ pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(
         let error = found[0].as_ref().unwrap().as_ref().unwrap_err();
         let named = error.details().unwrap();
         assert!(named.starts_with("the value of /changed does not open: "), "octet {at}: {named}");
-        assert_eq!(found[1].as_ref().unwrap().as_ref().unwrap().value.shown(true), json!("second"));
+        assert_eq!(
+            found[1].as_ref().unwrap().as_ref().unwrap().value.shown(CaVersions::All),
+            json!("second")
+        );
     }
     // A rotation goes past it, and names it.
     let (keystore, _) = place.with_masters(&["newer", "master"]);
@@ -106,7 +109,8 @@ pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Pl
     let rotated = keystore.rewrap_all("user:a", |_| {}).await.unwrap();
     assert_eq!((rotated.rewrapped, rotated.remaining), (30, 0));
     assert_eq!(both.key_usage().await.unwrap(), KeyUsage { active: 30, inactive: 0, unknown: 0 });
-    let value = stranger.current(&admin(), &name("/n/7")).await.unwrap().remove(0).value.shown(true);
+    let value =
+        stranger.current(&admin(), &name("/n/7")).await.unwrap().remove(0).value.shown(CaVersions::All);
     assert_eq!(value, json!("7"), "the old key is not needed any more");
     assert!(place.master("master").id().is_ok());
 }

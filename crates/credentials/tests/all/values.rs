@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use credentials::tables::{NewCredentialVersion, Put, put_credential_versions};
 use credentials::{
-    CredentialError, Find, GenerateRequest, Kind, Mode, Name, Parameters, PasswordParameters, SetRequest,
-    Value,
+    CaVersions, CredentialError, Find, GenerateRequest, Kind, Mode, Name, Parameters, PasswordParameters,
+    SetRequest, Value,
 };
 use serde_json::json;
 
@@ -39,11 +39,15 @@ pub(crate) async fn every_type_is_answered_as_it_was_set(place: Place) {
         };
         let set = place.credentials.set(&admin(), request).await.unwrap();
         let read = place.credentials.current(&admin(), &name(&at)).await.unwrap().remove(0);
-        assert_eq!((read.id, &read.metadata, read.value.shown(true)), (set.id, &metadata, shown), "{kind}");
+        assert_eq!(
+            (read.id, &read.metadata, read.value.shown(CaVersions::All)),
+            (set.id, &metadata, shown),
+            "{kind}"
+        );
         assert_eq!(place.credentials.version(&admin(), set.id).await.unwrap(), read);
     }
     let user = place.set("/types/user", Kind::User, json!({ "username": "u", "password": "p" })).await;
-    let shown = user.value.shown(true);
+    let shown = user.value.shown(CaVersions::All);
     assert_eq!((&shown["username"], &shown["password"]), (&json!("u"), &json!("p")));
     // As `openssl passwd -6` with that salt would have it.
     let hash = shown["password_hash"].as_str().unwrap();
@@ -51,11 +55,11 @@ pub(crate) async fn every_type_is_answered_as_it_was_set(place: Place) {
     let openssl = std::process::Command::new("openssl").args(["passwd", "-6", "-salt", salt, "p"]).output();
     assert_eq!(String::from_utf8(openssl.unwrap().stdout).unwrap().trim(), hash);
     let again = place.credentials.current(&admin(), &name("/types/user")).await.unwrap().remove(0);
-    assert_eq!(again.value.shown(true), shown, "the hash stays");
+    assert_eq!(again.value.shown(CaVersions::All), shown, "the hash stays");
     // printf '\0\0\0' | openssl dgst -sha256 -binary | base64
     let ssh = place.set("/types/ssh", Kind::Ssh, pair).await;
     assert_eq!(
-        ssh.value.shown(true)["public_key_fingerprint"],
+        ssh.value.shown(CaVersions::All)["public_key_fingerprint"],
         json!("cJ6AyISHokEeHuTfufIqhhSS0gxHZRUMDHlKvXD4FHw")
     );
     for (kind, value) in [
@@ -81,13 +85,13 @@ pub(crate) async fn versions_come_newest_first_and_no_more_are_read_than_asked_f
         let credentials = place.credentials.clone();
         async move {
             let versions = credentials.versions(&admin(), &name("/many"), most).await.unwrap();
-            versions.into_iter().map(|version| version.value.shown(true)).collect::<Vec<_>>()
+            versions.into_iter().map(|version| version.value.shown(CaVersions::All)).collect::<Vec<_>>()
         }
     };
     assert_eq!(read(Some(2)).await, [json!("19"), json!("18")]);
     assert_eq!(read(None).await.len(), 20);
     let current = place.credentials.current(&admin(), &name("/many")).await.unwrap();
-    assert_eq!((current.len(), current[0].value.shown(true)), (1, json!("19")));
+    assert_eq!((current.len(), current[0].value.shown(CaVersions::All)), (1, json!("19")));
 }
 
 pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Place) {
@@ -165,7 +169,11 @@ pub(crate) async fn modes_decide_before_anything_is_made(place: Place) {
     let error = place.credentials.regenerate(&admin(), &name("/set"), None).await.unwrap_err();
     assert!(error.to_string().starts_with("The password could not be regenerated"), "{error}");
     let kept = place.credentials.generate(&admin(), password("/set", 30, Mode::Converge)).await.unwrap();
-    assert_eq!(kept.value.shown(true), json!("static"), "what was set has no parameters that could differ");
+    assert_eq!(
+        kept.value.shown(CaVersions::All),
+        json!("static"),
+        "what was set has no parameters that could differ"
+    );
     // A key that would not be stored is not searched for: a search takes at least ten times as long as this may.
     let rsa = || GenerateRequest {
         name: name("/rsa"),
@@ -264,8 +272,10 @@ pub(crate) async fn many_names_are_one_statement(place: Place) {
     let names = ["/team/pipeline/x", "/TEAM/x", "/team/pipeline/y", "/team/y"].map(name);
     let found = place.credentials.lookup(&admin(), &names).await.unwrap();
     assert_eq!(place.store.statements_sent() - before, 1);
-    let found: Vec<_> =
-        found.into_iter().map(|one| one.map(|version| version.unwrap().value.shown(true))).collect();
+    let found: Vec<_> = found
+        .into_iter()
+        .map(|one| one.map(|version| version.unwrap().value.shown(CaVersions::All)))
+        .collect();
     assert_eq!(found, [None, Some(json!("team")), Some(json!("pipeline")), None]);
     let many: Vec<_> = (0..1_001).map(|number| name(&format!("/n{number}"))).collect();
     assert!(place.credentials.lookup(&admin(), &many).await.is_err(), "bounded");

@@ -361,12 +361,25 @@ impl Monitor {
         self.put(row, settings, "ct.update", details(new), actor).await
     }
 
-    /// Pauses or resumes a domain, as it was read. Questions under way go on to their end.
+    /// Pauses a domain, as it was read. Questions under way go on to their end.
     ///
     /// # Errors
     /// [`MonitorError::Changed`]; those of the database.
     #[crate::boxed]
-    pub async fn enable(
+    pub async fn pause(&self, row: &CtDomainRow, actor: &str) -> Result<CtDomainRow, MonitorError> {
+        self.set_enabled(row, false, actor).await
+    }
+
+    /// Resumes a domain, as it was read.
+    ///
+    /// # Errors
+    /// [`MonitorError::Changed`]; those of the database.
+    #[crate::boxed]
+    pub async fn resume(&self, row: &CtDomainRow, actor: &str) -> Result<CtDomainRow, MonitorError> {
+        self.set_enabled(row, true, actor).await
+    }
+
+    async fn set_enabled(
         &self,
         row: &CtDomainRow,
         enabled: bool,

@@ -206,7 +206,7 @@ impl Entry {
     }
 
     /// Decides whether the recording is kept, once the answer is known. The first call counts.
-    pub fn decide(&mut self, is_recorded: bool) {
+    pub fn set_recorded(&mut self, is_recorded: bool) {
         if !std::mem::replace(&mut self.is_decided, true) && !is_recorded {
             self.recording = None;
             self.up.forget();

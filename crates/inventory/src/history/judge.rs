@@ -232,9 +232,18 @@ impl Rule {
     }
 }
 
-/// Judges a series at `now_us`; `begun`: whether people were told of a drift that is not over.
+/// What people were told of a series and that is not over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reported {
+    /// Nothing.
+    Nothing,
+    /// That it drifts.
+    Drift,
+}
+
+/// Judges a series at `now_us`; `reported`: what people were told that is not over.
 #[must_use]
-pub fn judge(series: Series, past: &Past, begun: bool, now_us: i64) -> Judgement {
+pub fn judge(series: Series, past: &Past, reported: Reported, now_us: i64) -> Judgement {
     let rule = Rule::of(series);
     let window = rule.as_ref().map_or(Window { least_us: HOUR_US, values: 0 }, |rule| rule.window);
     let (before, now) = past.recent.split_at(begin_of(window, &past.recent, now_us));
@@ -256,7 +265,7 @@ pub fn judge(series: Series, past: &Past, begun: bool, now_us: i64) -> Judgement
     let old = past.began_us.is_some_and(|began| began <= now_us.saturating_sub(BASE_SPAN_MIN_US));
     let known = rule.least_base.is_none_or(|least| old && base.count() >= least);
     judgement.verdict = match value.filter(|_| known) {
-        Some(value) if rule.is_off(value, &base, begun) => Verdict::Drifting,
+        Some(value) if rule.is_off(value, &base, reported) => Verdict::Drifting,
         Some(_) => Verdict::Steady,
         None => Verdict::Learning,
     };
@@ -265,9 +274,9 @@ pub fn judge(series: Series, past: &Past, begun: bool, now_us: i64) -> Judgement
 
 impl Rule {
     /// Begins past one mark and is over at another below it, so that what lies between does not begin and end all day.
-    fn is_off(&self, value: f64, base: &Sketch, begun: bool) -> bool {
+    fn is_off(&self, value: f64, base: &Sketch, reported: Reported) -> bool {
         let off = (self.off)(value, base);
-        if begun {
+        if reported == Reported::Drift {
             return off > self.over_at;
         }
         let usual = self.usual.and_then(|part| base.quantile(part));
@@ -367,8 +376,8 @@ mod tests {
             past
         }
 
-        fn verdict(self, series: Series, begun: bool) -> Verdict {
-            judge(series, &self.past(), begun, NOW).verdict
+        fn verdict(self, series: Series, reported: Reported) -> Verdict {
+            judge(series, &self.past(), reported, NOW).verdict
         }
     }
 
@@ -387,7 +396,7 @@ mod tests {
             (1.26, Verdict::Drifting),
             (3.0, Verdict::Drifting),
         ] {
-            assert_eq!(a_week_and_then(part).verdict(scans(), false), wanted, "{part}");
+            assert_eq!(a_week_and_then(part).verdict(scans(), Reported::Nothing), wanted, "{part}");
         }
     }
 
@@ -399,7 +408,7 @@ mod tests {
             (1.14, Verdict::Steady),
             (1.0, Verdict::Steady),
         ] {
-            assert_eq!(a_week_and_then(part).verdict(scans(), true), wanted, "{part}");
+            assert_eq!(a_week_and_then(part).verdict(scans(), Reported::Drift), wanted, "{part}");
         }
     }
 
@@ -431,8 +440,8 @@ mod tests {
         ];
         for told in too_little {
             let past = told.past();
-            for begun in [false, true] {
-                assert_eq!(judge(scans(), &past, begun, NOW).verdict, Verdict::Learning, "{past:?}");
+            for reported in [Reported::Nothing, Reported::Drift] {
+                assert_eq!(judge(scans(), &past, reported, NOW).verdict, Verdict::Learning, "{past:?}");
             }
         }
     }
@@ -441,12 +450,15 @@ mod tests {
     fn the_slow_half_of_two_watches_is_no_drift() {
         let week = [WEEK_US, 3 * HOUR_US];
         let both = Measurements::nothing().of_node(1, week, HOUR_US, &[(1.0, 5), (60.0, 4)]);
-        assert_eq!(both.then([3 * HOUR_US, 0], HOUR_US, 1, 60.0).verdict(scans(), false), Verdict::Steady);
+        assert_eq!(
+            both.then([3 * HOUR_US, 0], HOUR_US, 1, 60.0).verdict(scans(), Reported::Nothing),
+            Verdict::Steady
+        );
     }
 
     #[test]
     fn the_window_is_left_out_of_the_days_before() {
-        let judgement = judge(scans(), &a_week_and_then(2.0).past(), false, NOW);
+        let judgement = judge(scans(), &a_week_and_then(2.0).past(), Reported::Nothing, NOW);
         let (last, base) = (judgement.last.unwrap(), judgement.base.unwrap());
         assert_eq!((last.count, base.count), (3, 7 * 24 - 3));
         assert!((base.p99 / 87.0 - 1.0).abs() < 0.003, "{base:?}");
@@ -459,31 +471,31 @@ mod tests {
             let values = [(0.0, of - errors), (1.0, errors)];
             Measurements::nothing().of_node(1, [SLOT_US, 0], SLOT_US, &values)
         };
-        assert_eq!(calls(9, 99).verdict(clouds(), false), Verdict::Learning);
-        assert_eq!(calls(10, 1_000).verdict(clouds(), false), Verdict::Steady);
-        assert_eq!(calls(11, 1_000).verdict(clouds(), false), Verdict::Drifting);
-        assert_eq!(calls(6, 1_000).verdict(clouds(), true), Verdict::Drifting);
-        assert_eq!(calls(5, 1_000).verdict(clouds(), true), Verdict::Steady);
+        assert_eq!(calls(9, 99).verdict(clouds(), Reported::Nothing), Verdict::Learning);
+        assert_eq!(calls(10, 1_000).verdict(clouds(), Reported::Nothing), Verdict::Steady);
+        assert_eq!(calls(11, 1_000).verdict(clouds(), Reported::Nothing), Verdict::Drifting);
+        assert_eq!(calls(6, 1_000).verdict(clouds(), Reported::Drift), Verdict::Drifting);
+        assert_eq!(calls(5, 1_000).verdict(clouds(), Reported::Drift), Verdict::Steady);
         // A listing a night is enough of the day.
         let night =
             Measurements::nothing().of_node(1, [9 * HOUR_US, 8 * HOUR_US], HOUR_US, &[(0.0, 90), (1.0, 10)]);
-        assert_eq!(night.verdict(clouds(), false), Verdict::Drifting);
+        assert_eq!(night.verdict(clouds(), Reported::Nothing), Verdict::Drifting);
     }
 
     #[test]
     fn endpoints_have_their_usual_part_of_the_dead() {
-        let of = |today: u64, begun| {
+        let of = |today: u64, reported| {
             let week =
                 Measurements::nothing().of_node(1, [WEEK_US, DAY_US], HOUR_US, &[(0.0, 950), (1.0, 50)]);
             let day = [DAY_US, 0];
             let told = week.of_node(1, day, HOUR_US, &[(0.0, 1_000 - today), (1.0, today)]);
-            told.verdict(Series::ProviderErrors(CallTarget::Endpoints), begun)
+            told.verdict(Series::ProviderErrors(CallTarget::Endpoints), reported)
         };
-        assert_eq!(of(50, false), Verdict::Steady);
-        assert_eq!(of(59, false), Verdict::Steady);
-        assert_eq!(of(61, false), Verdict::Drifting);
-        assert_eq!(of(56, true), Verdict::Drifting);
-        assert_eq!(of(54, true), Verdict::Steady);
+        assert_eq!(of(50, Reported::Nothing), Verdict::Steady);
+        assert_eq!(of(59, Reported::Nothing), Verdict::Steady);
+        assert_eq!(of(61, Reported::Nothing), Verdict::Drifting);
+        assert_eq!(of(56, Reported::Drift), Verdict::Drifting);
+        assert_eq!(of(54, Reported::Drift), Verdict::Steady);
     }
 
     #[test]
@@ -492,7 +504,7 @@ mod tests {
             let quarter = [3 * SLOT_US, 0];
             let idle = Measurements::nothing().then(quarter, SLOT_US, 20, 0.1);
             let values = [(busy, samples), (0.0, 1)];
-            idle.of_node(2, quarter, SLOT_US, &values).verdict(Series::DatabasePool, false)
+            idle.of_node(2, quarter, SLOT_US, &values).verdict(Series::DatabasePool, Reported::Nothing)
         };
         assert_eq!(pool(0.75, 19), Verdict::Steady);
         assert_eq!(pool(0.875, 19), Verdict::Drifting);
@@ -502,21 +514,25 @@ mod tests {
 
     #[test]
     fn five_times_the_tasks_for_most_of_an_hour_is_a_leak() {
-        let tasks = |count: f64, since_us: i64, begun| {
+        let tasks = |count: f64, since_us: i64, reported| {
             let week = Measurements::nothing().then([WEEK_US, since_us], SLOT_US, 20, 40.0);
-            week.then([since_us, 0], SLOT_US, 20, count).verdict(Series::Tasks, begun)
+            week.then([since_us, 0], SLOT_US, 20, count).verdict(Series::Tasks, reported)
         };
-        assert_eq!(tasks(190.0, HOUR_US, false), Verdict::Steady);
-        assert_eq!(tasks(210.0, HOUR_US, false), Verdict::Drifting);
-        assert_eq!(tasks(2_000.0, HOUR_US / 3, false), Verdict::Steady, "a scan of twenty minutes");
-        assert_eq!(tasks(150.0, HOUR_US, true), Verdict::Drifting);
-        assert_eq!(tasks(110.0, HOUR_US, true), Verdict::Steady);
+        assert_eq!(tasks(190.0, HOUR_US, Reported::Nothing), Verdict::Steady);
+        assert_eq!(tasks(210.0, HOUR_US, Reported::Nothing), Verdict::Drifting);
+        assert_eq!(
+            tasks(2_000.0, HOUR_US / 3, Reported::Nothing),
+            Verdict::Steady,
+            "a scan of twenty minutes"
+        );
+        assert_eq!(tasks(150.0, HOUR_US, Reported::Drift), Verdict::Drifting);
+        assert_eq!(tasks(110.0, HOUR_US, Reported::Drift), Verdict::Steady);
     }
 
     #[test]
     fn what_has_no_rule_is_shown() {
         let told = Measurements::nothing().then([WEEK_US, 0], HOUR_US, 10, 500.0);
-        let judgement = judge(Series::WriterBatch, &told.past(), false, NOW);
+        let judgement = judge(Series::WriterBatch, &told.past(), Reported::Nothing, NOW);
         assert_eq!(judgement.verdict, Verdict::Shown);
         assert!(judgement.ratio().is_some_and(|ratio| (ratio - 1.0).abs() < 0.01), "{judgement:?}");
     }

@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use self::slot::{DAY_US, HOUR_US, SLOT_US, start_of};
 
-pub use judge::{Figures, Judgement, Past, Piece, Verdict, judge};
+pub use judge::{Figures, Judgement, Past, Piece, Reported, Verdict, judge};
 pub use samples::{CloudCalls, Samples};
 pub use series::{CallTarget, FleetSize, Series};
 
@@ -206,7 +206,8 @@ impl History {
             let since_us =
                 told.iter().find(|drift| drift.series == series.name()).map(|drift| drift.began_at_us);
             if past.began_us.is_some() || since_us.is_some() {
-                let judgement = judge(series, &past, since_us.is_some(), now_us);
+                let reported = if since_us.is_some() { Reported::Drift } else { Reported::Nothing };
+                let judgement = judge(series, &past, reported, now_us);
                 seen.push(SeriesStatus { judgement, since_us });
             }
         }

@@ -289,12 +289,25 @@ impl Watches {
         self.change(row, settings, event).await
     }
 
-    /// Pauses or resumes a watch, as it was read. A run under way goes on to its end.
+    /// Pauses a watch, as it was read. A run under way goes on to its end.
     ///
     /// # Errors
     /// [`WatchError::Changed`]; those of the database.
     #[crate::boxed]
-    pub async fn enable(&self, row: &WatchRow, enabled: bool, actor: &str) -> Result<WatchRow, WatchError> {
+    pub async fn pause(&self, row: &WatchRow, actor: &str) -> Result<WatchRow, WatchError> {
+        self.set_enabled(row, false, actor).await
+    }
+
+    /// Resumes a watch, as it was read.
+    ///
+    /// # Errors
+    /// [`WatchError::Changed`]; those of the database.
+    #[crate::boxed]
+    pub async fn resume(&self, row: &WatchRow, actor: &str) -> Result<WatchRow, WatchError> {
+        self.set_enabled(row, true, actor).await
+    }
+
+    async fn set_enabled(&self, row: &WatchRow, enabled: bool, actor: &str) -> Result<WatchRow, WatchError> {
         let settings = WatchSettings { enabled, ..row.settings.clone() };
         let action = if enabled { "watch.resume" } else { "watch.pause" };
         let event = self.event(actor, action, row.id, json!({"name": settings.name}));

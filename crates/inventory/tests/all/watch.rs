@@ -425,11 +425,11 @@ async fn a_removed_watchs_run_is_cancelled_and_a_paused_one_begins_none() {
     assert!(scans.iter().all(|scan| scan.state == ScanState::Interrupted), "{scans:?}");
 
     let row = node.create(&world.watch("edge"), "user:a").await.unwrap();
-    let row = node.enable(&row, false, "user:a").await.unwrap();
+    let row = node.pause(&row, "user:a").await.unwrap();
     assert_eq!(runner.tick().await.unwrap(), 0);
     assert!(matches!(node.run_now(&row, "user:a").await, Err(WatchError::NotNow)));
-    node.enable(&row, true, "user:a").await.unwrap();
-    assert!(matches!(node.enable(&row, true, "user:a").await, Err(WatchError::Changed)), "read before");
+    node.resume(&row, "user:a").await.unwrap();
+    assert!(matches!(node.resume(&row, "user:a").await, Err(WatchError::Changed)), "read before");
     assert_eq!(runner.tick().await.unwrap(), 1);
     runner.stop().await;
     let actions = world.store.audit_page(&store::AuditFilter::default(), None, PAGE).await.unwrap().rows;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
 use outbound::Deadline;
-use outbound::resolve::{self, Families, Resolver};
+use outbound::resolve::{self, Families, Recursion, Resolver};
 
 use super::publisher::{PublishError, TxtRecord};
 
@@ -69,7 +69,7 @@ impl Dns {
         name: &str,
         deadline: Instant,
     ) -> Result<String, PublishError> {
-        let answer = ask(server, name, RecordType::SOA, false, deadline).await?;
+        let answer = ask(server, name, RecordType::SOA, Recursion::NotDesired, deadline).await?;
         zone_in(&answer).ok_or_else(|| {
             PublishError(format!("{server} is not authoritative for a zone that holds {name}"))
         })
@@ -109,7 +109,8 @@ impl Dns {
 
     /// Whether this server answers with the record, without asking others.
     pub(super) async fn has_text(&self, server: SocketAddr, record: &TxtRecord, deadline: Instant) -> bool {
-        let Ok(answer) = ask(server, &record.name, RecordType::TXT, false, deadline).await else {
+        let Ok(answer) = ask(server, &record.name, RecordType::TXT, Recursion::NotDesired, deadline).await
+        else {
             return false;
         };
         answer.answers.iter().any(|found| match &found.data {
@@ -126,7 +127,7 @@ impl Dns {
     ) -> Result<Message, PublishError> {
         let mut failure = PublishError("no name server is known; set propagation.resolvers".to_owned());
         for &server in &self.recursive {
-            match ask(server, name, kind, true, deadline).await {
+            match ask(server, name, kind, Recursion::Desired, deadline).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => failure = error,
             }
@@ -151,7 +152,7 @@ async fn ask(
     server: SocketAddr,
     name: &str,
     kind: RecordType,
-    recursion: bool,
+    recursion: Recursion,
     deadline: Instant,
 ) -> Result<Message, PublishError> {
     let failed = |what: &dyn Display| PublishError(format!("name server {server}: {what}"));

@@ -38,7 +38,16 @@ pub enum ExchangeError {
     Unreadable(String),
 }
 
-/// Asks one server for records and returns its answer, whatever its response code. `recursion` asks the server to ask others. Each packet waits
+/// Whether a server is to ask other servers (RFC 1035 section 4.1.1, the bit RD).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Recursion {
+    /// It is.
+    Desired,
+    /// It answers from what it holds.
+    NotDesired,
+}
+
+/// Asks one server for records and returns its answer, whatever its response code. Each packet waits
 /// `each` for its answer; [`exchange`] describes the rest.
 ///
 /// # Errors
@@ -48,7 +57,7 @@ pub async fn ask(
     server: SocketAddr,
     name: &Name,
     kind: RecordType,
-    recursion: bool,
+    recursion: Recursion,
     each: Duration,
     deadline: Deadline,
 ) -> Result<Message, ExchangeError> {
@@ -56,7 +65,7 @@ pub async fn ask(
     let mut extended = true;
     loop {
         let mut query = Query::new(&name, kind, extended).with_id(query::random_id()?);
-        if !recursion {
+        if recursion == Recursion::NotDesired {
             query = query.without_recursion();
         }
         let answer = send(server, query.octets(), query.question(), each, deadline).await?;

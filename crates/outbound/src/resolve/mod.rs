@@ -29,7 +29,7 @@ use tokio::time::Instant;
 pub use answer::{CHAIN_MAX, LIFETIME_MAX};
 pub use counters::Counts;
 pub use error::ResolveError;
-pub use exchange::{ExchangeError, ask, exchange};
+pub use exchange::{ExchangeError, Recursion, ask, exchange};
 pub use options::Options;
 pub use system::name_servers;
 

@@ -8,7 +8,9 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::TXT;
 use hickory_proto::rr::{RData, Record, RecordType};
 use outbound::Deadline;
-use outbound::resolve::{CHAIN_MAX, ExchangeError, Families, Options, ResolveError, Resolver, ask};
+use outbound::resolve::{
+    CHAIN_MAX, ExchangeError, Families, Options, Recursion, ResolveError, Resolver, ask,
+};
 use telemetry::tasks;
 use tokio::sync::Notify;
 
@@ -467,7 +469,7 @@ fn txt(text: &str) -> Record {
     Record::from_rdata(name("txt.example."), 60, data)
 }
 
-async fn ask_for_text(server: &NameServer, recursion: bool) -> Result<Vec<String>, ExchangeError> {
+async fn ask_for_text(server: &NameServer, recursion: Recursion) -> Result<Vec<String>, ExchangeError> {
     let (name, deadline) = (name("txt.example."), Deadline::within(seconds(6)));
     let kind = RecordType::TXT;
     let answer = ask(server.address, &name, kind, recursion, Duration::from_millis(200), deadline).await?;
@@ -487,8 +489,8 @@ async fn other_records_come_from_the_server_that_is_asked() {
         [foreign, other_name, right].into_iter().map(Reply::now).collect()
     })
     .await;
-    assert_eq!(ask_for_text(&server, true).await.unwrap(), ["recursive"]);
-    assert_eq!(ask_for_text(&server, false).await.unwrap(), ["own"]);
+    assert_eq!(ask_for_text(&server, Recursion::Desired).await.unwrap(), ["recursive"]);
+    assert_eq!(ask_for_text(&server, Recursion::NotDesired).await.unwrap(), ["own"]);
     assert_eq!(server.asked(), 2);
 }
 
@@ -505,7 +507,7 @@ async fn other_records_come_over_tcp_when_udp_is_too_short_or_silent() {
             }
         })
         .await;
-        assert_eq!(ask_for_text(&server, true).await.unwrap(), ["whole"]);
+        assert_eq!(ask_for_text(&server, Recursion::Desired).await.unwrap(), ["whole"]);
         assert_eq!(server.asked(), if truncated { 2 } else { 3 });
     }
 }
@@ -517,7 +519,7 @@ async fn a_server_without_edns_answers_for_other_records_too() {
         None => asked.with(vec![txt("plain")]),
     })
     .await;
-    assert_eq!(ask_for_text(&server, true).await.unwrap(), ["plain"]);
+    assert_eq!(ask_for_text(&server, Recursion::Desired).await.unwrap(), ["plain"]);
 }
 
 #[tokio::test]
@@ -525,7 +527,9 @@ async fn an_exchange_ends_at_its_deadline() {
     let server = NameServer::start(|_: &Asked| Vec::new()).await;
     let each = Duration::from_millis(50);
     let kind = RecordType::TXT;
-    let result = ask(server.address, &name("txt.example."), kind, true, each, Deadline::within(each)).await;
+    let result =
+        ask(server.address, &name("txt.example."), kind, Recursion::Desired, each, Deadline::within(each))
+            .await;
     assert!(matches!(result, Err(ExchangeError::TimedOut)), "{result:?}");
     assert_eq!(server.asked(), 1);
 }

@@ -291,7 +291,10 @@ async fn enable(
     enabled: bool,
 ) -> Result<Revision<CtDomainView>, Problem> {
     let row = monitor.domain(name).await?;
-    let row = monitor.enable(&row, enabled, caller.actor()).await?;
+    let row = match enabled {
+        true => monitor.resume(&row, caller.actor()).await?,
+        false => monitor.pause(&row, caller.actor()).await?,
+    };
     Ok(Revision(row.revision, ct_domain_view(row)))
 }
 

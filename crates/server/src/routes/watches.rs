@@ -251,6 +251,9 @@ async fn enable(
     enabled: bool,
 ) -> Result<Revision<WatchView>, Problem> {
     let row = watches.get(id).await?;
-    let row = watches.enable(&row, enabled, caller.actor()).await?;
+    let row = match enabled {
+        true => watches.resume(&row, caller.actor()).await?,
+        false => watches.pause(&row, caller.actor()).await?,
+    };
     answer(watches, clock, row).await
 }

@@ -225,15 +225,34 @@ pub async fn sign_nodes_of_site(tx: &mut Tx, site: Uuid) -> Result<(), StoreErro
     tx.execute(SIGN_SITE, vec![site.into()]).await.map(drop)
 }
 
+/// How a node is retired.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NodeRetirement {
+    /// It is not used any more.
+    Ordinary,
+    /// It is not trusted any more, and neither is what was open to it.
+    Hostile,
+}
+
 /// Retires a node, its lease included; false when it is already, or not there.
 ///
 /// # Errors
 /// Those of the database.
 #[crate::boxed]
-pub async fn retire_node(tx: &mut Tx, id: Uuid, at_us: i64, hostile: bool) -> Result<bool, StoreError> {
+pub async fn retire_node(
+    tx: &mut Tx,
+    id: Uuid,
+    at_us: i64,
+    retirement: NodeRetirement,
+) -> Result<bool, StoreError> {
     let changed = take_changes(tx, 1).await?;
-    let retired =
-        tx.execute(RETIRE, vec![id.into(), at_us.into(), hostile.into(), changed.into()]).await? == 1;
+    let retired = tx
+        .execute(
+            RETIRE,
+            vec![id.into(), at_us.into(), (retirement == NodeRetirement::Hostile).into(), changed.into()],
+        )
+        .await?
+        == 1;
     if retired {
         super::presence::leave(tx, id).await?;
     }

@@ -7,8 +7,8 @@ use keys::sealed::{KemPublic, NodeKey, PolicyKey, SealContext, WrapContext, seal
 use keys::{KeyType, Keyring, PrivateKey, Signer as _};
 use sites::policies::{GENERATIONS_MAX, KeyPolicies, NewSealedKey, PolicyError, PolicyView, Reconciled};
 use sites::tables::{
-    KeyState, NodeRow, SealedKeyRow, SiteRow, insert_node, insert_site, retire_node, take_changes,
-    update_site,
+    KeyState, NodeRetirement, NodeRow, SealedKeyRow, SiteRow, insert_node, insert_site, retire_node,
+    take_changes, update_site,
 };
 use store::{AuditFilter, Clock, Store, StoreUrl};
 use uuid::Uuid;
@@ -91,7 +91,8 @@ impl World {
 
     async fn retire(&self, node: &Node) {
         let id = node.id;
-        let retired = self.store.write("test", move |tx| Box::pin(retire_node(tx, id, 2, true)));
+        let retired =
+            self.store.write("test", move |tx| Box::pin(retire_node(tx, id, 2, NodeRetirement::Hostile)));
         assert!(retired.await.unwrap());
     }
 

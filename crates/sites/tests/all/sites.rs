@@ -13,6 +13,7 @@ use keyless::places::{SignedStatement, Statement};
 use keys::sealed::NodeKey;
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use sites::Attributes;
+use sites::tables::NodeRetirement;
 use sites::work::{Beat, BeatAnswer, EnrolledNode, Membership, NodeEnrolment};
 use sites::{NewNodeToken, NewSite, NodeQuery, SiteError, Sites, SitesParts, node_domain, node_uri};
 use store::{AuditFilter, Clock, Store};
@@ -353,7 +354,7 @@ async fn a_retired_node_is_nobody_at_once() {
         assert!(began.elapsed() < PATIENCE);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    world.places().retire(b.id(), true, "user:alice").await.unwrap();
+    world.places().retire(b.id(), NodeRetirement::Hostile, "user:alice").await.unwrap();
     let refused = world.places().check_key(b.id(), &leaf).await.unwrap_err();
     assert!(matches!(refused, SiteError::Retired), "{refused}");
     assert!(world.places().beat(b.id(), Beat::default()).await.is_err());
@@ -363,9 +364,9 @@ async fn a_retired_node_is_nobody_at_once() {
         !a.sees(told, b.id()) && a.sees(told, a.id())
     })
     .await;
-    let again = world.places().retire(b.id(), false, "user:alice").await.unwrap_err();
+    let again = world.places().retire(b.id(), NodeRetirement::Ordinary, "user:alice").await.unwrap_err();
     assert!(matches!(again, SiteError::Retired), "{again}");
-    world.places().retire(b.id(), true, "user:alice").await.unwrap();
+    world.places().retire(b.id(), NodeRetirement::Hostile, "user:alice").await.unwrap();
     let row = world.places().node_called("b").await.unwrap();
     assert!(row.hostile && row.retired_at_us.is_some() && !row.present);
     let live = world.places().nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;
@@ -410,7 +411,7 @@ async fn a_site_goes_once_it_is_empty_and_its_tokens_with_it() {
     let left = world.token("berlin", &[]).await;
     let refused = places.delete_site(berlin, "user:alice").await.unwrap_err();
     assert!(matches!(refused, SiteError::NotEmpty(1)), "{refused}");
-    places.retire(a.id(), false, "user:alice").await.unwrap();
+    places.retire(a.id(), NodeRetirement::Ordinary, "user:alice").await.unwrap();
     places.delete_site(berlin, "user:alice").await.unwrap();
     let refused = places.enroll(&Host::new("b").enrolment(&left)).await.unwrap_err();
     assert!(matches!(refused, SiteError::Token), "{refused}");

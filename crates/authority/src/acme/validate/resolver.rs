@@ -125,7 +125,9 @@ impl Dns {
         for turn in 0..self.servers.len() {
             let server = self.servers[(first + turn) % self.servers.len()];
             let deadline = Deadline::within(SERVER_LIMIT);
-            let Ok(message) = resolve::ask(server, name, kind, true, PATIENCE, deadline).await else {
+            let Ok(message) =
+                resolve::ask(server, name, kind, resolve::Recursion::Desired, PATIENCE, deadline).await
+            else {
                 continue;
             };
             match message.metadata.response_code {

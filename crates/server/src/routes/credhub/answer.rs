@@ -3,7 +3,7 @@
 use api::credhub::{
     CertificateFacts, CertificateVersionView, CredentialVersion, CredentialView, GenerationFacts,
 };
-use credentials::{Facts, Value, Version, VersionView};
+use credentials::{CaVersions, Facts, Value, Version, VersionView};
 
 /// A time in whole seconds, as CredHub writes them.
 pub(super) fn time(us: i64) -> String {
@@ -12,7 +12,7 @@ pub(super) fn time(us: i64) -> String {
 }
 
 /// A version, with its value.
-pub(super) fn credential(version: &Version, both_cas: bool) -> CredentialView {
+pub(super) fn credential(version: &Version, ca_versions: CaVersions) -> CredentialView {
     let is_certificate = matches!(version.value, Value::Certificate(_));
     let facts = || certificate(version.facts, version.not_after_us, version.transitional);
     CredentialView {
@@ -26,13 +26,13 @@ pub(super) fn credential(version: &Version, both_cas: bool) -> CredentialView {
             certificate: is_certificate.then(facts),
             generation: None,
         },
-        value: version.value.shown(both_cas),
+        value: version.value.shown(ca_versions),
     }
 }
 
 /// A version that was generated: certificates tell how.
-pub(super) fn generated(version: &Version, both_cas: bool) -> CredentialView {
-    let mut shown = credential(version, both_cas);
+pub(super) fn generated(version: &Version, ca_versions: CaVersions) -> CredentialView {
+    let mut shown = credential(version, ca_versions);
     if matches!(version.value, Value::Certificate(_))
         && let Some(kept) = &version.parameters
     {

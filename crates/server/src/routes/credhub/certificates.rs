@@ -6,7 +6,7 @@ use api::credhub::{
 };
 use axum::Json;
 use axum::extract::{Path, Query};
-use credentials::{CredentialError, Name, NewCertificateVersion, Regeneration};
+use credentials::{CaVersions, CredentialError, Name, NewCertificateVersion, Regeneration};
 use uuid::Uuid;
 
 use super::answer::{certificate_version, credential, generated};
@@ -56,8 +56,8 @@ pub(super) async fn versions(
     } else {
         store.certificate_versions(&asker, id).await?
     };
-    let both = store.options().concatenate_cas;
-    Ok(Json(versions.iter().map(|version| credential(version, both)).collect()))
+    let ca_versions = store.options().ca_versions;
+    Ok(Json(versions.iter().map(|version| credential(version, ca_versions)).collect()))
 }
 
 pub(super) async fn regenerate(
@@ -76,7 +76,7 @@ pub(super) async fn regenerate(
     };
     let store = context.hub().credentials();
     let version = store.regenerate_certificate(&asker, id_of(&id)?, how).await?;
-    Ok(Json(generated(&version, store.options().concatenate_cas)))
+    Ok(Json(generated(&version, store.options().ca_versions)))
 }
 
 pub(super) async fn add(
@@ -89,7 +89,7 @@ pub(super) async fn add(
     let new =
         NewCertificateVersion { value: request.value, transitional: request.transitional.unwrap_or(false) };
     let version = context.hub().credentials().add_certificate_version(&asker, id_of(&id)?, new).await?;
-    Ok(Json(credential(&version, false)))
+    Ok(Json(credential(&version, CaVersions::Signer)))
 }
 
 pub(super) async fn remove(
@@ -99,7 +99,7 @@ pub(super) async fn remove(
 ) -> Result<Json<CredentialView>, Refused> {
     let version = Uuid::parse_str(&version).map_err(|_| CredentialError::NoVersion)?;
     let gone = context.hub().credentials().delete_certificate_version(&asker, id_of(&id)?, version).await?;
-    Ok(Json(credential(&gone, false)))
+    Ok(Json(credential(&gone, CaVersions::Signer)))
 }
 
 pub(super) async fn transition(
@@ -111,5 +111,5 @@ pub(super) async fn transition(
     let TransitionalVersion { version } = body::read(body)?;
     let store = context.hub().credentials();
     let current = store.update_transitional_version(&asker, id_of(&id)?, version.as_deref()).await?;
-    Ok(Json(current.iter().map(|version| credential(version, false)).collect()))
+    Ok(Json(current.iter().map(|version| credential(version, CaVersions::Signer)).collect()))
 }

@@ -55,8 +55,8 @@ pub(super) async fn get(
                 store.versions(&asker, &name, most.map(|most| most as usize)).await?
             }
         };
-        let both = store.options().concatenate_cas;
-        let data = versions.iter().map(|version| credential(version, both)).collect();
+        let ca_versions = store.options().ca_versions;
+        let data = versions.iter().map(|version| credential(version, ca_versions)).collect();
         return Ok(Json(Data::<CredentialView> { data }).into_response());
     }
     let bad = |_| Refused::bad("The query parameter expires-within-days was not valid for this request.");
@@ -93,7 +93,7 @@ pub(super) async fn by_id(
     let store = context.hub().credentials();
     let id = Uuid::parse_str(&id).map_err(|_| credentials::CredentialError::NotFound)?;
     let version = store.version(&asker, id).await?;
-    Ok(Json(credential(&version, store.options().concatenate_cas)))
+    Ok(Json(credential(&version, store.options().ca_versions)))
 }
 
 pub(super) async fn set(
@@ -118,7 +118,7 @@ pub(super) async fn set(
         ..SetRequest::new(name, kind, body.value)
     };
     let version = store.set(&asker, request).await?;
-    Ok(Json(credential(&version, store.options().concatenate_cas)))
+    Ok(Json(credential(&version, store.options().ca_versions)))
 }
 
 /// Only over the version that the caller knows (`If-Match: "ID"`), or only where nothing is (`If-None-Match: *`).
@@ -156,7 +156,7 @@ pub(super) async fn generate(
     };
     let store = context.hub().credentials();
     let version = store.generate(&asker, request).await?;
-    Ok(Json(generated(&version, store.options().concatenate_cas)))
+    Ok(Json(generated(&version, store.options().ca_versions)))
 }
 
 fn mode_of(mode: Option<&str>, overwrite: Option<bool>) -> Result<Mode, Refused> {
@@ -185,7 +185,7 @@ async fn again(
     let request: RegenerateRequest = body::read(body)?;
     let store = context.hub().credentials();
     let version = store.regenerate(asker, &Name::parse(&request.name)?, request.metadata).await?;
-    Ok(Json(generated(&version, store.options().concatenate_cas)))
+    Ok(Json(generated(&version, store.options().ca_versions)))
 }
 
 pub(super) async fn bulk_regenerate(

@@ -35,14 +35,16 @@ pub(super) async fn lookup(
         return Err(Refused::bad(format!("A request has at most {NAMES_MAX} names.")));
     }
     let store = context.hub().credentials();
-    let both = store.options().concatenate_cas;
+    let ca_versions = store.options().ca_versions;
     let mut found = store.lookup(&asker, &names).await?.into_iter();
     let mut results = Vec::with_capacity(lengths.len());
     for length in lengths {
         let first = found.by_ref().take(length).flatten().collect::<Vec<_>>().into_iter().next();
         results.push(match first {
             None => None,
-            Some(Ok(version)) => Some(LookupOutcome::<CredentialView>::Found(credential(&version, both))),
+            Some(Ok(version)) => {
+                Some(LookupOutcome::<CredentialView>::Found(credential(&version, ca_versions)))
+            }
             // A value that does not open fails its own lookup only.
             Some(Err(error)) => Some(LookupOutcome::Failed { error: error.to_string() }),
         });

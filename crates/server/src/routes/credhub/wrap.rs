@@ -75,6 +75,6 @@ async fn unwrap(
         kind: read.value.kind().name().to_owned(),
         version: (!read.version.is_nil()).then_some(read.version),
         wrapped_by: read.by,
-        value: read.value.shown(store.options().concatenate_cas),
+        value: read.value.shown(store.options().ca_versions),
     }))
 }

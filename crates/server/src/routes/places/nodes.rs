@@ -3,7 +3,7 @@
 use api::sites::{KeyNodeQuery, KeyNodeRetirement, NodeView};
 use http::StatusCode;
 use sites::policies::KeyPolicies;
-use sites::tables::NodeRow;
+use sites::tables::{NodeRetirement, NodeRow};
 use sites::{NodeQuery, Sites, attributes_of};
 
 use super::attributes::{AREA, shown_attributes, shown_pairs};
@@ -83,8 +83,11 @@ async fn retire(
     let row = places.node_called(&node).await?;
     if_match.check(row.revision)?;
     // Before anything is done: a server without policies cannot do the half of it.
-    let policies = if how.hostile { Some(&policies) } else { None };
-    places.retire(row.id, how.hostile, caller.actor()).await?;
+    let (retirement, policies) = match how.hostile {
+        true => (NodeRetirement::Hostile, Some(&policies)),
+        false => (NodeRetirement::Ordinary, None),
+    };
+    places.retire(row.id, retirement, caller.actor()).await?;
     if let Some(policies) = policies {
         policies.rotate_of_node(row.id, caller.actor()).await?;
     }

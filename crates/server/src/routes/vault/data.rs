@@ -2,7 +2,7 @@
 
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use credentials::{Asker, CredentialError, Name, Numbered, Operation, Version};
+use credentials::{Asker, CaVersions, CredentialError, Name, Numbered, Operation, Version};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use serde::Deserialize;
@@ -40,8 +40,8 @@ pub(super) async fn get(
     query: VersionQueryResult,
 ) -> Result<axum::Json<Json>, Refused> {
     let (version, _) = readable(&context, &asker, &name, query).await?;
-    let both = context.hub().credentials().options().concatenate_cas;
-    Ok(data(json!({ "data": version.value.fields(both), "metadata": metadata_of(&version) })))
+    let ca_versions = context.hub().credentials().options().ca_versions;
+    Ok(data(json!({ "data": version.value.fields(ca_versions), "metadata": metadata_of(&version) })))
 }
 
 /// The version that was asked for, and the depth.
@@ -77,7 +77,7 @@ pub(super) async fn subkeys(
     query: VersionQueryResult,
 ) -> Result<axum::Json<Json>, Refused> {
     let (version, depth) = readable(&context, &asker, &name, query).await?;
-    let shape = shape(&version.value.fields(true), depth.unwrap_or(u64::MAX));
+    let shape = shape(&version.value.fields(CaVersions::All), depth.unwrap_or(u64::MAX));
     Ok(data(json!({ "subkeys": shape, "metadata": metadata_of(&version) })))
 }
 

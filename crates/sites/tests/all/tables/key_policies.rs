@@ -1,10 +1,11 @@
 //! Policies, their generations and wraps, and what is sealed to them.
 
 use sites::tables::{
-    GenerationRow, KEM_OCTETS, KeyState, NewWrap, NodeRow, PlacedNode, PolicyRemoval, PolicyRow, Resealed,
-    SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys, insert_policy,
-    is_key_sealed, node_kems, policy_seeds, put_sealed_key, put_wraps, remove_policy, reseal_keys,
-    retire_generations, retire_node, rotate_policy, update_site, withdraw_sealed_key, withdraw_wraps,
+    GenerationRow, KEM_OCTETS, KeyState, NewWrap, NodeRetirement, NodeRow, PlacedNode, PolicyRemoval,
+    PolicyRow, Resealed, SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys,
+    insert_policy, is_key_sealed, node_kems, policy_seeds, put_sealed_key, put_wraps, remove_policy,
+    reseal_keys, retire_generations, retire_node, rotate_policy, update_site, withdraw_sealed_key,
+    withdraw_wraps,
 };
 use store::Store;
 use uuid::Uuid;
@@ -265,7 +266,7 @@ pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
     assert_eq!(there.site_attributes, "{}");
     // And neither is one for a node that was retired since.
     let id = b.id;
-    assert!(write!(store, |tx| retire_node(tx, id, NOW, true)));
+    assert!(write!(store, |tx| retire_node(tx, id, NOW, NodeRetirement::Hostile)));
     assert_eq!(put(store, vec![wrap(&policy, 1, &there)]).await, Some(0));
     assert_eq!(walk_placed(store).await.len(), 1);
 }

@@ -1,10 +1,10 @@
 //! Sites, node tokens, nodes, and who is there.
 
 use sites::tables::{
-    KEM_OCTETS, NewStatement, NodeFilter, NodeLease, NodeRow, NodeTokenRow, SiteRow, delete_site, flip_nodes,
-    insert_node, insert_node_token, insert_site, is_node_taken, live_nodes, lock_site, mistrust_node,
-    node_certified, node_token, put_leases, put_statements, retire_node, set_node_address,
-    sign_nodes_of_site, take_changes, update_site, use_node_token,
+    KEM_OCTETS, NewStatement, NodeFilter, NodeLease, NodeRetirement, NodeRow, NodeTokenRow, SiteRow,
+    delete_site, flip_nodes, insert_node, insert_node_token, insert_site, is_node_taken, live_nodes,
+    lock_site, mistrust_node, node_certified, node_token, put_leases, put_statements, retire_node,
+    set_node_address, sign_nodes_of_site, take_changes, update_site, use_node_token,
 };
 use store::Store;
 use uuid::Uuid;
@@ -181,8 +181,8 @@ pub(crate) async fn nodes_are_found_by_key_name_and_site(world: World) {
     let id = a.id;
     assert!(!write!(store, |tx| node_certified(tx, id, &[9; 32], NOW + 5)), "another key");
     assert!(write!(store, |tx| node_certified(tx, id, &[1; 32], NOW + 5)));
-    assert!(write!(store, |tx| retire_node(tx, id, NOW + 6, true)));
-    assert!(!write!(store, |tx| retire_node(tx, id, NOW + 7, false)), "once");
+    assert!(write!(store, |tx| retire_node(tx, id, NOW + 6, NodeRetirement::Hostile)));
+    assert!(!write!(store, |tx| retire_node(tx, id, NOW + 7, NodeRetirement::Ordinary)), "once");
     assert!(!write!(store, |tx| mistrust_node(tx, id)), "known");
     let id = b.id;
     assert!(!write!(store, |tx| mistrust_node(tx, id)), "not retired");
@@ -302,7 +302,7 @@ pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
     assert_eq!(write!(store, |tx| flip_nodes(tx, &late, NOW + 5 * SECOND)), 0);
     // Retired ones have no lease, and get none.
     let id = all[3].id;
-    assert!(write!(store, |tx| retire_node(tx, id, NOW, false)));
+    assert!(write!(store, |tx| retire_node(tx, id, NOW, NodeRetirement::Ordinary)));
     beat(store, &[&all[3]], NOW + 9 * SECOND).await;
     assert_eq!(tell(store, NOW + 6 * SECOND).await, 0);
     let gone = sites::tables::Places::of(store).node(id).await.unwrap().unwrap();
