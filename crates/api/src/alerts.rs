@@ -150,10 +150,10 @@ pub struct SilenceBody {
     pub reason: String,
 }
 
-/// Something made.
+/// The identity of the created object.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
-pub struct Made {
+pub struct CreatedId {
     /// Its identity.
     pub id: Uuid,
 }

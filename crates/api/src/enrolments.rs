@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Where an enrolment stands.
+/// The state of an enrolment.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum EnrolmentStatus {
     /// It waits.
     #[default]
     Open,
@@ -32,7 +32,7 @@ pub struct EnrolmentView {
     /// Subject and names asked for.
     pub asks: String,
     /// Its state.
-    pub state: Standing,
+    pub state: EnrolmentStatus,
     /// When it was asked for, RFC 3339.
     pub requested_at: String,
     /// When it is forgotten.

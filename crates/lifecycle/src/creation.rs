@@ -3,7 +3,7 @@
 use issuers::IssuerError;
 use uuid::Uuid;
 
-use crate::error::{DataError, Missing, Taken, from_data};
+use crate::error::{DataError, Missing, NameTaken, from_data};
 use crate::job::{Consent, JobId};
 use crate::managed::{BadRequest, ManagedCertificate};
 use crate::policy::Violation;
@@ -66,7 +66,7 @@ pub enum CreateError {
     Admission(#[from] AdmissionError),
     /// The name is taken.
     #[error(transparent)]
-    Taken(#[from] Taken),
+    Taken(#[from] NameTaken),
     /// The work was given up: the process is going down.
     #[error("the server is stopping: try again")]
     Stopping,

@@ -81,7 +81,7 @@ pub(crate) use from_data;
 /// The name is taken.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("there is already {what} {name:?}")]
-pub struct Taken {
+pub struct NameTaken {
     /// The noun, with its article.
     pub what: &'static str,
     /// The name.

@@ -33,7 +33,7 @@ mod transition;
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use creation::{AdmissionError, CreateError, Created};
-pub use error::{DataError, Missing, NotWaiting, RemoveError, Stale, Taken, UnderWay};
+pub use error::{DataError, Missing, NameTaken, NotWaiting, RemoveError, Stale, UnderWay};
 pub use figures::{Figures, LoopFigures};
 pub use handle::{Lifecycle, LifecycleOptions};
 pub use requests::{

@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// An event as followers get it.
 #[derive(Clone, Debug)]
-pub(crate) struct Happened {
+pub(crate) struct FollowedEvent {
     pub(crate) place: OutboxPlace,
     pub(crate) kind: String,
     /// JSON.
@@ -60,7 +60,7 @@ pub(crate) struct CredentialChange {
     readers: Arc<CredentialReaders>,
 }
 
-impl Happened {
+impl FollowedEvent {
     /// Events, with those who may read the credentials that they tell of: one statement for all.
     async fn of(
         rows: Vec<OutboxRow>,
@@ -128,7 +128,7 @@ impl CredentialChange {
 /// Fans events out. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Events {
-    sender: broadcast::Sender<Arc<Happened>>,
+    sender: broadcast::Sender<Arc<FollowedEvent>>,
     somebody: Arc<Notify>,
     /// Where the feed begins when it wakes up: nothing falls between the first follower and its first look.
     begin: Arc<Mutex<Option<OutboxPlace>>>,
@@ -164,7 +164,7 @@ impl Drop for ActorSlot {
 
 /// What a follower gets.
 pub(crate) enum Followed {
-    Event(Arc<Happened>),
+    Event(Arc<FollowedEvent>),
     /// So many events were lost.
     Lagged(u64),
 }
@@ -172,10 +172,10 @@ pub(crate) enum Followed {
 /// One who follows.
 pub(crate) struct Follower {
     store: Store,
-    live: broadcast::Receiver<Arc<Happened>>,
+    live: broadcast::Receiver<Arc<FollowedEvent>>,
     /// What happened before, still to be read: from here on.
     since: Option<OutboxPlace>,
-    read: std::vec::IntoIter<Happened>,
+    read: std::vec::IntoIter<FollowedEvent>,
     last: OutboxPlace,
     slot: FollowerSlot,
 }
@@ -288,7 +288,7 @@ impl Events {
         let full = rows.len() as i64 == PAGE;
         let actors = self.actors.lock().keys().cloned().collect();
         let mut last = from;
-        for event in Happened::of(rows, store, actors).await? {
+        for event in FollowedEvent::of(rows, store, actors).await? {
             last = event.place;
             // That nobody is left is noticed before the next read.
             let _ = self.sender.send(Arc::new(event));
@@ -317,7 +317,7 @@ impl Follower {
                     FollowerSlot::OfAll { .. } => HashSet::new(),
                     FollowerSlot::OfCredentials(slot) => HashSet::from([slot.actor.clone()]),
                 };
-                self.read = Happened::of(rows, &self.store, actors).await.ok()?.into_iter();
+                self.read = FollowedEvent::of(rows, &self.store, actors).await.ok()?.into_iter();
                 self.since = next;
                 continue;
             }

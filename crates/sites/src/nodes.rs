@@ -15,7 +15,7 @@ use crate::error::SiteError;
 use crate::tables;
 use crate::tables::{NodeFilter, NodeRetirement, NodeRow};
 use crate::timing::{BEAT_EVERY, LEASE};
-use crate::view::Standing;
+use crate::view::NodeStatus;
 use crate::work::{Beat, BeatAnswer};
 
 /// The URI in a node's certificate.
@@ -139,18 +139,18 @@ impl Sites {
     #[crate::boxed]
     pub async fn check_key(&self, node: Uuid, certificate_der: &[u8]) -> Result<(), SiteError> {
         let shown = enrollment::shown_key(certificate_der).ok_or(SiteError::OtherKey)?;
-        match self.standing(node).await? {
-            Standing::Node { spki_sha256, .. } if spki_sha256 == shown => Ok(()),
-            Standing::Retired => Err(SiteError::Retired),
-            Standing::Node { .. } | Standing::Unknown => Err(SiteError::OtherKey),
+        match self.node_status(node).await? {
+            NodeStatus::Node { spki_sha256, .. } if spki_sha256 == shown => Ok(()),
+            NodeStatus::Retired => Err(SiteError::Retired),
+            NodeStatus::Node { .. } | NodeStatus::Unknown => Err(SiteError::OtherKey),
         }
     }
 
-    async fn standing(&self, node: Uuid) -> Result<Standing, SiteError> {
-        match self.0.view.standing(node) {
-            Standing::Unknown => {
+    async fn node_status(&self, node: Uuid) -> Result<NodeStatus, SiteError> {
+        match self.0.view.node_status(node) {
+            NodeStatus::Unknown => {
                 self.look().await?;
-                Ok(self.0.view.standing(node))
+                Ok(self.0.view.node_status(node))
             }
             known => Ok(known),
         }
@@ -163,7 +163,7 @@ impl Sites {
     /// [`SiteError::Retired`], [`SiteError::Invalid`] for an address that is none; those of the database.
     #[crate::boxed]
     pub async fn beat(&self, node: Uuid, beat: Beat) -> Result<BeatAnswer, SiteError> {
-        let Standing::Node { address, .. } = self.standing(node).await? else {
+        let NodeStatus::Node { address, .. } = self.node_status(node).await? else {
             return Err(SiteError::Retired);
         };
         if let Some(other) = beat.address.filter(|other| *other != address) {

@@ -20,9 +20,9 @@ pub struct NewSite {
     pub attributes: Attributes,
 }
 
-enum Made {
-    Done,
-    Taken,
+enum Creation {
+    Created,
+    NameTaken,
     Full,
 }
 
@@ -51,18 +51,22 @@ impl Sites {
             .write("key_site_create", move |tx| {
                 async move {
                     if tables::count_sites(tx).await? >= SITES_MAX {
-                        return Ok(Made::Full);
+                        return Ok(Creation::Full);
                     }
                     let done = tables::insert_site(tx, &site).await?;
-                    Ok(if store::audit_if(tx, done, event).await? { Made::Done } else { Made::Taken })
+                    Ok(if store::audit_if(tx, done, event).await? {
+                        Creation::Created
+                    } else {
+                        Creation::NameTaken
+                    })
                 }
                 .boxed()
             })
             .await?;
         match made {
-            Made::Done => Ok(row),
-            Made::Taken => Err(SiteError::NameTaken(row.name)),
-            Made::Full => Err(SiteError::Full { what: "sites", max: SITES_MAX }),
+            Creation::Created => Ok(row),
+            Creation::NameTaken => Err(SiteError::NameTaken(row.name)),
+            Creation::Full => Err(SiteError::Full { what: "sites", max: SITES_MAX }),
         }
     }
 

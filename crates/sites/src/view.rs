@@ -34,9 +34,9 @@ struct Live {
     statement: Option<SignedStatement>,
 }
 
-/// What is known of one who says that it is a node.
+/// Whether a peer that claims to be a node is one.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) enum Standing {
+pub(super) enum NodeStatus {
     /// Not heard of: it may have joined since the last look.
     Unknown,
     Retired,
@@ -71,12 +71,12 @@ impl View {
         }
     }
 
-    pub(super) fn standing(&self, node: Uuid) -> Standing {
+    pub(super) fn node_status(&self, node: Uuid) -> NodeStatus {
         match self.0.read().nodes.get(&node) {
-            None => Standing::Unknown,
-            Some(KnownNode { live: None, .. }) => Standing::Retired,
+            None => NodeStatus::Unknown,
+            Some(KnownNode { live: None, .. }) => NodeStatus::Retired,
             Some(KnownNode { live: Some(live), .. }) => {
-                Standing::Node { spki_sha256: live.spki_sha256, address: live.address.clone() }
+                NodeStatus::Node { spki_sha256: live.spki_sha256, address: live.address.clone() }
             }
         }
     }
@@ -210,9 +210,9 @@ mod tests {
         view.take(vec![row(1, 1, true), row(2, 2, true)]);
         let gone = NodeRow { retired_at_us: Some(1), ..row(1, 3, true) };
         view.take(vec![gone]);
-        assert_eq!(view.standing(Uuid::from_u128(1)), Standing::Retired);
-        assert_eq!(view.standing(Uuid::from_u128(7)), Standing::Unknown);
-        assert!(matches!(view.standing(Uuid::from_u128(2)), Standing::Node { .. }));
+        assert_eq!(view.node_status(Uuid::from_u128(1)), NodeStatus::Retired);
+        assert_eq!(view.node_status(Uuid::from_u128(7)), NodeStatus::Unknown);
+        assert!(matches!(view.node_status(Uuid::from_u128(2)), NodeStatus::Node { .. }));
         assert_eq!(view.membership(2).gone, [Uuid::from_u128(1)]);
         assert!(!view.is_empty());
     }

@@ -59,14 +59,14 @@ pub enum CertificateCommand {
     /// Renew now: one, or all that match
     Renew {
         #[command(flatten)]
-        which: Which,
+        selection: CertificateSelection,
         #[command(flatten)]
         show: Output,
     },
     /// Revoke: one, or all that match
     Revoke {
         #[command(flatten)]
-        which: Which,
+        selection: CertificateSelection,
         /// keyCompromise, superseded, cessationOfOperation, affiliationChanged, privilegeWithdrawn
         #[arg(long, value_name = "REASON", default_value = "unspecified")]
         reason: String,
@@ -256,7 +256,7 @@ impl Filter {
 
 /// One certificate or more, or all that match.
 #[derive(Args, Debug)]
-pub struct Which {
+pub struct CertificateSelection {
     /// Names or ids
     certificates: Vec<String>,
     /// Every one that matches the filter; without a filter, every one
@@ -266,8 +266,8 @@ pub struct Which {
     filter: Filter,
 }
 
-impl Which {
-    async fn selection(&self, client: &Client) -> Outcome<SelectionBody> {
+impl CertificateSelection {
+    async fn body(&self, client: &Client) -> Outcome<SelectionBody> {
         let filter = self.filter.conditions();
         let matches_all = filter == CertificateFilter::default();
         if self.certificates.is_empty() && !self.all && matches_all {
@@ -469,12 +469,12 @@ impl Run for CertificateCommand {
                 let (path, body) = (place(client, certificate).await?, input::document(file)?);
                 show_one(&client.send(Method::PATCH, &path, Some(&body)).await?, show)
             }
-            Self::Renew { which, show } => {
-                let body = RenewMany { select: which.selection(client).await?, reason: None };
+            Self::Renew { selection, show } => {
+                let body = RenewMany { select: selection.body(client).await?, reason: None };
                 show_one(&client.submit(Method::POST, &format!("{PATH}/renew"), &body).await?, show)
             }
-            Self::Revoke { which, reason, replace, show } => {
-                let select = which.selection(client).await?;
+            Self::Revoke { selection, reason, replace, show } => {
+                let select = selection.body(client).await?;
                 let body = RevokeMany { select, reason: Some(reason.clone()), replace: *replace };
                 show_one(&client.submit(Method::POST, &format!("{PATH}/revoke"), &body).await?, show)
             }

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use testbed::until;
 use tokio::sync::Semaphore;
 
-use crate::store::{Asked, FakeStore, PATIENCE, ask, found};
+use crate::store::{FakeStore, PATIENCE, ReceivedRequest, ask, found};
 
-fn is_lookup(asked: &Asked) -> bool {
+fn is_lookup(asked: &ReceivedRequest) -> bool {
     asked.path == "/api/v1/lookup"
 }
 
@@ -47,7 +47,7 @@ async fn no_path_leads_out_of_what_the_agent_passes_on() {
 
 #[tokio::test]
 async fn a_store_that_refuses_one_thing_is_not_away() {
-    let answers = |asked: Asked| async move {
+    let answers = |asked: ReceivedRequest| async move {
         let broken = asked.body.windows(7).any(|part| part == b"/broken");
         match is_lookup(&asked) {
             true if broken => (200, json!({ "results": [{ "error": "it cannot be opened" }] })),
@@ -74,7 +74,7 @@ async fn a_store_that_refuses_one_thing_is_not_away() {
 async fn a_store_that_refuses_everything_is_asked_once_for_all() {
     let broken = Arc::new(AtomicBool::new(false));
     let is_broken = Arc::clone(&broken);
-    let answers = move |asked: Asked| {
+    let answers = move |asked: ReceivedRequest| {
         let broken = is_broken.load(SeqCst);
         async move { if broken { (500, json!({ "error": "broken" })) } else { found(&asked, "v") } }.boxed()
     };
@@ -109,7 +109,7 @@ async fn lookups_made_together_are_one_request_on_many_threads_too() {
 
 #[tokio::test]
 async fn a_write_has_more_time_than_a_reading() {
-    let answers = |asked: Asked| async move {
+    let answers = |asked: ReceivedRequest| async move {
         if asked.method == "PUT" {
             // As long as the whole deadline of a reading.
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -139,7 +139,7 @@ async fn a_write_that_fails_takes_nothing_from_who_reads() {
     // Without a value the store is broken.
     let value = Arc::new(Mutex::new(Some("old")));
     let now = Arc::clone(&value);
-    let answers = move |asked: Asked| {
+    let answers = move |asked: ReceivedRequest| {
         let value = *now.lock();
         async move { value.map_or_else(|| panic!("the connection breaks"), |value| found(&asked, value)) }
             .boxed()
@@ -165,7 +165,7 @@ async fn a_write_that_fails_takes_nothing_from_who_reads() {
 
 #[tokio::test]
 async fn a_certificate_is_answered_from_the_cache_whichever_way_the_store_is_away() {
-    let answers = |asked: Asked| async move {
+    let answers = |asked: ReceivedRequest| async move {
         if !is_lookup(&asked) {
             return (502, json!({ "error": "a proxy's" }));
         }
@@ -186,7 +186,7 @@ async fn a_certificate_is_answered_from_the_cache_whichever_way_the_store_is_awa
 async fn who_asks_after_a_change_does_not_join_who_asked_before_it() {
     let (changed, gate) = (Arc::new(AtomicBool::new(false)), Arc::new(Semaphore::new(0)));
     let (is_changed, opened) = (Arc::clone(&changed), Arc::clone(&gate));
-    let answers = move |asked: Asked| {
+    let answers = move |asked: ReceivedRequest| {
         let (changed, gate) = (Arc::clone(&is_changed), Arc::clone(&opened));
         async move {
             if !is_lookup(&asked) {
@@ -222,7 +222,7 @@ async fn who_asks_after_a_change_does_not_join_who_asked_before_it() {
 async fn a_store_that_is_away_is_not_asked_at_each_turn_for_what_is_stale() {
     let (away, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (is_away, count) = (Arc::clone(&away), Arc::clone(&asked));
-    let answers = move |asked: Asked| {
+    let answers = move |asked: ReceivedRequest| {
         count.fetch_add(1, SeqCst);
         let away = is_away.load(SeqCst);
         async move { if away { (503, json!({ "error": "away" })) } else { found(&asked, "v") } }.boxed()

@@ -21,9 +21,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// A long while, after which something did not happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the store was asked.
+/// A request that the fake store received.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     /// With its query, as it came.
     pub(crate) path: String,
@@ -31,28 +31,30 @@ pub(crate) struct Asked {
     pub(crate) body: Bytes,
 }
 
-/// The status, and the document.
-pub(crate) type Told = (u16, Value);
+/// The status and the JSON body.
+pub(crate) type StubResponse = (u16, Value);
 
-type Answers = Arc<dyn Fn(Asked) -> BoxFuture<'static, Told> + Send + Sync>;
+type Answers = Arc<dyn Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> + Send + Sync>;
 
 #[derive(Clone)]
 struct Behind {
     answers: Answers,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 /// Ends when it is dropped.
 pub(crate) struct FakeStore {
     folder: tempfile::TempDir,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     stop: CancellationToken,
     _stop: DropGuard,
 }
 
 impl FakeStore {
     /// Answers each request with what `answers` makes of it.
-    pub(crate) fn start(answers: impl Fn(Asked) -> BoxFuture<'static, Told> + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(
+        answers: impl Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> + Send + Sync + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("store")).unwrap();
         let asked = Arc::default();
@@ -83,7 +85,7 @@ impl FakeStore {
         socket
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().clone()
     }
 
@@ -95,7 +97,7 @@ impl FakeStore {
 async fn answered(State(behind): State<Behind>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let token = parts.headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
-    let asked = Asked {
+    let asked = ReceivedRequest {
         method: parts.method.to_string(),
         path: parts.uri.path_and_query().unwrap().to_string(),
         token,
@@ -107,7 +109,7 @@ async fn answered(State(behind): State<Behind>, request: Request) -> Response {
 }
 
 /// A lookup of one name after the other, each a password of this value.
-pub(crate) fn found(asked: &Asked, value: &str) -> Told {
+pub(crate) fn found(asked: &ReceivedRequest, value: &str) -> StubResponse {
     let body: Value = serde_json::from_slice(&asked.body).unwrap();
     let one = |names: &Value| {
         json!({

@@ -10,7 +10,7 @@ use store::{StoreError, Tx};
 use uuid::Uuid;
 
 use crate::creation::AdmissionError;
-use crate::error::{DataError, NotWaiting, Stale, Taken, UnderWay, from_data};
+use crate::error::{DataError, NameTaken, NotWaiting, Stale, UnderWay, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{JobId, JobKind, JobState};
 use crate::judgement::{Judgement, violation_row};
@@ -39,7 +39,7 @@ pub enum UpdateError {
     Admission(#[from] AdmissionError),
     /// The name is taken.
     #[error(transparent)]
-    Taken(#[from] Taken),
+    Taken(#[from] NameTaken),
     /// It was changed since it was read.
     #[error(transparent)]
     Stale(#[from] Stale),
@@ -129,7 +129,7 @@ impl Lifecycle {
         if after.name != before.name
             && tables::Managed::of(&self.inner.store).named(&after.name).await?.is_some()
         {
-            return Err(Taken { what: "a certificate", name: after.name }.into());
+            return Err(NameTaken { what: "a certificate", name: after.name }.into());
         }
         let (_, violations) = self.admit(&after).await?;
         let judged = self.judge(&after).await?;

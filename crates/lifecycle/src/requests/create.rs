@@ -8,7 +8,7 @@ use store::{Batcher, BatcherOptions, Clock, Store, StoreError, Tx};
 use uuid::Uuid;
 
 use crate::creation::{AdmissionError, CreateError, Created, Creation};
-use crate::error::{Missing, Taken};
+use crate::error::{Missing, NameTaken};
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobId, JobKind};
 use crate::judgement::violation_row;
@@ -95,7 +95,7 @@ async fn enter(
         .map(|one| {
             let name = one.certificate.name.clone();
             let Some(id) = given.get(&one.certificate.id) else {
-                return Err(Taken { what: "a certificate", name }.into());
+                return Err(NameTaken { what: "a certificate", name }.into());
             };
             Ok(Created {
                 certificate: one.certificate.id,

@@ -13,7 +13,7 @@ use x509::{Certificate, Fingerprint};
 use super::create::new_row;
 use crate::claim::{BadClaim, Claim, ClaimSubject, FoundState, read};
 use crate::creation::{AdmissionError, Created};
-use crate::error::{DataError, Taken, from_data};
+use crate::error::{DataError, NameTaken, from_data};
 use crate::handle::Lifecycle;
 use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{
@@ -94,7 +94,7 @@ pub enum ClaimError {
     Admission(#[from] AdmissionError),
     /// The name is taken.
     #[error(transparent)]
-    Taken(#[from] Taken),
+    Taken(#[from] NameTaken),
     /// What is stored.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -249,7 +249,7 @@ impl Lifecycle {
         let leaf = entering.version.fingerprint;
         if let Some(FoundState::Managed(id)) = self.found_states(vec![leaf]).await?.remove(&leaf) {
             let name = id.to_string();
-            return Err(Taken { what: "a managed certificate for it:", name }.into());
+            return Err(NameTaken { what: "a managed certificate for it:", name }.into());
         }
         let created = Created {
             certificate: entering.certificate.id,
@@ -262,7 +262,7 @@ impl Lifecycle {
             on(move |tx| async move { enter(tx, &entering).await }.boxed())
         })
         .await?;
-        if entered { Ok(created) } else { Err(Taken { what: "a certificate", name }.into()) }
+        if entered { Ok(created) } else { Err(NameTaken { what: "a certificate", name }.into()) }
     }
 
     async fn entering(&self, mut claim: Claim, actor: &str) -> Result<Entering, ClaimError> {

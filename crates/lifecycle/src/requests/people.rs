@@ -5,7 +5,7 @@ use serde_json::json;
 use store::{Cursor, Page};
 use uuid::Uuid;
 
-use crate::error::{DataError, Missing, RemoveError, Stale, Taken, from_data};
+use crate::error::{DataError, Missing, NameTaken, RemoveError, Stale, from_data};
 use crate::handle::Lifecycle;
 use crate::ledger::{Ledger, on};
 use crate::managed::json as json_text;
@@ -56,7 +56,7 @@ pub enum PersonChangeError {
     Missing(#[from] Missing),
     /// The name is taken.
     #[error(transparent)]
-    Taken(#[from] Taken),
+    Taken(#[from] NameTaken),
     /// It was changed since it was read.
     #[error(transparent)]
     Stale(#[from] Stale),
@@ -149,7 +149,7 @@ impl Lifecycle {
             return Ok(self.person(kind, name).await?);
         }
         match revision {
-            None => Err(Taken { what: article, name: name.to_owned() }.into()),
+            None => Err(NameTaken { what: article, name: name.to_owned() }.into()),
             Some(_) => Err(Stale { revision: self.person(kind, name).await?.revision }.into()),
         }
     }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::people::Deletion;
 use super::selection::{Selection, selected};
-use crate::error::{DataError, RemoveError, Stale, Taken, from_data};
+use crate::error::{DataError, NameTaken, RemoveError, Stale, from_data};
 use crate::handle::Lifecycle;
 use crate::judgement::{judge, violation_row};
 use crate::ledger::{Ledger, attempt, on};
@@ -57,7 +57,7 @@ pub enum PolicyChangeError {
     TooMany(&'static str),
     /// The name is taken.
     #[error(transparent)]
-    Taken(#[from] Taken),
+    Taken(#[from] NameTaken),
     /// It was changed since it was read.
     #[error(transparent)]
     Stale(#[from] Stale),
@@ -171,7 +171,7 @@ impl Lifecycle {
             return Ok(self.policy(name).await?);
         }
         match revision {
-            None => Err(Taken { what: "a policy", name: name.to_owned() }.into()),
+            None => Err(NameTaken { what: "a policy", name: name.to_owned() }.into()),
             Some(_) => Err(Stale { revision: self.policy(name).await?.revision }.into()),
         }
     }

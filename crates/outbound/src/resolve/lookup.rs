@@ -46,12 +46,12 @@ type LookupOutcome = Result<Fresh<Arc<FamilyAddresses>>, Failed<ResolveError>>;
 
 pub(crate) struct Lookups {
     cache: Cache<Question, Arc<FamilyAddresses>, ResolveError>,
-    asking: Arc<Asking>,
+    querier: Arc<Querier>,
     pub(crate) counters: Arc<Counters>,
 }
 
-/// What work under way needs; apart from the cache, so that work in it does not keep it alive.
-struct Asking {
+/// Queries the upstreams; apart from the cache, so that work in it does not keep it alive.
+struct Querier {
     upstreams: Vec<Upstream>,
     room: Semaphore,
     failure_lifetime: Duration,
@@ -63,7 +63,7 @@ impl Lookups {
         let upstream = |address| Upstream::new(address, counters.clone());
         Self {
             cache: Cache::with_entries(options.cache_entries),
-            asking: Arc::new(Asking {
+            querier: Arc::new(Querier {
                 upstreams: upstreams.into_iter().map(upstream).collect(),
                 room: Semaphore::new(options.in_flight.clamp(1, Semaphore::MAX_PERMITS)),
                 failure_lifetime: options.failure_lifetime,
@@ -89,19 +89,19 @@ impl Lookups {
         question: &Question,
         limit: Duration,
     ) -> Result<Arc<FamilyAddresses>, ResolveError> {
-        let (asking, asked) = (self.asking.clone(), question.clone());
-        self.cache.fetch(question, move || async move { asking.look_up(asked, limit).await }).await
+        let (querier, asked) = (self.querier.clone(), question.clone());
+        self.cache.fetch(question, move || async move { querier.look_up(asked, limit).await }).await
     }
 
     /// Whether it was asked for anew; not when that was under way already.
     pub(crate) async fn refresh(&self, question: &Question, limit: Duration) -> bool {
-        let (asking, asked) = (self.asking.clone(), question.clone());
-        let make = move || async move { asking.look_up(asked, limit).await };
+        let (querier, asked) = (self.querier.clone(), question.clone());
+        let make = move || async move { querier.look_up(asked, limit).await };
         self.cache.refresh(question, make).await.is_some()
     }
 }
 
-impl Asking {
+impl Querier {
     async fn look_up(&self, question: Question, limit: Duration) -> LookupOutcome {
         let mut trail = Trail::new(question.name);
         match self.follow(&mut trail, question.kind, limit).await {

@@ -3,7 +3,8 @@
 use alerts::tables::{AlertDeliveryRow, AlertDocument, AlertRow};
 use alerts::{AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Silence};
 use api::alerts::{
-    AlertView, ChannelBody, ChannelDocument, DeliveryView, Made, RuleBody, RuleView, SilenceBody, StateQuery,
+    AlertView, ChannelBody, ChannelDocument, CreatedId, DeliveryView, RuleBody, RuleView, SilenceBody,
+    StateQuery,
 };
 use axum::extract::State as With;
 use coded::Named;
@@ -318,15 +319,15 @@ async fn list_rules(Component(alerts): Component<Alerts>) -> Result<Json<Listing
 
 /// Makes a rule.
 #[utoipa::path(post, path = "/api/v1/alert-rules", operation_id = "createAlertRule", request_body = RuleBody,
-    responses((status = 201, body = Made)))]
+    responses((status = 201, body = CreatedId)))]
 async fn create_rule(
     Component(alerts): Component<Alerts>,
     caller: Caller,
     Json(body): Json<RuleBody>,
-) -> Result<(StatusCode, Json<Made>), Problem> {
+) -> Result<(StatusCode, Json<CreatedId>), Problem> {
     let (name, rule) = (name(body.name)?, part::<Rule>("rule", body.rule)?);
     let id = alerts.put_rule(None, &name, &rule, caller.actor()).await.map_err(taken)?;
-    Ok((StatusCode::CREATED, Json(Made { id })))
+    Ok((StatusCode::CREATED, Json(CreatedId { id })))
 }
 
 /// Shows a rule.
@@ -342,19 +343,19 @@ async fn get_rule(
 
 /// Changes a rule.
 #[utoipa::path(put, path = "/api/v1/alert-rules/{id}", operation_id = "updateAlertRule",
-    params(("id" = Uuid, Path)), request_body = RuleBody, responses((status = 200, body = Made)))]
+    params(("id" = Uuid, Path)), request_body = RuleBody, responses((status = 200, body = CreatedId)))]
 async fn put_rule(
     Component(alerts): Component<Alerts>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<RuleBody>,
-) -> Result<Json<Made>, Problem> {
+) -> Result<Json<CreatedId>, Problem> {
     if !alerts.rules().await?.iter().any(|rule| rule.id == id) {
         return Err(Problem::not_found(format_args!("rule {id}")));
     }
     let (name, rule) = (name(body.name)?, part::<Rule>("rule", body.rule)?);
     alerts.put_rule(Some(id), &name, &rule, caller.actor()).await.map_err(taken)?;
-    Ok(Json(Made { id }))
+    Ok(Json(CreatedId { id }))
 }
 
 /// Removes a rule.
@@ -379,12 +380,12 @@ async fn list_silences(Component(alerts): Component<Alerts>) -> Result<Json<List
 
 /// Makes a silence: alerts that match are raised and listed, and nobody is told.
 #[utoipa::path(post, path = "/api/v1/alert-silences", operation_id = "createAlertSilence",
-    request_body = SilenceBody, responses((status = 201, body = Made)))]
+    request_body = SilenceBody, responses((status = 201, body = CreatedId)))]
 async fn create_silence(
     Component(alerts): Component<Alerts>,
     caller: Caller,
     Json(body): Json<SilenceBody>,
-) -> Result<(StatusCode, Json<Made>), Problem> {
+) -> Result<(StatusCode, Json<CreatedId>), Problem> {
     let silence = Silence {
         when: part("when", body.when)?,
         from_us: body.from.as_deref().map(parsed).transpose()?.unwrap_or(0),
@@ -392,7 +393,7 @@ async fn create_silence(
         reason: body.reason,
     };
     let id = alerts.put_silence(&silence, caller.actor()).await?;
-    Ok((StatusCode::CREATED, Json(Made { id })))
+    Ok((StatusCode::CREATED, Json(CreatedId { id })))
 }
 
 /// Ends a silence.

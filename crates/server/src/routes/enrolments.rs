@@ -1,6 +1,6 @@
 //! Enrolments over EST and SCEP that wait for a second person.
 
-use api::enrolments::{DecisionBody, EnrolmentView, Standing};
+use api::enrolments::{DecisionBody, EnrolmentStatus, EnrolmentView};
 use authority::Authority;
 use authority::enrolment::{DecideError, Decision};
 use authority::tables::{EnrolmentRow, EnrolmentState};
@@ -24,19 +24,19 @@ pub(crate) fn routes() -> Api {
         .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(reject))
 }
 
-fn enrolment_state(state: Standing) -> EnrolmentState {
+fn enrolment_state(state: EnrolmentStatus) -> EnrolmentState {
     match state {
-        Standing::Open => EnrolmentState::Open,
-        Standing::Approved => EnrolmentState::Approved,
-        Standing::Rejected => EnrolmentState::Rejected,
+        EnrolmentStatus::Open => EnrolmentState::Open,
+        EnrolmentStatus::Approved => EnrolmentState::Approved,
+        EnrolmentStatus::Rejected => EnrolmentState::Rejected,
     }
 }
 
-fn standing(state: EnrolmentState) -> Standing {
+fn enrolment_status(state: EnrolmentState) -> EnrolmentStatus {
     match state {
-        EnrolmentState::Open => Standing::Open,
-        EnrolmentState::Approved => Standing::Approved,
-        EnrolmentState::Rejected => Standing::Rejected,
+        EnrolmentState::Open => EnrolmentStatus::Open,
+        EnrolmentState::Approved => EnrolmentStatus::Approved,
+        EnrolmentState::Rejected => EnrolmentStatus::Rejected,
     }
 }
 
@@ -47,7 +47,7 @@ fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
         profile: row.profile,
         requester: row.requester,
         asks: row.summary,
-        state: standing(row.state),
+        state: enrolment_status(row.state),
         requested_at: time::shown(row.requested_at_us),
         expires_at: time::shown(row.expires_at_us),
         decided_by: row.decided_by,
@@ -62,7 +62,7 @@ fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
 struct Filter {
     /// Those in this state; `open` when absent.
     #[serde(default)]
-    state: Standing,
+    state: EnrolmentStatus,
 }
 
 impl From<DecideError> for Problem {

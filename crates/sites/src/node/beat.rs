@@ -36,9 +36,9 @@ const NOTE_EVERY: Duration = Duration::from_secs(10);
 /// Of fewer nodes each change is noted.
 const NOTED_AT_ONCE: usize = 100;
 
-/// What the beats are about.
+/// State from one beat to the next.
 #[derive(Default)]
-struct Standing {
+struct BeatState {
     failures: u32,
     twice: DoubledBeats<BeatAnswer>,
     /// Since when the control plane refuses this node.
@@ -50,34 +50,34 @@ struct Standing {
 impl KeyNode {
     /// Beats for ever.
     pub(super) async fn beat(&self) {
-        let mut standing = Standing::default();
+        let mut state = BeatState::default();
         loop {
             let began = Instant::now();
-            let pause = match self.one_beat(&mut standing).await {
+            let pause = match self.one_beat(&mut state).await {
                 Ok(pause) => {
-                    if std::mem::take(&mut standing.failures) > 0 {
+                    if std::mem::take(&mut state.failures) > 0 {
                         tracing::info!("the control plane answers");
                     }
                     pause.saturating_sub(began.elapsed())
                 }
                 Err(error) => {
-                    if standing.failures == 0 {
+                    if state.failures == 0 {
                         tracing::warn!(%error, "the control plane does not answer; what is known stays");
                     }
-                    standing.failures = standing.failures.saturating_add(1);
-                    self.refused(&mut standing, &error);
+                    state.failures = state.failures.saturating_add(1);
+                    self.refused(&mut state, &error);
                     let asked =
                         if let ApiError::Refused { retry_after, .. } = &error { *retry_after } else { None };
-                    pause_after(standing.failures, asked)
+                    pause_after(state.failures, asked)
                 }
             };
-            self.metrics.is_away(standing.failures > 0);
+            self.metrics.is_away(state.failures > 0);
             tokio::time::sleep(pause).await;
         }
     }
 
     /// One beat, and what follows from its answer; when the next one is due.
-    async fn one_beat(&self, standing: &mut Standing) -> Result<Duration, ApiError> {
+    async fn one_beat(&self, state: &mut BeatState) -> Result<Duration, ApiError> {
         let since = self.known.lock().members.since();
         let beat = Arc::new(Beat { address: Some(self.address.clone()), since, measured: self.measured() });
         let api = self.api();
@@ -88,12 +88,12 @@ impl KeyNode {
                 api.post::<BeatAnswer>("/api/v1/key-nodes/self/beat", &*beat, BEAT_WITHIN).await
             }))
         };
-        let answer = once_more(&mut standing.twice, ask).await?;
-        self.let_in(standing);
+        let answer = once_more(&mut state.twice, ask).await?;
+        self.let_in(state);
         let (more, anew) = (answer.membership.more, answer.membership.anew);
         self.take_members(answer.membership);
         // A number that is another one, be it smaller, as after a restored backup.
-        if standing.told.replace(answer.state) != Some(answer.state) || anew {
+        if state.told.replace(answer.state) != Some(answer.state) || anew {
             self.news.notify_one();
         }
         Ok(if more {
@@ -142,12 +142,12 @@ impl KeyNode {
     }
 
     /// Whether the control plane says that this is a node no more.
-    fn refused(&self, standing: &mut Standing, error: &ApiError) {
+    fn refused(&self, state: &mut BeatState, error: &ApiError) {
         // A conflict is what a beat has with a retirement, until the door does not know the node any more.
         if !matches!(error, ApiError::Refused { status: 401 | 403 | 409, .. }) {
             return;
         }
-        let began = standing.refused_since.get_or_insert_with(Instant::now);
+        let began = state.refused_since.get_or_insert_with(Instant::now);
         if began.elapsed() < REFUSED_FOR || self.is_suspended.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -157,8 +157,8 @@ impl KeyNode {
     }
 
     /// The control plane knows this node.
-    fn let_in(&self, standing: &mut Standing) {
-        standing.refused_since = None;
+    fn let_in(&self, state: &mut BeatState) {
+        state.refused_since = None;
         if self.is_suspended.swap(false, Ordering::AcqRel) {
             tracing::info!("the control plane knows this node again");
             self.put_keys();

@@ -9,9 +9,9 @@ use credentials::{
 };
 
 use super::answer::time;
-use super::asking::Asking;
 use super::context::Context;
 use super::paging::Pages;
+use super::principal::Principal;
 use crate::access::{BUILT_IN_ROLES, Permission};
 use crate::credhub::Refused;
 use crate::routing::endpoint;
@@ -25,7 +25,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
 /// more.
 async fn access(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Query(query): Query<AccessQuery>,
     pages: Pages,
 ) -> Result<Response, Refused> {
@@ -62,7 +62,8 @@ fn operation_of(text: &str) -> Result<Operation, Refused> {
 
 /// The roles that may do everything with credentials.
 async fn roles(context: &Context) -> Result<Vec<String>, Refused> {
-    let own = context.server().access().roles().await.map_err(|problem| super::asking::refused(&problem))?;
+    let own =
+        context.server().access().roles().await.map_err(|problem| super::principal::refused(&problem))?;
     let built_in = BUILT_IN_ROLES.iter().map(|role| (role.name, role.permissions));
     let own = own.iter().filter_map(|(name, held)| Some((name.as_str(), (*held)?)));
     let all = built_in.chain(own).filter(|(_, permissions)| permissions.has(Permission::CredentialManage));

@@ -10,10 +10,10 @@ use credentials::{CredentialError, Deleted, Name, VersionView, VersionsChange};
 use http::StatusCode;
 
 use super::answer::time;
-use super::asking::Asking;
 use super::body::{self, Body};
 use super::context::Context;
 use super::data::{QueryResult, query_of};
+use super::principal::Principal;
 use crate::credhub::Refused;
 
 /// Versions that one request changes.
@@ -27,7 +27,7 @@ const NAME_IS_TAKEN: &str = "The name is taken by a newer credential. Delete tha
 /// What was deleted and the caller may take back, the last deleted first.
 pub(super) async fn deleted(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
 ) -> Result<Json<credhub::Deleted>, Refused> {
     let store = context.hub().credentials();
     let days = store.options().undelete_days;
@@ -50,7 +50,7 @@ fn kept_until(ended_at_us: i64, days: u32) -> i64 {
 
 pub(super) async fn undelete(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Json<UndeletedView>, Refused> {
     let request: UndeleteRequest = body::read(body)?;
@@ -65,7 +65,7 @@ pub(super) async fn undelete(
 /// The versions of a name, newest first, without their values.
 pub(super) async fn versions(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     query: QueryResult<NameQuery>,
 ) -> Result<Json<VersionsView>, Refused> {
     let name = query_of(query)?.name.filter(|name| !name.is_empty());
@@ -100,7 +100,7 @@ fn listed(version: &VersionView, now_us: i64, days: u32) -> ListedVersion {
 /// `{"name": …, "versions": [1, 2], "change": "delete" | "undelete" | "destroy"}`
 pub(super) async fn change(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
     let request: VersionsRequest = body::read(body)?;

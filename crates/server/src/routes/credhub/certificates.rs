@@ -10,9 +10,9 @@ use credentials::{CaVersions, CredentialError, Name, NewCertificateVersion, Rege
 use uuid::Uuid;
 
 use super::answer::{certificate_version, credential, generated};
-use super::asking::Asking;
 use super::body::{self, Body};
 use super::context::Context;
+use super::principal::Principal;
 use crate::credhub::Refused;
 
 fn id_of(text: &str) -> Result<Uuid, CredentialError> {
@@ -21,7 +21,7 @@ fn id_of(text: &str) -> Result<Uuid, CredentialError> {
 
 pub(super) async fn list(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Query(query): Query<CertificatesQuery>,
 ) -> Result<Json<Certificates>, Refused> {
     let store = context.hub().credentials();
@@ -44,7 +44,7 @@ pub(super) async fn list(
 
 pub(super) async fn versions(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Path(id): Path<String>,
     Query(query): Query<CertificatesQuery>,
 ) -> Result<Json<Vec<CredentialView>>, Refused> {
@@ -62,7 +62,7 @@ pub(super) async fn versions(
 
 pub(super) async fn regenerate(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
@@ -81,7 +81,7 @@ pub(super) async fn regenerate(
 
 pub(super) async fn add(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
@@ -94,7 +94,7 @@ pub(super) async fn add(
 
 pub(super) async fn remove(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Path((id, version)): Path<(String, String)>,
 ) -> Result<Json<CredentialView>, Refused> {
     let version = Uuid::parse_str(&version).map_err(|_| CredentialError::NoVersion)?;
@@ -104,7 +104,7 @@ pub(super) async fn remove(
 
 pub(super) async fn transition(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<Vec<CredentialView>>, Refused> {

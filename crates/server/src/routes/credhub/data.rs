@@ -13,9 +13,9 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::answer::{credential, generated, time};
-use super::asking::Asking;
 use super::body::{self, Body};
 use super::context::Context;
+use super::principal::Principal;
 use crate::credhub::Refused;
 
 const BAD_SET_TYPE: &str = "The request does not include a valid type. Valid values include 'value', 'json', \
@@ -37,7 +37,7 @@ pub(super) fn query_of<T>(query: QueryResult<T>) -> Result<T, Refused> {
 
 pub(super) async fn get(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     query: QueryResult<DataQuery>,
 ) -> Result<Response, Refused> {
     let query = query_of(query)?;
@@ -87,7 +87,7 @@ fn shown(found: FoundCredential, with_expiry: bool) -> FoundView {
 
 pub(super) async fn by_id(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     axum::extract::Path(id): axum::extract::Path<String>,
 ) -> Result<Json<CredentialView>, Refused> {
     let store = context.hub().credentials();
@@ -98,7 +98,7 @@ pub(super) async fn by_id(
 
 pub(super) async fn set(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     headers: HeaderMap,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
@@ -137,7 +137,7 @@ fn expected(headers: &HeaderMap) -> Result<Option<Option<Uuid>>, Refused> {
 
 pub(super) async fn generate(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
     let kind = body::kind(&body)?;
@@ -171,7 +171,7 @@ fn mode_of(mode: Option<&str>, overwrite: Option<bool>) -> Result<Mode, Refused>
 
 pub(super) async fn regenerate(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
     again(&context, &asker, body).await
@@ -190,7 +190,7 @@ async fn again(
 
 pub(super) async fn bulk_regenerate(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Json<BulkRegenerated>, Refused> {
     let request: BulkRegenerate = body::read(body)?;
@@ -202,7 +202,7 @@ pub(super) async fn bulk_regenerate(
 
 pub(super) async fn interpolate(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Json<Value>, Refused> {
     let services = context.hub().credentials().interpolate(&asker, Value::Object(body)).await?;
@@ -211,7 +211,7 @@ pub(super) async fn interpolate(
 
 pub(super) async fn delete(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     query: QueryResult<NameQuery>,
 ) -> Result<Response, Refused> {
     let name = query_of(query)?.name.filter(|name| !name.is_empty());

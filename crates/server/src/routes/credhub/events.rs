@@ -14,8 +14,8 @@ use serde_json::json;
 use store::Store;
 use tokio::time::Instant;
 
-use super::asking::{Asking, ask};
 use super::context::Context;
+use super::principal::{Principal, authenticate};
 use crate::credhub::Refused;
 use crate::events::{Followed, Follower};
 use crate::routes::events::{id_of, place_of};
@@ -33,7 +33,7 @@ const PASSED_MAX: usize = 500;
 /// not, and after `lagged`, something may have been missed. `place` has nothing but an id to go on from.
 pub(super) async fn follow(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     parts: Parts,
 ) -> Result<Response, Refused> {
     let since = parts.headers.get("last-event-id").and_then(|id| place_of(id.to_str().ok()?));
@@ -46,13 +46,13 @@ pub(super) async fn follow(
     let ready =
         Event::default().id(id_of(follower.place())).event(READY).data(json!(Ready { resumed }).to_string());
     let stopping = context.server().stopping().clone();
-    let telling = Telling { context, parts, asker, store, follower, ask_at: Instant::now() + ASK_EVERY };
-    let events = stream::iter([Ok(ready)]).chain(telling.events()).take_until(stopping.cancelled_owned());
+    let feed = EventFeed { context, parts, asker, store, follower, ask_at: Instant::now() + ASK_EVERY };
+    let events = stream::iter([Ok(ready)]).chain(feed.events()).take_until(stopping.cancelled_owned());
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
-/// One who follows.
-struct Telling {
+/// The events that a client follows.
+struct EventFeed {
     context: Context,
     parts: Parts,
     asker: Asker,
@@ -61,7 +61,7 @@ struct Telling {
     ask_at: Instant,
 }
 
-impl Telling {
+impl EventFeed {
     fn events(self) -> impl Stream<Item = Result<Event, Infallible>> + Send {
         stream::unfold(self, |mut this| async move {
             let event = this.next().await?;
@@ -76,7 +76,7 @@ impl Telling {
             let followed = tokio::select! {
                 followed = self.follower.next() => followed?,
                 () = tokio::time::sleep_until(self.ask_at) => {
-                    self.asker = ask(&self.parts, &self.context).await.ok()?;
+                    self.asker = authenticate(&self.parts, &self.context).await.ok()?;
                     self.ask_at = Instant::now() + ASK_EVERY;
                     continue;
                 }

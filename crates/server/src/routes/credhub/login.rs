@@ -17,8 +17,8 @@ use keys::Secret;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::asking::{actor_of, bad_token, refused};
 use super::context::{Context, host};
+use super::principal::{actor_of, bad_token, refused};
 use crate::access::{CallerKind, TOKEN_PREFIX, token_hash};
 use crate::credhub::Refused;
 use crate::peer::address;

@@ -5,9 +5,9 @@ use axum::Json;
 use credentials::Name;
 
 use super::answer::credential;
-use super::asking::Asking;
 use super::body::{self, Body};
 use super::context::Context;
+use super::principal::Principal;
 use crate::credhub::Refused;
 
 /// Names of one request, all its lookups together.
@@ -17,7 +17,7 @@ const NAMES_MAX: usize = 1_000;
 /// Answers `{"results": […]}` in the same order, `null` where there is none; all in one statement.
 pub(super) async fn lookup(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Json<LookupView>, Refused> {
     let request: LookupRequest = body::read(body)?;

@@ -6,7 +6,6 @@
 
 mod access;
 pub(super) mod answer;
-pub(super) mod asking;
 pub(super) mod away;
 mod body;
 mod certificates;
@@ -17,6 +16,7 @@ pub(super) mod login;
 mod lookup;
 mod paging;
 mod permissions;
+pub(super) mod principal;
 mod rotation;
 mod wrap;
 
@@ -36,8 +36,8 @@ use crate::peer::Peer;
 use crate::routing::endpoint;
 use context::{Context, host};
 
-use asking::Asking;
 use body::Body;
+use principal::Principal;
 
 /// The version of CredHub that is spoken.
 const VERSION: &str = "2.15.20";
@@ -144,11 +144,11 @@ async fn health() -> Json<StatusView> {
     Json(StatusView { status: "UP".to_owned() })
 }
 
-async fn version(_: Asking) -> Json<VersionInfo> {
+async fn version(_: Principal) -> Json<VersionInfo> {
     Json(VersionInfo { version: VERSION.to_owned() })
 }
 
-async fn key_usage(context: Context, _: Asking) -> Result<Json<KeyUsageView>, Refused> {
+async fn key_usage(context: Context, _: Principal) -> Result<Json<KeyUsageView>, Refused> {
     let usage = context.hub().credentials().key_usage().await?;
     Ok(Json(KeyUsageView {
         active_key: usage.active,

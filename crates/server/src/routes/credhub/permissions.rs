@@ -11,9 +11,9 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::asking::Asking;
 use super::body::{self, Body};
 use super::context::Context;
+use super::principal::Principal;
 use crate::credhub::Refused;
 
 const NO_ENTRY: &str =
@@ -56,7 +56,7 @@ fn shown(permission: Permission) -> PermissionView {
 /// Version 1: all for exactly this path.
 pub(super) async fn list(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Query(query): Query<PermissionsQuery>,
 ) -> Result<Json<NamePermissions>, Refused> {
     let path = PermissionPath::parse(&needed(query.credential_name, "credential_name")?)?;
@@ -72,7 +72,7 @@ pub(super) async fn list(
 /// Version 1: several for one path. What an actor has already is added to.
 pub(super) async fn add(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
     let request: NamePermissions = body::read(body)?;
@@ -98,7 +98,7 @@ pub(super) async fn add(
 /// Version 1: that of an actor for a path.
 pub(super) async fn remove(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Query(query): Query<PermissionsQuery>,
 ) -> Result<Response, Refused> {
     let path = PermissionPath::parse(&needed(query.credential_name, "credential_name")?)?;
@@ -111,7 +111,7 @@ pub(super) async fn remove(
 
 pub(super) async fn find(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Query(query): Query<PermissionsQuery>,
 ) -> Result<Json<PermissionView>, Refused> {
     let path = PermissionPath::parse(&needed(query.path, "path")?)?;
@@ -130,7 +130,7 @@ fn whole(body: Map<String, Value>) -> Result<(String, PermissionPath, Operations
 
 pub(super) async fn create(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
     let (actor, path, operations) = whole(body)?;
@@ -140,7 +140,7 @@ pub(super) async fn create(
 
 pub(super) async fn one(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Path(id): Path<String>,
 ) -> Result<Json<PermissionView>, Refused> {
     Ok(Json(shown(context.hub().credentials().permission(&asker, id_of(&id)?).await?)))
@@ -148,7 +148,7 @@ pub(super) async fn one(
 
 pub(super) async fn replace(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<PermissionView>, Refused> {
@@ -160,7 +160,7 @@ pub(super) async fn replace(
 
 pub(super) async fn change(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<PermissionView>, Refused> {
@@ -173,7 +173,7 @@ pub(super) async fn change(
 
 pub(super) async fn delete_one(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Path(id): Path<String>,
 ) -> Result<Json<PermissionView>, Refused> {
     Ok(Json(shown(context.hub().credentials().revoke_permission(&asker, id_of(&id)?).await?)))

@@ -13,10 +13,10 @@ use http::StatusCode;
 use keys::Secret;
 
 use super::answer::time;
-use super::asking::Asking;
 use super::body::{self, Body};
 use super::context::Context;
 use super::paging::Pages;
+use super::principal::Principal;
 use crate::credhub::Refused;
 use crate::routing::endpoint;
 
@@ -49,7 +49,7 @@ fn shown(policy: &PlacedPolicy) -> RotationPolicyView {
     }
 }
 
-async fn policies(context: Context, Asking(asker): Asking, pages: Pages) -> Result<Response, Refused> {
+async fn policies(context: Context, Principal(asker): Principal, pages: Pages) -> Result<Response, Refused> {
     let store = context.hub().credentials();
     let page = store.rotation_policies(&asker, pages.after.as_ref(), pages.limit).await?;
     Ok(pages.answer(page, shown))
@@ -57,7 +57,7 @@ async fn policies(context: Context, Asking(asker): Asking, pages: Pages) -> Resu
 
 async fn set_policy(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Json<RotationPolicyView>, Refused> {
     let request: RotationPolicyRequest = body::read(body)?;
@@ -75,7 +75,7 @@ async fn set_policy(
 
 async fn remove_policy(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Query(query): Query<RotationQuery>,
 ) -> Result<Response, Refused> {
     let path = PermissionPath::parse(&query.path.unwrap_or_default())?;
@@ -98,7 +98,7 @@ fn shown_plan(row: &Planned) -> PlannedView {
 
 async fn planned(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Query(query): Query<RotationQuery>,
     pages: Pages,
 ) -> Result<Response, Refused> {
@@ -108,7 +108,11 @@ async fn planned(
     Ok(pages.answer(page, shown_plan))
 }
 
-async fn now(context: Context, Asking(asker): Asking, Body(body): Body) -> Result<Json<RotateView>, Refused> {
+async fn now(
+    context: Context,
+    Principal(asker): Principal,
+    Body(body): Body,
+) -> Result<Json<RotateView>, Refused> {
     let request: RotateRequest = body::read(body)?;
     let path = PermissionPath::parse(&request.path)?;
     let due = context.hub().credentials().rotate_now(&asker, &path).await?;
@@ -126,14 +130,14 @@ fn shown_hook(hook: ShownHook) -> HookView {
     }
 }
 
-async fn hooks(context: Context, Asking(asker): Asking) -> Result<Json<Hooks>, Refused> {
+async fn hooks(context: Context, Principal(asker): Principal) -> Result<Json<Hooks>, Refused> {
     let all = context.hub().credentials().hooks(&asker).await?;
     Ok(Json(Hooks { items: all.into_iter().map(shown_hook).collect() }))
 }
 
 async fn set_hook(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Json<HookView>, Refused> {
     let request: HookRequest<Secret> = body::read(body)?;
@@ -150,7 +154,7 @@ async fn set_hook(
 
 async fn remove_hook(
     context: Context,
-    Asking(asker): Asking,
+    Principal(asker): Principal,
     Query(query): Query<HookQuery>,
 ) -> Result<Response, Refused> {
     context.hub().credentials().delete_hook(&asker, &query.name.unwrap_or_default()).await?;

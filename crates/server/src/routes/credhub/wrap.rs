@@ -9,9 +9,9 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 
 use super::answer::time;
-use super::asking::{Asking, too_often};
 use super::body::{self, Body};
 use super::context::Context;
+use super::principal::{Principal, too_often};
 use crate::credhub::Refused;
 use crate::peer::address;
 use crate::routing::endpoint;
@@ -25,7 +25,11 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
 }
 
 /// `{"name": …, "ttl_seconds": …}`: a token that reads what is current there once.
-async fn wrap(context: Context, Asking(asker): Asking, Body(body): Body) -> Result<Json<WrapView>, Refused> {
+async fn wrap(
+    context: Context,
+    Principal(asker): Principal,
+    Body(body): Body,
+) -> Result<Json<WrapView>, Refused> {
     let request: WrapRequest = body::read(body)?;
     let name = Name::parse(&request.name)?;
     let seconds = request.ttl_seconds.unwrap_or(SECONDS);
@@ -47,7 +51,7 @@ impl FromRequestParts<Context> for Reader {
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
         let address = address(parts);
         if parts.headers.contains_key(AUTHORIZATION) {
-            let Asking(asker) = Asking::from_request_parts(parts, context).await?;
+            let Principal(asker) = Principal::from_request_parts(parts, context).await?;
             return Ok(Self(asker.actor, address));
         }
         Ok(Self(format!("address:{address}"), address))

@@ -83,9 +83,10 @@ async fn retire(
     let row = places.node_called(&node).await?;
     if_match.check(row.revision)?;
     // Before anything is done: a server without policies cannot do the half of it.
-    let (retirement, policies) = match how.hostile {
-        true => (NodeRetirement::Hostile, Some(&policies)),
-        false => (NodeRetirement::Ordinary, None),
+    let (retirement, policies) = if how.hostile {
+        (NodeRetirement::Hostile, Some(&policies))
+    } else {
+        (NodeRetirement::Ordinary, None)
     };
     places.retire(row.id, retirement, caller.actor()).await?;
     if let Some(policies) = policies {

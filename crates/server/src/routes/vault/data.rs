@@ -12,8 +12,8 @@ use super::super::credhub::context::Context;
 use super::answer::{
     Body, Refused, data, denied_or, destroyed_times, ended_metadata, number, version_metadata, version_times,
 };
-use super::asking::Asking;
 use super::path::SecretName;
+use super::principal::Principal;
 
 /// What a patch calls itself (RFC 7396).
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -35,7 +35,7 @@ fn counted(text: Option<&str>, field: &str) -> Result<Option<u64>, Refused> {
 
 pub(super) async fn get(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
     query: VersionQueryResult,
 ) -> Result<axum::Json<Json>, Refused> {
@@ -72,7 +72,7 @@ fn metadata_of(version: &Version) -> Map<String, Json> {
 /// The shape of a secret without its values; `depth` ends it.
 pub(super) async fn subkeys(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
     query: VersionQueryResult,
 ) -> Result<axum::Json<Json>, Refused> {
@@ -107,7 +107,7 @@ fn written(body: &mut Map<String, Json>) -> Result<(Map<String, Json>, Option<u6
 
 pub(super) async fn set(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
     Body(mut body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
@@ -118,7 +118,7 @@ pub(super) async fn set(
 
 pub(super) async fn patch(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
     headers: HeaderMap,
     Body(mut body): Body,

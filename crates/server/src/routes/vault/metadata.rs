@@ -10,9 +10,9 @@ use super::super::credhub::context::Context;
 use super::answer::{
     Body, Refused, custom_metadata, data, denied_or, destroyed_times, number, time, version_times,
 };
-use super::asking::Asking;
 use super::mount::LIST;
 use super::path::{Folder, SecretName, name_of};
+use super::principal::Principal;
 use super::versions::there_or_not;
 
 /// Versions that one answer tells of.
@@ -41,7 +41,7 @@ async fn list(context: &Context, asker: &Asker, folder: Option<&Name>) -> Result
 pub(super) async fn list_by_method(
     context: Context,
     method: Method,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     Folder(folder): Folder,
 ) -> Result<axum::Json<Json>, Refused> {
     if method.as_str() != LIST {
@@ -52,7 +52,7 @@ pub(super) async fn list_by_method(
 
 pub(super) async fn list_root(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<Json>, Refused> {
     if !query.lists() {
@@ -64,7 +64,7 @@ pub(super) async fn list_root(
 pub(super) async fn list_root_by_method(
     context: Context,
     method: Method,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
 ) -> Result<axum::Json<Json>, Refused> {
     if method.as_str() != LIST {
         return Err(unsupported());
@@ -78,7 +78,7 @@ fn unsupported() -> Refused {
 
 pub(super) async fn get(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     Folder(folder): Folder,
     uri: http::Uri,
     Query(query): Query<ListQuery>,
@@ -159,7 +159,7 @@ fn noted(body: &Map<String, Json>, patches: bool) -> Result<Option<Map<String, J
 
 pub(super) async fn set(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
@@ -168,7 +168,7 @@ pub(super) async fn set(
 
 pub(super) async fn patch(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
@@ -209,7 +209,7 @@ async fn note(
 /// All versions with their name; for the days of `credentials.undelete_days` CredHub's side takes them back.
 pub(super) async fn delete(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
 ) -> Result<StatusCode, Refused> {
     let hub = context.hub();

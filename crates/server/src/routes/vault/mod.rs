@@ -4,11 +4,11 @@
 //! whether anything is there or not; what is not there is 404 with no error in its list, for clients compare that.
 
 mod answer;
-mod asking;
 mod data;
 mod metadata;
 mod mount;
 mod path;
+mod principal;
 mod system;
 mod token;
 mod versions;

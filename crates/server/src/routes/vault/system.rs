@@ -6,8 +6,8 @@ use serde_json::{Value as Json, json};
 
 use super::super::credhub::context::Context;
 use super::answer::{Refused, data};
-use super::asking::Asking;
 use super::mount::MOUNT;
+use super::principal::Principal;
 
 /// The version of Vault whose API is spoken; clients compare it with what they need.
 const VERSION: &str = "1.18.0+bulla";
@@ -32,21 +32,21 @@ fn mount() -> Json {
 }
 
 /// Which mount a path lies below; clients learn from it that the store is of version 2.
-pub(super) async fn mount_of(_: Asking, Path(path): Path<String>) -> Result<axum::Json<Json>, Refused> {
+pub(super) async fn mount_of(_: Principal, Path(path): Path<String>) -> Result<axum::Json<Json>, Refused> {
     // As Vault: whoever asks for another mount may not know whether it is there.
     if !format!("{path}/").starts_with(MOUNT) { Err(Refused::denied()) } else { Ok(data(mount())) }
 }
 
-pub(super) async fn visible_mounts(_: Asking) -> axum::Json<Json> {
+pub(super) async fn visible_mounts(_: Principal) -> axum::Json<Json> {
     data(json!({ "auth": {}, "secret": { MOUNT: mount() } }))
 }
 
-pub(super) async fn mounts(_: Asking) -> axum::Json<Json> {
+pub(super) async fn mounts(_: Principal) -> axum::Json<Json> {
     data(json!({ MOUNT: mount() }))
 }
 
 /// What holds for every name that nothing else is said of.
-pub(super) async fn config(context: Context, _: Asking) -> Result<axum::Json<Json>, Refused> {
+pub(super) async fn config(context: Context, _: Principal) -> Result<axum::Json<Json>, Refused> {
     let options = context.hub().credentials().options();
     let everywhere = PermissionPath::parse("/*")?;
     let retention = options.retention.iter().find(|retention| retention.path == everywhere);

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::super::credhub::context::{Context, host};
 use super::super::credhub::login;
 use super::answer::{Body, Refused, auth, data, time};
-use super::asking::Asking;
+use super::principal::Principal;
 use crate::peer::address;
 
 /// What an AppRole is here: an API token's name is the role, its text the secret.
@@ -53,7 +53,7 @@ pub(super) async fn login(context: Context, request: Request) -> Result<Response
 
 pub(super) async fn lookup(
     context: Context,
-    Asking { asker, token }: Asking,
+    Principal { asker, token }: Principal,
 ) -> Result<axum::Json<Json>, Refused> {
     let text = token.as_ref().map(Secret::expose).unwrap_or_default();
     let ends = context.hub().credentials().access_token_ends(text);
@@ -79,12 +79,15 @@ pub(super) async fn lookup(
 }
 
 /// No token here lives longer than it was given for.
-pub(super) async fn renew(_: Asking) -> Refused {
+pub(super) async fn renew(_: Principal) -> Refused {
     Refused::bad("lease is not renewable. hint: log in again")
 }
 
 /// Ends a token that a login gave.
-pub(super) async fn revoke(context: Context, Asking { token, .. }: Asking) -> Result<StatusCode, Refused> {
+pub(super) async fn revoke(
+    context: Context,
+    Principal { token, .. }: Principal,
+) -> Result<StatusCode, Refused> {
     let token = token.unwrap_or_default();
     let store = context.hub().credentials();
     match store.access_token(token.expose()).await {

@@ -7,8 +7,8 @@ use serde_json::{Map, Value as Json};
 use super::super::credhub::away::VERSIONS_MAX;
 use super::super::credhub::context::Context;
 use super::answer::{Body, Refused, denied_or, number};
-use super::asking::Asking;
 use super::path::SecretName;
+use super::principal::Principal;
 
 /// The numbers of a body: a list, or a text with commas.
 fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
@@ -52,7 +52,7 @@ pub(super) fn there_or_not(refused: Refused) -> Result<StatusCode, Refused> {
 
 pub(super) async fn delete_newest(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
 ) -> Result<StatusCode, Refused> {
     change(&context, &asker, &name, None, VersionsChange::Delete).await
@@ -60,7 +60,7 @@ pub(super) async fn delete_newest(
 
 pub(super) async fn delete(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
@@ -69,7 +69,7 @@ pub(super) async fn delete(
 
 pub(super) async fn undelete(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
@@ -78,7 +78,7 @@ pub(super) async fn undelete(
 
 pub(super) async fn destroy(
     context: Context,
-    Asking { asker, .. }: Asking,
+    Principal { asker, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {

@@ -1,4 +1,4 @@
-//! Who asks: a token of the embedded issuer, an API token, or a client certificate.
+//! The principal of a request: authenticated by a token of the embedded issuer, an API token, or a client certificate.
 
 use axum::extract::FromRequestParts;
 use credentials::{Asker, TokenError};
@@ -23,14 +23,14 @@ const APPLICATION: &str = "app:";
 const BAD_IDENTITY: &str = "The provided authentication mechanism does not provide a valid identity. Please contact \
                             your system administrator.";
 
-/// Who asks, known.
-pub(super) struct Asking(pub(super) Asker);
+/// The authenticated principal of a request.
+pub(super) struct Principal(pub(super) Asker);
 
-impl FromRequestParts<Context> for Asking {
+impl FromRequestParts<Context> for Principal {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
-        Ok(Self(slowed(parts, context, ask(parts, context).await)?))
+        Ok(Self(slowed(parts, context, authenticate(parts, context).await)?))
     }
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refus
 }
 
 /// By the `Authorization` header, else by the client's certificate.
-pub(crate) async fn ask(parts: &Parts, context: &Context) -> Result<Asker, Refused> {
+pub(crate) async fn authenticate(parts: &Parts, context: &Context) -> Result<Asker, Refused> {
     if parts.headers.contains_key(AUTHORIZATION) {
         return by_token(context, bearer(parts).ok_or_else(denied)?).await;
     }
