@@ -25,10 +25,10 @@ pub(crate) struct ProxyArgs {
     /// Names to look into with leaves like the servers' own certificates, NAME or *.NAME; may be repeated
     #[arg(long, value_name = "NAME")]
     mirror: Vec<String>,
-    /// Names to pass on without a look, NAME or *.NAME; may be repeated
+    /// Hosts to pass on without interception: NAME, *.NAME or a network, with or without :PORT; may be repeated
     #[arg(long, value_name = "NAME")]
     tunnel: Vec<String>,
-    /// Names to refuse; may be repeated
+    /// Hosts to refuse: NAME, *.NAME or a network, with or without :PORT; may be repeated
     #[arg(long, value_name = "NAME")]
     reject: Vec<String>,
     /// Look into these names alone and pass on all others; may be repeated
