@@ -61,7 +61,7 @@ impl State {
         }
         let mut known = BTreeMap::new();
         for (store, places) in stored.known {
-            let Some(store) = CloudStore::named(&store) else { continue };
+            let Some(store) = store.parse::<CloudStore>().ok() else { continue };
             known.extend(
                 places.into_iter().map(|(name, certificate)| (CloudResource { store, name }, certificate)),
             );

@@ -30,7 +30,7 @@ impl Recorder {
             endpoint: endpoint_key(observation),
             address: observation.address,
             observed_at_us: observation.at_us,
-            outcome: observation.outcome.code().to_owned(),
+            outcome: observation.outcome.name().to_owned(),
             answered: !observation.chain.is_empty(),
             tls_version: session.and_then(|s| s.version),
             cipher_suite: session.and_then(|s| s.cipher),
@@ -68,7 +68,7 @@ pub fn target(key: &EndpointKey) -> Option<Target> {
     if key.protocol == Protocol::File.name() {
         return Some(Target::file(Path::new(&key.host)));
     }
-    if let Some(store) = CloudStore::named(&key.protocol) {
+    if let Some(store) = key.protocol.parse::<CloudStore>().ok() {
         return Some(Target::resource(store, key.host.as_str().into()));
     }
     let host = match key.host.parse() {

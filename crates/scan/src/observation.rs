@@ -4,118 +4,82 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use coded::named;
 use x509::{Certificate, Finding, Fingerprint, Severity, UnixTime};
 
 use crate::revocation::Verdict;
 use crate::target::Target;
 use crate::tls;
 
-/// How a look ended. "Unknown" is a value: nothing is filed under a neighbour for want of a name.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Outcome {
-    /// The endpoint sent a certificate (or the file held one).
-    Answered,
-    /// The name does not exist (RFC 8020).
-    NxDomain,
-    /// The name exists and has no address of the families asked for (RFC 2308 section 2.2).
-    NoAddress,
-    /// Every name server failed (RFC 2308 section 7.1).
-    ServFail,
-    /// The name servers refused to answer.
-    DnsRefused,
-    /// No name server answered in time.
-    DnsTimeout,
-    /// The name's aliases lead back to themselves, or on for too long.
-    CnameLoop,
-    /// The name servers answered something that is no answer.
-    DnsMalformed,
-    /// Nothing listens: the connection was refused.
-    Refused,
-    /// The peer reset the connection before any certificate came.
-    Reset,
-    /// A router or the kernel knows no way there.
-    Unreachable,
-    /// Nothing came back at all: the SYN was swallowed.
-    BlackHole,
-    /// This machine would not let us: policy, or out of descriptors or ports.
-    LocalLimit,
-    /// The server speaks the protocol but does not offer TLS on it.
-    StartTlsNotOffered,
-    /// The server offers TLS and then refused it.
-    StartTlsRefused,
-    /// The server does not speak the protocol that was expected before TLS.
-    OtherProtocol,
-    /// Connected, and then not one byte.
-    Stall,
-    /// Bytes came, but the handshake was not over at the deadline.
-    Slow,
-    /// What came back is not TLS.
-    NotTls,
-    /// A fatal TLS alert before any certificate; the detail names it.
-    Alert,
-    /// The peer closed the connection before any certificate.
-    ClosedEarly,
-    /// TLS that breaks its own encoding.
-    Malformed,
-    /// The peer sent more than a named limit allows.
-    LimitExceeded,
-    /// The handshake needs no certificate (anonymous, pre-shared key).
-    NoCertificate,
-    /// A file could not be read.
-    Unreadable,
-    /// A file wants a password that was not given.
-    PasswordNeeded,
-    /// A file, named explicitly, that holds no certificate.
-    NoCertificateInFile,
-    /// A cloud or cluster has a place for it, and no certificate (yet) that could be read; the detail says why.
-    NotIssued,
-    /// A cloud or cluster listed it before and does not any more.
-    Gone,
-    /// The look was cancelled before it ended.
-    Cancelled,
-    /// None of the above; the detail says what is known.
-    Unknown,
+named! {
+    /// How a look ended. "Unknown" is a value: nothing is filed under a neighbour for want of a name.
+    pub enum Outcome: "outcome of a look" {
+        /// The endpoint sent a certificate (or the file held one).
+        Answered => "answered",
+        /// The name does not exist (RFC 8020).
+        NxDomain => "nxdomain",
+        /// The name exists and has no address of the families asked for (RFC 2308 section 2.2).
+        NoAddress => "no-address",
+        /// Every name server failed (RFC 2308 section 7.1).
+        ServFail => "servfail",
+        /// The name servers refused to answer.
+        DnsRefused => "dns-refused",
+        /// No name server answered in time.
+        DnsTimeout => "dns-timeout",
+        /// The name's aliases lead back to themselves, or on for too long.
+        CnameLoop => "cname-loop",
+        /// The name servers answered something that is no answer.
+        DnsMalformed => "dns-malformed",
+        /// Nothing listens: the connection was refused.
+        Refused => "refused",
+        /// The peer reset the connection before any certificate came.
+        Reset => "reset",
+        /// A router or the kernel knows no way there.
+        Unreachable => "unreachable",
+        /// Nothing came back at all: the SYN was swallowed.
+        BlackHole => "black-hole",
+        /// This machine would not let us: policy, or out of descriptors or ports.
+        LocalLimit => "local-limit",
+        /// The server speaks the protocol but does not offer TLS on it.
+        StartTlsNotOffered => "starttls-not-offered",
+        /// The server offers TLS and then refused it.
+        StartTlsRefused => "starttls-refused",
+        /// The server does not speak the protocol that was expected before TLS.
+        OtherProtocol => "other-protocol",
+        /// Connected, and then not one byte.
+        Stall => "stall",
+        /// Bytes came, but the handshake was not over at the deadline.
+        Slow => "slow",
+        /// What came back is not TLS.
+        NotTls => "not-tls",
+        /// A fatal TLS alert before any certificate; the detail names it.
+        Alert => "alert",
+        /// The peer closed the connection before any certificate.
+        ClosedEarly => "closed-early",
+        /// TLS that breaks its own encoding.
+        Malformed => "malformed",
+        /// The peer sent more than a named limit allows.
+        LimitExceeded => "limit-exceeded",
+        /// The handshake needs no certificate (anonymous, pre-shared key).
+        NoCertificate => "no-certificate",
+        /// A file could not be read.
+        Unreadable => "unreadable",
+        /// A file wants a password that was not given.
+        PasswordNeeded => "password-needed",
+        /// A file, named explicitly, that holds no certificate.
+        NoCertificateInFile => "no-certificate-in-file",
+        /// A cloud or cluster has a place for it, and no certificate (yet) that could be read; the detail says why.
+        NotIssued => "not-issued",
+        /// A cloud or cluster listed it before and does not any more.
+        Gone => "gone",
+        /// The look was cancelled before it ended.
+        Cancelled => "cancelled",
+        /// None of the above; the detail says what is known.
+        Unknown => "unknown",
+    }
 }
 
 impl Outcome {
-    /// The stable code used in every output and in the inventory.
-    #[must_use]
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::NxDomain => "nxdomain",
-            Self::NoAddress => "no-address",
-            Self::ServFail => "servfail",
-            Self::DnsRefused => "dns-refused",
-            Self::DnsTimeout => "dns-timeout",
-            Self::CnameLoop => "cname-loop",
-            Self::DnsMalformed => "dns-malformed",
-            Self::Refused => "refused",
-            Self::Reset => "reset",
-            Self::Unreachable => "unreachable",
-            Self::BlackHole => "black-hole",
-            Self::LocalLimit => "local-limit",
-            Self::StartTlsNotOffered => "starttls-not-offered",
-            Self::StartTlsRefused => "starttls-refused",
-            Self::OtherProtocol => "other-protocol",
-            Self::Stall => "stall",
-            Self::Slow => "slow",
-            Self::NotTls => "not-tls",
-            Self::Alert => "alert",
-            Self::ClosedEarly => "closed-early",
-            Self::Malformed => "malformed",
-            Self::LimitExceeded => "limit-exceeded",
-            Self::NoCertificate => "no-certificate",
-            Self::Unreadable => "unreadable",
-            Self::PasswordNeeded => "password-needed",
-            Self::NoCertificateInFile => "no-certificate-in-file",
-            Self::NotIssued => "not-issued",
-            Self::Gone => "gone",
-            Self::Cancelled => "cancelled",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// Nobody said anything: such endpoints are tried again last, with longer limits.
     #[must_use]
     pub fn silent(self) -> bool {

@@ -250,7 +250,7 @@ impl Prober {
             // Whatever happened after a Certificate message, the certificate was served.
             Err((outcome, detail)) if certificate_seen => {
                 observation.outcome = Outcome::Answered;
-                observation.detail = Some(format!("after the certificate: {}: {detail}", outcome.code()));
+                observation.detail = Some(format!("after the certificate: {}: {detail}", outcome.name()));
             }
             Err((outcome, detail)) => {
                 observation.outcome = outcome;

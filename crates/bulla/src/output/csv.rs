@@ -110,7 +110,7 @@ impl Report for CsvReport {
         csv.text(target.sni().unwrap_or_default())?;
         csv.text(&observation.address.map(|a| a.to_string()).unwrap_or_default())?;
         csv.text(&units::rfc3339_us(observation.at_us))?;
-        csv.text(observation.outcome.code())?;
+        csv.text(observation.outcome.name())?;
         csv.text(observation.detail.as_deref().unwrap_or_default())?;
         csv.text(observation.severity().map_or("", x509::Severity::name))?;
         csv.text(&codes.join(" "))?;

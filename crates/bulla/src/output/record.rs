@@ -272,7 +272,7 @@ impl<'a> Endpoint<'a> {
             address: observation.address,
             by_address: observation.by_address,
             observed_at: units::rfc3339_us(observation.at_us),
-            outcome: observation.outcome.code(),
+            outcome: observation.outcome.name(),
             detail: observation.detail.as_deref(),
             severity: observation.severity(),
             attempts: observation.attempts,

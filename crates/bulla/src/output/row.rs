@@ -72,7 +72,7 @@ impl Row {
     /// Codes of the findings, or the outcome where nothing answered.
     pub(crate) fn verdicts(&self) -> String {
         if self.findings.is_empty() && !self.answered() {
-            return self.outcome.code().to_owned();
+            return self.outcome.name().to_owned();
         }
         self.findings.join(", ")
     }

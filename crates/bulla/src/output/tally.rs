@@ -81,7 +81,7 @@ impl Tally {
         let severity = observation.severity();
         self.worst = self.worst.max(severity);
         self.by_rank[usize::from(rank(severity, answered))] += 1;
-        *self.by_outcome.entry(observation.outcome.code()).or_default() += 1;
+        *self.by_outcome.entry(observation.outcome.name()).or_default() += 1;
         for finding in &observation.findings {
             *self.by_rule.entry(finding.rule.code).or_default() += 1;
         }

@@ -71,7 +71,7 @@ impl Bar {
             parts.push(format!("{} left", elapsed(left)));
         }
         for (outcome, number) in now.failures.iter().take(FAILURES_SHOWN) {
-            parts.push(format!("{} {}", count(*number), outcome.code()));
+            parts.push(format!("{} {}", count(*number), outcome.name()));
         }
         if now.second_pass > 0 {
             parts.push(format!("{} silent, tried again last", count(now.second_pass as u64)));

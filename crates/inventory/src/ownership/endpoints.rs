@@ -78,7 +78,7 @@ impl Rules {
         }
         let (mut numbers, mut places, mut leaves) = (Vec::new(), Vec::new(), Vec::new());
         for (number, (endpoint, leaf)) in found.iter().enumerate() {
-            if CloudStore::named(&endpoint.protocol).is_some() {
+            if endpoint.protocol.parse::<CloudStore>().is_ok() {
                 numbers.push(number);
                 places.push(endpoint.clone());
             } else {
@@ -93,7 +93,7 @@ impl Rules {
         let of_leaves = tables::PlaceTags::of(store).of_certificates(leaves).await?;
         for (number, (endpoint, leaf)) in found.iter().enumerate() {
             let kept = leaf.as_ref().and_then(|leaf| of_leaves.get(leaf));
-            if let (None, Some(kept)) = (CloudStore::named(&endpoint.protocol), kept) {
+            if let (None, Some(kept)) = (endpoint.protocol.parse::<CloudStore>().ok(), kept) {
                 tags[number] = kept.iter().flat_map(|text| read(text)).collect();
             }
         }

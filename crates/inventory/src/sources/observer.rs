@@ -299,7 +299,7 @@ mod tests {
             certificate(Chain::Read(vec![vec![0x30, 0]])),
         ];
         let (seen, missing) = observer.observe(&source, batch).await.unwrap();
-        let outcomes: Vec<_> = seen.iter().map(|seen| seen.outcome.code()).collect();
+        let outcomes: Vec<_> = seen.iter().map(|seen| seen.outcome.name()).collect();
         assert_eq!(outcomes, ["answered", "not-issued", "unknown", "answered"]);
         assert_eq!(missing.len(), 1);
         assert!(seen[0].leaf().is_some());

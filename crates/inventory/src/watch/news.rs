@@ -308,7 +308,7 @@ fn certificate_changed(
 }
 
 fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointEvent {
-    let kept = CloudStore::named(&seen.endpoint.protocol).is_some();
+    let kept = seen.endpoint.protocol.parse::<CloudStore>().is_ok();
     let how = if kept { "kept in" } else { "served at" };
     let event = Event::CertificateFound(CertificateFound {
         found: EndpointCertificate { name: name_of(&seen.leaf).to_owned(), ..certificate(seen, watch) },

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use coded::named;
+
 /// What an endpoint speaks before TLS begins; [`Protocol::Tls`] when it is TLS from the first byte.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Protocol {
@@ -41,87 +43,42 @@ pub enum Protocol {
     Cloud(CloudStore),
 }
 
-/// Where clouds and clusters keep certificates: a kind of place each.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum CloudStore {
-    /// AWS Certificate Manager; places are ARNs.
-    AwsAcm,
-    /// Server certificates of AWS IAM; places are ARNs.
-    AwsIam,
-    /// Azure Key Vault; places are certificate identifiers without version.
-    AzureKeyVault,
-    /// Google Cloud Certificate Manager; places are resource names.
-    GcpCertificateManager,
-    /// SSL certificates of Google Compute Engine's load balancers; places are resource names.
-    GcpCompute,
-    /// Secrets of type `kubernetes.io/tls`; places are `CLUSTER/NAMESPACE/NAME`.
-    KubernetesSecret,
+named! {
+    /// Where clouds and clusters keep certificates: a kind of place each.
+    pub enum CloudStore: "cloud store" {
+        /// AWS Certificate Manager; places are ARNs.
+        AwsAcm => "aws-acm",
+        /// Server certificates of AWS IAM; places are ARNs.
+        AwsIam => "aws-iam",
+        /// Azure Key Vault; places are certificate identifiers without version.
+        AzureKeyVault => "azure-key-vault",
+        /// Google Cloud Certificate Manager; places are resource names.
+        GcpCertificateManager => "gcp-certificate-manager",
+        /// SSL certificates of Google Compute Engine's load balancers; places are resource names.
+        GcpCompute => "gcp-compute",
+        /// Secrets of type `kubernetes.io/tls`; places are `CLUSTER/NAMESPACE/NAME`.
+        KubernetesSecret => "kubernetes-secret",
+    }
 }
 
 impl CloudStore {
-    /// Every kind of place.
-    pub const ALL: [Self; 6] = [
-        Self::AwsAcm,
-        Self::AwsIam,
-        Self::AzureKeyVault,
-        Self::GcpCertificateManager,
-        Self::GcpCompute,
-        Self::KubernetesSecret,
-    ];
-
-    /// The stable word for outputs and the inventory.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AwsAcm => "aws-acm",
-            Self::AwsIam => "aws-iam",
-            Self::AzureKeyVault => "azure-key-vault",
-            Self::GcpCertificateManager => "gcp-certificate-manager",
-            Self::GcpCompute => "gcp-compute",
-            Self::KubernetesSecret => "kubernetes-secret",
-        }
-    }
-
     /// Whether its interface gives the chain above a leaf. Key Vault keeps it with the private key, in a secret that is
     /// not read here.
     #[must_use]
     pub fn gives_chains(self) -> bool {
         self != Self::AzureKeyVault
     }
-
-    /// The kind called `name` (see [`CloudStore::name`]).
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|store| store.name() == name)
-    }
 }
 
-impl fmt::Display for CloudStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// How the protocol of a target became known.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum ProtocolSource {
-    /// Said by the user: a scheme or `--starttls`.
-    Given,
-    /// The port is known for it; nobody said so.
-    GuessedFromPort,
-    /// Nothing said otherwise: TLS from the first byte.
-    Default,
-}
-
-impl ProtocolSource {
-    /// The stable word for outputs.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Given => "given",
-            Self::GuessedFromPort => "guessed-from-port",
-            Self::Default => "default",
-        }
+named! {
+    /// How the protocol of a target became known.
+    pub enum ProtocolSource: "source of a protocol" {
+        /// Said by the user: a scheme or `--starttls`.
+        Given => "given",
+        /// The port is known for it; nobody said so.
+        GuessedFromPort => "guessed-from-port",
+        /// Nothing said otherwise: TLS from the first byte.
+        Default => "default",
     }
 }
 
@@ -278,7 +235,7 @@ mod tests {
         assert_eq!(Protocol::named("file"), None);
         for store in CloudStore::ALL {
             assert_eq!(Protocol::named(store.name()), None, "nobody can speak it");
-            assert_eq!(CloudStore::named(store.name()), Some(store));
+            assert_eq!(store.name().parse(), Ok(store));
         }
         assert_eq!(Protocol::of_port(587), Some(Protocol::Smtp));
     }

@@ -81,7 +81,7 @@ impl Seen {
                 codes.extend(together.get(&*observation.label()).into_iter().flatten());
                 codes.sort_unstable();
                 codes.dedup();
-                (written(observation), (observation.outcome.code(), codes))
+                (written(observation), (observation.outcome.name(), codes))
             })
             .collect()
     }
