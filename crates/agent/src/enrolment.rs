@@ -53,7 +53,7 @@ pub struct NewToken {
 
 /// A token just made.
 #[derive(Debug)]
-pub struct MadeToken {
+pub struct CreatedToken {
     /// To be shown once.
     pub token: Zeroizing<String>,
     /// What is kept of it.
@@ -66,7 +66,7 @@ impl Agents {
     /// # Errors
     /// [`AgentError::Invalid`]; those of the database.
     #[crate::boxed]
-    pub async fn create_token(&self, new: NewToken, actor: &str) -> Result<MadeToken, AgentError> {
+    pub async fn create_token(&self, new: NewToken, actor: &str) -> Result<CreatedToken, AgentError> {
         check_labels(&new.labels)?;
         check_seconds(new.seconds).map_err(AgentError::Invalid)?;
         let Token { text: token, hash } = Token::make(TOKEN_PREFIX).map_err(AgentError::Invalid)?;
@@ -92,7 +92,7 @@ impl Agents {
                 .boxed()
             })
             .await?;
-        Ok(MadeToken { token, row })
+        Ok(CreatedToken { token, row })
     }
 
     /// Tokens, newest first.

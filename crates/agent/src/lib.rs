@@ -20,6 +20,6 @@ pub(crate) use async_recursion::async_recursion as boxed;
 pub use directory::{
     AgentError, AgentQuery, Agents, AgentsParts, LABELS_MAX, Labels, OFFLINE_AFTER, labels_of,
 };
-pub use enrolment::{EnrolError, MadeToken, NewToken};
+pub use enrolment::{CreatedToken, EnrolError, NewToken};
 pub use identity::agent_uri;
 pub use targets::{NewTarget, TargetView};

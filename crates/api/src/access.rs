@@ -91,7 +91,7 @@ pub struct NewToken {
 /// A token just made.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
-pub struct MadeToken {
+pub struct CreatedToken {
     /// The secret. It is shown this once.
     pub token: String,
     /// What is kept of it.

@@ -70,7 +70,7 @@ pub struct NewExternalKeyBody {
 /// An external key just made.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
-pub struct MadeExternalKey {
+pub struct CreatedExternalKey {
     /// Its identity.
     pub id: Uuid,
     /// What clients call `--eab-kid`.

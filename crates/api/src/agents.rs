@@ -133,7 +133,7 @@ pub struct AgentTokenView {
 /// A token just made.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
-pub struct MadeAgentToken {
+pub struct CreatedAgentToken {
     /// The secret. It is shown this once.
     pub token: String,
     /// What is kept of it.

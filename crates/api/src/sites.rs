@@ -127,7 +127,7 @@ pub struct KeyNodeTokenView {
 /// A token just made.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
-pub struct MadeKeyNodeToken {
+pub struct CreatedKeyNodeToken {
     /// The secret. It is shown this once.
     pub token: String,
     /// What is kept of it.

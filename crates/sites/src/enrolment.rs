@@ -40,7 +40,7 @@ pub struct NewNodeToken {
 
 /// A token just made.
 #[derive(Debug)]
-pub struct MadeNodeToken {
+pub struct CreatedNodeToken {
     /// To be shown once.
     pub token: Zeroizing<String>,
     /// What is kept of it.
@@ -53,7 +53,7 @@ impl Sites {
     /// # Errors
     /// [`SiteError`].
     #[crate::boxed]
-    pub async fn create_token(&self, new: NewNodeToken, actor: &str) -> Result<MadeNodeToken, SiteError> {
+    pub async fn create_token(&self, new: NewNodeToken, actor: &str) -> Result<CreatedNodeToken, SiteError> {
         check_seconds(new.seconds).map_err(SiteError::Invalid)?;
         let site = self.site(&new.site).await?;
         stored_attributes(&site.attributes).with(&new.attributes)?;
@@ -87,7 +87,7 @@ impl Sites {
                 .boxed()
             })
             .await?;
-        if done { Ok(MadeNodeToken { token: made.text, row }) } else { Err(SiteError::NotFound("site")) }
+        if done { Ok(CreatedNodeToken { token: made.text, row }) } else { Err(SiteError::NotFound("site")) }
     }
 
     /// Tokens, newest first.

@@ -28,7 +28,7 @@ pub(crate) use async_recursion::async_recursion as boxed;
 pub use keyless::places::Attributes;
 
 pub use directory::{NODES_MAX, SITES_MAX, Sites, SitesParts, stored_attributes};
-pub use enrolment::{MadeNodeToken, NewNodeToken};
+pub use enrolment::{CreatedNodeToken, NewNodeToken};
 pub use error::SiteError;
 pub use nodes::{NodeQuery, attributes_of, node_domain, node_uri};
 pub use site::NewSite;

@@ -31,7 +31,7 @@ pub(super) struct Settings {
 
 /// A CSR that was made for a job: the same job gets the same one.
 #[derive(Deserialize, Serialize)]
-pub(super) struct MadeCsr {
+pub(super) struct NewCsr {
     pub(super) spki: String,
     pub(super) csr_pem: String,
 }
@@ -104,7 +104,7 @@ impl Folder {
         &self.joined
     }
 
-    pub(super) fn made_csr(&self, job: Uuid) -> Result<Option<MadeCsr>, StateError> {
+    pub(super) fn made_csr(&self, job: Uuid) -> Result<Option<NewCsr>, StateError> {
         read_json(&self.path("csr").join(format!("{job}.json")))
     }
 
@@ -114,10 +114,10 @@ impl Folder {
         job: Uuid,
         key: &PrivateKey,
         csr_pem: String,
-    ) -> Result<MadeCsr, StateError> {
+    ) -> Result<NewCsr, StateError> {
         let spki = key.spki_hash().to_string();
         write_private(&self.key_path(&spki), key.to_pkcs8_pem().as_bytes())?;
-        let made = MadeCsr { spki, csr_pem };
+        let made = NewCsr { spki, csr_pem };
         write_json(&self.path("csr").join(format!("{job}.json")), &made)?;
         Ok(made)
     }
@@ -171,7 +171,7 @@ impl Folder {
         }
         let mut known = std::collections::HashSet::new();
         for path in self.files("csr", "json") {
-            known.extend(read_json::<MadeCsr>(&path)?.map(|made| made.spki));
+            known.extend(read_json::<NewCsr>(&path)?.map(|made| made.spki));
         }
         for path in self.files("certificates", "json") {
             known.extend(read_json::<HeldCertificate>(&path)?.into_iter().flat_map(|held| held.keys));
@@ -188,7 +188,7 @@ impl Folder {
     /// A deployed certificate's CSR has done its work.
     fn drop_csrs_of(&self, spki: &str) -> Result<(), StateError> {
         for path in self.files("csr", "json") {
-            let made: Option<MadeCsr> = read_json(&path).unwrap_or_default();
+            let made: Option<NewCsr> = read_json(&path).unwrap_or_default();
             if made.is_some_and(|made| made.spki == spki) {
                 remove(&path)?;
             }

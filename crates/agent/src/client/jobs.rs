@@ -79,7 +79,7 @@ impl Worker {
         job: &AgentJob,
         kind: keys::KeyType,
         request: &Request<'_>,
-    ) -> Result<super::folder::MadeCsr, String> {
+    ) -> Result<super::folder::NewCsr, String> {
         // What is wrong with the names shows before a key is made.
         let parts = request.parts()?;
         let key = PrivateKey::generate_aside(kind).await.map_err(|error| error.to_string())?;

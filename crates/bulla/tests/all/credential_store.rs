@@ -26,7 +26,7 @@ const CERTIFICATE: &str = "01939e5c-0000-7000-8000-000000000002";
 const STORED_AT: &str = "2026-11-21T05:00:00Z";
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct Request {
     /// `PUT /api/v1/data`
     line: String,
     head: String,
@@ -36,15 +36,15 @@ struct Asked {
 /// A store, and the folder of a machine without any server.
 struct FakeStore {
     folder: tempfile::TempDir,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<Request>>>,
 }
 
 impl FakeStore {
     /// Answers each request with the status and the document that `answers` makes of it.
-    fn start(answers: impl Fn(&Asked) -> (u16, Value) + Send + Sync + 'static) -> Self {
+    fn start(answers: impl Fn(&Request) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let asked = Arc::<Mutex<Vec<Request>>>::default();
         let (told, answers) = (Arc::clone(&asked), Arc::new(answers));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -79,7 +79,7 @@ impl FakeStore {
     }
 
     /// What it was asked, of requests that begin so.
-    fn asked(&self, line: &str) -> Vec<Asked> {
+    fn asked(&self, line: &str) -> Vec<Request> {
         let all = self.asked.lock().unwrap();
         all.iter().filter(|asked| asked.line.starts_with(line)).cloned().collect()
     }
@@ -87,8 +87,8 @@ impl FakeStore {
 
 fn answer(
     mut stream: UnixStream,
-    told: &Mutex<Vec<Asked>>,
-    answers: &dyn Fn(&Asked) -> (u16, Value),
+    told: &Mutex<Vec<Request>>,
+    answers: &dyn Fn(&Request) -> (u16, Value),
 ) -> std::io::Result<()> {
     let mut octets = Vec::new();
     let head = loop {
@@ -108,7 +108,7 @@ fn answer(
     (&mut stream).take(rest as u64).read_to_end(&mut body)?;
     let line: Vec<&str> = head.lines().next().unwrap_or_default().split(' ').take(2).collect();
     let line = format!("{} {}", line[0].to_uppercase(), line[1]);
-    let asked = Asked { line, body: serde_json::from_slice(&body).unwrap_or_default(), head };
+    let asked = Request { line, body: serde_json::from_slice(&body).unwrap_or_default(), head };
     told.lock().unwrap().push(asked.clone());
     let (status, document) = answers(&asked);
     let text = document.to_string();

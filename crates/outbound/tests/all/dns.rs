@@ -14,7 +14,7 @@ use outbound::resolve::{
 use telemetry::tasks;
 use tokio::sync::Notify;
 
-use crate::name_server::{Asked, NameServer, PATIENCE, Reply, a, cname, name, soa};
+use crate::name_server::{NameServer, PATIENCE, Question, Reply, a, cname, name, soa};
 
 fn resolver(servers: &[&NameServer]) -> Resolver {
     let upstreams = servers.iter().map(|server| server.address).collect();
@@ -44,7 +44,7 @@ const fn seconds(seconds: u64) -> Duration {
 #[tokio::test]
 async fn an_answer_lives_as_long_as_the_shortest_link_of_its_chain() {
     for (alias_ttl, address_ttl) in [(3_000, 30_000), (30_000, 3_000)] {
-        let server = NameServer::start(move |asked: &Asked| {
+        let server = NameServer::start(move |asked: &Question| {
             let address = format!("192.0.2.{}", asked.before + 1);
             asked.with(vec![
                 cname("www.example.", alias_ttl, "host.example."),
@@ -64,7 +64,7 @@ async fn an_answer_lives_as_long_as_the_shortest_link_of_its_chain() {
 
 #[tokio::test]
 async fn aliases_are_reported_and_followed_from_message_to_message() {
-    let server = NameServer::start(|asked: &Asked| match asked.name().as_str() {
+    let server = NameServer::start(|asked: &Question| match asked.name().as_str() {
         "www.example." => asked.with(vec![cname("www.example.", 60, "edge.cdn.example.")]),
         "edge.cdn.example." => asked.with(vec![a("edge.cdn.example.", 20, "192.0.2.7")]),
         other => panic!("nobody wants {other}"),
@@ -81,13 +81,13 @@ async fn aliases_are_reported_and_followed_from_message_to_message() {
 
 #[tokio::test]
 async fn a_circle_of_aliases_is_told_in_one_message_and_over_several() {
-    let in_one = NameServer::start(|asked: &Asked| {
+    let in_one = NameServer::start(|asked: &Question| {
         asked.with(vec![cname("a.example.", 9, "b.example."), cname("b.example.", 9, "a.example.")])
     })
     .await;
     let circle = Err(ResolveError::AliasLoop("a.example".to_owned()));
     assert_eq!(v4(&resolver(&[&in_one]), "a.example").await, circle);
-    let endless = NameServer::start(|asked: &Asked| {
+    let endless = NameServer::start(|asked: &Question| {
         asked.with(vec![cname(&asked.name(), 9, &format!("x{}.example.", asked.before))])
     })
     .await;
@@ -103,9 +103,10 @@ async fn there_is_none_holds_for_the_lesser_of_ttl_and_minimum() {
             (ResponseCode::NXDomain, ResolveError::NxDomain),
             (ResponseCode::NoError, ResolveError::NoAddress),
         ] {
-            let server =
-                NameServer::start(move |asked: &Asked| asked.code(code, Some(soa("example.", ttl, minimum))))
-                    .await;
+            let server = NameServer::start(move |asked: &Question| {
+                asked.code(code, Some(soa("example.", ttl, minimum)))
+            })
+            .await;
             let resolver = resolver(&[&server]);
             for (after, questions) in [(0, 1), (300, 1), (101, 2)] {
                 pass(seconds(after)).await;
@@ -121,7 +122,7 @@ async fn there_is_none_without_a_word_on_how_long_is_not_remembered() {
     let elsewhere = Some(soa("other.example.", 900, 900));
     for authority in [None, elsewhere] {
         let server =
-            NameServer::start(move |asked: &Asked| asked.code(ResponseCode::NXDomain, authority.clone()))
+            NameServer::start(move |asked: &Question| asked.code(ResponseCode::NXDomain, authority.clone()))
                 .await;
         let resolver = resolver(&[&server]);
         assert_eq!(v4(&resolver, "gone.example").await, Err(ResolveError::NxDomain));
@@ -134,7 +135,7 @@ async fn there_is_none_without_a_word_on_how_long_is_not_remembered() {
 async fn a_hundred_callers_cost_one_question_even_at_ttl_zero() {
     let gate = Arc::new(Notify::new());
     let held = gate.clone();
-    let server = NameServer::start(move |asked: &Asked| {
+    let server = NameServer::start(move |asked: &Question| {
         let mut reply = asked.reply();
         reply.add_answer(a("busy.example.", 0, "192.0.2.1"));
         vec![Reply::after(reply, &held)]
@@ -162,8 +163,9 @@ async fn a_hundred_callers_cost_one_question_even_at_ttl_zero() {
 
 #[tokio::test]
 async fn all_upstreams_are_asked_at_once_and_the_first_answer_wins() {
-    let silent = NameServer::start(|_: &Asked| Vec::new()).await;
-    let good = NameServer::start(|asked: &Asked| asked.with(vec![a("www.example.", 60, "192.0.2.1")])).await;
+    let silent = NameServer::start(|_: &Question| Vec::new()).await;
+    let good =
+        NameServer::start(|asked: &Question| asked.with(vec![a("www.example.", 60, "192.0.2.1")])).await;
     let resolver = resolver(&[&silent, &good]);
     assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
     silent.until_asked(1).await;
@@ -174,12 +176,12 @@ async fn a_failure_of_one_upstream_waits_for_the_others() {
     for code in [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp] {
         let gate = Arc::new(Notify::new());
         let held = gate.clone();
-        let failing = NameServer::start(move |asked: &Asked| {
+        let failing = NameServer::start(move |asked: &Question| {
             held.notify_one();
             asked.code(code, None)
         })
         .await;
-        let late = NameServer::start(move |asked: &Asked| {
+        let late = NameServer::start(move |asked: &Question| {
             let mut reply = asked.reply();
             reply.add_answer(a("www.example.", 60, "192.0.2.1"));
             vec![Reply::after(reply, &gate)]
@@ -199,10 +201,10 @@ async fn failures_are_told_apart() {
         (ResponseCode::NXDomain, ResolveError::NxDomain),
     ];
     for (code, error) in table {
-        let server = NameServer::start(move |asked: &Asked| asked.code(code, None)).await;
+        let server = NameServer::start(move |asked: &Question| asked.code(code, None)).await;
         assert_eq!(v4(&resolver(&[&server]), "www.example").await, Err(error));
     }
-    let nonsense = NameServer::start(|asked: &Asked| {
+    let nonsense = NameServer::start(|asked: &Question| {
         let mut octets = asked.reply().to_vec().unwrap();
         octets[7] = 9; // nine answers promised, none there
         vec![Reply { octets, after: None }]
@@ -216,7 +218,7 @@ async fn failures_are_told_apart() {
 
 #[tokio::test]
 async fn a_failure_is_remembered_for_a_second_only() {
-    let server = NameServer::start(|asked: &Asked| match asked.before {
+    let server = NameServer::start(|asked: &Question| match asked.before {
         0 => asked.code(ResponseCode::ServFail, None),
         _ => asked.with(vec![a("www.example.", 60, "192.0.2.1")]),
     })
@@ -242,7 +244,7 @@ async fn nothing_listening_is_told_at_once() {
 
 #[tokio::test]
 async fn silence_costs_two_packets_and_the_callers_limit() {
-    let server = NameServer::start(|_: &Asked| Vec::new()).await;
+    let server = NameServer::start(|_: &Question| Vec::new()).await;
     let resolver = resolver(&[&server]);
     // Packets go out at the start and at a third of it; one more, for others, would a sixth after it.
     let limit = seconds(6);
@@ -254,7 +256,7 @@ async fn silence_costs_two_packets_and_the_callers_limit() {
 
 #[tokio::test]
 async fn a_lost_packet_is_sent_again() {
-    let server = NameServer::start(|asked: &Asked| match asked.before {
+    let server = NameServer::start(|asked: &Question| match asked.before {
         0 => Vec::new(),
         _ => asked.with(vec![a("www.example.", 60, "192.0.2.1")]),
     })
@@ -267,7 +269,7 @@ async fn a_lost_packet_is_sent_again() {
 
 #[tokio::test]
 async fn what_is_too_long_comes_over_tcp() {
-    let server = NameServer::start(|asked: &Asked| {
+    let server = NameServer::start(|asked: &Question| {
         if !asked.over_tcp {
             let mut reply = asked.reply();
             reply.metadata.truncation = true;
@@ -283,7 +285,7 @@ async fn what_is_too_long_comes_over_tcp() {
 
 #[tokio::test]
 async fn forged_answers_are_passed_over() {
-    let server = NameServer::start(|asked: &Asked| {
+    let server = NameServer::start(|asked: &Question| {
         let truth = a("www.example.", 60, "192.0.2.1");
         let lie = || a("www.example.", 60, "203.0.113.66");
         let mut wrong_id = asked.reply();
@@ -313,7 +315,7 @@ async fn forged_answers_are_passed_over() {
 
 #[tokio::test]
 async fn records_about_other_names_are_not_believed() {
-    let server = NameServer::start(|asked: &Asked| {
+    let server = NameServer::start(|asked: &Question| {
         let mut reply = asked.reply();
         reply.add_answer(a("bank.example.", 60, "203.0.113.66"));
         reply.add_answer(a("www.example.", 60, "192.0.2.1"));
@@ -325,7 +327,7 @@ async fn records_about_other_names_are_not_believed() {
 
 #[tokio::test]
 async fn a_name_in_use_is_asked_for_again_before_its_answer_ends() {
-    let server = NameServer::start(|asked: &Asked| {
+    let server = NameServer::start(|asked: &Question| {
         asked.with(vec![a("www.example.", 1_000, &format!("192.0.2.{}", asked.before + 1))])
     })
     .await;
@@ -351,7 +353,7 @@ async fn both_families_are_asked_at_once() {
     let gate = Arc::new(Notify::new());
     let held = gate.clone();
     // Each answer waits until both questions are there.
-    let server = NameServer::start(move |asked: &Asked| {
+    let server = NameServer::start(move |asked: &Question| {
         let mut reply = asked.reply();
         reply.add_answer(match asked.kind() {
             RecordType::A => a("www.example.", 60, "192.0.2.1"),
@@ -375,7 +377,7 @@ async fn one_family_is_enough_and_what_is_not_known_of_the_other_is_said() {
     for (code, incomplete) in
         [(ResponseCode::NoError, None), (ResponseCode::ServFail, Some(ResolveError::ServFail))]
     {
-        let server = NameServer::start(move |asked: &Asked| match asked.kind() {
+        let server = NameServer::start(move |asked: &Question| match asked.kind() {
             RecordType::A => asked.with(vec![a("www.example.", 60, "192.0.2.1")]),
             _ => asked.code(code, Some(soa("example.", 60, 60))),
         })
@@ -389,7 +391,7 @@ async fn one_family_is_enough_and_what_is_not_known_of_the_other_is_said() {
 
 #[tokio::test]
 async fn a_server_that_does_not_know_edns_is_asked_without() {
-    let server = NameServer::start(|asked: &Asked| match asked.message.edns {
+    let server = NameServer::start(|asked: &Question| match asked.message.edns {
         Some(_) => asked.code(ResponseCode::FormErr, None),
         None => asked.with(vec![a(&asked.name(), 60, "192.0.2.1")]),
     })
@@ -402,7 +404,7 @@ async fn a_server_that_does_not_know_edns_is_asked_without() {
 
 #[tokio::test]
 async fn short_names_are_looked_for_in_the_search_domains() {
-    let server = NameServer::start(|asked: &Asked| match asked.name().as_str() {
+    let server = NameServer::start(|asked: &Question| match asked.name().as_str() {
         "db.b.example." => asked.with(vec![a("db.b.example.", 60, "192.0.2.1")]),
         _ => asked.code(ResponseCode::NXDomain, None),
     })
@@ -419,7 +421,7 @@ async fn short_names_are_looked_for_in_the_search_domains() {
 
 #[tokio::test]
 async fn addresses_and_localhost_cost_no_question() {
-    let server = NameServer::start(|_: &Asked| panic!("asked")).await;
+    let server = NameServer::start(|_: &Question| panic!("asked")).await;
     let resolver = resolver(&[&server]);
     assert_eq!(v4(&resolver, "192.0.2.9").await, one("192.0.2.9"));
     assert_eq!(v4(&resolver, "db.localhost").await, one("127.0.0.1"));
@@ -428,7 +430,7 @@ async fn addresses_and_localhost_cost_no_question() {
 
 #[tokio::test]
 async fn callers_who_go_away_leave_nothing_behind() {
-    let server = NameServer::start(|_: &Asked| Vec::new()).await;
+    let server = NameServer::start(|_: &Question| Vec::new()).await;
     let resolver = resolver(&[&server]);
     let mut callers = tokio::task::JoinSet::new();
     for n in 0..50 {
@@ -450,7 +452,7 @@ fn tasks_stop_with_the_resolver() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let server =
-            NameServer::start(|asked: &Asked| asked.with(vec![a(&asked.name(), 60, "192.0.2.1")])).await;
+            NameServer::start(|asked: &Question| asked.with(vec![a(&asked.name(), 60, "192.0.2.1")])).await;
         let resolver = resolver(&[&server]);
         for n in 0..20 {
             assert_eq!(v4(&resolver, &format!("n{n}.example")).await, one("192.0.2.1"));
@@ -478,7 +480,7 @@ async fn ask_for_text(server: &NameServer, recursion: Recursion) -> Result<Vec<S
 
 #[tokio::test]
 async fn other_records_come_from_the_server_that_is_asked() {
-    let server = NameServer::start(|asked: &Asked| {
+    let server = NameServer::start(|asked: &Question| {
         assert_eq!(asked.kind(), RecordType::TXT);
         let mut foreign = asked.reply();
         foreign.metadata.id ^= 1;
@@ -497,7 +499,7 @@ async fn other_records_come_from_the_server_that_is_asked() {
 #[tokio::test]
 async fn other_records_come_over_tcp_when_udp_is_too_short_or_silent() {
     for truncated in [true, false] {
-        let server = NameServer::start(move |asked: &Asked| match (asked.over_tcp, truncated) {
+        let server = NameServer::start(move |asked: &Question| match (asked.over_tcp, truncated) {
             (true, _) => asked.with(vec![txt("whole")]),
             (false, false) => Vec::new(),
             (false, true) => {
@@ -514,7 +516,7 @@ async fn other_records_come_over_tcp_when_udp_is_too_short_or_silent() {
 
 #[tokio::test]
 async fn a_server_without_edns_answers_for_other_records_too() {
-    let server = NameServer::start(|asked: &Asked| match asked.message.edns {
+    let server = NameServer::start(|asked: &Question| match asked.message.edns {
         Some(_) => asked.code(ResponseCode::FormErr, None),
         None => asked.with(vec![txt("plain")]),
     })
@@ -524,7 +526,7 @@ async fn a_server_without_edns_answers_for_other_records_too() {
 
 #[tokio::test]
 async fn an_exchange_ends_at_its_deadline() {
-    let server = NameServer::start(|_: &Asked| Vec::new()).await;
+    let server = NameServer::start(|_: &Question| Vec::new()).await;
     let each = Duration::from_millis(50);
     let kind = RecordType::TXT;
     let result =

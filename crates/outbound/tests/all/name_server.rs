@@ -15,17 +15,17 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// What the server does with a question.
-pub(crate) type Script = Box<dyn FnMut(&Asked) -> Vec<Reply> + Send>;
+pub(crate) type Script = Box<dyn FnMut(&Question) -> Vec<Reply> + Send>;
 
 /// A question, as the server saw it.
-pub(crate) struct Asked {
+pub(crate) struct Question {
     pub(crate) message: Message,
     pub(crate) over_tcp: bool,
     /// Questions before this one.
     pub(crate) before: usize,
 }
 
-impl Asked {
+impl Question {
     pub(crate) fn name(&self) -> String {
         self.message.queries[0].name().to_ascii()
     }
@@ -86,7 +86,7 @@ impl Drop for NameServer {
 }
 
 impl NameServer {
-    pub(crate) async fn start(script: impl FnMut(&Asked) -> Vec<Reply> + Send + 'static) -> Self {
+    pub(crate) async fn start(script: impl FnMut(&Question) -> Vec<Reply> + Send + 'static) -> Self {
         let script: Arc<Mutex<Script>> = Arc::new(Mutex::new(Box::new(script)));
         // What is free for TCP may be somebody's for UDP.
         let (tcp, udp) = loop {
@@ -129,7 +129,7 @@ async fn over_udp(
     while let Ok((length, from)) = udp.recv_from(&mut octets).await {
         let message = Message::from_vec(&octets[..length]).expect("a question that can be read");
         let before = asked.fetch_add(1, Ordering::SeqCst);
-        let replies = script.lock()(&Asked { message, over_tcp: false, before });
+        let replies = script.lock()(&Question { message, over_tcp: false, before });
         arrived.notify_one();
         for reply in replies {
             let udp = udp.clone();
@@ -152,7 +152,7 @@ async fn over_tcp(tcp: TcpListener, script: Arc<Mutex<Script>>, asked: Arc<Atomi
         stream.read_exact(&mut octets).await.expect("a question");
         let message = Message::from_vec(&octets).expect("a question that can be read");
         let before = asked.fetch_add(1, Ordering::SeqCst);
-        let replies = script.lock()(&Asked { message, over_tcp: true, before });
+        let replies = script.lock()(&Question { message, over_tcp: true, before });
         for reply in replies {
             let length = u16::try_from(reply.octets.len()).expect("fits");
             stream.write_all(&length.to_be_bytes()).await.expect("a reader");

@@ -1,8 +1,8 @@
 //! The ACME server's clients: external keys, accounts, orders, limits.
 
 use api::acme::{
-    AcmeAccountView, AcmeOrderQuery, AcmeOrderView, ExternalKeyView, LimitOverrideBody, LimitOverrideView,
-    MadeExternalKey, NewExternalKeyBody,
+    AcmeAccountView, AcmeOrderQuery, AcmeOrderView, CreatedExternalKey, ExternalKeyView, LimitOverrideBody,
+    LimitOverrideView, NewExternalKeyBody,
 };
 use authority::acme::{Acme, BadOverride, ExternalKeyError, NewExternalKey, NewOverride};
 use authority::tables::acme::{AcmeAccount, AcmeExternalKey, AcmeLimitOverride, AcmeOrder};
@@ -130,7 +130,7 @@ async fn list_keys(
 ///
 /// Its secret is in the answer and nowhere else.
 #[utoipa::path(post, path = "/api/v1/acme/external-keys", operation_id = "createAcmeExternalKey",
-    request_body = NewExternalKeyBody, responses((status = 201, body = MadeExternalKey)))]
+    request_body = NewExternalKeyBody, responses((status = 201, body = CreatedExternalKey)))]
 async fn create_key(
     Component(acme): Component<Acme>,
     caller: Caller,
@@ -147,7 +147,7 @@ async fn create_key(
     let made = acme.create_external_key(new, caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/acme/external-keys/{}", made.id))
         .map_err(Problem::internal)?;
-    let body = MadeExternalKey { id: made.id, kid: made.kid, hmac_key: made.secret.to_string() };
+    let body = CreatedExternalKey { id: made.id, kid: made.kid, hmac_key: made.secret.to_string() };
     let mut response = (StatusCode::CREATED, [(LOCATION, place)], Json(body)).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)

@@ -1,6 +1,6 @@
 //! API tokens.
 
-use api::access::{IdentityPatch, IdentityView, MadeToken, NewToken};
+use api::access::{CreatedToken, IdentityPatch, IdentityView, NewToken};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -45,7 +45,7 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
 ///
 /// Its secret is in the answer and nowhere else.
 #[utoipa::path(post, path = "/api/v1/tokens", operation_id = "createToken", request_body = NewToken,
-    responses((status = 201, body = MadeToken)))]
+    responses((status = 201, body = CreatedToken)))]
 async fn create(
     With(access): With<AccessControl>,
     caller: Caller,
@@ -63,7 +63,7 @@ async fn create(
     let made = admin::create(&access, &caller, new).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/tokens/{}", made.id)).map_err(Problem::internal)?;
     let revision = made.revision;
-    let body = MadeToken { token: token.as_str().to_owned(), view: identity_view(made)? };
+    let body = CreatedToken { token: token.as_str().to_owned(), view: identity_view(made)? };
     let mut response = (StatusCode::CREATED, [(LOCATION, place)], Revision(revision, body)).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)
@@ -97,7 +97,7 @@ async fn update(
 
 /// Gives a token a new secret; the one before ends at once.
 #[utoipa::path(post, path = "/api/v1/tokens/{id}/rotate", operation_id = "rotateToken",
-    params(("id" = Uuid, Path)), responses((status = 200, body = MadeToken)))]
+    params(("id" = Uuid, Path)), responses((status = 200, body = CreatedToken)))]
 async fn rotate(
     With(access): With<AccessControl>,
     caller: Caller,
@@ -114,7 +114,7 @@ async fn rotate(
     admin::make(&access, caller.actor(), "token.rotate", admin::resource(KIND, id), details, change).await?;
     let made = admin::find(&access, KIND, id).await?;
     let revision = made.revision;
-    let body = MadeToken { token: token.as_str().to_owned(), view: identity_view(made)? };
+    let body = CreatedToken { token: token.as_str().to_owned(), view: identity_view(made)? };
     let mut response = Revision(revision, body).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)

@@ -26,7 +26,7 @@ pub(crate) fn openssl(folder: &tempfile::TempDir, arguments: &str) -> Vec<u8> {
     output.stdout
 }
 
-struct Made {
+struct OpensslCertificate {
     /// Arguments of `openssl req -x509` that choose the key and signature.
     how: &'static str,
     key: KeyAlgorithm,
@@ -36,10 +36,10 @@ struct Made {
     checks: Result<(), &'static str>,
 }
 
-fn made() -> Vec<Made> {
+fn made() -> Vec<OpensslCertificate> {
     use KeyAlgorithm as K;
     use SignatureAlgorithm as S;
-    let row = |how, key, bits, signature, checks| Made { how, key, bits, signature, checks };
+    let row = |how, key, bits, signature, checks| OpensslCertificate { how, key, bits, signature, checks };
     let secp256k1 = || K::EcOther("1.3.132.0.10".into());
     vec![
         row("-newkey rsa:2048 -sha256", K::Rsa, 2048, S::RsaSha256, Ok(())),

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::time::Instant;
 
 use super::P256;
-use super::telling::Telling;
+use super::recording_server::RecordingServer;
 use super::upstream::saying;
 use super::world::{Edge, Tls, World, sum};
 use crate::key_service::{PATIENCE, until};
@@ -52,7 +52,7 @@ fn exchange(tls: &mut Tls, request: &str) -> String {
 
 #[test]
 fn an_upstream_is_told_who_asks_and_of_whom() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     for http in ["--http1.1", "--http2"] {
         let sent = [
@@ -98,7 +98,7 @@ fn an_upstream_is_told_who_asks_and_of_whom() {
 
 #[test]
 fn who_is_trusted_says_for_whom_it_asks() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "trusted_clients = [\"127.0.0.0/8\"]\n");
     let head = world.curl(&edge, "a.example", &["-HX-Forwarded-For: 10.0.0.1", "-HForwarded: for=10.0.0.1"]);
     assert_eq!(field(&head, "X-Forwarded-For"), ["10.0.0.1, 127.0.0.1"], "{head}");
@@ -107,7 +107,7 @@ fn who_is_trusted_says_for_whom_it_asks() {
 
 #[test]
 fn fields_of_one_connection_stay_on_it() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     let mut tls = world.connect(&edge, "a.example");
     let request = "GET /trailers HTTP/1.1\r\nHost: a.example\r\nConnection: keep-alive, X-Secret\r\nX-Secret: 1\r\nKeep-Alive: 5\r\n\
@@ -145,7 +145,7 @@ fn fields_of_one_connection_stay_on_it() {
 
 #[test]
 fn a_connection_is_for_its_name() {
-    let (upstream, other) = (Telling::start(), saying("b's own"));
+    let (upstream, other) = (RecordingServer::start(), saying("b's own"));
     let routes = format!(
         "default_certificate = \"a\"\n[[edge.routes]]\nnames = [\"c.a.example\"]\nupstream = \"{other}\"\n"
     );
@@ -205,7 +205,7 @@ fn a_connection_is_for_its_name() {
 
 #[test]
 fn nothing_is_smuggled() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "head_timeout_ms = 2000\n");
     let hidden = "GET /hidden HTTP/1.1\r\nHost: a.example\r\n\r\n";
     let post = "POST /first HTTP/1.1\r\nHost: a.example\r\n";
@@ -258,7 +258,7 @@ fn nothing_is_smuggled() {
 
 #[test]
 fn a_slow_head_is_not_waited_for() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "head_timeout_ms = 1000\n");
     let ends = |what: &str| sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", what);
     let began = Instant::now();
@@ -286,7 +286,7 @@ fn a_slow_head_is_not_waited_for() {
 
 #[test]
 fn a_slow_body_is_given_up() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "idle_s = 1\n");
     let mut tls = world.connect(&edge, "a.example");
     let answer = ask(&mut tls, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhalf", "");
@@ -299,7 +299,7 @@ fn a_slow_body_is_given_up() {
 
 #[test]
 fn an_upstream_that_closes_kept_connections_fails_no_request() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     for closed in 1..=20 {
         assert!(world.curl_at(&edge, "a.example/close", &[]).starts_with("GET /close"));
@@ -321,7 +321,7 @@ fn an_upstream_that_closes_kept_connections_fails_no_request() {
 
 #[test]
 fn a_client_is_told_why_there_is_no_answer() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let more = "response_timeout_ms = 1500\nupstream_connections_max = 1\n[[edge.routes]]\nnames = [\"b.example\"]\n\
                 upstream = \"127.0.0.1:1\"\n";
     let (world, edge) = world(&upstream.address, more);
@@ -360,7 +360,7 @@ fn a_client_is_told_why_there_is_no_answer() {
 
 #[test]
 fn an_upstream_leaves_places_to_the_others() {
-    let (slow, other) = (Telling::start(), Telling::start());
+    let (slow, other) = (RecordingServer::start(), RecordingServer::start());
     let more = format!(
         "upstream_connections_max = 2\n[[edge.routes]]\nnames = [\"b.example\"]\nupstream = \"{}\"\n",
         other.address
@@ -381,7 +381,7 @@ fn an_upstream_leaves_places_to_the_others() {
 #[test]
 fn bodies_of_any_size_pass_both_ways() {
     const SIZE: usize = 24 << 20;
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     std::fs::write(world.place.path("large"), vec![b'.'; SIZE]).unwrap();
     for http in ["--http1.1", "--http2"] {
@@ -399,7 +399,7 @@ fn bodies_of_any_size_pass_both_ways() {
 
 #[test]
 fn requests_follow_the_routes() {
-    let (upstream, other) = (Telling::start(), saying("other"));
+    let (upstream, other) = (RecordingServer::start(), saying("other"));
     let (world, edge) = world(&upstream.address, "");
     let mut tls = world.connect(&edge, "a.example");
     let request = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
@@ -426,7 +426,7 @@ fn requests_follow_the_routes() {
 
 #[test]
 fn each_request_has_a_line() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "access_log_file = \"access\"\n");
     world.curl_at(&edge, "a.example/path?secret=1", &["--http2", "-d", "body"]);
     let lines = || std::fs::read_to_string(world.place.path("access")).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use super::http::{ask, world};
-use super::telling::Telling;
+use super::recording_server::RecordingServer;
 use super::upstream::serve;
 use super::world::{Tls, World, sum};
 use crate::key_service::until;
@@ -83,7 +83,7 @@ fn get(authority: &str) -> [(&str, &str); 4] {
 
 #[test]
 fn a_websocket_may_be_one_stream_of_many() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     let mut client = Client::new(world.connect_h2(&edge, "a.example"));
     let settings = client.wait(SETTINGS, 0);
@@ -112,7 +112,7 @@ fn a_websocket_may_be_one_stream_of_many() {
 
 #[test]
 fn another_name_is_misdirected_and_the_connection_goes_on() {
-    let upstream = Telling::start();
+    let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     let mut client = Client::new(world.connect_h2(&edge, "a.example"));
     client.ask(1, 1, &get("b.example"));

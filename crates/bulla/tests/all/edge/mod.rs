@@ -3,9 +3,9 @@
 mod http;
 mod http2;
 mod memory;
+mod recording_server;
 mod routes;
 mod staples;
-mod telling;
 mod upstream;
 mod world;
 

@@ -2,7 +2,7 @@
 
 use agent::tables::AgentTokenRow;
 use agent::{Agents, NewToken, labels_of};
-use api::agents::{AgentTokenView, MadeAgentToken, NewAgentToken};
+use api::agents::{AgentTokenView, CreatedAgentToken, NewAgentToken};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use uuid::Uuid;
@@ -51,7 +51,7 @@ async fn list(
 
 /// Makes an enrolment token: it makes one host an agent, once.
 #[utoipa::path(post, path = "/api/v1/agent-tokens", operation_id = "createAgentToken",
-    request_body = NewAgentToken, responses((status = 201, body = MadeAgentToken)))]
+    request_body = NewAgentToken, responses((status = 201, body = CreatedAgentToken)))]
 async fn create(
     Component(agents): Component<Agents>,
     caller: Caller,
@@ -59,7 +59,7 @@ async fn create(
 ) -> Result<Response, Problem> {
     let new = NewToken { labels: new.labels, seconds: new.seconds.unwrap_or(SECONDS) };
     let made = agents.create_token(new, caller.actor()).await?;
-    let body = MadeAgentToken { token: made.token.as_str().to_owned(), view: agent_token_view(made.row) };
+    let body = CreatedAgentToken { token: made.token.as_str().to_owned(), view: agent_token_view(made.row) };
     let mut response = (StatusCode::CREATED, Json(body)).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)

@@ -1,6 +1,6 @@
 //! Tokens by which nodes join.
 
-use api::sites::{KeyNodeTokenView, MadeKeyNodeToken, NewKeyNodeToken};
+use api::sites::{CreatedKeyNodeToken, KeyNodeTokenView, NewKeyNodeToken};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use sites::tables::NodeTokenRow;
@@ -53,7 +53,7 @@ async fn list(
 
 /// Makes a node token: it makes one host a node of the key service at a site, once.
 #[utoipa::path(post, path = "/api/v1/key-node-tokens", operation_id = "createKeyNodeToken",
-    request_body = NewKeyNodeToken, responses((status = 201, body = MadeKeyNodeToken)))]
+    request_body = NewKeyNodeToken, responses((status = 201, body = CreatedKeyNodeToken)))]
 async fn create(
     Component(places): Component<Sites>,
     caller: Caller,
@@ -63,7 +63,7 @@ async fn create(
     let new = NewNodeToken { site: new.site, attributes, seconds: new.seconds.unwrap_or(SECONDS) };
     let made = places.create_token(new, caller.actor()).await?;
     let body =
-        MadeKeyNodeToken { token: made.token.as_str().to_owned(), view: key_node_token_view(made.row) };
+        CreatedKeyNodeToken { token: made.token.as_str().to_owned(), view: key_node_token_view(made.row) };
     let mut response = (StatusCode::CREATED, Json(body)).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)

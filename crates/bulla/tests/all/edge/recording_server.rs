@@ -11,48 +11,48 @@ use crate::world::{describe, stdout};
 
 /// One that runs.
 #[derive(Clone)]
-pub(super) struct Telling {
+pub(super) struct RecordingServer {
     pub(super) address: String,
-    told: Told,
+    recording: Recording,
 }
 
 #[derive(Clone, Default)]
-struct Told {
+struct Recording {
     heads: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
     ended: Arc<AtomicUsize>,
 }
 
-impl Telling {
+impl RecordingServer {
     pub(super) fn start() -> Self {
-        let told = Told::default();
-        let of_all = told.clone();
+        let recording = Recording::default();
+        let of_all = recording.clone();
         let address = serve(move |stream| {
             of_all.connections.fetch_add(1, Relaxed);
             let ended = of_all.connection(stream);
             of_all.ended.fetch_add(1, Relaxed);
             ended
         });
-        Self { address, told }
+        Self { address, recording }
     }
 
     /// Heads of requests so far.
     pub(super) fn heard(&self) -> Vec<String> {
-        self.told.heads.lock().unwrap().clone()
+        self.recording.heads.lock().unwrap().clone()
     }
 
     /// Connections that it has closed.
     pub(super) fn ended(&self) -> usize {
-        self.told.ended.load(Relaxed)
+        self.recording.ended.load(Relaxed)
     }
 
     /// Connections so far.
     pub(super) fn connections(&self) -> usize {
-        self.told.connections.load(Relaxed)
+        self.recording.connections.load(Relaxed)
     }
 }
 
-impl Told {
+impl Recording {
     fn connection(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream.try_clone()?);
         while let Some(head) = read_head(&mut reader)? {
