@@ -113,6 +113,24 @@ pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut Trail) -> Result
     })))
 }
 
+/// What any octets say of `name` as an answer: its addresses, and for how long. For the fuzz target and its twin.
+///
+/// # Errors
+/// [`ResolveError`].
+#[doc(hidden)]
+pub fn read_octets(octets: &[u8], name: &str) -> Result<Vec<(IpAddr, Duration)>, ResolveError> {
+    let message = Message::from_vec(octets).map_err(|_| ResolveError::Malformed("no DNS message"))?;
+    let message = unless_failed(message)?;
+    let mut read = Vec::new();
+    for kind in [Kind::A, Kind::Aaaa] {
+        let mut trail = Trail::new(WireName::parse(name)?);
+        if let Reading::End(End::Addresses(found)) = follow(&message, kind, &mut trail)? {
+            read.extend(found.into_iter().map(|address| (address, trail.lifetime)));
+        }
+    }
+    Ok(read)
+}
+
 fn is_about(record: &Record, name: &WireName) -> bool {
     record.dns_class == DNSClass::IN && WireName::from_answer(&record.name) == *name
 }

@@ -26,6 +26,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+#[doc(hidden)]
+pub use answer::read_octets;
 pub use answer::{CHAIN_MAX, LIFETIME_MAX};
 pub use counters::Counts;
 pub use error::ResolveError;

@@ -9,8 +9,10 @@ use hickory_proto::rr::rdata::TXT;
 use hickory_proto::rr::{RData, Record, RecordType};
 use outbound::Deadline;
 use outbound::resolve::{
-    CHAIN_MAX, ExchangeError, Families, Options, Recursion, ResolveError, Resolver, ask,
+    CHAIN_MAX, ExchangeError, Families, LIFETIME_MAX, Options, Recursion, ResolveError, Resolver, ask,
+    read_octets,
 };
+use proptest::prelude::*;
 use telemetry::tasks;
 use tokio::sync::Notify;
 
@@ -534,4 +536,27 @@ async fn an_exchange_ends_at_its_deadline() {
             .await;
     assert!(matches!(result, Err(ExchangeError::TimedOut)), "{result:?}");
     assert_eq!(server.asked(), 1);
+}
+
+/// `www.example` is an alias of `a.example`, which has an address.
+const ALIAS: &[u8] = b"\x00\x01\x81\x80\x00\x01\x00\x02\x00\x00\x00\x00\x03www\x07example\x00\x00\x01\x00\x01\
+    \xc0\x0c\x00\x05\x00\x01\x00\x00\x00\x3c\x00\x04\x01a\xc0\x10\xc0\x29\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04\xc0\x00\x02\x01";
+
+proptest! {
+    #[test]
+    fn whatever_octets_say_is_bounded(changes in proptest::collection::vec((0..ALIAS.len(), any::<u8>()), 0..6)) {
+        let mut octets = ALIAS.to_vec();
+        for (at, octet) in &changes {
+            octets[*at] = *octet;
+        }
+        let read = read_octets(&octets, "www.example");
+        if changes.is_empty() {
+            let address: IpAddr = "192.0.2.1".parse().unwrap();
+            prop_assert_eq!(&read, &Ok(vec![(address, seconds(60))]));
+        }
+        if let Ok(addresses) = read {
+            prop_assert!(addresses.iter().all(|(_, lifetime)| *lifetime <= LIFETIME_MAX));
+            prop_assert!(addresses.len() <= octets.len() / 4);
+        }
+    }
 }
