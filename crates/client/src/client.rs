@@ -215,8 +215,10 @@ impl Client {
     /// Tells of changes from now on. Follows them, if that is not switched off.
     #[must_use]
     pub fn changes(&self) -> Changes {
+        // Before the following begins: what it hears first is told, too.
+        let changes = self.0.changes.subscribe();
         self.batches();
-        self.0.changes.subscribe()
+        changes
     }
 
     /// Whoever took what is current under a name did not believe it: it is asked for anew before it is answered again, if the
