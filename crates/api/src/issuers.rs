@@ -53,6 +53,8 @@ pub struct IssuerView {
     pub secrets_set: Vec<String>,
     /// Whether orders may go to it.
     pub enabled: bool,
+    /// Why it cannot be used as it is configured; null when it can. Orders to it fail until that is corrected.
+    pub problem: Option<String>,
     /// The URL of our account, where it is an ACME server that made one.
     pub account: Option<String>,
     /// How it does.

@@ -1,5 +1,6 @@
 //! Running a program of the operator's: no shell, bounded time and output, its process group ended with it.
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,42 @@ const ERRORS_MAX: u64 = 8 * 1024;
 /// Environment that programs are given besides what they are meant to get: enough to find tools and write files.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER"];
 
-/// A program with its fixed arguments.
-#[derive(Clone, Debug)]
+/// A program with its fixed arguments. Its variables are not shown: they may hold secrets.
+#[derive(Clone)]
 pub(crate) struct Command {
     program: String,
     arguments: Vec<String>,
+    environment: BTreeMap<String, String>,
+    run_as: Option<RunAs>,
     limit: Duration,
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Command")
+            .field("program", &self.program)
+            .field("run_as", &self.run_as)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Another user than the server's, for a server that runs as root. The program has that user's own group and no other.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct RunAs {
+    name: String,
+    uid: u32,
+    gid: u32,
+    home: String,
+}
+
+impl RunAs {
+    pub(crate) fn new(name: &str, uid: u32, gid: u32, home: &str) -> Self {
+        Self { name: name.to_owned(), uid, gid, home: home.to_owned() }
+    }
+
+    pub(crate) fn uid(&self) -> u32 {
+        self.uid
+    }
 }
 
 /// How a run ended.
@@ -41,8 +72,53 @@ impl Command {
         Ok(Self {
             program: program.clone(),
             arguments: arguments.to_vec(),
+            environment: BTreeMap::new(),
+            run_as: None,
             limit: limit.clamp(Duration::from_secs(1), Duration::from_secs(3_600)),
         })
+    }
+
+    /// With these variables beside the inherited ones.
+    pub(crate) fn with_environment(mut self, variables: &BTreeMap<String, String>) -> Self {
+        self.environment.clone_from(variables);
+        self
+    }
+
+    /// As this user; `None`: as the server's own.
+    pub(crate) fn with_user(mut self, user: Option<RunAs>) -> Self {
+        self.run_as = user;
+        self
+    }
+
+    /// With this limit, if it is the shorter one.
+    pub(crate) fn within(mut self, limit: Option<Duration>) -> Self {
+        self.limit = limit.map_or(self.limit, |limit| limit.max(Duration::from_secs(1)).min(self.limit));
+        self
+    }
+
+    /// What every run has in common.
+    fn prepared(&self) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(user) = &self.run_as {
+            // The standard library gives up all other groups when root changes to another user.
+            command.uid(user.uid).gid(user.gid).current_dir("/");
+            command.env("HOME", &user.home).env("USER", &user.name);
+        }
+        command.envs(&self.environment);
+        command
+    }
+
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
     }
 
     pub(crate) fn program(&self) -> &str {
@@ -61,18 +137,8 @@ impl Command {
         deadline: Instant,
     ) -> Result<CommandOutput, IssuerError> {
         let until = deadline.min(Instant::now() + self.limit);
-        let mut command = tokio::process::Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .args(arguments)
-            .env_clear()
-            .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-            .envs(environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
+        let mut command = self.prepared();
+        command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = command.spawn().map_err(|error| {
             IssuerError::misconfigured(format!("{} cannot be run: {error}", self.program))
         })?;
@@ -159,6 +225,25 @@ mod tests {
         let ran = run("env", b"").await.unwrap();
         let text = String::from_utf8(ran.output).unwrap();
         assert!(text.contains("BULLA_NAME=a b") && !text.contains("CARGO"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_program_has_its_variables_and_its_user() {
+        let later = Instant::now() + Duration::from_secs(20);
+        let variables = [("REGION", "north"), ("BULLA_NAME", "of the configuration"), ("HOME", "/elsewhere")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        // Root alone can change its user; others keep theirs.
+        let root = rustix::process::geteuid().is_root();
+        let user = root.then(|| RunAs::new("nobody", 65_534, 65_534, "/nonexistent"));
+        let script = "echo $(id -u) $(id -g) $(id -G) $REGION $BULLA_NAME $HOME $USER";
+        let command = shell(script, Duration::from_secs(20)).with_environment(&variables).with_user(user);
+        assert!(!format!("{command:?}").contains("north"));
+        let ran = command.run(&[], &[("BULLA_NAME", "run".to_owned())], &[], later).await.unwrap();
+        let told = String::from_utf8(ran.output).unwrap();
+        assert!(told.contains("north run /elsewhere"), "{told}");
+        let own = rustix::process::geteuid().as_raw();
+        let ids = if root { "65534 65534 65534 ".to_owned() } else { format!("{own} ") };
+        assert!(told.starts_with(&ids) && (!root || told.ends_with("nobody\n")), "{told}");
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use outbound::rate::Rate;
 use serde::{Deserialize, Serialize};
 
 use crate::dns01::Dns01Config;
+use crate::program_name::ProgramName;
 
 /// One configured issuer.
 #[derive(Clone, Debug, Deserialize)]
@@ -72,6 +73,19 @@ impl IssuerConfig {
             Self::StepCa(config) => &config.limits,
             Self::Exec(config) => &config.limits,
             Self::Webhook(config) => &config.limits,
+        }
+    }
+
+    /// The programs that the issuer and its dns-01 publisher run.
+    #[must_use]
+    pub fn programs(&self) -> Vec<&ProgramName> {
+        match self {
+            Self::Exec(config) => [Some(&config.issue), config.revoke.as_ref(), config.test.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect(),
+            Self::Acme(config) => config.dns01.iter().filter_map(|dns01| dns01.publisher.program()).collect(),
+            Self::Internal(_) | Self::Vault(_) | Self::StepCa(_) | Self::Webhook(_) => Vec::new(),
         }
     }
 
@@ -358,31 +372,27 @@ pub struct Provisioner {
     pub password: Option<Secret>,
 }
 
-/// A program.
+/// A program of the server's configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecConfig {
-    /// The program and its arguments; no shell reads them.
-    pub issue: Vec<String>,
+    /// The program that issues.
+    pub issue: ProgramName,
     /// The program that revokes; without it revoking is not supported.
     #[serde(default)]
-    pub revoke: Option<Vec<String>>,
+    pub revoke: Option<ProgramName>,
     /// The program that tests; without it only the presence of `issue` is looked at.
     #[serde(default)]
-    pub test: Option<Vec<String>>,
-    /// Longest it may run, seconds.
-    #[serde(default = "exec_seconds")]
-    pub seconds: u32,
+    pub test: Option<ProgramName>,
+    /// Longest a run may take, seconds, where that is shorter than the program's own limit.
+    #[serde(default)]
+    pub seconds: Option<u32>,
     /// See [`Limits`].
     #[serde(default)]
     pub limits: Limits,
     /// See [`VerifyConfig`].
     #[serde(default)]
     pub verify: VerifyConfig,
-}
-
-fn exec_seconds() -> u32 {
-    120
 }
 
 /// An HTTP service.

@@ -5,6 +5,7 @@ use authority::keystore::KeyStore;
 use outbound::resolve::Resolver;
 use store::{Clock, Store};
 
+use crate::host_policy::HostPolicy;
 use crate::responder::Responders;
 
 /// What issuers are built with. Cheap to clone.
@@ -20,6 +21,8 @@ pub struct IssuerContext {
     pub keystore: KeyStore,
     /// Names of issuers to addresses.
     pub resolver: Resolver,
+    /// What the host lets issuers use.
+    pub host: HostPolicy,
     /// Answers to validations.
     pub responders: Responders,
 }

@@ -17,6 +17,8 @@ use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
 use crate::order::{Order, Window};
+use crate::program_name::ProgramName;
+use crate::programs::Programs;
 
 /// Longest a revocation or test may take.
 const QUESTION_LIMIT: Duration = Duration::from_secs(120);
@@ -30,9 +32,9 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
-    pub(crate) fn new(config: &ExecConfig) -> Result<Self, IssuerError> {
-        let limit = Duration::from_secs(config.seconds.into());
-        let command = |argv: &Vec<String>| Command::new(argv, limit);
+    pub(crate) fn new(config: &ExecConfig, programs: &Programs) -> Result<Self, IssuerError> {
+        let limit = config.seconds.map(|seconds| Duration::from_secs(seconds.into()));
+        let command = |name: &ProgramName| programs.get(name).map(|program| program.within(limit));
         Ok(Self {
             issue: command(&config.issue)?,
             revoke: config.revoke.as_ref().map(command).transpose()?,
@@ -64,7 +66,7 @@ impl Exec {
                     Ok(format!("{} is there; no test program is set", self.issue.program()))
                 }
                 _ => Err(IssuerError::misconfigured(format!(
-                    "{} is not there; name the program by its whole path",
+                    "{} is not there: correct argv of the program in the server's configuration file",
                     self.issue.program()
                 ))),
             };

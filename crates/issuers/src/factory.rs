@@ -3,8 +3,17 @@
 use crate::config::IssuerConfig;
 use crate::context::IssuerContext;
 use crate::error::IssuerError;
+use crate::host_policy::HostPolicy;
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::{acme, exec, internal, step_ca, vault, webhook};
+
+/// Whether the host allows what the configuration asks for. Opens nothing and connects to nothing.
+///
+/// # Errors
+/// [`IssuerError::Misconfigured`] names what the host's configuration lacks.
+pub(crate) fn check(config: &IssuerConfig, host: &HostPolicy) -> Result<(), IssuerError> {
+    config.programs().into_iter().try_for_each(|name| host.programs.get(name).map(drop))
+}
 
 /// An issuer as configured, without limits, checks and memory: those are [`crate::Issuers`]' concern.
 pub(crate) fn build(
@@ -23,7 +32,7 @@ pub(crate) fn build(
         IssuerConfig::StepCa(config) => {
             Box::new(step_ca::StepCa::new(config, context.clock.clone(), &context.resolver)?)
         }
-        IssuerConfig::Exec(config) => Box::new(exec::Exec::new(config)?),
+        IssuerConfig::Exec(config) => Box::new(exec::Exec::new(config, &context.host.programs)?),
         IssuerConfig::Webhook(config) => Box::new(webhook::Webhook::new(identity, config, context)?),
     })
 }

@@ -15,7 +15,7 @@ use crate::config::{IssuerConfig, IssuerKind};
 use crate::context::IssuerContext;
 use crate::counts::{Counts, Tally};
 use crate::error::IssuerError;
-use crate::factory::build;
+use crate::factory::{build, check};
 use crate::governed::{Governed, GovernedParts};
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::memory::LIFE_US;
@@ -60,6 +60,8 @@ pub struct IssuerView {
     pub config: Value,
     /// Which secrets are set, as JSON pointers.
     pub secrets_set: Vec<String>,
+    /// Why it cannot be used as it is configured, if so.
+    pub problem: Option<IssuerError>,
 }
 
 /// Why an issuer's settings were not changed.
@@ -288,11 +290,12 @@ impl Issuers {
     }
 
     fn view(&self, mut row: ConfiguredIssuer) -> IssuerView {
-        // Secrets that do not open are told by the test, not by the list.
+        let problem = self.config_of(&row).and_then(|config| check(&config, &self.0.context.host)).err();
         let secrets = self.secrets_of(&row).unwrap_or_default();
         let config = serde_json::from_str(&row.config).unwrap_or_default();
         row.secrets = None;
-        IssuerView { row, config, secrets_set: secrets.pointers().map(str::to_owned).collect() }
+        let secrets_set = secrets.pointers().map(str::to_owned).collect();
+        IssuerView { row, config, secrets_set, problem }
     }
 
     /// Adds an issuer, with its audit row.

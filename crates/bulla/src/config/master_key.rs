@@ -6,6 +6,7 @@ use cli::exit::{Outcome, Problem};
 use cli::url::goes_in_clear;
 use serde::{Deserialize, Serialize};
 
+use super::ProgramConfigs;
 use super::pkcs11::Pkcs11Settings;
 
 /// `[authority]`
@@ -73,10 +74,14 @@ pub(crate) struct ModuleSettings {
     pub(crate) wrapped_file: PathBuf,
 }
 
-/// A program that encrypts the file.
+/// A program that encrypts the file: `[programs.NAME]`, or its own command.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProgramSettings {
+    /// `NAME` of `[programs.NAME]`, whose limit then holds.
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
     pub(crate) command: Vec<String>,
     pub(crate) wrapped_file: PathBuf,
     #[serde(default = "a_minute")]
@@ -129,7 +134,7 @@ impl MasterKeySettings {
                 format!("{}, by the module's key {:?}", of.wrapped_file.display(), of.key_label)
             }
             Self::Program(of) => {
-                let program = of.command.first().map_or("", String::as_str);
+                let program = of.command.first().unwrap_or(&of.name);
                 format!("{}, by the program {program}", of.wrapped_file.display())
             }
             Self::Vault(of) => {
@@ -150,7 +155,7 @@ impl MasterKeySettings {
         all.into_iter().filter(|path| !path.as_os_str().is_empty()).collect()
     }
 
-    fn check(&self, key: &str, pkcs11: &Pkcs11Settings) -> Outcome<()> {
+    fn check(&self, key: &str, pkcs11: &Pkcs11Settings, programs: &ProgramConfigs) -> Outcome<()> {
         let refuse = |what: String, hint: &str| Err(Problem::usage(what).hint(hint));
         let absent = |path: &Path| path.as_os_str().is_empty();
         match self {
@@ -165,9 +170,15 @@ impl MasterKeySettings {
                 format!("{key} is a key in a security module, and there is none"),
                 "name it in [pkcs11]: module, token_label, pin_file",
             ),
-            Self::Program(of) if of.command.first().is_none_or(String::is_empty) => refuse(
-                format!("{key}.program has no command"),
-                "give it as a list: command = [\"/etc/bulla/unwrap\"]",
+            Self::Program(of) if of.command.first().is_none_or(String::is_empty) == of.name.is_empty() => {
+                refuse(
+                    format!("{key}.program has both name and command, or neither"),
+                    "give the NAME of [programs.NAME], or a list: command = [\"/etc/bulla/unwrap\"]",
+                )
+            }
+            Self::Program(of) if !of.name.is_empty() && !programs.contains_key(&of.name) => refuse(
+                format!("{key}.program: there is no [programs.{}]", of.name),
+                "add that section with argv, or correct the name",
             ),
             // An hour: whoever has to say yes has had it.
             Self::Program(of) if !(1..=3_600).contains(&of.timeout_s) => {
@@ -203,7 +214,7 @@ impl AuthoritySettings {
         files.chain(self.old_master_keys.iter().cloned()).collect()
     }
 
-    pub(super) fn check_masters(&self, pkcs11: &Pkcs11Settings) -> Outcome<()> {
+    pub(super) fn check_masters(&self, pkcs11: &Pkcs11Settings, programs: &ProgramConfigs) -> Outcome<()> {
         if self.master_key.is_some() && !self.master_key_file.as_os_str().is_empty() {
             return Err(Problem::usage(
                 "authority.master_key and authority.master_key_file both name the master key",
@@ -211,9 +222,10 @@ impl AuthoritySettings {
             .hint("keep one of them"));
         }
         if let Some(key) = &self.master_key {
-            key.check("authority.master_key", pkcs11)?;
+            key.check("authority.master_key", pkcs11, programs)?;
         }
-        self.old_master_keys.iter().try_for_each(|key| key.check("authority.old_master_keys", pkcs11))
+        let mut older = self.old_master_keys.iter();
+        older.try_for_each(|key| key.check("authority.old_master_keys", pkcs11, programs))
     }
 }
 
@@ -236,6 +248,9 @@ mod tests {
         assert!(matches!(loaded.settings.authority.current_master(), Some(MasterKeySettings::Program(_))));
         let again = load(Some(&loaded.show()), &[]).unwrap();
         assert!(again.settings.authority.master_key.is_some(), "{}", loaded.show());
+        let named = "[authority]\nmaster_key = { program = { name = \"wrap\", wrapped_file = \"/k\" } }\n\
+                     [programs.wrap]\nargv = [\"/bin/wrap\"]\n";
+        assert!(load(Some(named), &[]).is_ok());
         let file = "[authority]\nmaster_key_file = \"/a\"\nold_master_keys = [{ file = \"/b\" }]\n";
         let loaded = load(Some(file), &[]).unwrap().settings.authority;
         assert!(
@@ -250,6 +265,8 @@ mod tests {
             r#"{ passphrase = { file = "/f" } }"#,
             r#"{ pkcs11 = { key_label = "kek", wrapped_file = "/w" } }"#,
             r#"{ program = { command = [], wrapped_file = "/w" } }"#,
+            r#"{ program = { name = "wrap", command = ["/p"], wrapped_file = "/w" } }"#,
+            r#"{ program = { name = "wrap", wrapped_file = "/w" } }"#,
             r#"{ program = { command = ["/p"], wrapped_file = "/w", timeout_s = 0 } }"#,
             r#"{ vault = { url = "https://v" } }"#,
             r#"{ vault = { url = "http://v:8200", key = "k", token_file = "/t", wrapped_file = "/w" } }"#,

@@ -10,6 +10,7 @@ mod store_settings;
 mod table;
 mod telemetry;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,7 @@ use cli::configuration::{
 };
 use cli::exit::{Outcome, Problem};
 use cli::format::Format;
+use issuers::{ProgramConfig, Programs};
 use serde::{Deserialize, Serialize};
 
 use table::KEYS;
@@ -35,6 +37,9 @@ pub(crate) use pkcs11::Pkcs11Settings;
 pub(crate) use proxy::{DefaultAction, LeafBackend, ProxyAuthoritySettings, ProxySettings};
 pub(crate) use store_settings::StoreSettings;
 pub(crate) use telemetry::TelemetrySettings;
+
+/// Programs by their names.
+pub(crate) type ProgramConfigs = BTreeMap<String, ProgramConfig>;
 
 /// All settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -56,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) keys: KeyServiceSettings,
     pub(crate) edge: EdgeSettings,
     pub(crate) proxy: ProxySettings,
+    /// `[programs.NAME]`: what issuers, DNS-01 hooks and the master key may run.
+    pub(crate) programs: ProgramConfigs,
     pub(crate) telemetry: TelemetrySettings,
 }
 
@@ -450,13 +457,21 @@ impl Settings {
         self.store.check()?;
         self.ct.check()?;
         self.credentials.check()?;
-        self.authority.check_masters(&self.pkcs11)?;
+        self.authority.check_masters(&self.pkcs11, &self.programs)?;
         self.keys.check()?;
         self.edge.check()?;
         self.proxy.check()?;
         self.telemetry.check()?;
+        self.programs()?;
         self.fail_on()?;
         Ok(())
+    }
+
+    /// The programs of `[programs.NAME]`, with their users looked up.
+    pub(crate) fn programs(&self) -> Outcome<Programs> {
+        Programs::new(&self.programs).map_err(|error| {
+            Problem::usage(error).hint("correct that section: argv, user, environment, timeout_s")
+        })
     }
 
     /// The severity from which on the exit code is 1.
@@ -548,6 +563,26 @@ mod tests {
                 toml::Value::Table(inner) => leaves_of(&format!("{prefix}{key}."), inner, all),
                 _ => all.push(format!("{prefix}{key}")),
             }
+        }
+    }
+
+    #[test]
+    fn programs_are_named_with_all_that_they_run_with() {
+        let file = "[programs.sign]\nargv = [\"/usr/local/bin/sign\", \"--fast\"]\ntimeout_s = 30\n\
+                    [programs.sign.environment]\nREGION = \"north\"\n";
+        let loaded = load(Some(file), &[]).unwrap().settings;
+        let sign = &loaded.programs["sign"];
+        assert_eq!((sign.argv.len(), sign.timeout_s, sign.environment["REGION"].as_str()), (2, 30, "north"));
+        for (wrong, word) in [
+            ("argv = []", "whole path"),
+            ("argv = [\"sign\"]", "whole path"),
+            ("argv = [\"/bin/true\"]\nuser = \"no-such-user\"", "no-such-user"),
+            ("argv = [\"/bin/true\"]\nshell = true", "shell"),
+            ("argv = [\"/bin/true\"]\ntimeout_s = 0", "timeout_s"),
+        ] {
+            let error = load(Some(&format!("[programs.sign]\n{wrong}\n")), &[]).unwrap_err();
+            assert_eq!(error.exit, cli::exit::Exit::Usage, "{wrong}");
+            assert!(error.message.contains(word), "{wrong}: {}", error.message);
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use authority::keystore::{KeyStore, ProveError};
 use cli::exit::{Exit, Outcome, Problem, chain};
-use issuers::IssuerError;
 use issuers::custody::{Program, Transit, TransitConfig};
+use issuers::{IssuerError, Programs};
 use keys::{
     Argon2Cost, KeyRef, Keyring, KeyringConfig, KeyringError, MasterKey, PassphraseSource, Secret,
     UnwrappedKey, Wrapper,
@@ -33,7 +33,7 @@ pub(crate) async fn keystore(
     create: bool,
 ) -> Outcome<KeyStore> {
     let module = Module::open(settings).await?;
-    let ring = keyring(&settings.authority, &module, resolver, create).await?;
+    let ring = keyring(settings, &module, resolver, create).await?;
     let keystore = KeyStore::new(store.clone(), ring, clock.clone());
     keystore.prove_masters().await.map_err(unproven)?;
     module.provide(&keystore);
@@ -72,18 +72,20 @@ pub(crate) fn described(settings: &AuthoritySettings) -> Outcome<Vec<String>> {
 }
 
 async fn keyring(
-    settings: &AuthoritySettings,
+    settings: &Settings,
     module: &Module,
     resolver: &Resolver,
     create: bool,
 ) -> Outcome<Keyring> {
+    let programs = settings.programs()?;
+    let settings = &settings.authority;
     let current = match settings.current_master() {
-        Some(key) => master(&key, create, module, resolver).await?,
+        Some(key) => master(&key, create, module, resolver, &programs).await?,
         None => MasterKey::File { path: data_folder::folder()?.join(MASTER_KEY), create },
     };
     let mut older = Vec::new();
     for key in settings.older_masters() {
-        older.push(master(&key, false, module, resolver).await?);
+        older.push(master(&key, false, module, resolver, &programs).await?);
     }
     // A passphrase takes a thread for a second.
     let opened = tokio::task::spawn_blocking(move || Keyring::open(&KeyringConfig { current, older })).await;
@@ -96,6 +98,7 @@ async fn master(
     current: bool,
     module: &Module,
     resolver: &Resolver,
+    programs: &Programs,
 ) -> Outcome<MasterKey> {
     match settings {
         MasterKeySettings::File(path) => Ok(MasterKey::File { path: path.clone(), create: false }),
@@ -110,8 +113,11 @@ async fn master(
         }
         MasterKeySettings::Pkcs11(of) => module.master(of, current),
         MasterKeySettings::Program(of) => {
-            let program = Program::new(&of.command, Duration::from_secs(of.timeout_s))
-                .map_err(|error| wrong(&error))?;
+            let program = match of.name.as_str() {
+                "" => Program::new(&of.command, Duration::from_secs(of.timeout_s)),
+                name => Program::named(programs, name),
+            };
+            let program = program.map_err(|error| wrong(&error))?;
             unwrapped(&of.wrapped_file, &program, current).await
         }
         MasterKeySettings::Vault(of) => {

@@ -67,8 +67,8 @@ impl Acme {
         if config.challenges.contains(&ChallengeKind::Dns01) && config.dns01.is_none() {
             return Err(IssuerError::misconfigured("challenges names dns-01, but dns01 is not set"));
         }
-        let dns01 =
-            config.dns01.as_ref().map(|dns| Solver::new(dns, &config.http, &context.resolver)).transpose()?;
+        let solver = |dns| Solver::new(dns, &config.http, &context.resolver, &context.host);
+        let dns01 = config.dns01.as_ref().map(solver).transpose()?;
         Ok(Self {
             client: Client::new(http, config.directory.clone(), context.clock.clone()),
             accounts: Accounts::new(identity.clone(), context.store.clone(), context.keystore.clone()),

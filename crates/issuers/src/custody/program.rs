@@ -8,6 +8,8 @@ use zeroize::Zeroizing;
 
 use crate::command::Command;
 use crate::error::IssuerError;
+use crate::program_name::ProgramName;
+use crate::programs::Programs;
 
 /// Octets a program may give: a KMS's ciphertext of 32 octets has some hundreds.
 const OUTPUT_MAX: usize = 8 * 1024;
@@ -27,6 +29,15 @@ impl Program {
     /// [`IssuerError::Misconfigured`] when none is named.
     pub fn new(argv: &[String], limit: Duration) -> Result<Self, IssuerError> {
         Ok(Self { command: Command::new(argv, limit)?, limit })
+    }
+
+    /// The program of this name in the configuration, with its user, variables and limit.
+    ///
+    /// # Errors
+    /// [`IssuerError::Misconfigured`] when there is no such program.
+    pub fn named(programs: &Programs, name: &str) -> Result<Self, IssuerError> {
+        let command = programs.get(&ProgramName::new(name))?;
+        Ok(Self { limit: command.limit(), command })
     }
 
     async fn run(&self, what: &str, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, String> {

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use keys::Secret;
 use serde::{Deserialize, Serialize};
 
+use crate::program_name::{FormerArgv, ProgramName};
+
 /// How dns-01 records come into the DNS.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,13 +44,16 @@ pub enum PublisherConfig {
         /// The key, in base64 as `tsig-keygen` prints it.
         tsig_secret: Secret,
     },
-    /// A program: `argv… present|cleanup NAME VALUE`.
+    /// A program of the server's configuration: `argv… present|cleanup NAME VALUE`.
     Exec {
-        /// The program and its arguments; no shell reads them.
-        argv: Vec<String>,
-        /// Longest it may run, seconds.
-        #[serde(default = "exec_seconds")]
-        seconds: u32,
+        /// The program.
+        program: ProgramName,
+        /// Longest a run may take, seconds, where that is shorter than the program's own limit.
+        #[serde(default)]
+        seconds: Option<u32>,
+        /// Refused: programs are named.
+        #[serde(default)]
+        argv: FormerArgv,
     },
     /// An HTTP service.
     Webhook {
@@ -59,8 +64,14 @@ pub enum PublisherConfig {
     },
 }
 
-fn exec_seconds() -> u32 {
-    60
+impl PublisherConfig {
+    /// The program that it runs, if it runs one.
+    pub(crate) fn program(&self) -> Option<&ProgramName> {
+        match self {
+            Self::Exec { program, .. } => Some(program),
+            Self::Rfc2136 { .. } | Self::Webhook { .. } => None,
+        }
+    }
 }
 
 /// MACs of TSIG.

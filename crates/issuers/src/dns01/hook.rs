@@ -11,14 +11,21 @@ use serde_json::json;
 use super::publisher::{PublishError, Publisher, TxtRecord};
 use crate::command::{Command, CommandOutput};
 use crate::error::IssuerError;
+use crate::program_name::ProgramName;
+use crate::programs::Programs;
 
 /// `argv… present NAME VALUE` and `argv… cleanup NAME VALUE`, exit code 0 for done.
 #[derive(Debug)]
 pub(super) struct Program(Command);
 
 impl Program {
-    pub(super) fn new(argv: &[String], seconds: u32) -> Result<Self, IssuerError> {
-        Command::new(argv, Duration::from_secs(seconds.into())).map(Self)
+    pub(super) fn new(
+        programs: &Programs,
+        name: &ProgramName,
+        seconds: Option<u32>,
+    ) -> Result<Self, IssuerError> {
+        let limit = seconds.map(|seconds| Duration::from_secs(seconds.into()));
+        Ok(Self(programs.get(name)?.within(limit)))
     }
 
     async fn run(&self, action: &str, record: &TxtRecord, deadline: Instant) -> Result<(), PublishError> {

@@ -17,6 +17,7 @@ use outbound::resolve::Resolver;
 
 use self::lookup::Dns;
 use crate::error::IssuerError;
+use crate::host_policy::HostPolicy;
 
 pub use config::{Dns01Config, Propagation, PublisherConfig, TsigAlgorithm};
 pub use publisher::{PublishError, Publisher, TxtRecord};
@@ -41,13 +42,20 @@ impl Solver {
     ///
     /// # Errors
     /// [`IssuerError::Misconfigured`].
-    pub fn new(config: &Dns01Config, http: &HttpConfig, resolver: &Resolver) -> Result<Self, IssuerError> {
+    pub fn new(
+        config: &Dns01Config,
+        http: &HttpConfig,
+        resolver: &Resolver,
+        host: &HostPolicy,
+    ) -> Result<Self, IssuerError> {
         let publisher: Box<dyn Publisher> = match &config.publisher {
             PublisherConfig::Rfc2136 { server, zone, tsig_name, tsig_algorithm, tsig_secret } => {
                 let zone = zone.as_deref();
                 Box::new(rfc2136::Rfc2136::new(*server, zone, tsig_name, *tsig_algorithm, tsig_secret)?)
             }
-            PublisherConfig::Exec { argv, seconds } => Box::new(hook::Program::new(argv, *seconds)?),
+            PublisherConfig::Exec { program, seconds, argv: _ } => {
+                Box::new(hook::Program::new(&host.programs, program, *seconds)?)
+            }
             PublisherConfig::Webhook { url, secret } => {
                 Box::new(hook::Service::new(url, secret, http, resolver)?)
             }

@@ -29,11 +29,8 @@ async fn secrets_are_sealed_kept_and_replaced() {
     let changed = world.issuers.update(made.row.id, 1, webhook("b", None), "user:bob").await.unwrap();
     assert_eq!((changed.row.name.as_str(), changed.row.revision, changed.secrets_set.len()), ("b", 2, 1));
     // Another type has other secrets.
-    let exec = NewIssuer {
-        name: "b".to_owned(),
-        config: json!({"type": "exec", "issue": ["/bin/true"]}),
-        enabled: true,
-    };
+    let exec =
+        NewIssuer { name: "b".to_owned(), config: json!({"type": "exec", "issue": "true"}), enabled: true };
     let changed = world.issuers.update(made.row.id, 2, exec, "user:bob").await.unwrap();
     assert_eq!((changed.row.kind, changed.secrets_set.len()), (IssuerKind::Exec, 0));
     assert!(world.issuers.delete(made.row.id, "user:bob").await.unwrap());
@@ -121,11 +118,8 @@ async fn who_is_not_there_or_disabled_issues_nothing() {
     assert_eq!(world.issuers.get("internal").await.unwrap().kind(), IssuerKind::Internal);
     // A change of settings is seen by who asks next.
     let made = world.issuers.create(webhook("a", Some(SECRET)), "x").await.unwrap();
-    let exec = NewIssuer {
-        name: "a".to_owned(),
-        config: json!({"type": "exec", "issue": ["/bin/false"]}),
-        enabled: true,
-    };
+    let exec =
+        NewIssuer { name: "a".to_owned(), config: json!({"type": "exec", "issue": "false"}), enabled: true };
     let other = world.again();
     assert_eq!(other.get("a").await.unwrap().kind(), IssuerKind::Webhook);
     world.issuers.update(made.row.id, 1, exec, "x").await.unwrap();

@@ -3,20 +3,30 @@
 use std::time::{Duration, Instant};
 
 use callout::HttpConfig;
-use issuers::IssuerError;
 use issuers::dns01::{Dns01Config, Solver, TxtRecord};
+use issuers::{HostPolicy, IssuerError};
 use outbound::resolve::Resolver;
 use serde_json::{Value, json};
 
 use super::fake::{Fake, Response};
 use super::named::{Named, SECRET_256, SECRET_512};
-use super::world::run;
+use super::world::{programs, run};
 
 fn solver(publisher: Value, propagation: Value) -> Solver {
+    solver_on(&HostPolicy::default(), publisher, propagation)
+}
+
+/// On a host that names this program `hook`, and publishing by it.
+fn hooked(argv: &[&str], propagation: Value) -> Solver {
+    let host = HostPolicy { programs: programs(&[("hook", argv)]) };
+    solver_on(&host, json!({"type": "exec", "program": "hook"}), propagation)
+}
+
+fn solver_on(host: &HostPolicy, publisher: Value, propagation: Value) -> Solver {
     let config: Dns01Config =
         serde_json::from_value(json!({"publisher": publisher, "propagation": propagation, "ttl": 1}))
             .unwrap();
-    Solver::new(&config, &HttpConfig::default(), &Resolver::system().unwrap()).unwrap()
+    Solver::new(&config, &HttpConfig::default(), &Resolver::system().unwrap(), host).unwrap()
 }
 
 fn record(name: &str, value: &str) -> TxtRecord {
@@ -105,10 +115,9 @@ async fn refusals_say_what_is_wrong() {
 async fn a_record_that_the_world_does_not_see_is_waited_for_and_then_told() {
     let named = Named::start();
     // A program that says done and does nothing, as if a secondary never got it.
-    let publisher = json!({"type": "exec", "argv": ["/bin/true"]});
     let mut propagation = named.propagation();
     propagation["wait_seconds"] = json!(1);
-    let error = solver(publisher, propagation)
+    let error = hooked(&["/bin/true"], propagation)
         .present(&[record("_acme-challenge.y.example.test", "v")], &mut Vec::new(), soon())
         .await
         .unwrap_err();
@@ -119,9 +128,8 @@ async fn a_record_that_the_world_does_not_see_is_waited_for_and_then_told() {
         "(sleep 0.3; printf 'server 127.0.0.1 {port}\\nupdate add %s 1 TXT %s\\nsend\\n' \"$1\" \"$2\" | \
          nsupdate -y hmac-sha256:acme-key:{SECRET_256}) >/dev/null 2>&1 & wait"
     );
-    let publisher =
-        json!({"type": "exec", "argv": ["/bin/sh", "-c", format!("[ $0 = present ] || exit 0; {script}")]});
-    let solver = solver(publisher, named.propagation());
+    let script = format!("[ $0 = present ] || exit 0; {script}");
+    let solver = hooked(&["/bin/sh", "-c", &script], named.propagation());
     let mut placed = Vec::new();
     solver.present(&[record("_acme-challenge.y.example.test", "late")], &mut placed, soon()).await.unwrap();
     assert_eq!(named.texts("_acme-challenge.y.example.test"), ["late"]);
@@ -149,8 +157,7 @@ async fn hooks_are_told_what_to_do() {
     let error =
         solver_.present(&[record("_acme-challenge.no.example", "v")], &mut placed, soon()).await.unwrap_err();
     assert!(error.to_string().contains("no room"), "{error}");
-    let failing = json!({"type": "exec", "argv": ["/bin/sh", "-c", "echo wrong zone >&2; exit 4"]});
-    let error = solver(failing, json!({"check": false}))
+    let error = hooked(&["/bin/sh", "-c", "echo wrong zone >&2; exit 4"], json!({"check": false}))
         .present(&[record("_acme-challenge.a.example", "v")], &mut Vec::new(), soon())
         .await
         .unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use issuers::{IssuerError, Retry};
+use issuers::{IssuerError, IssuerKind, ManageError, NewIssuer, Retry};
 use keys::PrivateKey;
 use serde_json::{Value, json};
 use x509::Certificate;
@@ -12,7 +12,7 @@ use super::authority_of_tests::TestCa;
 use super::world::{World, order};
 
 /// A script that signs what comes on standard input with `openssl x509`, and keeps what it was told.
-fn script(world: &World, ca: &TestCa) -> Vec<String> {
+fn script(world: &World, ca: &TestCa) -> [String; 3] {
     let folder = world.folder.path();
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
     write("ca.pem", &ca.pem());
@@ -24,16 +24,23 @@ fn script(world: &World, ca: &TestCa) -> Vec<String> {
          openssl x509 -req -CA ca.pem -CAkey ca.key -days 30 -copy_extensions copy 2>err; cat ca.pem",
         folder.display()
     );
-    ["/bin/sh", "-c", &text].map(str::to_owned).to_vec()
+    ["/bin/sh", "-c", &text].map(str::to_owned)
+}
+
+/// A world whose host names that script `sign`.
+async fn signing() -> (World, TestCa) {
+    let world = World::new().await;
+    let ca = TestCa::root("Script CA", world.now());
+    let argv = script(&world, &ca);
+    let world = world.with_programs(&[("sign", &argv.each_ref().map(String::as_str))]);
+    (world, ca)
 }
 
 #[tokio::test]
 async fn a_program_issues_revokes_and_tests() {
-    let world = World::new().await;
-    let ca = TestCa::root("Script CA", world.now());
-    let argv = script(&world, &ca);
+    let (world, ca) = signing().await;
     let config = json!({
-        "type": "exec", "issue": argv, "revoke": argv, "test": argv, "verify": {"roots": ca.pem()},
+        "type": "exec", "issue": "sign", "revoke": "sign", "test": "sign", "verify": {"roots": ca.pem()},
     });
     let issuer = world.add("script", config).await;
     let order =
@@ -63,9 +70,8 @@ async fn a_program_issues_revokes_and_tests() {
 
 #[tokio::test]
 async fn the_same_order_is_issued_once_also_after_a_restart() {
-    let world = World::new().await;
-    let ca = TestCa::root("Script CA", world.now());
-    let issuer = world.add("script", json!({"type": "exec", "issue": script(&world, &ca)})).await;
+    let (world, _ca) = signing().await;
+    let issuer = world.add("script", json!({"type": "exec", "issue": "sign"})).await;
     let wish = order("job-1", &["a.example"]);
     let first = issuer.issue(&wish).await.unwrap();
     assert_eq!(issuer.issue(&wish).await.unwrap(), first);
@@ -90,10 +96,11 @@ async fn exit_codes_mean_what_the_documentation_says() {
         (78, "misconfigured", Retry::Never),
         (127, "misconfigured", Retry::Never),
     ];
-    let world = World::new().await;
+    let mut world = World::new().await;
     for (code, word, retry) in table {
-        let argv = ["/bin/sh", "-c", &format!("echo because >&2; exit {code}")].map(str::to_owned);
-        let issuer = world.add(&format!("exit-{code}"), json!({"type": "exec", "issue": argv})).await;
+        let script = format!("echo because >&2; exit {code}");
+        world = world.with_programs(&[("exit", &["/bin/sh", "-c", &script])]);
+        let issuer = world.add(&format!("exit-{code}"), json!({"type": "exec", "issue": "exit"})).await;
         let error = issuer.issue(&order("k", &["a.example"])).await.unwrap_err();
         assert_eq!((error.code(), error.retry()), (word, retry), "{code}");
         assert!(error.to_string().contains("because"), "{error}");
@@ -105,18 +112,104 @@ async fn exit_codes_mean_what_the_documentation_says() {
 
 #[tokio::test]
 async fn a_program_that_hangs_or_babbles_is_given_up() {
-    let world = World::new().await;
-    let sleeping = ["/bin/sleep", "600"];
-    let issuer = world.add("slow", json!({"type": "exec", "issue": sleeping, "seconds": 1})).await;
+    let world =
+        World::new().await.with_programs(&[("sleep", &["/bin/sleep", "600"]), ("true", &["/bin/true"])]);
+    let issuer = world.add("slow", json!({"type": "exec", "issue": "sleep", "seconds": 1})).await;
     let error = issuer.issue(&order("k", &["a.example"])).await.unwrap_err();
     assert!(matches!(error, IssuerError::TimedOut { .. }), "{error}");
-    let issuer = world.add("soon", json!({"type": "exec", "issue": sleeping})).await;
+    let issuer = world.add("soon", json!({"type": "exec", "issue": "sleep"})).await;
     let hurried = issuers::Order {
         deadline: std::time::Instant::now() + Duration::from_millis(200),
         ..order("k", &["a.example"])
     };
     assert!(matches!(issuer.issue(&hurried).await, Err(IssuerError::TimedOut { .. })));
-    let issuer = world.add("empty", json!({"type": "exec", "issue": ["/bin/true"]})).await;
+    let issuer = world.add("empty", json!({"type": "exec", "issue": "true"})).await;
     let error = issuer.issue(&order("k", &["a.example"])).await.unwrap_err();
     assert!(matches!(error, IssuerError::Unavailable { .. }), "{error}");
+}
+
+/// What an attacker's program would leave behind.
+fn marking(world: &World) -> (std::path::PathBuf, Value) {
+    let mark = world.folder.path().join("mark");
+    let argv = json!(["/bin/sh", "-c", format!("touch {}", mark.display())]);
+    (mark, argv)
+}
+
+#[tokio::test]
+async fn a_request_names_a_program_and_never_says_what_is_run() {
+    let world = World::new().await;
+    let (mark, argv) = marking(&world);
+    let hook = |publisher: Value| {
+        json!({
+            "type": "acme", "directory": "https://ca.example/dir", "challenges": ["dns-01"],
+            "dns01": {"publisher": publisher},
+        })
+    };
+    let table = [
+        (json!({"type": "exec", "issue": argv}), "named here, not given"),
+        (json!({"type": "exec", "issue": "true", "revoke": argv}), "named here, not given"),
+        (json!({"type": "exec", "issue": "true", "test": argv}), "named here, not given"),
+        (json!({"type": "exec", "issue": {"argv": argv}}), "named here, not given"),
+        (hook(json!({"type": "exec", "argv": argv})), "named here, not given"),
+        (hook(json!({"type": "exec", "program": "true", "argv": argv})), "named here, not given"),
+        (hook(json!({"type": "exec", "program": argv})), "named here, not given"),
+        (json!({"type": "exec", "issue": "/bin/sh"}), "[programs./bin/sh]"),
+        (json!({"type": "exec", "issue": "true", "test": "other"}), "[programs.other]"),
+        (hook(json!({"type": "exec", "program": "other"})), "[programs.other]"),
+    ];
+    let known =
+        world.issuers.create(new("known", json!({"type": "exec", "issue": "true"})), "x").await.unwrap();
+    for (config, words) in table {
+        for error in [
+            world.issuers.create(new("made", config.clone()), "user:operator").await.unwrap_err(),
+            world
+                .issuers
+                .update(known.row.id, 1, new("known", config.clone()), "user:operator")
+                .await
+                .unwrap_err(),
+        ] {
+            let ManageError::BadConfig(reason) = error else { panic!("{config}: {error}") };
+            assert!(reason.contains(words) && reason.contains("configuration file"), "{config}: {reason}");
+        }
+    }
+    assert!(world.issuers.test(known.row.id).await.unwrap().is_some());
+    assert!(!mark.exists());
+}
+
+fn new(name: &str, config: Value) -> NewIssuer {
+    NewIssuer { name: name.to_owned(), config, enabled: true }
+}
+
+#[tokio::test]
+async fn a_program_that_was_stored_before_programs_were_named_is_not_run_and_says_how_to_migrate() {
+    let world = World::new().await;
+    let (mark, argv) = marking(&world);
+    let settings = issuers::tables::IssuerSettings {
+        name: "old".to_owned(),
+        kind: IssuerKind::Exec,
+        config: json!({"type": "exec", "issue": argv, "test": argv, "seconds": 120}).to_string(),
+        secrets: None,
+        enabled: true,
+    };
+    let id = uuid::Uuid::now_v7();
+    let stored = world.store.write("insert", move |tx| {
+        Box::pin(async move { issuers::tables::insert_configured_issuer(tx, id, &settings, 1).await })
+    });
+    stored.await.unwrap();
+    let other = world.add("other", json!({"type": "exec", "issue": "true"})).await;
+    for error in [world.issuers.get("old").await.unwrap_err(), world.issuers.test(id).await.unwrap_err()] {
+        assert!(matches!(error, IssuerError::Misconfigured { .. }), "{error}");
+        assert!(error.to_string().contains("[programs.NAME]"), "{error}");
+    }
+    world.issuers.upkeep().await.unwrap();
+    assert!(other.test().await.is_ok(), "nothing else stops");
+    let shown = world.issuers.find(id).await.unwrap().unwrap();
+    assert!(shown.problem.unwrap().to_string().contains("[programs.NAME]"));
+    assert_eq!(shown.config["issue"], argv, "nothing is lost");
+    assert!(world.issuers.find_named("other").await.unwrap().unwrap().problem.is_none());
+    assert!(!mark.exists());
+    // Named, it works.
+    let named = new("old", json!({"type": "exec", "issue": "true"}));
+    assert!(world.issuers.update(id, 1, named, "x").await.unwrap().problem.is_none());
+    assert!(world.issuers.get("old").await.is_ok());
 }

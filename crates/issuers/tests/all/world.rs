@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use authority::keystore::KeyStore;
 use authority::{Authority, AuthorityOptions};
-use issuers::{Issuer, IssuerContext, Issuers, NewIssuer, Order, Responders};
+use issuers::{
+    HostPolicy, Issuer, IssuerContext, Issuers, NewIssuer, Order, ProgramConfig, Programs, Responders,
+};
 use keys::Keyring;
 use outbound::resolve::Resolver;
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::{Clock, Store, StoreUrl};
 use x509::{GeneralName, UnixTime};
 
@@ -44,10 +46,18 @@ impl World {
             authority,
             keystore,
             resolver,
+            host: HostPolicy { programs: programs(&[("true", &["/bin/true"]), ("false", &["/bin/false"])]) },
             responders: Responders::new(store.clone(), clock.clone()),
         };
         let issuers = Issuers::new(context.clone());
         Self { store, clock, context, issuers, folder }
+    }
+
+    /// The same, on a host whose configuration has these programs and no others.
+    pub(crate) fn with_programs(mut self, named: &[(&str, &[&str])]) -> Self {
+        self.context.host.programs = programs(named);
+        self.issuers = self.again();
+        self
     }
 
     /// Another process over the same database: nothing in memory is shared.
@@ -65,6 +75,12 @@ impl World {
     pub(crate) fn now(&self) -> UnixTime {
         UnixTime(self.clock.now_seconds())
     }
+}
+
+/// Programs as the server's configuration names them.
+pub(crate) fn programs(named: &[(&str, &[&str])]) -> Programs {
+    let config = |argv: &[&str]| serde_json::from_value::<ProgramConfig>(json!({ "argv": argv })).unwrap();
+    Programs::new(&named.iter().map(|(name, argv)| ((*name).to_owned(), config(argv))).collect()).unwrap()
 }
 
 /// An order for these names with a fresh key.

@@ -31,7 +31,7 @@ pub(crate) fn routes() -> Api {
 }
 
 fn issuer_view(issuer: Configured) -> IssuerView {
-    let Configured { row, config, secrets_set } = issuer;
+    let Configured { row, config, secrets_set, problem } = issuer;
     let health = row.health;
     let (rests_until, failures) = match health.breaker {
         Breaker::Closed { failures } => (None, failures),
@@ -45,6 +45,7 @@ fn issuer_view(issuer: Configured) -> IssuerView {
         config,
         secrets_set,
         enabled: row.enabled,
+        problem: problem.map(|problem| problem.to_string()),
         account: row.account.and_then(|account| account.url),
         health: HealthView {
             breaker: health.breaker.code().to_owned(),

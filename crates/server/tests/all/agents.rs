@@ -14,7 +14,7 @@ use authority::{Authority, AuthorityOptions};
 use enrollment::CertifyByAuthority;
 use enrollment::client::JoinOptions;
 use http::Method;
-use issuers::{IssuerContext, Issuers, Responders};
+use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
 use keys::Keyring;
 use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
 use lifecycle::{Lifecycle, LifecycleOptions, state};
@@ -64,6 +64,7 @@ impl House {
             authority: authority.clone(),
             keystore: keystore.clone(),
             resolver: Resolver::with_upstreams(Vec::new()),
+            host: HostPolicy::default(),
             responders: Responders::new(store.clone(), clock.clone()),
         });
         let lifecycle = Lifecycle::open(

@@ -5,7 +5,7 @@ use authority::{Authority, AuthorityOptions};
 use axum::Router;
 use axum::body::Body;
 use http::{HeaderMap, Method, Request};
-use issuers::{IssuerContext, Issuers, Responders};
+use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
 use keys::Keyring;
 use outbound::resolve::Resolver;
 use secrecy::ExposeSecret;
@@ -24,7 +24,7 @@ struct Api {
     public: Router,
     store: Store,
     admin: String,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Api {
@@ -41,11 +41,12 @@ impl Api {
             authority,
             keystore,
             resolver: Resolver::with_upstreams(Vec::new()),
+            host: HostPolicy::default(),
             responders: Responders::new(store.clone(), clock.clone()),
         });
         let components = Components { issuers: Some(issuers), ..Components::default() };
         let state = State::builder(store.clone(), clock).components(components).build();
-        Self { router: router(&state).0, public: public_router(&state), store, admin, _folder: folder }
+        Self { router: router(&state).0, public: public_router(&state), store, admin, folder }
     }
 
     async fn ask(
@@ -115,7 +116,9 @@ async fn an_issuer_lives_from_its_making_to_its_removal() {
 async fn settings_that_cannot_work_are_refused_with_the_reason() {
     let api = Api::new().await;
     let bad = [
-        ("name", json!({"name": "A b", "config": {"type": "exec", "issue": ["/bin/true"]}})),
+        ("name", json!({"name": "A b", "config": {"type": "exec", "issue": "sign"}})),
+        ("[programs.NAME]", json!({"name": "a", "config": {"type": "exec", "issue": ["/bin/true"]}})),
+        ("[programs.sign]", json!({"name": "a", "config": {"type": "exec", "issue": "sign"}})),
         ("unknown variant", json!({"name": "a", "config": {"type": "none"}})),
         (
             "link-local",
@@ -132,6 +135,24 @@ async fn settings_that_cannot_work_are_refused_with_the_reason() {
         assert!(problem["detail"].as_str().unwrap().contains(words), "{words}: {problem}");
         assert!(!problem.to_string().contains(SECRET));
     }
+}
+
+#[tokio::test]
+async fn an_operator_runs_nothing_on_the_server() {
+    let mut api = Api::new().await;
+    let body = json!({ "name": "operator", "grants": [{ "role": "operator", "scope": "any" }] });
+    let (status, made, _) = api.ask(Method::POST, "/api/v1/tokens", body, None).await;
+    assert_eq!(status, 201, "{made}");
+    api.admin = made["token"].as_str().unwrap().to_owned();
+    let mark = api.folder.path().join("mark");
+    let shell = json!(["/bin/sh", "-c", format!("touch {}", mark.display())]);
+    let config = json!({"type": "exec", "issue": ["/bin/true"], "test": shell});
+    let (status, problem, _) =
+        api.ask(Method::POST, ISSUERS, json!({"name": "own", "config": config}), None).await;
+    assert_eq!(status, 422, "{problem}");
+    let (_, listed, _) = api.ask(Method::GET, ISSUERS, Value::Null, None).await;
+    assert_eq!(listed["items"], json!([]));
+    assert!(!mark.exists());
 }
 
 #[tokio::test]

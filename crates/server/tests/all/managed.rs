@@ -10,7 +10,7 @@ use authority::revoke::{CertificateStatus, RevocationFilter, Selection};
 use authority::tree::NewCa;
 use authority::{Authority, AuthorityOptions};
 use http::Method;
-use issuers::{IssuerContext, Issuers, Responders};
+use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
 use keys::Keyring;
 use lifecycle::{Lifecycle, LifecycleOptions};
 use outbound::resolve::Resolver;
@@ -70,6 +70,7 @@ impl House {
             authority: authority.clone(),
             keystore: keystore.clone(),
             resolver: Resolver::with_upstreams(Vec::new()),
+            host: HostPolicy::default(),
             responders: Responders::new(store.clone(), clock.clone()),
         });
         let options = LifecycleOptions { tick: Duration::from_millis(100), ..LifecycleOptions::default() };

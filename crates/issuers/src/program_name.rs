@@ -1,0 +1,74 @@
+//! The name of a program, as issuers refer to it.
+
+use std::fmt;
+
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// What to do where a program stands itself, as it did before programs were named.
+const NAMED: &str = "a program is named here, not given: add [programs.NAME] with argv to the server's configuration \
+                     file and put NAME in place of the program";
+
+/// The name of a program of the server's configuration, `[programs.NAME]`.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct ProgramName(String);
+
+impl ProgramName {
+    /// The name of `[programs.NAME]`.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+
+    /// As written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ProgramName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ProgramName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NameVisitor)
+    }
+}
+
+struct NameVisitor;
+
+impl<'de> Visitor<'de> for NameVisitor {
+    type Value = ProgramName;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a program, [programs.NAME] in the server's configuration file")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<ProgramName, E> {
+        Ok(ProgramName::new(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ProgramName, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Err(A::Error::custom(NAMED))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<ProgramName, A::Error> {
+        while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Err(A::Error::custom(NAMED))
+    }
+}
+
+/// The former member `argv`: nothing is accepted in its place.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct FormerArgv;
+
+impl<'de> Deserialize<'de> for FormerArgv {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(D::Error::custom(format_args!("argv: {NAMED}, as `program`")))
+    }
+}

@@ -1,0 +1,202 @@
+//! Programs that issuers, DNS-01 hooks and the master key may run. The server's configuration file names them; the API
+//! refers to their names and never says what is executed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Uid, geteuid};
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Command, RunAs};
+use crate::error::IssuerError;
+use crate::program_name::ProgramName;
+
+/// Longest a program may run: an hour.
+const TIMEOUT_S_MAX: u64 = 3_600;
+/// Variables that begin like this say what a run is about. They are Bulla's own.
+const RESERVED: &str = "BULLA_";
+/// Where users of this machine are looked up.
+const USERS: &str = "/etc/passwd";
+
+/// `[programs.NAME]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramConfig {
+    /// The program by its whole path, and its first arguments. No shell reads them.
+    pub argv: Vec<String>,
+    /// The user to run as, with that user's own group only. Empty: the server's user.
+    #[serde(default)]
+    pub user: String,
+    /// Variables of the environment beside `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR`.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Longest one run may take, seconds, 1 to 3,600. Then its process group is killed.
+    #[serde(default = "two_minutes")]
+    pub timeout_s: u64,
+}
+
+fn two_minutes() -> u64 {
+    120
+}
+
+/// What is wrong with `[programs.NAME]`.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("[programs.{name}]: {reason}")]
+pub struct ProgramError {
+    name: String,
+    reason: String,
+}
+
+/// The programs of the server's configuration. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Programs(Arc<BTreeMap<String, Command>>);
+
+impl Programs {
+    /// Checks the programs and looks their users up. Runs none of them.
+    ///
+    /// # Errors
+    /// [`ProgramError`] names the program and what to correct: also when a program should run as another user and this
+    /// process, which is not root, cannot change its user.
+    pub fn new(configs: &BTreeMap<String, ProgramConfig>) -> Result<Self, ProgramError> {
+        // A system without that file has no users to name.
+        let users = std::fs::read_to_string(USERS).unwrap_or_default();
+        let each = configs.iter().map(|(name, config)| {
+            let command = command(name, config, &users, geteuid());
+            let command = command.map_err(|reason| ProgramError { name: name.clone(), reason });
+            Ok((name.clone(), command?))
+        });
+        Ok(Self(Arc::new(each.collect::<Result<_, _>>()?)))
+    }
+
+    /// The program of this name.
+    ///
+    /// # Errors
+    /// [`IssuerError::Misconfigured`] when the configuration names no such program.
+    pub(crate) fn get(&self, name: &ProgramName) -> Result<Command, IssuerError> {
+        self.0.get(name.as_str()).cloned().ok_or_else(|| {
+            IssuerError::misconfigured(format!(
+                "there is no program {:?}: add [programs.{name}] with argv to the server's configuration file",
+                name.as_str()
+            ))
+        })
+    }
+}
+
+/// The command of one program; else what is wrong with its configuration.
+fn command(name: &str, config: &ProgramConfig, users: &str, own: Uid) -> Result<Command, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || !name.chars().all(plain) {
+        return Err("a name has letters a-z, digits, '-', '_' and '.'".to_owned());
+    }
+    let Some(program) = config.argv.first().filter(|program| program.starts_with('/')) else {
+        return Err(
+            "argv begins with the whole path of the program, such as \"/usr/local/bin/issue\"".to_owned()
+        );
+    };
+    if config.argv.iter().any(|part| part.contains('\0')) {
+        return Err(format!("argv of {program} holds a NUL"));
+    }
+    if !(1..=TIMEOUT_S_MAX).contains(&config.timeout_s) {
+        return Err(format!("timeout_s is from 1 to {TIMEOUT_S_MAX}"));
+    }
+    for (variable, value) in &config.environment {
+        let good = !variable.is_empty() && !variable.contains(['=', '\0']) && !value.contains('\0');
+        if !good || variable.starts_with(RESERVED) {
+            return Err(format!(
+                "environment: {variable:?} cannot be set; names are not empty, hold no '=' and do not begin with {RESERVED}"
+            ));
+        }
+    }
+    let run_as = match config.user.as_str() {
+        "" => None,
+        user => run_as(user, users, own)?,
+    };
+    let command = Command::new(&config.argv, Duration::from_secs(config.timeout_s));
+    let command = command.map_err(|error| error.to_string())?;
+    Ok(command.with_environment(&config.environment).with_user(run_as))
+}
+
+/// The user to change to; `None` for the server's own.
+fn run_as(user: &str, users: &str, own: Uid) -> Result<Option<RunAs>, String> {
+    let found = users.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _, uid, gid, _, home, _] = fields[..] else { return None };
+        (name == user).then(|| Some(RunAs::new(name, uid.parse().ok()?, gid.parse().ok()?, home)))?
+    });
+    let found = found.ok_or_else(|| format!("there is no user {user:?} in {USERS}"))?;
+    if found.uid() == own.as_raw() {
+        return Ok(None);
+    }
+    if !own.is_root() {
+        return Err(format!(
+            "the server runs as user {} and cannot run a program as {user:?}: run the server as root or as that user, \
+             or leave `user` out",
+            own.as_raw()
+        ));
+    }
+    Ok(Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str =
+        "root:x:0:0:root:/root:/bin/sh\nissuer:x:901:902::/var/lib/issuer:/usr/sbin/nologin\n";
+
+    fn config() -> ProgramConfig {
+        ProgramConfig {
+            argv: vec!["/bin/true".to_owned()],
+            user: String::new(),
+            environment: BTreeMap::new(),
+            timeout_s: 60,
+        }
+    }
+
+    fn judged(config: &ProgramConfig, own: u32) -> Result<Command, String> {
+        command("name", config, PASSWD, Uid::from_raw(own))
+    }
+
+    #[test]
+    fn a_program_has_a_whole_path_a_limit_and_its_own_variables() {
+        assert!(judged(&config(), 1_000).is_ok());
+        let with = |change: fn(&mut ProgramConfig)| {
+            let mut config = config();
+            change(&mut config);
+            judged(&config, 1_000)
+        };
+        assert!(with(|config| config.argv = vec!["true".to_owned()]).unwrap_err().contains("whole path"));
+        assert!(with(|config| config.argv.clear()).unwrap_err().contains("whole path"));
+        assert!(with(|config| config.argv.push("a\0".to_owned())).is_err());
+        assert!(with(|config| config.timeout_s = 0).unwrap_err().contains("timeout_s"));
+        assert!(with(|config| config.timeout_s = 3_601).is_err());
+        for name in ["", "A=B", "BULLA_ORDER", "A\0"] {
+            let mut config = config();
+            config.environment.insert(name.to_owned(), "x".to_owned());
+            assert!(judged(&config, 1_000).is_err(), "{name:?}");
+        }
+        for name in ["", "a b", "a]"] {
+            assert!(command(name, &config(), PASSWD, Uid::ROOT).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn only_root_changes_the_user() {
+        let mut config = config();
+        config.user = "issuer".to_owned();
+        let user = |own| run_as("issuer", PASSWD, Uid::from_raw(own));
+        assert_eq!(user(0), Ok(Some(RunAs::new("issuer", 901, 902, "/var/lib/issuer"))));
+        assert_eq!(user(901), Ok(None), "it is the server's own");
+        let error = judged(&config, 1_000).unwrap_err();
+        assert!(error.contains("1000") && error.contains("\"issuer\""), "{error}");
+        config.user = "nobody-here".to_owned();
+        assert!(judged(&config, 0).unwrap_err().contains("no user"));
+    }
+
+    #[test]
+    fn an_unknown_name_says_where_it_is_to_be_written() {
+        let error = Programs::default().get(&ProgramName::new("sign")).unwrap_err();
+        assert!(error.to_string().contains("[programs.sign]"), "{error}");
+    }
+}
