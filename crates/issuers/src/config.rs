@@ -89,6 +89,17 @@ impl IssuerConfig {
         }
     }
 
+    /// The files that the server reads for it.
+    #[must_use]
+    pub fn files(&self) -> Option<&str> {
+        match self {
+            Self::Vault(VaultConfig { auth: VaultAuth::Kubernetes { token_file, .. }, .. }) => {
+                Some(token_file)
+            }
+            _ => None,
+        }
+    }
+
     /// How its deliveries are checked.
     #[must_use]
     pub fn verify(&self) -> &VerifyConfig {

@@ -12,6 +12,7 @@ use crate::{acme, exec, internal, step_ca, vault, webhook};
 /// # Errors
 /// [`IssuerError::Misconfigured`] names what the host's configuration lacks.
 pub(crate) fn check(config: &IssuerConfig, host: &HostPolicy) -> Result<(), IssuerError> {
+    config.files().into_iter().try_for_each(|file| host.files.check(file))?;
     config.programs().into_iter().try_for_each(|name| host.programs.get(name).map(drop))
 }
 
@@ -27,7 +28,7 @@ pub(crate) fn build(
         }
         IssuerConfig::Acme(config) => Box::new(acme::Acme::new(identity, config, context)?),
         IssuerConfig::Vault(config) => {
-            Box::new(vault::Vault::new(config, context.clock.clone(), &context.resolver)?)
+            Box::new(vault::Vault::new(config, context.clock.clone(), &context.resolver, &context.host)?)
         }
         IssuerConfig::StepCa(config) => {
             Box::new(step_ca::StepCa::new(config, context.clock.clone(), &context.resolver)?)

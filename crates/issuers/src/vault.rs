@@ -16,8 +16,10 @@ use x509::{Certificate, GeneralName, UnixTime, pem};
 use crate::config::{IssuerKind, VaultAuth, VaultConfig};
 use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
+use crate::host_policy::HostPolicy;
 use crate::issuer::Issuer;
 use crate::order::{Order, Window};
+use crate::readable_files::ReadableFiles;
 
 /// Longest one question outside an order may take.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
@@ -32,6 +34,7 @@ pub(crate) struct Vault {
     config: VaultConfig,
     http: HttpClient,
     clock: Clock,
+    files: ReadableFiles,
     session: Mutex<Option<Session>>,
 }
 
@@ -86,7 +89,15 @@ impl std::fmt::Debug for Vault {
 }
 
 impl Vault {
-    pub(crate) fn new(config: &VaultConfig, clock: Clock, resolver: &Resolver) -> Result<Self, IssuerError> {
+    pub(crate) fn new(
+        config: &VaultConfig,
+        clock: Clock,
+        resolver: &Resolver,
+        host: &HostPolicy,
+    ) -> Result<Self, IssuerError> {
+        if let VaultAuth::Kubernetes { token_file, .. } = &config.auth {
+            host.files.check(token_file)?;
+        }
         let http = HttpClient::new(&config.http, resolver)?;
         http.guard().url(&config.url).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
         let auth_mount = match &config.auth {
@@ -96,7 +107,8 @@ impl Vault {
         for path in [&config.mount, &config.role, auth_mount] {
             check_path(path)?;
         }
-        Ok(Self { config: config.clone(), http, clock, session: Mutex::default() })
+        let files = host.files.clone();
+        Ok(Self { config: config.clone(), http, clock, files, session: Mutex::default() })
     }
 
     fn url(&self, path: &str) -> String {
@@ -175,9 +187,7 @@ impl Vault {
                 (mount, json!({ "role_id": role_id, "secret_id": secret_id.expose() }))
             }
             VaultAuth::Kubernetes { mount, role, token_file } => {
-                let jwt = tokio::fs::read_to_string(token_file).await.map_err(|error| {
-                    IssuerError::misconfigured(format!("the service account's token {token_file}: {error}"))
-                })?;
+                let jwt = self.files.read(token_file).await?;
                 (mount, json!({ "role": role, "jwt": jwt.trim() }))
             }
         };

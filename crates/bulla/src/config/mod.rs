@@ -63,6 +63,7 @@ pub(crate) struct Settings {
     pub(crate) proxy: ProxySettings,
     /// `[programs.NAME]`: what issuers, DNS-01 hooks and the master key may run.
     pub(crate) programs: ProgramConfigs,
+    pub(crate) files: FileSettings,
     pub(crate) telemetry: TelemetrySettings,
 }
 
@@ -123,6 +124,26 @@ impl CredentialSettings {
             }
         }
         self.retention().map(drop)
+    }
+}
+
+/// `[files]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct FileSettings {
+    pub(crate) readable_folders: Vec<PathBuf>,
+}
+
+impl FileSettings {
+    fn check(&self) -> Outcome<()> {
+        match self.readable_folders.iter().find(|folder| !folder.is_absolute()) {
+            None => Ok(()),
+            Some(folder) => Err(Problem::usage(format_args!(
+                "files.readable_folders: {} is no whole path",
+                folder.display()
+            ))
+            .hint("give folders from the root on, such as /var/run/secrets/kubernetes.io/serviceaccount")),
+        }
     }
 }
 
@@ -463,6 +484,7 @@ impl Settings {
         self.proxy.check()?;
         self.telemetry.check()?;
         self.programs()?;
+        self.files.check()?;
         self.fail_on()?;
         Ok(())
     }

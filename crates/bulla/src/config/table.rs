@@ -116,6 +116,11 @@ pub(super) const KEYS: &[Key] = &[
     ("authority.crl_hours", Kind::Number, "how long a CRL is valid"),
     ("authority.crl_shards", Kind::Number, "CRLs the certificates of one CA are spread over; 0: one"),
     ("authority.ocsp_hours", Kind::Number, "how long an OCSP response is valid"),
+    (
+        "files.readable_folders",
+        Kind::List,
+        "folders in which issuers made over the API may name files, such as tokens of service accounts; empty: none",
+    ),
     ("acme.default_profile", Kind::Text, "the profile of /acme/directory"),
     ("acme.caa_identities", Kind::List, "this authority's names in CAA records; none: CAA is not checked"),
     ("acme.dns_persist_plain_account", Kind::Boolean, "dns-persist-01 also takes the account's plain URL"),

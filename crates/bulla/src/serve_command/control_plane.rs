@@ -20,7 +20,7 @@ use futures_util::future::BoxFuture;
 use inventory::history::History;
 use inventory::ownership::Ownership;
 use inventory::watch::{WatchOptions, Watches};
-use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
+use issuers::{HostPolicy, IssuerContext, Issuers, ReadableFiles, Responders};
 use lifecycle::{Lifecycle, LifecycleOptions};
 use outbound::resolve::Resolver;
 use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity_key};
@@ -108,7 +108,10 @@ impl ControlPlane {
             authority: authority.clone(),
             keystore: keystore.clone(),
             resolver: resolver.clone(),
-            host: HostPolicy { programs: settings.programs()? },
+            host: HostPolicy {
+                programs: settings.programs()?,
+                files: ReadableFiles::below(settings.files.readable_folders.clone()),
+            },
             responders: Responders::new(store.clone(), clock.clone()),
         });
         let lifecycle = Lifecycle::open(

@@ -18,7 +18,7 @@ fn solver(publisher: Value, propagation: Value) -> Solver {
 
 /// On a host that names this program `hook`, and publishing by it.
 fn hooked(argv: &[&str], propagation: Value) -> Solver {
-    let host = HostPolicy { programs: programs(&[("hook", argv)]) };
+    let host = HostPolicy { programs: programs(&[("hook", argv)]), ..HostPolicy::default() };
     solver_on(&host, json!({"type": "exec", "program": "hook"}), propagation)
 }
 

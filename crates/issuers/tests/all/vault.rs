@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use issuers::{IssuerError, Order};
+use issuers::{IssuerError, NewIssuer, Order};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::Clock;
@@ -190,12 +190,41 @@ async fn a_given_token_is_kept_alive() {
 
 #[tokio::test]
 async fn a_pod_logs_in_with_its_service_account() {
-    let scene = scene().await;
-    let file = scene.world.folder.path().join("token");
-    std::fs::write(&file, "pod.token\n").unwrap();
-    let auth = json!({"method": "kubernetes", "role": "bulla", "token_file": file});
-    let issuer = scene.world.add("vault", scene.config(auth)).await;
+    let mut scene = scene().await;
+    let pod = scene.world.folder.path().join("pod");
+    std::fs::create_dir(&pod).unwrap();
+    std::fs::write(pod.join("token"), "pod.token\n").unwrap();
+    std::fs::write(scene.world.folder.path().join("master.key"), "pod.token\n").unwrap();
+    std::os::unix::fs::symlink("../master.key", pod.join("link")).unwrap();
+    let auth = |file: &str| {
+        let file = pod.join(file);
+        scene.config(json!({"method": "kubernetes", "role": "bulla", "token_file": file}))
+    };
+    let (token, key, above, link) =
+        (auth("token"), auth("../master.key"), auth("/etc/hostname"), auth("link"));
+    // Without a word of the host no request names a file.
+    let create = async |world: &World, config: &Value| {
+        let new = NewIssuer { name: "vault".to_owned(), config: config.clone(), enabled: true };
+        world.issuers.create(new, "user:operator").await
+    };
+    for config in [&token, &key, &above] {
+        let error = create(&scene.world, config).await.unwrap_err();
+        assert!(error.to_string().contains("files.readable_folders"), "{error}");
+    }
+    scene.world = scene.world.with_readable("pod");
+    for config in [&key, &above] {
+        assert!(create(&scene.world, config).await.is_err(), "{config}");
+    }
+    let issuer = scene.world.add("vault", token).await;
     issuer.issue(&order("1", &["a.example"])).await.unwrap();
+    // A link that leads out of the folder is not followed.
+    let issuer = scene.world.add("link", link).await;
+    let error = issuer.issue(&order("1", &["a.example"])).await.unwrap_err();
+    assert!(error.to_string().contains("files.readable_folders"), "{error}");
+    // The host takes its word back: the issuer says why it cannot go on.
+    let back = scene.world.with_readable("elsewhere");
+    let shown = back.issuers.find_named("vault").await.unwrap().unwrap();
+    assert!(shown.problem.unwrap().to_string().contains("files.readable_folders"));
 }
 
 #[tokio::test]

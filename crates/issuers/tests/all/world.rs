@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use authority::keystore::KeyStore;
 use authority::{Authority, AuthorityOptions};
 use issuers::{
-    HostPolicy, Issuer, IssuerContext, Issuers, NewIssuer, Order, ProgramConfig, Programs, Responders,
+    HostPolicy, Issuer, IssuerContext, Issuers, NewIssuer, Order, ProgramConfig, Programs, ReadableFiles,
+    Responders,
 };
 use keys::Keyring;
 use outbound::resolve::Resolver;
@@ -46,7 +47,10 @@ impl World {
             authority,
             keystore,
             resolver,
-            host: HostPolicy { programs: programs(&[("true", &["/bin/true"]), ("false", &["/bin/false"])]) },
+            host: HostPolicy {
+                programs: programs(&[("true", &["/bin/true"]), ("false", &["/bin/false"])]),
+                ..HostPolicy::default()
+            },
             responders: Responders::new(store.clone(), clock.clone()),
         };
         let issuers = Issuers::new(context.clone());
@@ -56,6 +60,13 @@ impl World {
     /// The same, on a host whose configuration has these programs and no others.
     pub(crate) fn with_programs(mut self, named: &[(&str, &[&str])]) -> Self {
         self.context.host.programs = programs(named);
+        self.issuers = self.again();
+        self
+    }
+
+    /// The same, on a host that lets requests name files below this folder of the world.
+    pub(crate) fn with_readable(mut self, folder: &str) -> Self {
+        self.context.host.files = ReadableFiles::below(vec![self.folder.path().join(folder)]);
         self.issuers = self.again();
         self
     }

@@ -1,0 +1,114 @@
+//! Files that a configuration given over the API may name: only below folders that the host's configuration allows.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::IssuerError;
+
+/// Bytes of the longest file. A token has a few thousand.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// The folders that requests may name files in. The default allows none. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ReadableFiles(Arc<[PathBuf]>);
+
+impl ReadableFiles {
+    /// Files below these folders, by their whole paths.
+    #[must_use]
+    pub fn below(folders: Vec<PathBuf>) -> Self {
+        Self(folders.into())
+    }
+
+    /// Whether the text of the path lies below an allowed folder. Nothing is opened, so that nobody learns which files there
+    /// are.
+    ///
+    /// # Errors
+    /// [`IssuerError::Misconfigured`] names the key of the configuration.
+    pub(crate) fn check(&self, file: &str) -> Result<(), IssuerError> {
+        let path = Path::new(file);
+        let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        if plain && path.is_absolute() && self.0.iter().any(|folder| path.starts_with(folder)) {
+            return Ok(());
+        }
+        Err(refused(file))
+    }
+
+    /// Reads the file as text. Its real path, with all symbolic links followed, must lie below an allowed folder too.
+    ///
+    /// # Errors
+    /// [`IssuerError::Misconfigured`] when the file is not allowed, not there, no plain file, or too long.
+    pub(crate) async fn read(&self, file: &str) -> Result<String, IssuerError> {
+        self.check(file)?;
+        let (this, file) = (self.clone(), file.to_owned());
+        let read = tokio::task::spawn_blocking(move || this.read_blocking(&file)).await;
+        read.map_err(|error| IssuerError::unavailable(error.to_string()))?
+    }
+
+    fn read_blocking(&self, file: &str) -> Result<String, IssuerError> {
+        let unreadable = |error: std::io::Error| IssuerError::misconfigured(format!("{file}: {error}"));
+        let real = std::fs::canonicalize(file).map_err(unreadable)?;
+        let folders = self.0.iter().filter_map(|folder| std::fs::canonicalize(folder).ok());
+        if !folders.into_iter().any(|folder| real.starts_with(folder)) {
+            return Err(refused(file));
+        }
+        // Of the real path: a device or a pipe could hold the reader up.
+        let found = std::fs::symlink_metadata(&real).map_err(unreadable)?;
+        if !found.is_file() || found.len() > FILE_BYTES_MAX {
+            return Err(IssuerError::misconfigured(format!(
+                "{file} is no plain file of at most {FILE_BYTES_MAX} bytes"
+            )));
+        }
+        std::fs::read_to_string(real).map_err(unreadable)
+    }
+}
+
+fn refused(file: &str) -> IssuerError {
+    IssuerError::misconfigured(format!(
+        "the server does not read {file:?} for a request: name a folder above it in files.readable_folders in the server's \
+         configuration file"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_texts_below_an_allowed_folder_are_looked_at() {
+        let files = ReadableFiles::below(vec!["/run/tokens".into()]);
+        for good in ["/run/tokens/vault", "/run/tokens/a/b"] {
+            assert_eq!(files.check(good), Ok(()), "{good}");
+            assert!(ReadableFiles::default().check(good).is_err(), "{good}");
+        }
+        for bad in
+            ["/etc/shadow", "/run/tokens/../secret", "/run/tokens-other/x", "run/tokens/x", "", "/run", "x"]
+        {
+            let error = files.check(bad).unwrap_err();
+            assert!(error.to_string().contains("files.readable_folders"), "{bad}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn links_are_followed_no_further_than_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (allowed, secret) = (folder.path().join("tokens"), folder.path().join("master.key"));
+        std::fs::create_dir_all(allowed.join("..data")).unwrap();
+        std::fs::write(&secret, "secret").unwrap();
+        std::fs::write(allowed.join("..data/token"), "jwt").unwrap();
+        std::os::unix::fs::symlink("..data/token", allowed.join("token")).unwrap();
+        std::os::unix::fs::symlink(&secret, allowed.join("out")).unwrap();
+        std::fs::write(allowed.join("long"), vec![b'x'; FILE_BYTES_MAX as usize + 1]).unwrap();
+        let files = ReadableFiles::below(vec![allowed.clone()]);
+        let read = async |name: &str| files.read(allowed.join(name).to_str().unwrap()).await;
+        assert_eq!(read("token").await.unwrap(), "jwt", "as Kubernetes mounts it");
+        for (name, words) in [
+            ("out", "readable_folders"),
+            ("long", "plain file"),
+            ("..data", "plain file"),
+            ("absent", "absent"),
+        ] {
+            let error = read(name).await.unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains("secret\""), "{name}: {error}");
+        }
+    }
+}
