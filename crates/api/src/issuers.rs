@@ -28,7 +28,8 @@ pub struct IssuerPatch {
     /// Its name.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 100))]
     pub name: Option<String>,
-    /// All its settings. Secrets left out stay as they are, unless the type changes.
+    /// All its settings. Secrets left out stay as they are while they go where they went: a change of the URL, of the roots it
+    /// is trusted by, or of the login demands them again. A secret that is null is removed.
     #[cfg_attr(feature = "schemas", schema(value_type = Option<Object>))]
     pub config: Option<Map<String, Value>>,
     /// Whether orders may go to it.

@@ -57,4 +57,4 @@ pub use programs::{ProgramConfig, ProgramError, Programs};
 pub use readable_files::ReadableFiles;
 pub use registry::{INTERNAL, IssuerView, Issuers, ManageError, NewIssuer};
 pub use responder::{ACME_TLS, Responders, TlsAlpnAnswers};
-pub use secrets::{BadSecret, Secrets};
+pub use secrets::{BadSecret, Rebound, Secrets};

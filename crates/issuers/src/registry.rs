@@ -19,7 +19,7 @@ use crate::factory::{build, check};
 use crate::governed::{Governed, GovernedParts};
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::memory::LIFE_US;
-use crate::secrets::Secrets;
+use crate::secrets::{Rebound, Secrets};
 use crate::tables;
 use crate::tables::{
     ConfiguredIssuer, IssuerChange, IssuerSettings, delete_configured_issuer, insert_configured_issuer,
@@ -75,6 +75,9 @@ pub enum ManageError {
     /// The configuration does not hold together.
     #[error("the configuration does not work: {0}")]
     BadConfig(String),
+    /// A stored secret would go elsewhere.
+    #[error(transparent)]
+    Rebound(#[from] Rebound),
     /// Another one has that name.
     #[error("another issuer has that name")]
     NameTaken,
@@ -305,7 +308,7 @@ impl Issuers {
     #[crate::boxed]
     pub async fn create(&self, new: NewIssuer, actor: &str) -> Result<IssuerView, ManageError> {
         let id = Uuid::now_v7();
-        let settings = self.settings(id, new, Secrets::default())?;
+        let settings = self.settings(id, new, None)?;
         let event = self.event(actor, "issuer.create", id, &settings);
         let now = self.0.context.clock.now_us();
         let work = self.0.context.store.write("issuer_create", move |tx| {
@@ -319,8 +322,8 @@ impl Issuers {
         self.changed(work.await?, id).await
     }
 
-    /// Changes an issuer that still has `revision`, with its audit row. Secrets left out stay as they are, unless the
-    /// type changes.
+    /// Changes an issuer that still has `revision`, with its audit row. Secrets left out stay as they are, as long as they go
+    /// where they went.
     ///
     /// # Errors
     /// [`ManageError`].
@@ -334,9 +337,7 @@ impl Issuers {
     ) -> Result<IssuerView, ManageError> {
         let row =
             tables::ExternalIssuers::of(&self.0.context.store).get(id).await?.ok_or(ManageError::Unknown)?;
-        let same_kind = new.config["type"] == json!(row.kind);
-        let before = if same_kind { self.secrets_of(&row).unwrap_or_default() } else { Secrets::default() };
-        let settings = self.settings(id, new, before)?;
+        let settings = self.settings(id, new, Some(&row))?;
         let event = self.event(actor, "issuer.update", id, &settings);
         let now = self.0.context.clock.now_us();
         let work = self.0.context.store.write("issuer_update", move |tx| {
@@ -385,16 +386,25 @@ impl Issuers {
     }
 
     /// Takes the secrets out, and builds the issuer once to see that its settings hold together.
-    fn settings(&self, id: Uuid, new: NewIssuer, before: Secrets) -> Result<IssuerSettings, ManageError> {
+    fn settings(
+        &self,
+        id: Uuid,
+        new: NewIssuer,
+        before: Option<&ConfiguredIssuer>,
+    ) -> Result<IssuerSettings, ManageError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
         let NewIssuer { name, config: mut public, enabled } = new;
         let own = name == INTERNAL && public["type"] != json!(INTERNAL);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) || own {
             return Err(ManageError::BadName);
         }
-        let secrets =
+        let removed = Secrets::removed(&public);
+        let mut secrets =
             Secrets::take(&mut public).map_err(|error| ManageError::BadConfig(error.to_string()))?;
-        let secrets = secrets.over(before);
+        if let Some(row) = before {
+            let stored = serde_json::from_str(&row.config).unwrap_or_default();
+            secrets = secrets.over(self.secrets_of(row).unwrap_or_default(), &removed, &stored, &public)?;
+        }
         let mut whole = public.clone();
         secrets.put(&mut whole);
         let bad = |error: String| ManageError::BadConfig(error);

@@ -1,6 +1,7 @@
-//! Secrets of an issuer's configuration: kept apart from what may be shown, erased when dropped.
+//! Secrets of an issuer's configuration: kept apart from what may be shown, bound to where they are sent, erased when
+//! dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use keys::Secret;
 use serde_json::Value;
@@ -35,6 +36,87 @@ const POINTERS: [&str; 9] = [
     "/dns01/publisher/tsig_secret",
     "/dns01/publisher/secret",
 ];
+
+/// Members that do not say where secrets are sent, by whose roots that place is trusted, or how the login goes there. All
+/// other members are part of the destination, also those that are added later.
+const HARMLESS: [&str; 12] = [
+    "/contact",
+    "/terms_agreed",
+    "/profile",
+    "/role",
+    "/preferred_chain",
+    "/challenges",
+    "/listen",
+    "/limits",
+    "/verify",
+    "/http/request_seconds",
+    "/dns01/propagation",
+    "/dns01/ttl",
+];
+/// Members that say which kind of object they are in. A secret of another kind has no place in the object.
+const KINDS: [&str; 2] = ["type", "method"];
+
+/// Stored secrets that a change of the configuration would send elsewhere.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "{} changed, which decides where secrets are sent: give {} again in the same request, or null to remove",
+    .changed.iter().cloned().collect::<Vec<_>>().join(", "),
+    .secrets.join(", ")
+)]
+pub struct Rebound {
+    /// The members that changed, as JSON pointers.
+    pub changed: BTreeSet<String>,
+    /// The secrets to give again, as JSON pointers.
+    pub secrets: Vec<String>,
+}
+
+/// Where the secret at `pointer` is sent, as far as `config` says: members by JSON pointer, without those that are null.
+/// Records for dns-01 are published at a place of their own.
+fn destination<'c>(config: &'c Value, pointer: &str) -> BTreeMap<String, &'c Value> {
+    let below = |at: &str, whole: &str| {
+        at.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let concerns = |at: &str| match pointer {
+        // The client certificate is shown to both places.
+        "/http/client_key" => true,
+        _ if below(pointer, "/dns01") => ["/type", "/dns01", "/http"].iter().any(|whole| below(at, whole)),
+        _ => !below(at, "/dns01"),
+    };
+    let mut leaves = BTreeMap::new();
+    leaves_of(String::new(), config, &mut leaves);
+    leaves.retain(|at, _| concerns(at) && !HARMLESS.iter().any(|whole| below(at, whole)));
+    leaves
+}
+
+/// The members of `value` that are no objects, by JSON pointer. An object without members is one of them.
+fn leaves_of<'c>(at: String, value: &'c Value, leaves: &mut BTreeMap<String, &'c Value>) {
+    match value {
+        Value::Null => {}
+        Value::Object(members) if !members.is_empty() => {
+            for (name, member) in members {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                leaves_of(format!("{at}/{name}"), member, leaves);
+            }
+        }
+        _ => {
+            leaves.insert(at, value);
+        }
+    }
+}
+
+/// The members that send the secret at `pointer` elsewhere by `new` than by `stored`.
+fn changed(stored: &Value, new: &Value, pointer: &str) -> BTreeSet<String> {
+    let (before, after) = (destination(stored, pointer), destination(new, pointer));
+    let all: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    all.into_iter().filter(|at| before.get(*at) != after.get(*at)).cloned().collect()
+}
+
+/// Whether the object of the secret at `pointer` is still there, and of the same kind.
+fn has_place(stored: &Value, new: &Value, pointer: &str) -> bool {
+    let parent = pointer.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let (Some(stored), Some(new)) = (stored.pointer(parent), new.pointer(parent)) else { return false };
+    new.is_object() && KINDS.iter().all(|kind| stored.get(kind) == new.get(kind))
+}
 
 /// The secrets of one configuration, by JSON pointer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -71,13 +153,38 @@ impl Secrets {
         }
     }
 
-    /// These, and of `before` those that are not given anew: an update that leaves a secret out keeps it.
+    /// The secrets that `config` removes: those that are null.
     #[must_use]
-    pub fn over(mut self, before: Self) -> Self {
+    pub fn removed(config: &Value) -> BTreeSet<&'static str> {
+        POINTERS.into_iter().filter(|pointer| config.pointer(pointer).is_some_and(Value::is_null)).collect()
+    }
+
+    /// These, and of `before` those that the update leaves out: a secret is kept as long as it goes where it went. Both
+    /// configurations are without secrets; `removed` are not kept.
+    ///
+    /// # Errors
+    /// [`Rebound`] when a secret would go elsewhere and is not given again.
+    pub fn over(
+        mut self,
+        before: Self,
+        removed: &BTreeSet<&'static str>,
+        stored: &Value,
+        new: &Value,
+    ) -> Result<Self, Rebound> {
+        let mut rebound = Rebound { changed: BTreeSet::new(), secrets: Vec::new() };
         for (pointer, secret) in before.0 {
-            self.0.entry(pointer).or_insert(secret);
+            if self.0.contains_key(&pointer) || removed.contains(pointer.as_str()) {
+                continue;
+            }
+            let changed = changed(stored, new, &pointer);
+            if changed.is_empty() {
+                self.0.insert(pointer, secret);
+            } else if has_place(stored, new, &pointer) {
+                rebound.changed.extend(changed);
+                rebound.secrets.push(pointer);
+            }
         }
-        self
+        if rebound.secrets.is_empty() { Ok(self) } else { Err(rebound) }
     }
 
     /// Which secrets are set, by JSON pointer.
@@ -128,14 +235,97 @@ mod tests {
         assert_eq!(again, whole);
     }
 
+    /// What an update of `stored` to `new` makes of the secrets.
+    fn updated(stored: &Value, new: &Value) -> Result<Vec<String>, Rebound> {
+        let (mut stored, mut new) = (stored.clone(), new.clone());
+        let removed = Secrets::removed(&new);
+        let (before, given) = (Secrets::take(&mut stored).unwrap(), Secrets::take(&mut new).unwrap());
+        let merged = given.over(before, &removed, &stored, &new)?;
+        Ok(merged.pointers().map(str::to_owned).collect())
+    }
+
+    fn with(base: &Value, changes: &[(&str, Value)]) -> Value {
+        let mut config = base.clone();
+        for (pointer, value) in changes {
+            let (parent, member) = pointer.rsplit_once('/').unwrap();
+            config.pointer_mut(parent).unwrap()[member] = value.clone();
+        }
+        config
+    }
+
+    fn vault() -> Value {
+        json!({"type": "vault", "url": "https://v", "role": "web", "auth": {"method": "token", "token": "s.abc"},
+               "http": {"client_certificate": "PEM", "client_key": "KEY"}})
+    }
+
+    fn acme() -> Value {
+        json!({"type": "acme", "directory": "https://ca/dir", "eab": {"key_id": "k", "hmac_key": "mac"},
+               "dns01": {"publisher": {"type": "rfc2136", "server": "192.0.2.1:53", "tsig_name": "n", "tsig_secret": "t"}}})
+    }
+
     #[test]
-    fn an_update_keeps_what_it_does_not_name() {
-        let take = |mut value: Value| Secrets::take(&mut value).unwrap();
-        let before = take(json!({"secret": "old", "eab": {"hmac_key": "kept"}}));
-        let merged = take(json!({"secret": "new"})).over(before);
-        let mut config = json!({"eab": {}});
-        merged.put(&mut config);
-        assert_eq!(config, json!({"secret": "new", "eab": {"hmac_key": "kept"}}));
+    fn a_secret_is_kept_while_it_goes_where_it_went() {
+        let left_out = |config: &Value| {
+            let mut public = config.clone();
+            Secrets::take(&mut public).unwrap();
+            public
+        };
+        let (vault, acme) = (vault(), acme());
+        for (stored, change) in [
+            (&vault, ("/role", json!("api"))),
+            (&vault, ("/limits", json!({"concurrency": 2}))),
+            (&vault, ("/verify", json!({"names": "may_add"}))),
+            (&vault, ("/http/request_seconds", json!(9))),
+            (&vault, ("/namespace", Value::Null)),
+            (&acme, ("/contact", json!(["mailto:a@b"]))),
+            (&acme, ("/challenges", json!(["dns-01"]))),
+            (&acme, ("/dns01/ttl", json!(9))),
+            (&acme, ("/dns01/propagation", json!({"check": false}))),
+        ] {
+            let kept = updated(stored, &with(&left_out(stored), std::slice::from_ref(&change))).unwrap();
+            assert_eq!(kept.len(), 2, "{change:?}: {kept:?}");
+        }
+        // Given again, it may go elsewhere; null removes it.
+        let elsewhere = with(&vault, &[("/url", json!("https://other"))]);
+        assert_eq!(updated(&vault, &elsewhere).unwrap().len(), 2);
+        let removed = with(&left_out(&vault), &[("/http", json!({"client_key": null}))]);
+        let error = updated(&vault, &removed).unwrap_err();
+        assert_eq!(
+            error.secrets,
+            ["/auth/token"],
+            "the client certificate is gone, which the login may need"
+        );
+        // Of another kind there is nothing to keep and nothing to demand.
+        let login = json!({"method": "approle", "role_id": "r", "secret_id": "s"});
+        let other = with(&vault, &[("/auth", login)]);
+        assert_eq!(updated(&vault, &other).unwrap(), ["/auth/secret_id", "/http/client_key"]);
+        assert_eq!(updated(&vault, &json!({"type": "exec", "issue": "x"})), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_secret_that_would_go_elsewhere_is_demanded_again() {
+        let login = ["/auth/token", "/http/client_key"];
+        for (stored, pointer, value, demanded) in [
+            (vault(), "/url", json!("https://evil"), &login[..]),
+            (vault(), "/mount", json!("other"), &login),
+            (vault(), "/namespace", json!("theirs"), &login),
+            (vault(), "/auth/mount", json!("theirs"), &login),
+            (vault(), "/http/roots", json!("PEM"), &login),
+            (vault(), "/http/client_certificate", json!("other"), &login),
+            (vault(), "/added_later", json!(1), &login),
+            (acme(), "/directory", json!("https://evil/dir"), &["/eab/hmac_key"]),
+            (acme(), "/eab/key_id", json!("other"), &["/eab/hmac_key"]),
+            (acme(), "/dns01/publisher/server", json!("192.0.2.9:53"), &["/dns01/publisher/tsig_secret"]),
+            (acme(), "/http", json!({"roots": "PEM"}), &["/dns01/publisher/tsig_secret", "/eab/hmac_key"]),
+        ] {
+            let mut new = stored.clone();
+            Secrets::take(&mut new).unwrap();
+            let error = updated(&stored, &with(&new, &[(pointer, value)])).unwrap_err();
+            assert_eq!(error.secrets, demanded, "{pointer}");
+            assert!(error.changed.iter().all(|at| at.starts_with(pointer)), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(pointer) && text.contains(demanded[0]), "{text}");
+        }
     }
 
     #[test]

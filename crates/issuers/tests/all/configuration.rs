@@ -4,6 +4,7 @@ use issuers::{IssuerError, IssuerKind, ManageError, NewIssuer};
 use serde_json::{Value, json};
 use store::AuditFilter;
 
+use super::fake::{Fake, Response};
 use super::world::{World, order};
 
 fn webhook(name: &str, secret: Option<&str>) -> NewIssuer {
@@ -67,6 +68,41 @@ async fn names_are_unique_and_a_stale_change_is_refused() {
     let rest = world.issuers.page(page.next.as_ref(), 10).await.unwrap();
     let names: Vec<_> = page.rows.iter().chain(&rest.rows).map(|view| view.row.name.clone()).collect();
     assert_eq!(names, ["a", "b"]);
+}
+
+/// The stored token, as Vault would get it.
+const TOKEN: &str = "s.the-token-of-the-old-vault";
+
+#[tokio::test]
+async fn a_stored_secret_goes_nowhere_but_where_it_was_given_for() {
+    let world = World::new().await;
+    let elsewhere = Fake::start(|_| Response::new(200, "{}")).await;
+    let vault = |url: &str, auth: Value| {
+        let config = json!({"type": "vault", "url": url, "role": "web", "auth": auth});
+        NewIssuer { name: "vault".to_owned(), config, enabled: true }
+    };
+    let token = || json!({"method": "token", "token": TOKEN});
+    let made = world.issuers.create(vault("http://127.0.0.1:1", token()), "x").await.unwrap();
+    let moved = vault(&elsewhere.url(""), json!({"method": "token"}));
+    let error = world.issuers.update(made.row.id, 1, moved.clone(), "user:operator").await.unwrap_err();
+    let ManageError::Rebound(rebound) = &error else { panic!("{error}") };
+    assert_eq!(rebound.secrets, ["/auth/token"]);
+    assert!(
+        error.to_string().contains("/url changed") && error.to_string().contains("/auth/token"),
+        "{error}"
+    );
+    // Not even when what sends it is tested, and not by two steps through another kind.
+    assert!(world.issuers.test(made.row.id).await.is_err());
+    let hook = NewIssuer { name: "vault".to_owned(), ..webhook("vault", Some(SECRET)) };
+    world.issuers.update(made.row.id, 1, hook, "x").await.unwrap();
+    let error = world.issuers.update(made.row.id, 2, moved, "x").await.unwrap_err();
+    assert!(matches!(error, ManageError::BadConfig(_)), "{error}");
+    assert!(elsewhere.seen().is_empty());
+    // Whoever has the token may send it there.
+    let moved = vault(&elsewhere.url(""), token());
+    assert!(world.issuers.update(made.row.id, 2, moved, "x").await.is_ok());
+    let _ = world.issuers.test(made.row.id).await;
+    assert_eq!(elsewhere.seen()[0].header("x-vault-token"), Some(TOKEN));
 }
 
 #[tokio::test]

@@ -64,7 +64,9 @@ fn issuer_view(issuer: Configured) -> IssuerView {
 impl From<ManageError> for Problem {
     fn from(error: ManageError) -> Self {
         match error {
-            ManageError::BadName | ManageError::BadConfig(_) => Self::unprocessable(error),
+            ManageError::BadName | ManageError::BadConfig(_) | ManageError::Rebound(_) => {
+                Self::unprocessable(error)
+            }
             ManageError::NameTaken => Self::conflict(error),
             ManageError::Stale => Self::precondition_failed(error),
             ManageError::Unknown => Self::not_found("such issuer"),
