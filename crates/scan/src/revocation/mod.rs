@@ -161,6 +161,38 @@ impl RevocationChecker {
         verdict
     }
 
+    /// The same of a certificate that no path to a trusted root leads through. What it names is not fetched: a stranger would
+    /// choose what this host connects to. A staple still counts.
+    pub(crate) fn check_untrusted(
+        &self,
+        certificate: &Certificate,
+        issuer: &Certificate,
+        staple: Option<&[u8]>,
+        now: UnixTime,
+    ) -> Verdict {
+        let verdict = match Self::at_hand(certificate, issuer, staple, now) {
+            Ok(verdict) => verdict,
+            Err(stapled) => Verdict::Unknown { cause: stapled.unwrap_or(Cause::Untrusted) },
+        };
+        self.count(&verdict);
+        verdict
+    }
+
+    /// What is known without asking anybody; else what is wrong with the staple, if there is one.
+    fn at_hand(
+        certificate: &Certificate,
+        issuer: &Certificate,
+        staple: Option<&[u8]>,
+        now: UnixTime,
+    ) -> Result<Verdict, Option<Cause>> {
+        if let Some(why) = Why::of(certificate, now) {
+            return Ok(Verdict::NotApplicable { why });
+        }
+        let Some(staple) = staple else { return Err(None) };
+        let answer = OcspAnswer::read(staple, certificate, issuer, now);
+        answer.and_then(|answer| answer.verdict(Source::Staple, now)).map_err(Some)
+    }
+
     fn counters(&self) -> &Counters {
         self.0.fetcher.counters()
     }
@@ -177,17 +209,10 @@ impl RevocationChecker {
         staple: Option<&[u8]>,
         now: UnixTime,
     ) -> Verdict {
-        if let Some(why) = Why::of(certificate, now) {
-            return Verdict::NotApplicable { why };
-        }
-        let mut stapled = None;
-        if let Some(staple) = staple {
-            let answer = OcspAnswer::read(staple, certificate, issuer, now);
-            match answer.and_then(|answer| answer.verdict(Source::Staple, now)) {
-                Ok(verdict) => return verdict,
-                Err(cause) => stapled = Some(cause),
-            }
-        }
+        let stapled = match Self::at_hand(certificate, issuer, staple, now) {
+            Ok(verdict) => return verdict,
+            Err(stapled) => stapled,
+        };
         let asked = Deadline::within(self.0.options.limit).bound(self.ask(certificate, issuer, now)).await;
         match asked.unwrap_or(Err(Cause::TimedOut)) {
             Ok(verdict) => verdict,

@@ -145,6 +145,8 @@ fn judge(observation: &mut Observation) {
 /// The chain of an observation, to be checked.
 struct ChainCheck {
     chain: Vec<Arc<Certificate>>,
+    /// The certificates on the path to a trusted root; none when there is no such path.
+    trusted: Vec<Fingerprint>,
     staple: Option<Vec<u8>>,
     now: UnixTime,
 }
@@ -152,7 +154,8 @@ struct ChainCheck {
 impl ChainCheck {
     fn of(observation: &Observation) -> Self {
         let staple = observation.session.as_ref().and_then(|session| session.ocsp_staple.clone());
-        Self { chain: observation.chain.clone(), staple, now: observation.at() }
+        let trusted = observation.trust.as_ref().map_or_else(Vec::new, |trust| trust.path.clone());
+        Self { chain: observation.chain.clone(), trusted, staple, now: observation.at() }
     }
 
     async fn verdicts(
@@ -165,7 +168,10 @@ impl ChainCheck {
             // The staple is about the leaf (RFC 6066 section 8).
             let staple = self.staple.as_deref().filter(|_| index == 0);
             let verdict = match issuers(certificate, &self.chain) {
-                Some(issuer) => checker.check(certificate, &issuer, staple, self.now).await,
+                Some(issuer) if self.trusted.contains(&certificate.fingerprint) => {
+                    checker.check(certificate, &issuer, staple, self.now).await
+                }
+                Some(issuer) => checker.check_untrusted(certificate, &issuer, staple, self.now),
                 None => {
                     let verdict = Verdict::without_issuer(certificate, self.now);
                     checker.count(&verdict);

@@ -142,6 +142,9 @@ pub enum Cause {
     /// Its issuer's certificate is neither sent nor known, so nothing could be checked.
     #[error("the issuer's certificate is not known")]
     NoIssuer,
+    /// It is on no path to a trusted root: whoever made it chose the URLs that would be fetched.
+    #[error("not asked: no path to a trusted root leads through the certificate")]
+    Untrusted,
     /// The guard over outgoing connections refuses the URL (see `outbound::guard`).
     #[error("not asked: {0}")]
     Refused(String),
@@ -238,6 +241,7 @@ impl Cause {
             Self::NoSource => "no-source",
             Self::OcspOff => "ocsp-off",
             Self::NoIssuer => "no-issuer",
+            Self::Untrusted => "untrusted",
             Self::Refused(_) => "refused-by-guard",
             Self::Redirected(_) => "redirected",
             Self::Unreachable(_) => "unreachable",

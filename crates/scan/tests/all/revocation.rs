@@ -11,10 +11,10 @@ use fleet::revocation::{
 use fleet::{Mix, Plan};
 use outbound::http::Client;
 use outbound::resolve::Resolver;
-use scan::ScanOptions;
 use scan::revocation::{
     Cause, FAILURE_KEPT, Fetched, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
 };
+use scan::{ScanOptions, Scanner, Trusted};
 use x509::build::Extension;
 use x509::crl::{Reason, Scope};
 use x509::ocsp::{CertificateId, ErrorStatus, OcspHash, ResponseEntry, Status};
@@ -22,7 +22,7 @@ use x509::{Certificate, DAY, KeyUsage, SerialNumber, UnixTime};
 
 use crate::limits::patient;
 use crate::revoking::{REVOKED_AT, RevokingSite, SERIAL, checker, entry, with_checker};
-use crate::world::{Seen, World};
+use crate::world::{Seen, World, scan_with};
 
 const NEEDS_OPENSSL: &str = "openssl is needed: apt-get install -y openssl";
 
@@ -705,6 +705,23 @@ async fn a_scan_tells_of_what_is_revoked_and_still_served() {
     }
     let lists = checker.counts();
     assert!(lists.requests <= 6 && lists.lists_read == lists.requests, "one for each issuer: {lists:?}");
+    world.fleet.stop().await;
+}
+
+/// Whoever serves an untrusted chain chooses the URLs in it, and so what this host would connect to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_fetched_for_an_untrusted_chain() {
+    let plan = Plan { endpoints: 60, mix: Mix::AllKinds, revocation: true, ..Plan::default() };
+    let world = World::of(&plan).await;
+    let checker = checker(RevocationOptions { ocsp: true, ..RevocationOptions::default() });
+    let targets: Vec<_> = world.fleet.truth().iter().map(|t| t.target.clone()).collect();
+    let resolver = Resolver::with_upstreams(vec![world.fleet.dns()]);
+    let scanner = Scanner::new(with_checker(&checker), resolver, Trusted::nobody()).unwrap();
+    let seen = scan_with(&scanner, &targets).await;
+    assert_eq!((seen.observations.len(), checker.counts().requests), (targets.len(), 0));
+    let verdicts: Vec<_> = seen.observations.iter().flat_map(|observation| &observation.revocation).collect();
+    let untrusted = Verdict::Unknown { cause: Cause::Untrusted };
+    assert!(verdicts.iter().filter(|(_, verdict)| *verdict == untrusted).count() > 20, "{verdicts:?}");
     world.fleet.stop().await;
 }
 
