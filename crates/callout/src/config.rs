@@ -2,6 +2,7 @@
 
 use keys::Secret;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 
 /// How a configured service is reached over HTTPS.
 #[derive(Clone, Debug, Deserialize)]
@@ -15,8 +16,21 @@ pub struct HttpConfig {
     pub client_key: Option<Secret>,
     /// Longest one request may take, seconds.
     pub request_seconds: u32,
-    /// Allows link-local and cloud metadata addresses, which are refused otherwise.
+    /// Allows link-local and cloud metadata addresses, which are refused otherwise. The host's configuration sets it, never a
+    /// request.
+    #[serde(deserialize_with = "never")]
     pub allow_link_local: bool,
+}
+
+/// Reads `false` alone: configurations that were stored before may hold it.
+fn never<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    if bool::deserialize(deserializer)? {
+        return Err(D::Error::custom(
+            "allow_link_local is not set here: remove it, and set outbound.allow_link_local in the server's configuration \
+             file if link-local and metadata addresses are really meant",
+        ));
+    }
+    Ok(false)
 }
 
 impl Default for HttpConfig {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use callout::HttpConfig;
 use coded::named;
 use keys::Secret;
+use outbound::guard::Guard;
 use outbound::rate::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +99,20 @@ impl IssuerConfig {
             }
             _ => None,
         }
+    }
+
+    /// The same, connecting where the host allows it.
+    #[must_use]
+    pub(crate) fn guarded(mut self, guard: Guard) -> Self {
+        let http = match &mut self {
+            Self::Acme(config) => &mut config.http,
+            Self::Vault(config) => &mut config.http,
+            Self::StepCa(config) => &mut config.http,
+            Self::Webhook(config) => &mut config.http,
+            Self::Internal(_) | Self::Exec(_) => return self,
+        };
+        http.allow_link_local = guard.allow_link_local;
+        self
     }
 
     /// How its deliveries are checked.

@@ -22,7 +22,8 @@ pub(crate) fn build(
     config: &IssuerConfig,
     context: &IssuerContext,
 ) -> Result<Box<dyn Issuer>, IssuerError> {
-    Ok(match config {
+    let config = config.clone().guarded(context.host.guard);
+    Ok(match &config {
         IssuerConfig::Internal(config) => {
             Box::new(internal::Internal::new(config, context.authority.clone()))
         }

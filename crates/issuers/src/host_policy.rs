@@ -1,13 +1,17 @@
 //! What the host's configuration lets issuers use. No request changes it.
 
+use outbound::guard::Guard;
+
 use crate::programs::Programs;
 use crate::readable_files::ReadableFiles;
 
-/// What the host's configuration lets issuers use. The default allows nothing.
+/// What the host's configuration lets issuers use. The default allows no program, no file and no link-local address.
 #[derive(Clone, Debug, Default)]
 pub struct HostPolicy {
     /// The programs that may be run.
     pub programs: Programs,
     /// The files that may be read.
     pub files: ReadableFiles,
+    /// The addresses that may be connected to.
+    pub guard: Guard,
 }

@@ -26,7 +26,9 @@ pub enum Refused {
     #[error("a URL must not hold a user name or password")]
     Credentials,
     /// Link-local, metadata, multicast or no address at all.
-    #[error("{0} is a link-local, metadata or unusable address; set allow_link_local if it is really meant")]
+    #[error(
+        "{0} is a link-local, metadata or unusable address; allow_link_local in the configuration file allows the former two"
+    )]
     Address(IpAddr),
 }
 

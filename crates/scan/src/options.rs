@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbound::guard::Guard;
 use outbound::resolve::Families;
 
 use crate::files::Passwords;
@@ -60,6 +61,8 @@ pub struct ScanOptions {
     pub passwords: Arc<Passwords>,
     /// Asked about every certificate seen, beside the looks; `None`: nobody is asked.
     pub revocation: Option<RevocationChecker>,
+    /// The addresses that may be connected to; `None`: all.
+    pub guard: Option<Guard>,
 }
 
 impl Default for ScanOptions {
@@ -81,6 +84,7 @@ impl Default for ScanOptions {
             expiring_fraction: x509::lint::LintContext::EXPIRING_FRACTION,
             passwords: Arc::default(),
             revocation: None,
+            guard: None,
         }
     }
 }

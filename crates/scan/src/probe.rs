@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use outbound::dial::{self, DialError};
+use outbound::guard::Refused;
 use outbound::resolve::{Resolution, ResolveError, Resolver};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -96,6 +97,14 @@ impl Prober {
                 return;
             }
         };
+        let addresses = match self.allowed(addresses) {
+            Ok(addresses) => addresses,
+            Err((address, refused)) => {
+                observation.address = Some(address);
+                (observation.outcome, observation.detail) = (Outcome::Unknown, Some(refused.to_string()));
+                return;
+            }
+        };
         let dialled = Instant::now();
         let connected = dial(&addresses, job.target.port, limits).await;
         observation.timing.dial_us = Some(micros(dialled));
@@ -131,6 +140,16 @@ impl Prober {
         }
         let resolution = self.resolve(&job.target, job.pass).await?;
         Ok(Cow::Owned(resolution.addresses))
+    }
+
+    /// The addresses that the guard allows; when there is none, one that it refuses.
+    fn allowed<'a>(&self, addresses: Cow<'a, [IpAddr]>) -> Result<Cow<'a, [IpAddr]>, (IpAddr, Refused)> {
+        let Some(guard) = self.options.guard else { return Ok(addresses) };
+        let refused = addresses.iter().find_map(|address| Some((*address, guard.address(*address).err()?)));
+        let Some(refused) = refused else { return Ok(addresses) };
+        let allowed: Vec<_> =
+            addresses.iter().copied().filter(|address| guard.address(*address).is_ok()).collect();
+        if allowed.is_empty() { Err(refused) } else { Ok(Cow::Owned(allowed)) }
     }
 
     /// A second connection with an older hello; `None` when it learned no more than the first.

@@ -20,6 +20,7 @@ use cli::configuration::{
 use cli::exit::{Outcome, Problem};
 use cli::format::Format;
 use issuers::{ProgramConfig, Programs};
+use outbound::guard::Guard;
 use serde::{Deserialize, Serialize};
 
 use table::KEYS;
@@ -64,6 +65,7 @@ pub(crate) struct Settings {
     /// `[programs.NAME]`: what issuers, DNS-01 hooks and the master key may run.
     pub(crate) programs: ProgramConfigs,
     pub(crate) files: FileSettings,
+    pub(crate) outbound: OutboundSettings,
     pub(crate) telemetry: TelemetrySettings,
 }
 
@@ -144,6 +146,20 @@ impl FileSettings {
             ))
             .hint("give folders from the root on, such as /var/run/secrets/kubernetes.io/serviceaccount")),
         }
+    }
+}
+
+/// `[outbound]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct OutboundSettings {
+    pub(crate) allow_link_local: bool,
+}
+
+impl OutboundSettings {
+    /// The guard over connections that a request causes.
+    pub(crate) fn guard(&self) -> Guard {
+        Guard { allow_link_local: self.allow_link_local }
     }
 }
 

@@ -121,6 +121,11 @@ pub(super) const KEYS: &[Key] = &[
         Kind::List,
         "folders in which issuers made over the API may name files, such as tokens of service accounts; empty: none",
     ),
+    (
+        "outbound.allow_link_local",
+        Kind::Boolean,
+        "issuers and watches may reach link-local addresses and the metadata services of clouds",
+    ),
     ("acme.default_profile", Kind::Text, "the profile of /acme/directory"),
     ("acme.caa_identities", Kind::List, "this authority's names in CAA records; none: CAA is not checked"),
     ("acme.dns_persist_plain_account", Kind::Boolean, "dns-persist-01 also takes the account's plain URL"),

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use inventory::sources::Observer;
 use inventory::watch::{Clouds, Kit, WatchOptions, WatchSpec};
+use outbound::guard::Guard;
 use outbound::resolve::Resolver;
 use scan::revocation::{RevocationChecker, RevocationCounts};
 use scan::{Observation, ScanOptions, Scanner, Targets};
@@ -17,7 +18,7 @@ use tokio::sync::Mutex;
 
 use super::clouds;
 use super::plan::Spec;
-use crate::config::{ScanSettings, WatchSettings};
+use crate::config::{ScanSettings, Settings};
 use crate::output::record::Detail;
 
 /// Looks of one watch at once where the configuration does not say: a server has listeners and a database to keep
@@ -31,6 +32,8 @@ pub(crate) struct ScanKit {
     /// One for all watches and all their runs, so that a CRL is kept from one to the next.
     revocation: SharedRevocationChecker,
     sources: Option<Sources>,
+    /// Requests choose what is scanned.
+    guard: Guard,
 }
 
 /// Clouds and clusters of the configuration. Pools and clients are made once, so that what they learned and their
@@ -77,13 +80,9 @@ impl ScanKit {
     ///
     /// # Errors
     /// The file of clouds cannot be read, or their pools fit neither each other nor what machine and database have.
-    pub(crate) async fn open(
-        settings: &ScanSettings,
-        watch: &WatchSettings,
-        resolver: Resolver,
-        store: &Store,
-    ) -> Outcome<Self> {
-        let mut settings = settings.clone();
+    pub(crate) async fn open(settings: &Settings, resolver: Resolver, store: &Store) -> Outcome<Self> {
+        let (watch, guard) = (&settings.watch, settings.outbound.guard());
+        let mut settings = settings.scan.clone();
         if settings.in_flight == 0 {
             settings.in_flight = IN_FLIGHT.min(outbound::limits::descriptor_budget() / 4).max(1);
         }
@@ -100,7 +99,7 @@ impl ScanKit {
             sources = Some(Sources { settings: clouds, pools, made: Mutex::default() });
         }
         let resolver = settings.dns.is_empty().then_some(resolver);
-        Ok(Self { resolver, revocation: SharedRevocationChecker::default(), sources, settings })
+        Ok(Self { resolver, revocation: SharedRevocationChecker::default(), sources, settings, guard })
     }
 
     /// Of its clouds and clusters, where the configuration has some.
@@ -161,7 +160,8 @@ impl Kit for ScanKit {
         let resolver = self.resolver(&spec)?;
         let trust = spec.trust().map_err(message_of)?;
         let revocation = self.revocation(&spec, &resolver)?;
-        let options = ScanOptions { revocation, ..spec.scan_options().map_err(message_of)? };
+        let guard = Some(self.guard);
+        let options = ScanOptions { revocation, guard, ..spec.scan_options().map_err(message_of)? };
         Scanner::new(options, resolver, trust).map_err(|error| chain(&error))
     }
 

@@ -111,6 +111,7 @@ impl ControlPlane {
             host: HostPolicy {
                 programs: settings.programs()?,
                 files: ReadableFiles::below(settings.files.readable_folders.clone()),
+                guard: settings.outbound.guard(),
             },
             responders: Responders::new(store.clone(), clock.clone()),
         });
@@ -149,7 +150,7 @@ impl ControlPlane {
         );
         let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
         let posts = callout::Posts::new(resolver.clone());
-        let kit = ScanKit::open(&settings.scan, &settings.watch, resolver, store).await?;
+        let kit = ScanKit::open(settings, resolver, store).await?;
         let revocation = kit.revocation_checker();
         let history = History::new(store.clone(), clock.clone(), kit.pools());
         let watches = Watches::new(

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
 use outbound::Deadline;
+use outbound::guard::Guard;
 use outbound::resolve::{self, Families, Recursion, Resolver};
 
 use super::publisher::{PublishError, TxtRecord};
@@ -22,6 +23,7 @@ const SERVERS_MAX: usize = 16;
 pub(super) struct Dns {
     recursive: Vec<SocketAddr>,
     resolver: Resolver,
+    guard: Guard,
 }
 
 impl std::fmt::Debug for Dns {
@@ -32,11 +34,11 @@ impl std::fmt::Debug for Dns {
 
 impl Dns {
     /// Asks these recursive servers; this machine's when there are none.
-    pub(super) fn new(given: Vec<SocketAddr>, system: Resolver) -> Self {
+    pub(super) fn new(given: Vec<SocketAddr>, system: Resolver, guard: Guard) -> Self {
         if given.is_empty() {
-            return Self { recursive: resolve::name_servers(), resolver: system };
+            return Self { recursive: resolve::name_servers(), resolver: system, guard };
         }
-        Self { resolver: Resolver::with_upstreams(given.clone()), recursive: given }
+        Self { resolver: Resolver::with_upstreams(given.clone()), recursive: given, guard }
     }
 
     /// Where the name's records really are: aliases (CNAME) followed. The name itself when nobody knows better.
@@ -94,8 +96,11 @@ impl Dns {
         for name in names.take(SERVERS_MAX) {
             let limit = ANSWER_LIMIT.min(deadline.saturating_duration_since(Instant::now()));
             match self.resolver.resolve(&name, Families::usable(), limit).await {
+                // The zone's owner says where its name servers are.
                 Ok(found) => {
-                    servers.extend(found.addresses.iter().map(|address| SocketAddr::new(*address, port)))
+                    let allowed =
+                        found.addresses.iter().filter(|address| self.guard.address(**address).is_ok());
+                    servers.extend(allowed.map(|address| SocketAddr::new(*address, port)));
                 }
                 Err(error) => tracing::debug!(server = %name, %error, "a name server without addresses"),
             }

@@ -25,6 +25,11 @@ pub use publisher::{PublishError, Publisher, TxtRecord};
 /// Changes sent at once: name servers take them one after the other anyway.
 const CHANGES_AT_ONCE: usize = 4;
 
+/// Whether a name server that a configuration names may be asked.
+fn guarded(host: &HostPolicy, server: SocketAddr) -> Result<(), IssuerError> {
+    host.guard.address(server.ip()).map_err(|error| IssuerError::misconfigured(format!("dns01: {error}")))
+}
+
 /// Publishes records and waits until the world can see them. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Solver(Arc<SolverParts>);
@@ -50,6 +55,7 @@ impl Solver {
     ) -> Result<Self, IssuerError> {
         let publisher: Box<dyn Publisher> = match &config.publisher {
             PublisherConfig::Rfc2136 { server, zone, tsig_name, tsig_algorithm, tsig_secret } => {
+                guarded(host, *server)?;
                 let zone = zone.as_deref();
                 Box::new(rfc2136::Rfc2136::new(*server, zone, tsig_name, *tsig_algorithm, tsig_secret)?)
             }
@@ -60,9 +66,15 @@ impl Solver {
                 Box::new(hook::Service::new(url, secret, http, resolver)?)
             }
         };
+        let propagation = &config.propagation;
+        propagation
+            .resolvers
+            .iter()
+            .chain(&propagation.servers)
+            .try_for_each(|server| guarded(host, *server))?;
         Ok(Self(Arc::new(SolverParts {
             publisher,
-            dns: Dns::new(config.propagation.resolvers.clone(), resolver.clone()),
+            dns: Dns::new(config.propagation.resolvers.clone(), resolver.clone(), host.guard),
             propagation: config.propagation.clone(),
             ttl: config.ttl,
         })))

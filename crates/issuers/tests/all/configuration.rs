@@ -1,6 +1,7 @@
 //! Issuers' settings: stored without their secrets, changed by one at a time, told in the audit log.
 
 use issuers::{IssuerError, IssuerKind, ManageError, NewIssuer};
+use outbound::guard::Guard;
 use serde_json::{Value, json};
 use store::AuditFilter;
 
@@ -113,6 +114,11 @@ async fn what_cannot_work_is_not_stored() {
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         config
     };
+    let dns = |server: &str, propagation: Value| {
+        let publisher =
+            json!({"type": "rfc2136", "server": server, "tsig_name": "n", "tsig_secret": "c2VjcmV0"});
+        acme(json!({"challenges": ["dns-01"], "dns01": {"publisher": publisher, "propagation": propagation}}))
+    };
     let vault = |mount: &str| json!({"type": "vault", "url": "https://v", "mount": mount, "role": "r", "auth": {"method": "token", "token": "t"}});
     let bad = [
         json!({"type": "nothing"}),
@@ -121,6 +127,10 @@ async fn what_cannot_work_is_not_stored() {
         json!({"type": "webhook", "url": "http://127.0.0.1:1/", "secret": SECRET, "unknown": 1}),
         json!({"type": "webhook", "url": "http://169.254.169.254/", "secret": SECRET}),
         json!({"type": "webhook", "url": "ftp://a/", "secret": SECRET}),
+        json!({"type": "webhook", "url": "http://127.0.0.1:1/", "secret": SECRET, "http": {"allow_link_local": true}}),
+        dns("169.254.169.254:53", json!({})),
+        dns("192.0.2.1:53", json!({"resolvers": ["169.254.169.253:53"]})),
+        dns("192.0.2.1:53", json!({"servers": ["[fe80::1]:53"]})),
         json!({"type": "exec", "issue": []}),
         acme(json!({"challenges": []})),
         acme(json!({"challenges": ["dns-01"]})),
@@ -162,4 +172,23 @@ async fn who_is_not_there_or_disabled_issues_nothing() {
     assert_eq!(other.get("a").await.unwrap().kind(), IssuerKind::Exec);
     let error = other.get("a").await.unwrap().issue(&order("k", &["a.example"])).await.unwrap_err();
     assert_eq!(error.code(), "unavailable");
+}
+
+#[tokio::test]
+async fn the_host_alone_allows_link_local_addresses() {
+    let mut world = World::new().await;
+    let metadata = json!({"type": "webhook", "url": "http://169.254.169.254/", "secret": SECRET});
+    let new = |http: Value| {
+        let mut config = metadata.clone();
+        config["http"] = http;
+        NewIssuer { name: "metadata".to_owned(), config, enabled: true }
+    };
+    let error =
+        world.issuers.create(new(json!({"allow_link_local": true})), "user:operator").await.unwrap_err();
+    assert!(error.to_string().contains("outbound.allow_link_local"), "{error}");
+    let error =
+        world.issuers.create(new(json!({"allow_link_local": false})), "user:operator").await.unwrap_err();
+    assert!(error.to_string().contains("link-local"), "{error}");
+    world.context.host.guard = Guard { allow_link_local: true };
+    assert!(world.again().create(new(json!({})), "user:operator").await.is_ok());
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use fleet::{Mix, Plan};
+use outbound::guard::Guard;
 use scan::{Known, Outcome, ScanOptions, TargetOptions, Targets};
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +17,27 @@ fn healthy(endpoints: usize) -> Plan {
 
 async fn targets_of(world: &World) -> Vec<String> {
     world.fleet.truth().into_iter().map(|truth| truth.target).collect()
+}
+
+/// What is not connected to is told, by literal addresses in every notation that leads there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_guard_keeps_a_scan_from_metadata_services() {
+    let world = World::of(&healthy(2)).await;
+    let here = targets_of(&world).await;
+    let away = ["169.254.169.254:80", "[::ffff:169.254.169.254]:443", "100.100.100.200:443", "[fe80::1]:443"];
+    let targets: Vec<String> = here.iter().cloned().chain(away.map(str::to_owned)).collect();
+    let guarded = ScanOptions { guard: Some(Guard::default()), ..patient() };
+    let seen = world.scan(guarded, &targets).await;
+    let refused: Vec<_> = seen
+        .observations
+        .iter()
+        .filter(|seen| seen.detail.as_ref().is_some_and(|detail| detail.contains("link-local")))
+        .collect();
+    assert_eq!(refused.len(), away.len(), "{:?}", seen.observations);
+    assert!(refused.iter().all(|seen| seen.outcome == Outcome::Unknown && seen.timing.dial_us.is_none()));
+    let answered = seen.observations.iter().filter(|seen| seen.outcome == Outcome::Answered).count();
+    assert_eq!(answered, here.len());
+    world.fleet.stop().await;
 }
 
 /// Servers resume whenever they are asked; the scanner never asks, so a replaced certificate shows at once.
