@@ -182,6 +182,10 @@ impl Smtp {
         if self.to.is_empty() || self.to.len() > RECIPIENTS_MAX {
             return Err(ChannelError::wrong(format_args!("to names 1 to {RECIPIENTS_MAX} recipients")));
         }
+        let literal = self.host.trim_start_matches('[').trim_end_matches(']').parse();
+        if let Ok(address) = literal {
+            Guard::default().address(address).map_err(ChannelError::wrong)?;
+        }
         if self.security == Security::None && self.password.is_some() {
             return Err(ChannelError::wrong("a password is not sent without TLS: use tls or starttls"));
         }

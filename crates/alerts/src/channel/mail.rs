@@ -1,5 +1,6 @@
 //! Mail.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use lettre::message::Mailbox;
@@ -7,32 +8,84 @@ use lettre::message::header::ContentType;
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Tls, TlsParameters};
 use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use outbound::dial;
+use outbound::guard::{Guard, Refused};
+use outbound::resolve::{Families, Resolver};
 use telemetry::chain;
 
 use super::config::{Security, Smtp};
 use super::error::ChannelError;
 use crate::message::Message;
 
-/// A mail server's client.
+/// Time to look the mail server's name up.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
+/// Time to find the address that answers, where a name has several.
+const DIAL_LIMIT: Duration = Duration::from_secs(10);
+
+/// A mail server's client. The server's name is looked up for each message, and its addresses are held against the guard.
 #[derive(Clone)]
-pub(crate) struct Mailer(AsyncSmtpTransport<Tokio1Executor>);
+pub(crate) struct Mailer {
+    resolver: Resolver,
+    host: String,
+    port: u16,
+    tls: Tls,
+    credentials: Option<Credentials>,
+    limit: Duration,
+}
 
 impl Mailer {
-    pub(super) fn new(config: &Smtp, limit: Duration) -> Result<Self, ChannelError> {
+    pub(super) fn new(config: &Smtp, resolver: &Resolver, limit: Duration) -> Result<Self, ChannelError> {
         let tls = || TlsParameters::new(config.host.clone()).map_err(ChannelError::wrong);
         let (security, port) = match config.security {
             Security::Tls => (Tls::Wrapper(tls()?), 465),
             Security::Starttls => (Tls::Required(tls()?), 587),
             Security::None => (Tls::None, 25),
         };
-        let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&config.host)
-            .port(config.port.unwrap_or(port))
-            .tls(security)
-            .timeout(Some(limit));
-        if let (Some(username), Some(password)) = (&config.username, &config.password) {
-            builder = builder.credentials(Credentials::new(username.clone(), password.expose().to_owned()));
+        let account = config.username.as_ref().zip(config.password.as_ref());
+        Ok(Self {
+            resolver: resolver.clone(),
+            host: config.host.clone(),
+            port: config.port.unwrap_or(port),
+            tls: security,
+            credentials: account.map(|(name, word)| Credentials::new(name.clone(), word.expose().to_owned())),
+            limit,
+        })
+    }
+
+    /// An address of the mail server that the guard allows; of several, one that answers.
+    async fn address(&self) -> Result<IpAddr, ChannelError> {
+        let literal = self.host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let found = match literal {
+            Ok(address) => vec![address],
+            Err(_) => {
+                let found = self.resolver.resolve(&self.host, Families::usable(), LOOKUP_LIMIT).await;
+                found
+                    .map_err(|error| ChannelError::later(format_args!("{}: {error}", self.host), None))?
+                    .addresses
+            }
+        };
+        match allowed(&found).map_err(ChannelError::wrong)?[..] {
+            [] => Err(ChannelError::later(format_args!("{} has no address", self.host), None)),
+            [only] => Ok(only),
+            ref several => {
+                let answered = dial::happy_eyeballs(several, self.port, DIAL_LIMIT).await;
+                let failed = |(_, error)| ChannelError::later(format_args!("{}: {error}", self.host), None);
+                answered.map(|(_, address)| address).map_err(failed)
+            }
         }
-        Ok(Self(builder.build()))
+    }
+
+    async fn transport(&self) -> Result<AsyncSmtpTransport<Tokio1Executor>, ChannelError> {
+        let address = self.address().await?.to_string();
+        // TLS is verified by the name that is configured, not by the address.
+        let builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(address)
+            .port(self.port)
+            .tls(self.tls.clone())
+            .timeout(Some(self.limit));
+        Ok(match &self.credentials {
+            Some(credentials) => builder.credentials(credentials.clone()).build(),
+            None => builder.build(),
+        })
     }
 
     pub(super) async fn send(&self, config: &Smtp, message: &Message) -> Result<(), ChannelError> {
@@ -46,10 +99,48 @@ impl Mailer {
             mail = mail.to(mailbox(recipient)?);
         }
         let mail = mail.body(message.text()).map_err(ChannelError::wrong)?;
-        match self.0.send(mail).await {
+        match self.transport().await?.send(mail).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_permanent() => Err(ChannelError::wrong(chain(&error))),
             Err(error) => Err(ChannelError::later(chain(&error), None)),
         }
+    }
+}
+
+/// The addresses that the guard allows; its refusal when it refuses all.
+fn allowed(addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Refused> {
+    let guard = Guard::default();
+    let good: Vec<_> = addresses.iter().copied().filter(|address| guard.address(*address).is_ok()).collect();
+    match addresses.first() {
+        Some(first) if good.is_empty() => guard.address(*first).map(|()| good),
+        _ => Ok(good),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn mail_goes_to_no_metadata_service() {
+        let config = |host: &str| Smtp {
+            host: host.to_owned(),
+            port: Some(80),
+            security: Security::None,
+            username: None,
+            password: None,
+            from: "bulla@example.test".to_owned(),
+            to: vec!["a@example.test".to_owned()],
+        };
+        let resolver = Resolver::with_upstreams(Vec::new());
+        for host in ["169.254.169.254", "[fe80::1]", "::ffff:169.254.169.254", "100.100.100.200"] {
+            let mailer = Mailer::new(&config(host), &resolver, LOOKUP_LIMIT).unwrap();
+            let error = mailer.address().await.unwrap_err();
+            assert!(error.reason.contains("link-local") && !error.retry, "{host}: {error}");
+        }
+        let mailer = Mailer::new(&config("127.0.0.1"), &resolver, LOOKUP_LIMIT).unwrap();
+        assert_eq!(mailer.address().await.unwrap(), IpAddr::from([127, 0, 0, 1]));
+        let mixed = ["169.254.169.254", "192.0.2.1"].map(|text| text.parse().unwrap());
+        assert_eq!(allowed(&mixed).unwrap(), [mixed[1]]);
     }
 }

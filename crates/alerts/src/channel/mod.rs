@@ -87,7 +87,7 @@ impl Channels {
             return Ok(known);
         }
         let client = match config {
-            ChannelConfig::Smtp(config) => Client::Mail(mail::Mailer::new(config, TRY_MAX)?),
+            ChannelConfig::Smtp(config) => Client::Mail(mail::Mailer::new(config, &self.resolver, TRY_MAX)?),
             _ => {
                 let http = HttpConfig { request_seconds: TRY_MAX.as_secs() as u32, ..HttpConfig::default() };
                 Client::HttpClient(HttpClient::new(&http, &self.resolver)?)
