@@ -1,9 +1,10 @@
 //! Which addresses a validation may reach: names are the client's to choose, and must not open a way to this server's
 //! own services or its cloud's metadata (server-side request forgery).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
+use outbound::guard::{self, addresses_within};
 
 use crate::acme::options::ValidationOptions;
 
@@ -29,12 +30,6 @@ const NEVER_V6: [(&str, &str); 7] = [
     ("fec0::/10", "site-local"),
     ("ff00::/8", "multicast"),
 ];
-/// Single addresses inside private networks where clouds keep metadata.
-const METADATA: [IpAddr; 3] = [
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)),
-];
 const PRIVATE: [&str; 6] =
     ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "198.18.0.0/15"];
 
@@ -49,7 +44,6 @@ impl Guard {
     pub(crate) fn new(options: &ValidationOptions) -> Self {
         let net = |(text, what): &(&str, &'static str)| text.parse::<IpNet>().ok().map(|net| (net, *what));
         let mut deny: Vec<(IpNet, &'static str)> = NEVER_V4.iter().chain(&NEVER_V6).filter_map(net).collect();
-        deny.extend(METADATA.map(|address| (IpNet::from(address), "a cloud's metadata")));
         if !options.allow_private {
             deny.extend(PRIVATE.iter().filter_map(|text| Some((text.parse().ok()?, "private"))));
         }
@@ -65,34 +59,14 @@ impl Guard {
         if self.allow.iter().any(|net| net.contains(&address)) {
             return Ok(());
         }
-        let inner = embedded(address);
-        for candidate in [Some(address), inner].into_iter().flatten() {
+        for candidate in addresses_within(address) {
             if let Some((_, what)) = self.deny.iter().find(|(net, _)| net.contains(&candidate)) {
                 return Err(what);
             }
         }
-        Ok(())
-    }
-}
-
-/// The IPv4 address that a router would take out of an IPv6 one: mapped (RFC 4291 section 2.5.5), NAT64 (RFC 6052),
-/// 6to4 (RFC 3056), and Teredo's server-side form (RFC 4380).
-fn embedded(address: IpAddr) -> Option<IpAddr> {
-    let IpAddr::V6(six) = address else { return None };
-    let segments = six.segments();
-    let four = |high: u16, low: u16| {
-        let [a, b] = high.to_be_bytes();
-        let [c, d] = low.to_be_bytes();
-        Some(IpAddr::from([a, b, c, d]))
-    };
-    match segments {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => four(high, low),
-        [0x64, 0xff9b, 1, _, _, _, high, low] => four(high, low),
-        [0x2002, high, low, ..] => four(high, low),
-        [0x2001, 0, _, _, _, _, high, low] => four(!high, !low),
-        // Compatible addresses, obsolete but still routed by some: not :: and ::1, which have rules of their own.
-        [0, 0, 0, 0, 0, 0, high, low] if high != 0 => four(high, low),
-        _ => None,
+        // The one list of metadata services that all outgoing connections are held against.
+        let all = guard::Guard::default().address(address);
+        all.map_err(|_| "link-local, or a cloud's metadata")
     }
 }
 
@@ -124,6 +98,13 @@ mod tests {
             "::",
             "fe80::1",
             "fd00:ec2::254",
+            "fd00:ec2::23",
+            "168.63.129.16",
+            "fd20:ce::254",
+            "fd00:42::42",
+            "64:ff9b:1:a9fe:a9:fe00::",
+            "2001:db8:1::5efe:a9fe:a9fe",
+            "2001:0:7f00:1::",
             "ff02::1",
             "::ffff:127.0.0.1",
             "::ffff:169.254.169.254",
