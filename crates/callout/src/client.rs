@@ -127,7 +127,7 @@ impl HttpClient {
     }
 
     fn over(config: &HttpConfig, resolver: &Resolver, tls: rustls::ClientConfig) -> Result<Self, HttpError> {
-        let guard = Guard { allow_link_local: config.allow_link_local };
+        let guard = config.guard;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .dns_resolver(guard::resolver(resolver.clone(), guard))

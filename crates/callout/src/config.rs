@@ -1,6 +1,7 @@
 //! How a configured service is reached over HTTPS.
 
 use keys::Secret;
+use outbound::guard::Guard;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
@@ -16,21 +17,27 @@ pub struct HttpConfig {
     pub client_key: Option<Secret>,
     /// Longest one request may take, seconds.
     pub request_seconds: u32,
-    /// Allows link-local and cloud metadata addresses, which are refused otherwise. The host's configuration sets it, never a
-    /// request.
-    #[serde(deserialize_with = "never")]
-    pub allow_link_local: bool,
+    /// A former member. Link-local addresses are the host's to allow.
+    pub allow_link_local: FormerFlag,
+    /// The addresses that may be connected to. The host's configuration sets it, never a request.
+    #[serde(skip)]
+    pub guard: Guard,
 }
 
-/// Reads `false` alone: configurations that were stored before may hold it.
-fn never<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    if bool::deserialize(deserializer)? {
-        return Err(D::Error::custom(
+/// A flag that may be `false` alone: configurations that were stored before may hold it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct FormerFlag;
+
+impl<'de> Deserialize<'de> for FormerFlag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !bool::deserialize(deserializer)? {
+            return Ok(Self);
+        }
+        Err(D::Error::custom(
             "allow_link_local is not set here: remove it, and set outbound.allow_link_local in the server's configuration \
              file if link-local and metadata addresses are really meant",
-        ));
+        ))
     }
-    Ok(false)
 }
 
 impl Default for HttpConfig {
@@ -40,7 +47,8 @@ impl Default for HttpConfig {
             client_certificate: None,
             client_key: None,
             request_seconds: 30,
-            allow_link_local: false,
+            allow_link_local: FormerFlag,
+            guard: Guard::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keys::Secret;
+use outbound::guard::Guard;
 use outbound::resolve::Resolver;
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -32,6 +33,7 @@ pub struct Service<'a> {
 #[derive(Clone)]
 pub struct Posts {
     resolver: Resolver,
+    guard: Guard,
     clients: Arc<Mutex<ClientCache<HttpClient>>>,
 }
 
@@ -44,8 +46,8 @@ impl fmt::Debug for Posts {
 impl Posts {
     /// Over a resolver; addresses are held against the guard.
     #[must_use]
-    pub fn new(resolver: Resolver) -> Self {
-        Self { resolver, clients: Arc::default() }
+    pub fn new(resolver: Resolver, guard: Guard) -> Self {
+        Self { resolver, guard, clients: Arc::default() }
     }
 
     /// Posts, and answers once the service has answered 2xx.
@@ -69,7 +71,8 @@ impl Posts {
         if let Some(known) = self.clients.lock().get(of) {
             return Ok(known);
         }
-        let config = HttpConfig { roots: service.roots.map(str::to_owned), ..HttpConfig::default() };
+        let roots = service.roots.map(str::to_owned);
+        let config = HttpConfig { roots, guard: self.guard, ..HttpConfig::default() };
         let client = HttpClient::new(&config, &self.resolver)?;
         self.clients.lock().put(of, client.clone());
         Ok(client)

@@ -145,7 +145,7 @@ fn requesting(
     let pool = PoolOptions {
         policies: UpstreamPolicies::default(),
         // Upstreams are the operator's word alone: no client names one.
-        guard: Guard { allow_link_local: true },
+        guard: Guard { allow_link_local: true, ..Guard::default() },
         address_rule: AddressRule::default(),
         connections_max: options.upstream_connections_max,
         per_host_max: options.per_upstream(&options.routes),

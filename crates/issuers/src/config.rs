@@ -111,7 +111,7 @@ impl IssuerConfig {
             Self::Webhook(config) => &mut config.http,
             Self::Internal(_) | Self::Exec(_) => return self,
         };
-        http.allow_link_local = guard.allow_link_local;
+        http.guard = guard;
         self
     }
 

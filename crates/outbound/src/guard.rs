@@ -2,12 +2,14 @@
 //! the operator said.
 //!
 //! Issuers, DNS services, webhooks and logs are configured by operators and often live in private networks, so private
-//! addresses are fine. Link-local ones never are: `169.254.169.254` hands out a cloud machine's credentials.
+//! addresses are fine unless the configuration file says otherwise ([`Networks`]). Link-local ones never are: `169.254.169.254`
+//! hands out a cloud machine's credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
@@ -30,6 +32,62 @@ pub enum Refused {
         "{0} is a link-local, metadata or unusable address; allow_link_local in the configuration file allows the former two"
     )]
     Address(IpAddr),
+    /// In a network that the configuration closes.
+    #[error(
+        "{0} is in a network that outbound.deny_networks or outbound.allow_private of the configuration file closes"
+    )]
+    Network(IpAddr),
+}
+
+/// Addresses of this machine and of private networks.
+const PRIVATE: [&str; 9] = [
+    "127.0.0.0/8",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "198.18.0.0/15",
+    "::1/128",
+    "fc00::/7",
+    "fec0::/10",
+];
+
+/// Networks that the configuration opens and closes.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub struct Networks {
+    allow: Vec<IpNet>,
+    deny: Vec<IpNet>,
+}
+
+impl Networks {
+    /// `allow` is open whatever else holds, `deny` is closed.
+    #[must_use]
+    pub fn new(allow: Vec<IpNet>, deny: Vec<IpNet>) -> Self {
+        Self { allow, deny }
+    }
+
+    /// The same, with this machine and private networks closed.
+    #[must_use]
+    pub fn without_private(mut self) -> Self {
+        self.deny.extend(PRIVATE.iter().filter_map(|text| text.parse::<IpNet>().ok()));
+        self
+    }
+
+    /// For guards. Configurations are read once a process, so the memory is given to it.
+    #[must_use]
+    pub fn for_this_process(self) -> &'static Self {
+        Box::leak(Box::new(self))
+    }
+
+    /// Every address that may be meant is open.
+    fn opens(&self, address: IpAddr) -> bool {
+        addresses_within(address).all(|inner| self.allow.iter().any(|network| network.contains(&inner)))
+    }
+
+    /// Some address that may be meant is closed.
+    fn closes(&self, address: IpAddr) -> bool {
+        addresses_within(address).any(|inner| self.deny.iter().any(|network| network.contains(&inner)))
+    }
 }
 
 /// What may be connected to.
@@ -37,19 +95,29 @@ pub enum Refused {
 pub struct Guard {
     /// Link-local and metadata addresses too.
     pub allow_link_local: bool,
+    /// What the configuration opens and closes beside; `None`: nothing.
+    pub networks: Option<&'static Networks>,
 }
 
 impl Guard {
     /// Whether `address` may be connected to. Addresses of IPv4 that it stands for are judged too.
     ///
     /// # Errors
-    /// [`Refused::Address`].
+    /// [`Refused::Address`], [`Refused::Network`].
     pub fn address(self, address: IpAddr) -> Result<(), Refused> {
         let is_local = !self.allow_link_local && addresses_within(address).any(is_local_service);
         // Where several IPv4 addresses may be meant, those that cannot be are none of them.
         let mut embedded = addresses_within(address).skip(1).peekable();
         let is_of_nobody = is_unusable(address) || embedded.peek().is_some() && embedded.all(is_unusable);
-        if is_local || is_of_nobody { Err(Refused::Address(address)) } else { Ok(()) }
+        if is_of_nobody {
+            return Err(Refused::Address(address));
+        }
+        match self.networks {
+            Some(networks) if networks.opens(address) => Ok(()),
+            _ if is_local => Err(Refused::Address(address)),
+            Some(networks) if networks.closes(address) => Err(Refused::Network(address)),
+            _ => Ok(()),
+        }
     }
 
     /// Reads a URL that may be connected to, as far as the text tells; names are looked at again when resolved.
@@ -234,7 +302,37 @@ mod tests {
         ];
         for (url, plain, with_link_local) in table {
             assert_eq!(Guard::default().url(url).is_ok(), plain, "{url}");
-            assert_eq!(Guard { allow_link_local: true }.url(url).is_ok(), with_link_local, "{url}, allowed");
+            let opened = Guard { allow_link_local: true, ..Guard::default() };
+            assert_eq!(opened.url(url).is_ok(), with_link_local, "{url}, allowed");
+        }
+    }
+
+    #[test]
+    fn the_configuration_opens_and_closes_networks() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let networks = Networks::new(nets(&["10.1.0.0/16", "169.254.7.0/24"]), nets(&["192.0.2.0/24"]));
+        let guard =
+            Guard { networks: Some(networks.without_private().for_this_process()), ..Guard::default() };
+        for (address, expected) in [
+            ("10.1.2.3", true),
+            ("169.254.7.1", true),
+            ("8.8.8.8", true),
+            ("2606:4700::1", true),
+            ("10.2.0.1", false),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("192.168.1.1", false),
+            ("fd00::1", false),
+            ("192.0.2.1", false),
+            ("169.254.169.254", false),
+            ("::ffff:10.2.0.1", false),
+            ("64:ff9b::c000:201", false),
+            ("2002:a02:1::", false),
+            // The IPv6 address itself is in no network that is open.
+            ("::ffff:169.254.7.1", false),
+            ("0.0.0.0", false),
+        ] {
+            assert_eq!(guard.address(address.parse().unwrap()).is_ok(), expected, "{address}");
         }
     }
 }

@@ -45,8 +45,8 @@ pub fn percent_encoded(text: &str) -> PercentEncode<'_> {
 pub struct Options {
     /// The only certificates trusted, DER; `None`: the system's.
     pub roots: Option<Vec<Vec<u8>>>,
-    /// Whether link-local and metadata addresses may be reached.
-    pub allow_link_local: bool,
+    /// The addresses that may be reached.
+    pub guard: Guard,
 }
 
 /// A client. Build it once; clones share connections.
@@ -134,7 +134,7 @@ impl Client {
     /// # Errors
     /// [`SetupError`].
     pub fn new(resolver: &Resolver, options: &Options) -> Result<Self, SetupError> {
-        let guard = Guard { allow_link_local: options.allow_link_local };
+        let guard = options.guard;
         let inner = reqwest::Client::builder()
             .tls_backend_preconfigured(tls(options)?)
             .dns_resolver(guard::resolver(resolver.clone(), guard))

@@ -26,6 +26,7 @@ const DIAL_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Mailer {
     resolver: Resolver,
+    guard: Guard,
     host: String,
     port: u16,
     tls: Tls,
@@ -34,7 +35,12 @@ pub(crate) struct Mailer {
 }
 
 impl Mailer {
-    pub(super) fn new(config: &Smtp, resolver: &Resolver, limit: Duration) -> Result<Self, ChannelError> {
+    pub(super) fn new(
+        config: &Smtp,
+        resolver: &Resolver,
+        guard: Guard,
+        limit: Duration,
+    ) -> Result<Self, ChannelError> {
         let tls = || TlsParameters::new(config.host.clone()).map_err(ChannelError::wrong);
         let (security, port) = match config.security {
             Security::Tls => (Tls::Wrapper(tls()?), 465),
@@ -44,6 +50,7 @@ impl Mailer {
         let account = config.username.as_ref().zip(config.password.as_ref());
         Ok(Self {
             resolver: resolver.clone(),
+            guard,
             host: config.host.clone(),
             port: config.port.unwrap_or(port),
             tls: security,
@@ -64,7 +71,7 @@ impl Mailer {
                     .addresses
             }
         };
-        match allowed(&found).map_err(ChannelError::wrong)?[..] {
+        match allowed(self.guard, &found).map_err(ChannelError::wrong)?[..] {
             [] => Err(ChannelError::later(format_args!("{} has no address", self.host), None)),
             [only] => Ok(only),
             ref several => {
@@ -108,8 +115,7 @@ impl Mailer {
 }
 
 /// The addresses that the guard allows; its refusal when it refuses all.
-fn allowed(addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Refused> {
-    let guard = Guard::default();
+fn allowed(guard: Guard, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Refused> {
     let good: Vec<_> = addresses.iter().copied().filter(|address| guard.address(*address).is_ok()).collect();
     match addresses.first() {
         Some(first) if good.is_empty() => guard.address(*first).map(|()| good),
@@ -134,13 +140,13 @@ mod tests {
         };
         let resolver = Resolver::with_upstreams(Vec::new());
         for host in ["169.254.169.254", "[fe80::1]", "::ffff:169.254.169.254", "100.100.100.200"] {
-            let mailer = Mailer::new(&config(host), &resolver, LOOKUP_LIMIT).unwrap();
+            let mailer = Mailer::new(&config(host), &resolver, Guard::default(), LOOKUP_LIMIT).unwrap();
             let error = mailer.address().await.unwrap_err();
             assert!(error.reason.contains("link-local") && !error.retry, "{host}: {error}");
         }
-        let mailer = Mailer::new(&config("127.0.0.1"), &resolver, LOOKUP_LIMIT).unwrap();
+        let mailer = Mailer::new(&config("127.0.0.1"), &resolver, Guard::default(), LOOKUP_LIMIT).unwrap();
         assert_eq!(mailer.address().await.unwrap(), IpAddr::from([127, 0, 0, 1]));
         let mixed = ["169.254.169.254", "192.0.2.1"].map(|text| text.parse().unwrap());
-        assert_eq!(allowed(&mixed).unwrap(), [mixed[1]]);
+        assert_eq!(allowed(Guard::default(), &mixed).unwrap(), [mixed[1]]);
     }
 }

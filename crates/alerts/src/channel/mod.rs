@@ -12,6 +12,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use callout::{ClientCache, HttpClient, HttpConfig, Reply, Request, excerpt};
+use outbound::guard::Guard;
 use outbound::resolve::Resolver;
 use uuid::Uuid;
 
@@ -28,6 +29,7 @@ const TRY_MAX: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Channels {
     resolver: Resolver,
+    guard: Guard,
     clients: std::sync::Arc<parking_lot::Mutex<ClientCache<Client>>>,
 }
 
@@ -48,7 +50,13 @@ impl Channels {
     /// Over a resolver; names are resolved at every new connection, and held against the guard.
     #[must_use]
     pub fn new(resolver: Resolver) -> Self {
-        Self { resolver, clients: std::sync::Arc::default() }
+        Self { resolver, guard: Guard::default(), clients: std::sync::Arc::default() }
+    }
+
+    /// The same, with the networks that the configuration opens and closes. Link-local addresses stay closed.
+    #[must_use]
+    pub fn guarded(self, guard: Guard) -> Self {
+        Self { guard: Guard { allow_link_local: false, ..guard }, ..self }
     }
 
     /// Gives a message to a channel (its identity and revision name the client to reuse).
@@ -87,9 +95,12 @@ impl Channels {
             return Ok(known);
         }
         let client = match config {
-            ChannelConfig::Smtp(config) => Client::Mail(mail::Mailer::new(config, &self.resolver, TRY_MAX)?),
+            ChannelConfig::Smtp(config) => {
+                Client::Mail(mail::Mailer::new(config, &self.resolver, self.guard, TRY_MAX)?)
+            }
             _ => {
-                let http = HttpConfig { request_seconds: TRY_MAX.as_secs() as u32, ..HttpConfig::default() };
+                let request_seconds = TRY_MAX.as_secs() as u32;
+                let http = HttpConfig { request_seconds, guard: self.guard, ..HttpConfig::default() };
                 Client::HttpClient(HttpClient::new(&http, &self.resolver)?)
             }
         };

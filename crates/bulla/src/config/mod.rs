@@ -19,8 +19,9 @@ use cli::configuration::{
 };
 use cli::exit::{Outcome, Problem};
 use cli::format::Format;
+use ipnet::IpNet;
 use issuers::{ProgramConfig, Programs};
-use outbound::guard::Guard;
+use outbound::guard::{Guard, Networks};
 use serde::{Deserialize, Serialize};
 
 use table::KEYS;
@@ -150,16 +151,33 @@ impl FileSettings {
 }
 
 /// `[outbound]`
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct OutboundSettings {
     pub(crate) allow_link_local: bool,
+    pub(crate) allow_private: bool,
+    pub(crate) allow_networks: Vec<IpNet>,
+    pub(crate) deny_networks: Vec<IpNet>,
+}
+
+impl Default for OutboundSettings {
+    fn default() -> Self {
+        Self {
+            allow_link_local: false,
+            allow_private: true,
+            allow_networks: Vec::new(),
+            deny_networks: Vec::new(),
+        }
+    }
 }
 
 impl OutboundSettings {
     /// The guard over connections that a request causes.
     pub(crate) fn guard(&self) -> Guard {
-        Guard { allow_link_local: self.allow_link_local }
+        let networks = Networks::new(self.allow_networks.clone(), self.deny_networks.clone());
+        let networks = if self.allow_private { networks } else { networks.without_private() };
+        let networks = (networks != Networks::default()).then(|| networks.for_this_process());
+        Guard { allow_link_local: self.allow_link_local, networks }
     }
 }
 

@@ -126,6 +126,13 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Boolean,
         "issuers and watches may reach link-local addresses and the metadata services of clouds",
     ),
+    (
+        "outbound.allow_private",
+        Kind::Boolean,
+        "what requests configure may reach this machine and private networks",
+    ),
+    ("outbound.allow_networks", Kind::List, "networks that it may reach whatever else is said"),
+    ("outbound.deny_networks", Kind::List, "networks that it never reaches"),
     ("acme.default_profile", Kind::Text, "the profile of /acme/directory"),
     ("acme.caa_identities", Kind::List, "this authority's names in CAA records; none: CAA is not checked"),
     ("acme.dns_persist_plain_account", Kind::Boolean, "dns-persist-01 also takes the account's plain URL"),

@@ -174,7 +174,7 @@ fn scanner(spec: &Spec, demo: Option<&demo::Demo>, in_flight: Option<usize>) -> 
     };
     let mut options = spec.scan_options()?;
     options.in_flight = in_flight.or(options.in_flight);
-    options.revocation = spec.revocation(&resolver)?;
+    options.revocation = spec.revocation(&resolver, outbound::guard::Guard::default())?;
     Scanner::new(options, resolver, trust)
         .map_err(|error| Problem::new(Exit::Machine, cli::exit::chain(&error)))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cli::exit::{Exit, Outcome, Problem, chain};
+use outbound::guard::Guard;
 use outbound::resolve::{Families, Resolver};
 use scan::files::Passwords;
 use scan::revocation::{RevocationChecker, RevocationOptions};
@@ -112,13 +113,13 @@ impl Spec {
     }
 
     /// Who tells whether certificates were revoked, where that is asked.
-    pub(crate) fn revocation(&self, resolver: &Resolver) -> Outcome<Option<RevocationChecker>> {
+    pub(crate) fn revocation(&self, resolver: &Resolver, guard: Guard) -> Outcome<Option<RevocationChecker>> {
         let ocsp = match self.settings.revocation {
             RevocationSetting::Off => return Ok(None),
             RevocationSetting::Crl => false,
             RevocationSetting::Ocsp => true,
         };
-        let http = outbound::http::Client::new(resolver, &outbound::http::Options::default())
+        let http = outbound::http::Client::new(resolver, &outbound::http::Options { roots: None, guard })
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
         let options = RevocationOptions { ocsp, ..RevocationOptions::default() };
         Ok(Some(RevocationChecker::new(http, options)))

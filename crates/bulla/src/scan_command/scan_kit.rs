@@ -80,8 +80,13 @@ impl ScanKit {
     ///
     /// # Errors
     /// The file of clouds cannot be read, or their pools fit neither each other nor what machine and database have.
-    pub(crate) async fn open(settings: &Settings, resolver: Resolver, store: &Store) -> Outcome<Self> {
-        let (watch, guard) = (&settings.watch, settings.outbound.guard());
+    pub(crate) async fn open(
+        settings: &Settings,
+        guard: Guard,
+        resolver: Resolver,
+        store: &Store,
+    ) -> Outcome<Self> {
+        let watch = &settings.watch;
         let mut settings = settings.scan.clone();
         if settings.in_flight == 0 {
             settings.in_flight = IN_FLIGHT.min(outbound::limits::descriptor_budget() / 4).max(1);
@@ -123,7 +128,8 @@ impl ScanKit {
         if let Some(made) = self.revocation.0.get() {
             return Ok(made.clone());
         }
-        let made = spec.revocation(resolver).map_err(message_of)?;
+        let guard = Guard { allow_link_local: false, ..self.guard };
+        let made = spec.revocation(resolver, guard).map_err(message_of)?;
         Ok(self.revocation.0.get_or_init(|| made).clone())
     }
 

@@ -22,6 +22,7 @@ use inventory::ownership::Ownership;
 use inventory::watch::{WatchOptions, Watches};
 use issuers::{HostPolicy, IssuerContext, Issuers, ReadableFiles, Responders};
 use lifecycle::{Lifecycle, LifecycleOptions};
+use outbound::guard::Guard;
 use outbound::resolve::Resolver;
 use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity_key};
 use server::listen::Running;
@@ -102,6 +103,7 @@ impl ControlPlane {
             default_profile: Some(settings.scep.default_profile.clone()),
             allow_sha1: settings.scep.allow_sha1,
         };
+        let guard = settings.outbound.guard();
         let issuers = Issuers::new(IssuerContext {
             store: store.clone(),
             clock: clock.clone(),
@@ -111,7 +113,7 @@ impl ControlPlane {
             host: HostPolicy {
                 programs: settings.programs()?,
                 files: ReadableFiles::below(settings.files.readable_folders.clone()),
-                guard: settings.outbound.guard(),
+                guard,
             },
             responders: Responders::new(store.clone(), clock.clone()),
         });
@@ -145,12 +147,12 @@ impl ControlPlane {
             store.clone(),
             keystore.clone(),
             clock.clone(),
-            Channels::new(resolver.clone()),
+            Channels::new(resolver.clone()).guarded(guard),
             AlertOptions { server_url: Some(addresses.url()) },
         );
         let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
-        let posts = callout::Posts::new(resolver.clone());
-        let kit = ScanKit::open(settings, resolver, store).await?;
+        let posts = callout::Posts::new(resolver.clone(), Guard { allow_link_local: false, ..guard });
+        let kit = ScanKit::open(settings, guard, resolver, store).await?;
         let revocation = kit.revocation_checker();
         let history = History::new(store.clone(), clock.clone(), kit.pools());
         let watches = Watches::new(

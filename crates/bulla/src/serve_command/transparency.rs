@@ -28,7 +28,7 @@ pub(super) fn monitor(
     for path in &settings.ca_files {
         roots.get_or_insert_with(Vec::new).extend(crate::files::certificates("ct.ca_files", path)?);
     }
-    let client = Client::new(resolver, &Options { roots, allow_link_local: false });
+    let client = Client::new(resolver, &Options { roots, ..Options::default() });
     let http = client.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint("check ct.ca_files and the system's trusted roots")
     })?;

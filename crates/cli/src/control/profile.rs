@@ -42,6 +42,7 @@ impl Document for IssuerDocument {
         ("Type", kind as "type"),
         ("Enabled", enabled),
         ("State", health.breaker),
+        ("Problem", problem),
         ("Last error", health.last_error),
         ("Id", id),
     );

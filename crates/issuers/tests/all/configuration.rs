@@ -1,7 +1,7 @@
 //! Issuers' settings: stored without their secrets, changed by one at a time, told in the audit log.
 
 use issuers::{IssuerError, IssuerKind, ManageError, NewIssuer};
-use outbound::guard::Guard;
+use outbound::guard::{Guard, Networks};
 use serde_json::{Value, json};
 use store::AuditFilter;
 
@@ -189,6 +189,11 @@ async fn the_host_alone_allows_link_local_addresses() {
     let error =
         world.issuers.create(new(json!({"allow_link_local": false})), "user:operator").await.unwrap_err();
     assert!(error.to_string().contains("link-local"), "{error}");
-    world.context.host.guard = Guard { allow_link_local: true };
+    world.context.host.guard = Guard { allow_link_local: true, ..Guard::default() };
     assert!(world.again().create(new(json!({})), "user:operator").await.is_ok());
+    let closed = Networks::new(Vec::new(), Vec::new()).without_private().for_this_process();
+    world.context.host.guard = Guard { networks: Some(closed), ..Guard::default() };
+    let loopback = NewIssuer { name: "loopback".to_owned(), ..webhook("loopback", Some(SECRET)) };
+    let error = world.again().create(loopback, "user:operator").await.unwrap_err();
+    assert!(error.to_string().contains("outbound.allow_private"), "{error}");
 }

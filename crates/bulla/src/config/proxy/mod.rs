@@ -279,7 +279,7 @@ impl ProxySettings {
             access: self.access.options()?,
             transparent: self.transparent.options()?,
             upstreams: upstreams::policies(&self.parent, &self.upstreams)?,
-            guard: Guard { allow_link_local: self.allow_link_local },
+            guard: Guard { allow_link_local: self.allow_link_local, ..Guard::default() },
             auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),
             rules: self.names()?,
             requests: self.requests.options(self.request_rules()?)?,
