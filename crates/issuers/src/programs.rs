@@ -83,8 +83,17 @@ impl Programs {
     }
 }
 
-/// The command of one program; else what is wrong with its configuration.
-fn command(name: &str, config: &ProgramConfig, users: &str, own: Uid) -> Result<Command, String> {
+impl ProgramConfig {
+    /// Whether the section holds together. Its user is looked up by [`Programs::new`], in the process that runs programs.
+    ///
+    /// # Errors
+    /// [`ProgramError`] names the program and what to correct.
+    pub fn check(&self, name: &str) -> Result<(), ProgramError> {
+        check(name, self).map_err(|reason| ProgramError { name: name.to_owned(), reason })
+    }
+}
+
+fn check(name: &str, config: &ProgramConfig) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || !name.chars().all(plain) {
         return Err("a name has letters a-z, digits, '-', '_' and '.'".to_owned());
@@ -108,6 +117,12 @@ fn command(name: &str, config: &ProgramConfig, users: &str, own: Uid) -> Result<
             ));
         }
     }
+    Ok(())
+}
+
+/// The command of one program; else what is wrong with its configuration.
+fn command(name: &str, config: &ProgramConfig, users: &str, own: Uid) -> Result<Command, String> {
+    check(name, config)?;
     let run_as = match config.user.as_str() {
         "" => None,
         user => run_as(user, users, own)?,

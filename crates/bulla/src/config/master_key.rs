@@ -6,8 +6,8 @@ use cli::exit::{Outcome, Problem};
 use cli::url::goes_in_clear;
 use serde::{Deserialize, Serialize};
 
-use super::ProgramConfigs;
 use super::pkcs11::Pkcs11Settings;
+use super::programs::ProgramConfigs;
 
 /// `[authority]`
 #[derive(Clone, Debug, Deserialize, Serialize)]

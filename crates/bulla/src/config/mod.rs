@@ -5,12 +5,12 @@ mod key_clouds;
 mod key_service;
 mod master_key;
 mod pkcs11;
+mod programs;
 mod proxy;
 mod store_settings;
 mod table;
 mod telemetry;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -20,10 +20,11 @@ use cli::configuration::{
 use cli::exit::{Outcome, Problem};
 use cli::format::Format;
 use ipnet::IpNet;
-use issuers::{ProgramConfig, Programs};
+use issuers::{ProgramError, Programs};
 use outbound::guard::{Guard, Networks};
 use serde::{Deserialize, Serialize};
 
+use programs::ProgramConfigs;
 use table::KEYS;
 
 pub(crate) use edge::{EdgeSettings, ModeText};
@@ -39,9 +40,6 @@ pub(crate) use pkcs11::Pkcs11Settings;
 pub(crate) use proxy::{DefaultAction, LeafBackend, ProxyAuthoritySettings, ProxySettings};
 pub(crate) use store_settings::StoreSettings;
 pub(crate) use telemetry::TelemetrySettings;
-
-/// Programs by their names.
-pub(crate) type ProgramConfigs = BTreeMap<String, ProgramConfig>;
 
 /// All settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -517,17 +515,22 @@ impl Settings {
         self.edge.check()?;
         self.proxy.check()?;
         self.telemetry.check()?;
-        self.programs()?;
+        self.programs.iter().try_for_each(|(name, config)| config.check(name)).map_err(wrong_program)?;
         self.files.check()?;
         self.fail_on()?;
         Ok(())
     }
 
-    /// The programs of `[programs.NAME]`, with their users looked up.
+    /// The programs of `[programs.NAME]`, for the process that runs them: their users are looked up.
     pub(crate) fn programs(&self) -> Outcome<Programs> {
-        Programs::new(&self.programs).map_err(|error| {
-            Problem::usage(error).hint("correct that section: argv, user, environment, timeout_s")
-        })
+        Programs::new(&self.programs).map_err(wrong_program)
+    }
+
+    /// `[programs.NAME]` alone: commands of other users than the server's may need a single one.
+    pub(crate) fn program(&self, name: &str) -> Outcome<Programs> {
+        let one = self.programs.iter().filter(|(known, _)| *known == name);
+        let one = one.map(|(name, config)| (name.clone(), config.clone())).collect();
+        Programs::new(&one).map_err(wrong_program)
     }
 
     /// The severity from which on the exit code is 1.
@@ -539,6 +542,10 @@ impl Settings {
             }),
         }
     }
+}
+
+fn wrong_program(error: ProgramError) -> Problem {
+    Problem::usage(error).hint("correct that section: argv, user, environment, timeout_s")
 }
 
 impl TransparencySettings {
@@ -632,13 +639,19 @@ mod tests {
         for (wrong, word) in [
             ("argv = []", "whole path"),
             ("argv = [\"sign\"]", "whole path"),
-            ("argv = [\"/bin/true\"]\nuser = \"no-such-user\"", "no-such-user"),
             ("argv = [\"/bin/true\"]\nshell = true", "shell"),
             ("argv = [\"/bin/true\"]\ntimeout_s = 0", "timeout_s"),
         ] {
             let error = load(Some(&format!("[programs.sign]\n{wrong}\n")), &[]).unwrap_err();
             assert_eq!(error.exit, cli::exit::Exit::Usage, "{wrong}");
             assert!(error.message.contains(word), "{wrong}: {}", error.message);
+        }
+        // Whoever only reads the file need not be able to change to the user.
+        let user = "[programs.sign]\nargv = [\"/bin/true\"]\nuser = \"no-such-user\"\n";
+        let loaded = load(Some(user), &[]).unwrap().settings;
+        assert!(loaded.program("other").is_ok());
+        for error in [loaded.programs().unwrap_err(), loaded.program("sign").unwrap_err()] {
+            assert!(error.message.contains("no-such-user") && error.hint.is_some(), "{}", error.message);
         }
     }
 

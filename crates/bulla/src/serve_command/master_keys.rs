@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use authority::keystore::{KeyStore, ProveError};
 use cli::exit::{Exit, Outcome, Problem, chain};
+use issuers::IssuerError;
 use issuers::custody::{Program, Transit, TransitConfig};
-use issuers::{IssuerError, Programs};
 use keys::{
     Argon2Cost, KeyRef, Keyring, KeyringConfig, KeyringError, MasterKey, PassphraseSource, Secret,
     UnwrappedKey, Wrapper,
@@ -77,15 +77,13 @@ async fn keyring(
     resolver: &Resolver,
     create: bool,
 ) -> Outcome<Keyring> {
-    let programs = settings.programs()?;
-    let settings = &settings.authority;
-    let current = match settings.current_master() {
-        Some(key) => master(&key, create, module, resolver, &programs).await?,
+    let current = match settings.authority.current_master() {
+        Some(key) => master(settings, &key, create, module, resolver).await?,
         None => MasterKey::File { path: data_folder::folder()?.join(MASTER_KEY), create },
     };
     let mut older = Vec::new();
-    for key in settings.older_masters() {
-        older.push(master(&key, false, module, resolver, &programs).await?);
+    for key in settings.authority.older_masters() {
+        older.push(master(settings, &key, false, module, resolver).await?);
     }
     // A passphrase takes a thread for a second.
     let opened = tokio::task::spawn_blocking(move || Keyring::open(&KeyringConfig { current, older })).await;
@@ -94,13 +92,13 @@ async fn keyring(
 
 /// `current`: what it needs besides is made where it is missing; a file named as the key itself never is.
 async fn master(
-    settings: &MasterKeySettings,
+    settings: &Settings,
+    key: &MasterKeySettings,
     current: bool,
     module: &Module,
     resolver: &Resolver,
-    programs: &Programs,
 ) -> Outcome<MasterKey> {
-    match settings {
+    match key {
         MasterKeySettings::File(path) => Ok(MasterKey::File { path: path.clone(), create: false }),
         MasterKeySettings::Passphrase(of) => {
             let passphrase = match of.variable.as_str() {
@@ -115,7 +113,7 @@ async fn master(
         MasterKeySettings::Program(of) => {
             let program = match of.name.as_str() {
                 "" => Program::new(&of.command, Duration::from_secs(of.timeout_s)),
-                name => Program::named(programs, name),
+                name => Program::named(&settings.program(name)?, name),
             };
             let program = program.map_err(|error| wrong(&error))?;
             unwrapped(&of.wrapped_file, &program, current).await
