@@ -102,7 +102,7 @@ impl Agents {
         if done { self.target(id).await } else { Err(AgentError::NameTaken(new.name)) }
     }
 
-    /// Changes a target. A password given as it is shown stays as it was.
+    /// Changes a target. A password given as it is shown stays as it was, for the agent that has it.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -116,6 +116,10 @@ impl Agents {
     ) -> Result<TargetView, AgentError> {
         let before = self.target_row(id).await?;
         if new.target.password_is_hidden() {
+            if before.settings.agent != new.agent {
+                let why = "agent changed, which decides where the password is sent: give password again";
+                return Err(AgentError::Invalid(why.to_owned()));
+            }
             let kept = self.open_target(&before)?.password().cloned();
             let kept =
                 kept.ok_or_else(|| AgentError::Invalid("give the password: there was none".to_owned()))?;

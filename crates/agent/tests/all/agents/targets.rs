@@ -10,13 +10,17 @@ use super::server::World;
 use crate::deploy::world::target;
 
 async fn agent(world: &World) -> uuid::Uuid {
+    agent_in(world, world.state()).await
+}
+
+async fn agent_in(world: &World, state: std::path::PathBuf) -> uuid::Uuid {
     let options = JoinOptions {
         server: world.url(),
         token: world.token().await.into(),
         ca_pem: Some(world.issuer.root_pem()),
         ca_sha256: None,
         name: None,
-        state: world.state(),
+        state,
     };
     Agent::enroll(&options).await.unwrap().agent
 }
@@ -43,6 +47,14 @@ async fn passwords_are_sealed_hidden_and_kept() {
     let changed =
         world.agents.update_target(id, 2, new("java-2", keystore("changed it")), "user:alice").await.unwrap();
     assert_eq!(world.agents.open_target(&changed.row).unwrap(), keystore("changed it"));
+    // Another agent is told a password only by whoever knows it.
+    let other = agent_in(&world, world.state().with_file_name("other")).await;
+    let moved = |target: Target| NewTarget { name: "java-2".to_owned(), agent: other, target };
+    let error = world.agents.update_target(id, 3, moved(changed.target.clone()), "user:mallory").await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("agent changed") && error.contains("give password again"), "{error}");
+    let given = world.agents.update_target(id, 3, moved(keystore("changed it")), "user:alice").await.unwrap();
+    assert_eq!(given.row.settings.agent, other);
     // Sealed for this row alone.
     let mut moved = changed.row.clone();
     moved.id = uuid::Uuid::now_v7();
