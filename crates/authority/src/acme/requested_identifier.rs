@@ -7,6 +7,7 @@ use x509::HostName;
 
 use super::identifier::Identifier;
 use super::problem::{Kind, Problem};
+use crate::names::check_delegable;
 
 /// An identifier as a client writes it.
 #[derive(Debug, Deserialize)]
@@ -53,9 +54,12 @@ impl Identifier {
         if host.parse::<IpAddr>().is_ok() {
             return rejected(format!("{text:?} is an address: ask for it with the type \"ip\""));
         }
-        match HostName::parse(host) {
-            Ok(_) => Ok(Self::Dns(lower)),
-            Err(error) => rejected(format!("{text:?}: {error}")),
+        if let Err(error) = HostName::parse(host) {
+            return rejected(format!("{text:?}: {error}"));
+        }
+        match check_delegable(host) {
+            Ok(()) => Ok(Self::Dns(lower)),
+            Err(reason) => rejected(format!("{text:?}: {reason}")),
         }
     }
 }
@@ -76,12 +80,17 @@ mod tests {
             ("dns", "A.Example", Ok("dns:a.example")),
             ("dns", "*.A.example", Ok("dns:*.a.example")),
             ("dns", "xn--bcher-kva.example", Ok("dns:xn--bcher-kva.example")),
-            ("dns", "host", Ok("dns:host")),
+            ("dns", "intranet", Ok("dns:intranet")),
             ("dns", "a.example.", Err(Kind::RejectedIdentifier)),
             ("dns", "*", Err(Kind::RejectedIdentifier)),
             ("dns", "*.*.example", Err(Kind::RejectedIdentifier)),
             ("dns", "a*.example", Err(Kind::RejectedIdentifier)),
             ("dns", "bücher.example", Err(Kind::RejectedIdentifier)),
+            ("dns", "-a.test", Err(Kind::RejectedIdentifier)),
+            ("dns", "xn--a.test", Err(Kind::RejectedIdentifier)),
+            ("dns", "a_b.test", Err(Kind::RejectedIdentifier)),
+            ("dns", "co.uk", Err(Kind::RejectedIdentifier)),
+            ("dns", "*.com", Err(Kind::RejectedIdentifier)),
             ("dns", "10.0.0.1", Err(Kind::RejectedIdentifier)),
             ("dns", "a b", Err(Kind::RejectedIdentifier)),
             ("dns", "", Err(Kind::RejectedIdentifier)),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use x509::HostName;
+use x509::{HostName, SuffixKind};
 
 /// More labels than a name can have (RFC 1035: 255 octets, two a label at least).
 const DEPTH_ANY: u8 = 127;
@@ -205,6 +205,46 @@ pub(super) fn well_formed(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether `host` (lower case) is a name that the public DNS can delegate: letters, digits and inner hyphens (RFC 1123 section 2.1),
+/// A-labels that decode and encode back (RFC 5891 section 5.4), no other reserved labels (RFC 5890 section 2.3.1), a last
+/// label with a letter, and not the suffix of a whole registry. Names below a top-level domain that is none (`db.internal`)
+/// are for the profile's rules to judge.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check_delegable(host: &str) -> Result<(), String> {
+    host.split('.').try_for_each(check_label)?;
+    let last = host.rsplit('.').next().unwrap_or(host);
+    if last.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("the last label is a number".to_owned());
+    }
+    match x509::public_suffix(host) {
+        Some(suffix) if suffix.text == host && suffix.kind == SuffixKind::Icann => {
+            Err("this is a public suffix, the domain of a whole registry".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_label(label: &str) -> Result<(), String> {
+    if let Some(bad) = label.chars().find(|c| !c.is_ascii_alphanumeric() && *c != '-') {
+        return Err(format!("the label {label:?} has {bad:?}: host names have letters, digits and hyphens"));
+    }
+    if label.is_empty() || label.starts_with('-') || label.ends_with('-') {
+        return Err(format!("the label {label:?} is empty, or a hyphen is at its start or end"));
+    }
+    if label.get(2..4) != Some("--") {
+        return Ok(());
+    }
+    let (unicode, decoded) = idna::domain_to_unicode(label);
+    let again = idna::domain_to_ascii_strict(&unicode);
+    let good = label.starts_with("xn--") && decoded.is_ok() && !unicode.is_ascii();
+    if good && again.is_ok_and(|again| again == label) {
+        return Ok(());
+    }
+    Err(format!("the label {label:?} is no A-label of an international name"))
+}
+
 impl fmt::Display for DnsRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.text(), self) {
@@ -297,6 +337,32 @@ mod tests {
         ];
         for (value, name, allowed) in table {
             assert_eq!(rule(value.clone()).allows(name), allowed, "{value} {name}");
+        }
+    }
+
+    #[test]
+    fn what_the_dns_cannot_delegate_is_no_name() {
+        for good in ["a.test", "a-b.test", "3com.com", "xn--bcher-kva.example", "intranet", "db.internal", "a.github.io"] {
+            assert_eq!(check_delegable(good), Ok(()), "{good}");
+        }
+        for (bad, why) in [
+            ("-a.test", "hyphen"),
+            ("a-.test", "hyphen"),
+            ("a_b.test", "letters, digits"),
+            ("_acme-challenge.a.test", "letters, digits"),
+            ("xn--a.test", "A-label"),
+            ("xn--.test", "hyphen"),
+            ("xn--a-.test", "hyphen"),
+            ("xn--abc-.test", "hyphen"),
+            ("xn--bcher-KVA.example", "A-label"),
+            ("ab--c.test", "A-label"),
+            ("a..test", "empty"),
+            ("10.0.0.256", "number"),
+            ("com", "public suffix"),
+            ("co.uk", "public suffix"),
+        ] {
+            let refused = check_delegable(bad).unwrap_err();
+            assert!(refused.contains(why), "{bad}: {refused}");
         }
     }
 

@@ -14,6 +14,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use x509::GeneralName;
 
+pub(crate) use dns::check_delegable;
 pub use dns::{DnsRule, SuffixRule};
 pub use mailbox::EmailRule;
 pub use uri::UriRule;

@@ -235,7 +235,7 @@ fn reusable(count: usize) -> String {
 fn held(count: usize) -> String {
     format!(
         "-- acme_authorizations_held_{count}\nSELECT DISTINCT identifier, wildcard FROM acme_authorizations \
-         WHERE account = ?1 AND expires_at > ?2 AND identifier IN ({}) AND status = {}",
+         WHERE account = ?1 AND expires_at > ?2 AND identifier IN ({}) AND status = {} AND method <> {NOT_NEEDED}",
         those(count, 3),
         AcmeAuthorizationStatus::Valid.code()
     )

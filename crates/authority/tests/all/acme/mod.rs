@@ -46,6 +46,7 @@ each! {
     refused::a_profile_that_needs_approval
     revoking::by_its_account
     revoking::by_an_account_that_holds_all_its_names
+    revoking::trust_proves_nothing_of_others_certificates
     revoking::by_its_own_key
     revoking::certificates_say_when_to_renew
     revoking::an_order_replaces_a_certificate_once

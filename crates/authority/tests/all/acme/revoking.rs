@@ -1,5 +1,6 @@
 //! Revocation and renewal information.
 
+use authority::acme::DirectoryOptions;
 use authority::issue::IssuedRef;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -62,6 +63,27 @@ pub(crate) async fn by_an_account_that_holds_all_its_names(place: Place) {
     prove(&place, &other, &order).await;
     other.post(&url("revoke-cert"), revoke(&chain[0])).await.ok();
     assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::Unspecified));
+}
+
+pub(crate) async fn trust_proves_nothing_of_others_certificates(place: Place) {
+    let place = AcmePlace::with(place, |options| {
+        let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
+        options.directories.insert("web".to_owned(), trusting);
+    })
+    .await;
+    let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
+    let (_, chain) = issue(&place, &owner, &["a.test"]).await;
+    let order = json!({"identifiers": [{"type": "dns", "value": "a.test"}]});
+    let order = other.post(&url("web/new-order"), order).await.ok().json();
+    assert_eq!(order["status"], "ready");
+    let refused = other.post(&url("revoke-cert"), revoke(&chain[0])).await;
+    assert_eq!((refused.status, refused.problem().as_str()), (StatusCode::FORBIDDEN, "unauthorized"));
+    // Its own certificate without a proof is the account's to revoke.
+    let (answer, _) = finalize(&other, &order, &["a.test"]).await;
+    let own = download(&other, &answer.ok().json()).await;
+    other.post(&url("revoke-cert"), revoke(&own[0])).await.ok();
+    assert_eq!(is_revoked(&place, &own[0]).await, Some(Reason::Unspecified));
+    assert_eq!(is_revoked(&place, &chain[0]).await, None);
 }
 
 pub(crate) async fn by_its_own_key(place: Place) {
