@@ -314,6 +314,19 @@ async fn what_is_asked_wrongly_is_told_why(place: CredentialServer) {
     let wrapped = place.bare("GET", "/v1/secret/data/a").bearer_auth(&place.world.admin);
     let wrapped = send(wrapped.header("X-Vault-Wrap-TTL", "60")).await.expect(400);
     assert!(!wrapped.text.contains("\"k\""), "{wrapped:?}");
+    // A namespace is refused, also with a token and where no secret is; the root's is the one there is.
+    for (namespace, method, path, status) in [
+        ("team-a", "GET", "/v1/secret/data/a", 400),
+        ("team-a/", "POST", "/v1/secret/data/a", 400),
+        ("admin/team-a", "GET", "/v1/sys/health", 400),
+        ("root", "GET", "/v1/secret/metadata/a", 200),
+        ("/", "GET", "/v1/sys/health", 200),
+    ] {
+        let request = place.bare(method, path).bearer_auth(&place.world.admin);
+        let request = request.header("X-Vault-Namespace", namespace).json(&data(json!({ "k": "n" })));
+        let answer = send(request).await.expect(status);
+        assert_eq!(answer.text.contains("VAULT_NAMESPACE"), status == 400, "{answer:?}");
+    }
     // Read-only, nothing is written and all is read.
     let mode = |on: bool| place.ask("POST", "/management", json!({ "read_only_mode": on }));
     mode(true).await.expect(200);

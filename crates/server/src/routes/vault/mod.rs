@@ -18,7 +18,7 @@ use axum::extract::{Request, State as With};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 
 use super::credhub::context::Context;
 use crate::credhub::CredHub;
@@ -28,6 +28,12 @@ use mount::{LIST, MOUNT};
 
 /// A client that asks for its answer to be wrapped must not get it in the clear.
 const WRAP: &str = "x-vault-wrap-ttl";
+
+/// Where an Enterprise client has its secrets. There is one namespace here, the root's.
+const NAMESPACE: &str = "x-vault-namespace";
+
+/// How clients name the root namespace.
+const ROOT: [&str; 2] = ["", "root"];
 
 /// Every route, below `/v1`.
 pub(super) fn router(context: &Context) -> Router {
@@ -87,10 +93,19 @@ async fn unsupported() -> Refused {
     Refused::new(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation")
 }
 
-/// While the store is read-only nothing is changed.
+/// Refuses what would be ignored otherwise; while the store is read-only nothing is changed.
 async fn allowed(With(hub): With<CredHub>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(WRAP) {
         return Refused::bad("answers are not wrapped here. hint: ask without -wrap-ttl").into_response();
+    }
+    // Ignored, a write meant for one namespace would land beside those meant for all others.
+    let elsewhere = |value: &HeaderValue| {
+        value.to_str().map_or(true, |name| !ROOT.contains(&name.trim().trim_matches('/')))
+    };
+    if request.headers().get_all(NAMESPACE).iter().any(elsewhere) {
+        let text = "X-Vault-Namespace: there are no namespaces here but the root's. hint: leave out VAULT_NAMESPACE \
+                    (-namespace), and put what it separates below paths of its own: secret/NAMESPACE/...";
+        return Refused::bad(text).into_response();
     }
     let method = request.method();
     let changes = !matches!(*method, Method::GET | Method::HEAD) && method.as_str() != LIST;
