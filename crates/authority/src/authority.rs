@@ -6,6 +6,7 @@ use std::time::Duration;
 use store::{Clock, Store};
 use uuid::Uuid;
 
+use crate::client_certificate::Statuses;
 use crate::crl::PublishedCrls;
 use crate::figures::{Counters, Figures};
 use crate::issue::Issuing;
@@ -85,6 +86,7 @@ struct AuthorityState {
     issuing: Issuing,
     crls: PublishedCrls,
     responders: Responders,
+    client_statuses: Arc<Statuses>,
     counters: Counters,
 }
 
@@ -110,6 +112,7 @@ impl Authority {
             cas: Cas::default(),
             crls: PublishedCrls::default(),
             responders: Responders::new(options.ocsp_cache_octets),
+            client_statuses: Arc::default(),
             counters: Counters::default(),
             node: Uuid::new_v4(),
             store,
@@ -159,6 +162,11 @@ impl Authority {
 
     pub(crate) fn responders(&self) -> &Responders {
         &self.inner.responders
+    }
+
+    /// Which client certificates are revoked.
+    pub(crate) fn client_statuses(&self) -> &Arc<Statuses> {
+        &self.inner.client_statuses
     }
 
     pub(crate) fn counters(&self) -> &Counters {

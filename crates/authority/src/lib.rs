@@ -2,6 +2,7 @@
 
 pub mod acme;
 mod authority;
+mod client_certificate;
 pub mod ceremony;
 pub mod crl;
 pub mod enrolment;
@@ -24,6 +25,7 @@ pub mod tree;
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use authority::{Authority, AuthorityOptions, OpenError};
+pub use client_certificate::{ClientCertificateError, ClientCertificates, PresentedChain, VerifiedClient};
 pub use figures::Figures;
 pub use peer::Peer;
 pub use tree::inventory_row;

@@ -1,15 +1,16 @@
 //! Who asks, as the listener knows it.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+
+use crate::client_certificate::PresentedChain;
 
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Its address, as the socket says; a proxy's header is believed only where the configuration names the proxy.
     pub address: IpAddr,
-    /// The leaf of its verified client certificate, in DER.
-    pub client_certificate: Option<Arc<[u8]>>,
+    /// The certificates it presented. What they say is for [`ClientCertificates::verify`](crate::ClientCertificates::verify) to give out.
+    pub client_certificate: Option<PresentedChain>,
     /// The connection's exporter value for `tls-exporter` channel binding (RFC 9266), 32 octets.
     pub channel_binding: Option<[u8; 32]>,
 }

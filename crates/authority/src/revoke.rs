@@ -190,6 +190,7 @@ impl Authority {
         }
         if told.changed > 0 {
             self.responders().forget(&told.rows, told.changed);
+            self.client_statuses().forget();
             self.crls().wake();
             Counters::add(&self.counters().revoked, told.changed);
         }

@@ -5,7 +5,6 @@
 //! told. Of several lists of one authority the newest counts. A connection ends when the certificate it was made by is revoked; who
 //! serves it asks that first.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +20,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use x509::crl::Crl;
-use x509::{Certificate, UnixTime};
+use x509::Certificate;
+use x509::crl::{CrlSet, CrlVerdict};
 
 /// Between two looks at where lists are from.
 const LOOK: Duration = Duration::from_secs(2);
@@ -66,10 +65,7 @@ pub(crate) struct LoadedCrls {
     pub(crate) ders: Vec<Vec<u8>>,
     /// What they were read from.
     files: Arc<Vec<Vec<u8>>>,
-    /// By issuer (DER), the serial numbers in their shortest form.
-    revoked: HashMap<Arc<[u8]>, HashSet<Box<[u8]>>>,
-    /// When the next ones come at the latest.
-    next: Vec<UnixTime>,
+    set: CrlSet,
 }
 
 impl LoadedCrls {
@@ -82,53 +78,25 @@ impl LoadedCrls {
 
     fn in_files(source: &RevocationLists, files: Arc<Vec<Vec<u8>>>) -> Result<Self, String> {
         let ders = (source.ders)(&files)?;
-        let read: Result<Vec<_>, _> = ders.iter().map(|der| Crl::parse(der)).collect();
-        let mut lists = Self { files, ..Self::default() };
-        for list in newest(read.map_err(|error| error.to_string())?) {
-            let serials = list.entries().map(|entry| entry.serial.shortest().into());
-            lists.revoked.entry(Arc::clone(&list.issuer.der)).or_default().extend(serials);
-            lists.next.extend(list.next_update);
-            lists.ders.push(list.der.to_vec());
+        let set = CrlSet::parse(&ders).map_err(|error| error.to_string())?;
+        for issuer in set.superseded() {
+            tracing::warn!(
+                issuer,
+                "an older list of revoked certificates does not count, as there is a newer one of the same authority"
+            );
         }
-        Ok(lists)
+        let ders = set.lists().map(|list| list.der.to_vec()).collect();
+        Ok(Self { ders, files, set })
     }
 
     fn revoke(&self, certificate: &Certificate) -> bool {
-        let serials = self.revoked.get(&certificate.issuer.der);
-        serials.is_some_and(|serials| serials.contains(certificate.serial.shortest()))
+        self.set.verdict(certificate) == CrlVerdict::Revoked
     }
 
     /// How many are past their time.
     fn outdated(&self) -> usize {
-        let now = now();
-        self.next.iter().filter(|until| **until < now).count()
+        self.set.outdated(now())
     }
-}
-
-/// Of lists of one issuer and one distribution point the newest; the newest of all first.
-fn newest(mut lists: Vec<Crl>) -> Vec<Crl> {
-    let age = |list: &Crl| {
-        let number = list.number.as_ref().map(|number| number.shortest().to_vec()).unwrap_or_default();
-        (list.this_update, number.len(), number)
-    };
-    lists.sort_by_cached_key(|list| std::cmp::Reverse(age(list)));
-    let mut kept: Vec<Crl> = Vec::new();
-    for list in lists {
-        let is_older = kept.iter().any(|newer| {
-            newer.issuer.der == list.issuer.der
-                && newer.distribution_points == list.distribution_points
-                && newer.unnamed_distribution_point == list.unnamed_distribution_point
-                && newer.scope == list.scope
-        });
-        match is_older {
-            true => tracing::warn!(
-                issuer = list.issuer.text,
-                "an older list of revoked certificates does not count, as there is a newer one of the same authority"
-            ),
-            false => kept.push(list),
-        }
-    }
-    kept
 }
 
 /// Makes TLS that holds clients against lists.

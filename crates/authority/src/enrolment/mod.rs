@@ -164,15 +164,6 @@ pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<HeldCertif
     Ok(HeldCertificate { certificate, record })
 }
 
-/// Whether the certificate is known here as revoked; one that is not known here is not.
-pub(crate) async fn is_known_revoked(
-    authority: &Authority,
-    certificate: &Certificate,
-) -> Result<bool, StoreError> {
-    let record = authority.issued(&IssuedRef::Fingerprint(certificate.fingerprint)).await?;
-    Ok(record.is_some_and(|record| is_revoked(&record)))
-}
-
 /// Taken off hold is not revoked.
 fn is_revoked(record: &IssuedRecord) -> bool {
     record.revocation.is_some_and(|facts| facts.reason != Reason::RemoveFromCrl)

@@ -11,9 +11,9 @@ use x509::{Certificate, GeneralName};
 use zeroize::Zeroizing;
 
 use super::{Est, Refusal, refuse};
-use crate::Peer;
 use crate::enrolment;
 use crate::profile::Profile;
+use crate::{ClientCertificateError, Peer, VerifiedClient};
 
 /// Someone who may ask for a certificate.
 #[derive(Debug)]
@@ -88,9 +88,10 @@ impl Est {
         if let Some(given) = request.headers().get(header::AUTHORIZATION) {
             return self.user(profile, given.as_bytes()).await;
         }
-        let Some(certificate) = self.client_certificate(peer).await? else {
+        let Some(client) = self.client(peer).await? else {
             return refuse(StatusCode::UNAUTHORIZED, "a client certificate or a password is wanted");
         };
+        let certificate = client.certificate().clone();
         let registrar = self.inner.options.registrars.contains(&certificate.public_key.spki_sha256);
         let certificate = Box::new(certificate);
         Ok(if registrar { Caller::Registrar(certificate) } else { Caller::Holder(certificate) })
@@ -110,17 +111,14 @@ impl Est {
         }
     }
 
-    /// The client's certificate, unless it is revoked here.
-    pub(super) async fn client_certificate(&self, peer: &Peer) -> Result<Option<Certificate>, Refusal> {
-        let Some(der) = &peer.client_certificate else { return Ok(None) };
-        let certificate = match Certificate::parse(der) {
-            Ok(certificate) => certificate,
-            Err(error) => return refuse(StatusCode::UNAUTHORIZED, error.to_string()),
-        };
-        if enrolment::is_known_revoked(&self.inner.authority, &certificate).await? {
-            return refuse(StatusCode::FORBIDDEN, "the client certificate is revoked");
+    /// The client's certificate.
+    pub(super) async fn client(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
+        match self.inner.authority.client_certificates().verify(peer).await {
+            Ok(client) => Ok(client),
+            Err(ClientCertificateError::Store(error)) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+            Err(error @ ClientCertificateError::Revoked) => refuse(StatusCode::FORBIDDEN, error.to_string()),
+            Err(error) => refuse(StatusCode::UNAUTHORIZED, error.to_string()),
         }
-        Ok(Some(certificate))
     }
 
     /// RFC 7030 section 3.5: that who holds the key to certify is at the other end of this connection.

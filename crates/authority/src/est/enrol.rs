@@ -43,10 +43,10 @@ impl Est {
         http: &Request<Bytes>,
         peer: &Peer,
     ) -> Result<Response<Bytes>, Refusal> {
-        let Some(client) = &peer.client_certificate else {
+        let Some(client) = self.client(peer).await? else {
             return refuse(StatusCode::UNAUTHORIZED, "a renewal is asked for with the certificate to renew");
         };
-        let held = match enrolment::held(&self.inner.authority, client).await {
+        let held = match enrolment::held(&self.inner.authority, &client.certificate().der).await {
             Err(EnrolmentError::Refused(reason)) => return refuse(StatusCode::FORBIDDEN, reason),
             other => other?,
         };

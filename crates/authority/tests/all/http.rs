@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use authority::Peer;
+use authority::{Peer, PresentedChain};
 use bytes::Bytes;
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -63,8 +63,7 @@ where
                 };
                 let Ok(stream) = TlsAcceptor::from(tls).accept(stream).await else { return };
                 let session = stream.get_ref().1;
-                let leaf = session.peer_certificates().and_then(<[_]>::first);
-                peer.client_certificate = leaf.map(|leaf| Arc::from(leaf.as_ref()));
+                peer.client_certificate = PresentedChain::new(session.peer_certificates().unwrap_or_default());
                 let binding = session.export_keying_material([0; 32], b"EXPORTER-Channel-Binding", None);
                 peer.channel_binding = binding.ok();
                 answer(stream, peer, handle).await;

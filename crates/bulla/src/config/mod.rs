@@ -79,6 +79,7 @@ pub(crate) struct ServerSettings {
     pub(crate) certificate_file: PathBuf,
     pub(crate) key_file: PathBuf,
     pub(crate) client_ca_files: Vec<PathBuf>,
+    pub(crate) client_crl_files: Vec<PathBuf>,
     pub(crate) trusted_proxies: Vec<String>,
     pub(crate) connections_max: usize,
     pub(crate) stop_s: u64,
@@ -327,6 +328,7 @@ impl Default for ServerSettings {
             certificate_file: PathBuf::new(),
             key_file: PathBuf::new(),
             client_ca_files: Vec::new(),
+            client_crl_files: Vec::new(),
             trusted_proxies: Vec::new(),
             // With 64 KiB each at worst: 256 MiB.
             connections_max: 4_096,

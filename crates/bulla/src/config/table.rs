@@ -53,6 +53,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("server.key_file", Kind::Text, "the key of that chain (PEM)"),
     ("server.client_ca_files", Kind::List, "whose client certificates are accepted beside agents'"),
+    ("server.client_crl_files", Kind::List, "CRLs (PEM or DER) of the CAs in client_ca_files"),
     (
         "server.trusted_proxies",
         Kind::List,

@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::addresses::Addresses;
 use super::certificate::ServerCertificate;
+use super::client_crls::ClientCrls;
 use super::estate::Estate;
 use super::first_start;
 use super::login;
@@ -243,14 +244,26 @@ impl ControlPlane {
         Ok(roots)
     }
 
+    /// Has the CRLs that the configuration names count, now and as the files change.
+    pub(super) async fn client_crls(
+        &self,
+        settings: &ServerSettings,
+    ) -> Outcome<(ClientCrls, Vec<Vec<u8>>)> {
+        let crls = ClientCrls::new(self.authority.client_certificates(), settings.client_crl_files.clone());
+        let ders = crls.load().await?;
+        Ok((crls, ders))
+    }
+
     /// Starts the work that comes by itself; it ends with `stop`.
     pub(super) fn run(
         self,
         own: ServerCertificate,
         running: &Arc<Running>,
+        (crls, counting): (ClientCrls, Vec<Vec<u8>>),
         stop: &CancellationToken,
     ) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
+        tasks.spawn(crls.keep(counting, stop.clone()));
         let ended = |stop: &CancellationToken| stop.clone().cancelled_owned();
         let (authority, until) = (self.authority, ended(stop));
         tasks.spawn(async move { authority.run(until).await });

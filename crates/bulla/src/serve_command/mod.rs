@@ -2,6 +2,7 @@
 
 mod addresses;
 mod certificate;
+mod client_crls;
 mod control_plane;
 mod estate;
 mod first_start;
@@ -136,6 +137,7 @@ async fn start(
     options.drain_timeout = Duration::from_secs(settings.server.stop_s);
     options.trusted_proxies = networks("server.trusted_proxies", &settings.server.trusted_proxies)?;
     options.client_roots = control_plane.client_roots(&settings.server).await?;
+    let crls = control_plane.client_crls(&settings.server).await?;
     let running = Arc::new(Server::start(options, control_plane.state.clone()).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
             "choose another address: --listen, --public-listen and --credential-listen, or server.listen and \
@@ -150,7 +152,7 @@ async fn start(
         None => String::new(),
     };
     local_files::write_credential_url(&credential_url)?;
-    let background = control_plane.run(own, &running, &stop);
+    let background = control_plane.run(own, &running, crls, &stop);
     Ok(RunningControlPlane { running, background, url })
 }
 

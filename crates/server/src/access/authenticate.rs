@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use authority::Authority;
-use authority::issue::IssuedRef;
-use authority::revoke::CertificateStatus;
-use flight::Failed;
-use futures_util::FutureExt;
+use authority::{ClientCertificateError, ClientCertificates, VerifiedClient};
 use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, COOKIE};
 use http::request::Parts;
-use http::{HeaderMap, Method};
-use x509::{Certificate, Fingerprint, GeneralName};
+use http::uri::Authority;
+use http::{HeaderMap, Method, Uri};
+use x509::GeneralName;
 
 use crate::access::{AccessControl, Caller, TOKEN_PREFIX};
-use crate::access::{control, secret};
+use crate::access::secret;
 use crate::peer::Peer;
 use crate::problem::Problem;
 
@@ -32,6 +29,9 @@ const MATCHER_MAX: usize = 1_024;
 
 /// Names of a client certificate that may be mapped to an identity; with the fingerprint they are one look-up.
 const NAMES_MAX: usize = 7;
+
+/// Seconds after which to try again where nobody could tell whether a client certificate is revoked.
+const STATUS_RETRY_SECONDS: u64 = 1;
 
 /// Bearer tokens of another component, with a prefix of their own.
 pub trait Authenticate: Send + Sync {
@@ -52,13 +52,25 @@ pub(crate) type Authenticators = Vec<Arc<dyn Authenticate>>;
 pub(crate) struct Authentication {
     access: AccessControl,
     others: Authenticators,
-    /// Issued the client certificates whose revocation is checked.
-    authority: Option<Authority>,
+    clients: ClientCertificates,
 }
 
 impl Authentication {
-    pub(crate) fn new(access: AccessControl, others: Authenticators, authority: Option<Authority>) -> Self {
-        Self { access, others, authority }
+    pub(crate) fn new(access: AccessControl, others: Authenticators, clients: ClientCertificates) -> Self {
+        Self { access, others, clients }
+    }
+
+    /// The client certificate of the connection, not revoked; `None` if there is none.
+    ///
+    /// # Errors
+    /// 401 for one that is revoked or otherwise not good, 403 for what another site made a browser send with it.
+    pub(crate) async fn client(&self, parts: &Parts) -> Result<Option<VerifiedClient>, Problem> {
+        let Some(peer) = parts.extensions.get::<Peer>() else { return Ok(None) };
+        let client = self.clients.verify(peer).await?;
+        if client.is_some() {
+            check_site(&parts.method, &parts.uri, &parts.headers)?;
+        }
+        Ok(client)
     }
 
     /// The caller. A credential that is given and not good is refused, even if another one would be.
@@ -78,35 +90,30 @@ impl Authentication {
             return Err(Problem::unauthenticated("this is no token of Bulla's"));
         }
         if let Some(cookie) = cookie(&parts.headers, SESSION_COOKIE) {
-            check_site(&parts.method, &parts.headers)?;
+            check_site(&parts.method, &parts.uri, &parts.headers)?;
             let caller = self.access.session(secret::session_hash(cookie)).await?;
             check_csrf(&parts.method, &parts.headers, cookie)?;
             return Ok(caller);
         }
-        if let Some(peer) = parts.extensions.get::<Peer>()
-            && let Some(certificate) = &peer.client_certificate
-        {
-            check_site(&parts.method, &parts.headers)?;
-            return self.by_certificate(certificate).await;
+        match self.client(parts).await? {
+            Some(client) => self.by_certificate(client).await,
+            None => Err(Problem::unauthenticated("this needs an authenticated caller")),
         }
-        Err(Problem::unauthenticated("this needs an authenticated caller"))
     }
 
-    async fn by_certificate(&self, der: &[u8]) -> Result<Caller, Problem> {
-        let bad = |_| Problem::unauthenticated("the client certificate cannot be read");
-        let certificate = Certificate::parse(der).map_err(bad)?;
-        let now = self.access.clock().now_seconds();
-        if now < certificate.not_before.0 || now > certificate.not_after.0 {
-            return Err(Problem::unauthenticated("the client certificate is not valid now"));
-        }
+    /// The caller whose identity this certificate is mapped to.
+    ///
+    /// # Errors
+    /// 401 where it is mapped to none.
+    pub(crate) async fn by_certificate(&self, client: VerifiedClient) -> Result<Caller, Problem> {
+        let certificate = client.certificate();
         let fingerprint = format!("sha256:{}", certificate.fingerprint);
         let mut keys = vec![secret::certificate_hash(&fingerprint)];
         let names = certificate.subject_alt_names.iter().filter_map(matcher_of).take(NAMES_MAX);
         keys.extend(names.map(|name| secret::certificate_hash(&name)));
         let end_us = certificate.not_after.0.saturating_add(1).saturating_mul(1_000_000);
-        let authority = self.authority.clone();
-        let still_good = move || not_revoked(authority, certificate.fingerprint).boxed();
-        self.access.certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us, still_good).await
+        let caller = self.access.certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us).await?;
+        Ok(caller.showing(client))
     }
 }
 
@@ -155,14 +162,15 @@ fn check_csrf(method: &Method, headers: &HeaderMap, cookie: &str) -> Result<(), 
 
 /// What a browser sends by itself (a cookie, a client certificate) counts for no unsafe request that another site made it
 /// send. Programs say nothing of sites and pass.
-fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn check_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());
     }
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let other_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
-    // In HTTP/2 the host stands in the URI; then the browser is new enough for the header above.
-    let other_origin = text("origin").zip(text("host")).is_some_and(|(origin, host)| {
+    // In HTTP/2 the host is in the URI.
+    let host = text("host").or_else(|| uri.authority().map(Authority::as_str)).unwrap_or_default();
+    let other_origin = text("origin").is_some_and(|origin| {
         origin.strip_prefix("https://").is_none_or(|origin| !origin.eq_ignore_ascii_case(host))
     });
     if other_site || other_origin {
@@ -171,12 +179,15 @@ fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What our own authority has revoked opens no door, whichever root it lies below.
-async fn not_revoked(authority: Option<Authority>, fingerprint: Fingerprint) -> Result<(), Failed<Problem>> {
-    let Some(authority) = authority else { return Ok(()) };
-    match authority.status(&IssuedRef::Fingerprint(fingerprint)).await.map_err(control::at_once)? {
-        Some(CertificateStatus::Revoked { .. }) => Err(control::unknown("the client certificate is revoked")),
-        Some(CertificateStatus::Good | CertificateStatus::Expired) | None => Ok(()),
+impl From<ClientCertificateError> for Problem {
+    fn from(error: ClientCertificateError) -> Self {
+        match error {
+            ClientCertificateError::Store(error) => {
+                tracing::warn!(%error, "cannot tell whether a client certificate is revoked");
+                Self::unavailable("the database is busy or does not answer", STATUS_RETRY_SECONDS)
+            }
+            other => Self::unauthenticated(other.to_string()),
+        }
     }
 }
 
@@ -257,7 +268,8 @@ mod tests {
 
     #[test]
     fn another_site_makes_nobodys_browser_change_anything() {
-        let post = |of: &[(&'static str, &str)]| check_site(&Method::POST, &headers(of)).is_ok();
+        let any = Uri::from_static("/");
+        let post = |of: &[(&'static str, &str)]| check_site(&Method::POST, &any, &headers(of)).is_ok();
         assert!(post(&[]));
         assert!(post(&[
             ("sec-fetch-site", "same-origin"),
@@ -265,6 +277,11 @@ mod tests {
             ("host", "A.example")
         ]));
         assert!(post(&[("sec-fetch-site", "none")]));
+        // HTTP/2 has no Host.
+        let (origin, uri) = (headers(&[("origin", "https://a.example")]), Uri::from_static("https://a.example/x"));
+        assert!(check_site(&Method::POST, &uri, &origin).is_ok());
+        assert!(check_site(&Method::POST, &Uri::from_static("https://b.example/x"), &origin).is_err());
+        assert!(check_site(&Method::POST, &any, &origin).is_err());
         for bad in [
             &[("sec-fetch-site", "cross-site")][..],
             &[("sec-fetch-site", "same-site")],
@@ -273,7 +290,7 @@ mod tests {
             &[("origin", "null"), ("host", "a.example")],
         ] {
             assert!(!post(bad), "{bad:?}");
-            assert!(check_site(&Method::GET, &headers(bad)).is_ok());
+            assert!(check_site(&Method::GET, &any, &headers(bad)).is_ok());
         }
     }
 

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use authority::VerifiedClient;
 use axum::extract::FromRequestParts;
 use coded::named;
 use http::request::Parts;
 use uuid::Uuid;
 
 use crate::access::{Permission, Permissions, Scope};
-use crate::peer::Peer;
 use crate::problem::Problem;
 
 named! {
@@ -54,6 +54,8 @@ struct CallerParts {
     kind: CallerKind,
     id: Uuid,
     granted: Vec<Granted>,
+    /// The certificate that they have shown, if that is how they are known.
+    client: Option<VerifiedClient>,
     /// Whether this request's handler has asked how far the caller reaches.
     asked: AtomicBool,
 }
@@ -62,7 +64,26 @@ impl Caller {
     /// For the authenticator, and for tests.
     #[must_use]
     pub fn new(actor: String, kind: CallerKind, id: Uuid, granted: Vec<Granted>) -> Self {
-        Self(Arc::new(CallerParts { actor, kind, id, granted, asked: AtomicBool::new(false) }))
+        Self(Arc::new(CallerParts {
+            actor,
+            kind,
+            id,
+            granted,
+            client: None,
+            asked: AtomicBool::new(false),
+        }))
+    }
+
+    /// The same, known by this certificate.
+    pub(super) fn showing(self, client: VerifiedClient) -> Self {
+        Self(Arc::new(CallerParts {
+            actor: self.0.actor.clone(),
+            kind: self.0.kind,
+            id: self.0.id,
+            granted: self.0.granted.clone(),
+            client: Some(client),
+            asked: AtomicBool::new(self.was_asked()),
+        }))
     }
 
     /// As the audit trail names them: `token:ci`, `user:alice@example.org`, `certificate:agent-7`.
@@ -82,14 +103,11 @@ impl Caller {
     ///
     /// # Errors
     /// 403 for who is known by anything else.
-    pub(crate) fn shows<'p>(&self, peer: &'p Peer, who: &str) -> Result<&'p [u8], Problem> {
-        if self.kind() != CallerKind::Certificate {
-            return Err(Problem::forbidden(format_args!(
-                "only {who} may do this, and it shows its client certificate"
-            )));
-        }
-        let shown = peer.client_certificate.as_deref();
-        shown.ok_or_else(|| Problem::forbidden("the connection shows no client certificate"))
+    pub(crate) fn shows(&self, who: &str) -> Result<&[u8], Problem> {
+        let client = self.0.client.as_ref().ok_or_else(|| {
+            Problem::forbidden(format_args!("only {who} may do this, and it shows its client certificate"))
+        })?;
+        Ok(&client.certificate().der)
     }
 
     /// The row of the token, user or certificate identity.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use api::access::Grant;
 use flight::{Cache, Failed, Fresh};
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use store::{Clock, Identity, IdentityKind, Role, Session, Store};
 use tokio_util::sync::CancellationToken;
@@ -146,18 +145,16 @@ impl AccessControl {
         .await
     }
 
-    /// The caller with this client certificate: its own hash, the keys it is found by (the first that fits counts), its
-    /// end, and whether it is still good, which is asked when it is looked up.
+    /// The caller with this client certificate: its own hash, the keys it is found by (the first that fits counts), and its
+    /// end. Whether it is revoked was checked before.
     pub(crate) async fn certificate(
         &self,
         hash: [u8; 32],
         keys: Vec<[u8; 32]>,
         not_after_us: i64,
-        still_good: impl FnOnce() -> BoxFuture<'static, Result<(), Failed<Problem>>> + Send + 'static,
     ) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
-            still_good().await?;
             let mut found =
                 store::Access::of(&inner.store).identities_by_keys(&keys).await.map_err(at_once)?;
             found.retain(|identity| identity.kind == IdentityKind::Certificate);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use authority::PresentedChain;
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -87,12 +88,12 @@ pub(super) async fn in_the_open(
 
 fn peer_of<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
     let connection = stream.get_ref().1;
-    let leaf = connection.peer_certificates().and_then(<[_]>::first);
     // In TLS 1.2 the exporter binds only with the extended master secret; in 1.3 always.
     let bound = connection.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3);
     let binding =
         bound.then(|| connection.export_keying_material([0; 32], CHANNEL_BINDING, Some(&[])).ok()).flatten();
-    Peer { address, client_certificate: leaf.map(|leaf| Arc::from(leaf.as_ref())), channel_binding: binding }
+    let client_certificate = PresentedChain::new(connection.peer_certificates().unwrap_or_default());
+    Peer { address, client_certificate, channel_binding: binding }
 }
 
 fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams> {

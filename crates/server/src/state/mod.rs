@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
+use authority::ClientCertificates;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use parking_lot::Mutex;
@@ -88,7 +89,10 @@ impl StateBuilder {
     #[must_use]
     pub fn build(self) -> State {
         let access = AccessControl::new(self.store.clone(), self.clock.clone(), self.sessions);
-        let authority = self.components.issuance.as_ref().map(|issuance| issuance.authority.clone());
+        let clients = match &self.components.issuance {
+            Some(issuance) => issuance.authority.client_certificates(),
+            None => ClientCertificates::without_authority(self.clock.clone()),
+        };
         let limits = Arc::new(Limits::new(&self.limits));
         let events = Events::default();
         let stopping = CancellationToken::new();
@@ -103,7 +107,7 @@ impl StateBuilder {
             store: self.store,
             clock: self.clock,
             metrics: Metrics::default(),
-            authentication: Authentication::new(access.clone(), self.authenticators, authority),
+            authentication: Authentication::new(access.clone(), self.authenticators, clients),
             access,
             limits,
             upkeep: Mutex::new(Some(upkeep)),

@@ -1,21 +1,28 @@
 //! Client certificates that our own authority issued, and revoked.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use authority::keystore::KeyStore;
-use authority::{Authority, AuthorityOptions};
+use authority::est::{Est, EstOptions};
+use authority::issue::{IssueRequest, Source};
+use authority::revoke::Selection;
+use authority::tree::NewCa;
+use authority::{Authority, AuthorityOptions, ClientCertificateError, ClientCertificates, PresentedChain};
 use axum::Router;
 use axum::body::Body;
+use credentials::{Credentials, CredentialsOptions};
 use http::{Method, Request};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
-use server::{Components, Peer, State, access, router};
+use server::listen::server_certificate;
+use server::routes::credhub::{CredHub, CredHubOptions};
+use server::{Components, Issuance, Peer, Running, Server, ServerOptions, State, access, router};
 use store::Clock;
 use tower::ServiceExt;
 use x509::build::{self, Extension};
-use x509::{DistinguishedName, GeneralName, csr};
+use x509::crl::{CrlSpec, Reason, Revoked, Scope, tbs_crl};
+use x509::{Certificate, DistinguishedName, GeneralName, SerialNumber, UnixTime, csr};
 
 use crate::world::{issuance, store};
 
@@ -29,7 +36,7 @@ async fn ask(router: &Router, request: Request<Body>) -> (u16, Value) {
 /// As the listener hands a request over, once it has verified this certificate's chain.
 fn by_certificate(method: Method, path: &str, der: &[u8]) -> Request<Body> {
     let address = IpAddr::from([127, 0, 0, 1]);
-    let peer = Peer { address, client_certificate: Some(Arc::from(der)), channel_binding: None };
+    let peer = Peer { address, client_certificate: PresentedChain::new([der]), channel_binding: None };
     Request::builder().method(method).uri(path).extension(peer).body(Body::empty()).unwrap()
 }
 
@@ -40,6 +47,159 @@ fn request_for(name: &str) -> String {
     let tbs = csr::tbs(&subject.der, key.spki(), &[Extension::subject_alt_names(&names)], None);
     let signature = key.sign_now(&tbs).unwrap();
     x509::pem::encode("CERTIFICATE REQUEST", &build::signed(&tbs, &key.algorithm(), &signature))
+}
+
+/// Every listener over one authority, and a client that shows an application's certificate of it.
+struct Applications {
+    authority: Authority,
+    server: Running,
+    chain: Vec<Vec<u8>>,
+    issued: uuid::Uuid,
+    client: reqwest::Client,
+    _folder: tempfile::TempDir,
+}
+
+/// The subject by which Cloud Foundry names an application.
+const APPLICATION: &str = "OU=app:00000000-0000-4000-8000-000000000007";
+
+impl Applications {
+    async fn start() -> Self {
+        let (folder, store) = store().await;
+        let clock = Clock::system();
+        access::bootstrap(&store, &clock).await.unwrap().unwrap();
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let authority =
+            Authority::open(store.clone(), keystore.clone(), clock.clone(), AuthorityOptions::default()).unwrap();
+        let root = authority.create_root(&NewCa::root("root", "CN=Root"), "user:a").await.unwrap();
+        let root = root.certificate.der.to_vec();
+        authority.create_intermediate("root", &NewCa::intermediate("ca", "CN=CA"), "user:a").await.unwrap();
+        let profile = json!({
+            "name": "apps", "ca": "ca", "names": { "dns_allowed": [".example"] },
+            "extended_key_usage": ["clientAuth"], "subject": { "requested": true },
+        });
+        authority.put_profile(serde_json::from_value(profile).unwrap(), None, "user:a").await.unwrap();
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let mut request = IssueRequest::new(
+            "apps",
+            key.spki().to_vec(),
+            vec![GeneralName::Dns("app.example".to_owned())],
+            Source::Api,
+            "user:a",
+        );
+        request.subject = Some(DistinguishedName::from_text(APPLICATION).unwrap());
+        let issued = authority.issue(request).await.unwrap();
+        let chain: Vec<Vec<u8>> =
+            std::iter::once(&issued.der).chain(issued.chain.iter()).map(|der| der.to_vec()).collect();
+
+        let credentials = Credentials::open(store.clone(), keystore, clock.clone(), CredentialsOptions::default());
+        let est = EstOptions { profiles: vec!["apps".to_owned()], ..EstOptions::default() };
+        let issuance = issuance(&authority, &store, &clock);
+        let components = Components {
+            issuance: Some(Issuance { est: Est::new(authority.clone(), None, est), ..issuance }),
+            credentials: Some(CredHub::new(credentials, CredHubOptions::default()).unwrap()),
+            ..Components::default()
+        };
+        let state = State::builder(store, clock).components(components).build();
+        let ca = crate::world::Authority::new("server root");
+        let leaf = ca.leaf(&["127.0.0.1"]);
+        let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
+        let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);
+        options.credentials = Some("127.0.0.1:0".parse().unwrap());
+        options.client_roots = vec![root.clone()];
+        let server = Server::start(options, state).await.unwrap();
+        let pem = chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect::<String>();
+        let pem = format!("{}{pem}", key.to_pkcs8_pem().as_str());
+        let client = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_der(&ca.root).unwrap()])
+            .identity(reqwest::Identity::from_pem(pem.as_bytes()).unwrap())
+            .build()
+            .unwrap();
+        Self { authority, server, chain, issued: issued.id, client, _folder: folder }
+    }
+
+    /// The status of a request to each door: the API, EST, and the credential store.
+    async fn doors(&self) -> [u16; 3] {
+        let api = self.client.get(format!("https://{}/api/v1/auth/me", self.server.address));
+        let est = format!("https://{}/.well-known/est/apps/simpleenroll", self.server.address);
+        let est = self.client.post(est).header("content-type", "application/pkcs10").body("none");
+        let store = self.server.credential_address.unwrap();
+        let store = self.client.get(format!("https://{store}/api/v1/data?name=/a"));
+        let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status().as_u16();
+        [status(api).await, status(est).await, status(store).await]
+    }
+}
+
+#[tokio::test]
+async fn a_revocation_counts_with_the_next_request_of_an_open_connection() {
+    let place = Applications::start().await;
+    // Not mapped to an identity; no CSR; a name that is not there.
+    assert_eq!(place.doors().await, [401, 400, 404]);
+    let which = Selection::Id(place.issued);
+    place.authority.revoke(which, Reason::KeyCompromise, None, "user:a").await.unwrap();
+    assert_eq!(place.doors().await, [401, 403, 401]);
+}
+
+#[tokio::test]
+async fn a_certificate_below_a_revoked_authority_is_refused() {
+    let place = Applications::start().await;
+    assert_eq!(place.doors().await, [401, 400, 404]);
+    let issuing = Certificate::parse(&place.chain[1]).unwrap().fingerprint;
+    let which = Selection::Fingerprint(issuing);
+    place.authority.revoke(which, Reason::CaCompromise, None, "user:a").await.unwrap();
+    assert_eq!(place.doors().await, [401, 403, 401]);
+}
+
+#[tokio::test]
+async fn a_crl_tells_what_another_authority_has_revoked() {
+    let place = Applications::start().await;
+    let clients = ClientCertificates::without_authority(Clock::system());
+    let mut peer = Peer::at(IpAddr::from([127, 0, 0, 1]));
+    peer.client_certificate = PresentedChain::new(&place.chain);
+    assert!(clients.verify(&peer).await.unwrap().is_some());
+    // With any CRL, each CA needs one; and its CRL says what it has revoked.
+    let leaf = Certificate::parse(&place.chain[0]).unwrap();
+    let other = DistinguishedName::from_text("CN=Other").unwrap();
+    for (issuer, serials, outcome) in [
+        (&other.der, &[][..], "no CRL"),
+        (&leaf.issuer.der, &[], ""),
+        (&leaf.issuer.der, std::slice::from_ref(&leaf.serial), "revoked"),
+    ] {
+        clients.replace_crls(&[crl(issuer, serials)]).unwrap();
+        let verified = clients.verify(&peer).await.map_err(|error| error.to_string());
+        match outcome {
+            "" => assert!(verified.unwrap().is_some()),
+            why => assert!(verified.as_ref().unwrap_err().contains(why), "{verified:?}"),
+        }
+    }
+    // What is no CRL changes nothing.
+    assert!(clients.replace_crls(&[vec![0x30, 0]]).is_err());
+    assert!(matches!(clients.verify(&peer).await, Err(ClientCertificateError::Revoked)));
+}
+
+fn crl(issuer: &[u8], serials: &[SerialNumber]) -> Vec<u8> {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let now = UnixTime(crate::world::now());
+    let spec = CrlSpec {
+        signature: key.algorithm(),
+        issuer,
+        this_update: now,
+        next_update: now.plus(3_600),
+        number: 1,
+        authority_key_id: &[1],
+        base: None,
+        distribution_point: None,
+        scope: Scope::All,
+        freshest: None,
+    };
+    let revoked = |serial: &SerialNumber| Revoked {
+        serial: serial.clone(),
+        at: now,
+        reason: None,
+        invalidity_date: None,
+    };
+    let revoked: Vec<Revoked> = serials.iter().map(revoked).collect();
+    let tbs = tbs_crl(&spec, &revoked);
+    build::signed(&tbs, &spec.signature, &key.sign_now(&tbs).unwrap())
 }
 
 #[tokio::test]
@@ -84,8 +244,6 @@ async fn a_revoked_client_certificate_opens_no_door() {
     assert_eq!(ask(&router, request).await.1["detail"], "another site made this browser ask");
 
     post("/api/v1/revocations", json!({ "reason": "keyCompromise", "certificate": issued["id"] })).await;
-    // As it is once what was remembered of it has run out.
-    state.access().forget();
     let (status, refused) = ask(&router, by_certificate(Method::GET, me, &leaf)).await;
     assert_eq!((status, refused["detail"].as_str()), (401, Some("the client certificate is revoked")));
 }

@@ -2,9 +2,11 @@
 
 mod read;
 mod reason;
+mod set;
 
 pub use read::{Crl, ParseError};
 pub use reason::Reason;
+pub use set::{CrlSet, CrlVerdict};
 
 use crate::build::{Extension, write_extensions};
 use crate::der::{self, Writer, tag};

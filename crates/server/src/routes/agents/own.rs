@@ -8,11 +8,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use axum::Extension;
 
 use crate::access::{Caller, Permission};
 use crate::extract::{Json, Path, Query};
-use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
@@ -56,8 +54,8 @@ async fn enroll(
 }
 
 /// The agent that calls: its identity's certificate, with the key it was enrolled with.
-async fn agent_of(agents: &Agents, caller: &Caller, peer: &Peer) -> Result<Uuid, Problem> {
-    agents.check_key(caller.id(), caller.shows(peer, "an agent")?).await?;
+async fn agent_of(agents: &Agents, caller: &Caller) -> Result<Uuid, Problem> {
+    agents.check_key(caller.id(), caller.shows("an agent")?).await?;
     Ok(caller.id())
 }
 
@@ -67,10 +65,9 @@ async fn agent_of(agents: &Agents, caller: &Caller, peer: &Peer) -> Result<Uuid,
 async fn renew(
     Component(agents): Component<Agents>,
     caller: Caller,
-    Extension(peer): Extension<Peer>,
     Json(body): Json<RenewalBody>,
 ) -> Result<Json<EnrolledView>, Problem> {
-    let agent = agent_of(&agents, &caller, &peer).await?;
+    let agent = agent_of(&agents, &caller).await?;
     let renewal = Renewal { csr_pem: body.csr_pem };
     Ok(Json(enrolled_view(agents.renew(agent, &renewal.csr_pem).await?)))
 }
@@ -101,14 +98,13 @@ struct AssignmentView {
 async fn give_work(
     Component(agents): Component<Agents>,
     caller: Caller,
-    Extension(peer): Extension<Peer>,
     Query(params): Query<WaitParams>,
     Query(facts): Query<FactsBody>,
 ) -> Result<Json<AssignmentView>, Problem> {
     if params.wait > WAIT_SECONDS_MAX {
         return Err(Problem::bad_request(format_args!("wait is 0 to {WAIT_SECONDS_MAX} seconds")));
     }
-    let agent = agent_of(&agents, &caller, &peer).await?;
+    let agent = agent_of(&agents, &caller).await?;
     Ok(Json(AssignmentView { jobs: agents.poll(agent, host_facts(facts), params.wait).await? }))
 }
 
@@ -118,11 +114,10 @@ async fn give_work(
 async fn take_csr(
     Component(agents): Component<Agents>,
     caller: Caller,
-    Extension(peer): Extension<Peer>,
     Path(job): Path<Uuid>,
     Json(body): Json<CsrBody>,
 ) -> Result<StatusCode, Problem> {
-    let agent = agent_of(&agents, &caller, &peer).await?;
+    let agent = agent_of(&agents, &caller).await?;
     let made = CsrMade { csr_pem: body.csr_pem };
     agents.accept_csr(agent, job, &made.csr_pem).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -134,11 +129,10 @@ async fn take_csr(
 async fn take_result(
     Component(agents): Component<Agents>,
     caller: Caller,
-    Extension(peer): Extension<Peer>,
     Path(job): Path<Uuid>,
     Json(body): Json<ResultBody>,
 ) -> Result<StatusCode, Problem> {
-    let agent = agent_of(&agents, &caller, &peer).await?;
+    let agent = agent_of(&agents, &caller).await?;
     let ResultBody { outcome, target, error, rollback_error, served } = body;
     let outcome = outcome.parse().map_err(Problem::unprocessable)?;
     let result = JobResult { outcome, target, error, rollback_error, served };

@@ -1,17 +1,17 @@
 //! The principal of a request: authenticated by a token of the embedded issuer, an API token, or a client certificate.
 
+use authority::VerifiedClient;
 use axum::extract::FromRequestParts;
 use credentials::{Asker, TokenError};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use x509::Certificate;
 use x509::build::Attribute;
 
 use super::context::Context;
 use crate::access::{Caller, CallerKind, Permission, TOKEN_PREFIX, token_hash};
 use crate::credhub::Refused;
-use crate::peer::{Peer, address};
+use crate::peer::address;
 use crate::problem::Problem;
 
 /// Octets of an `Authorization` header that are looked at.
@@ -47,10 +47,10 @@ pub(crate) async fn authenticate(parts: &Parts, context: &Context) -> Result<Ask
     if parts.headers.contains_key(AUTHORIZATION) {
         return by_token(context, bearer(parts).ok_or_else(denied)?).await;
     }
-    let peer = parts.extensions.get::<Peer>();
-    match peer.and_then(|peer| peer.client_certificate.as_deref()) {
-        Some(der) => by_certificate(context, parts, der).await,
-        None => Err(denied()),
+    match context.server().authentication().client(parts).await {
+        Ok(Some(client)) => by_certificate(context, client).await,
+        Ok(None) => Err(denied()),
+        Err(problem) => Err(bad_identity(&problem)),
     }
 }
 
@@ -81,19 +81,26 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
     Ok(asker_of(&caller, grant.actor))
 }
 
-async fn by_certificate(context: &Context, parts: &Parts, der: &[u8]) -> Result<Asker, Refused> {
-    let unreadable = |_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY);
-    let certificate = Certificate::parse(der).map_err(unreadable)?;
-    let units = certificate.subject.attributes();
+/// The identity of a client certificate that is not revoked.
+async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Asker, Refused> {
+    let units = client.certificate().subject.attributes();
     let unit = units.iter().find(|(attribute, _)| *attribute == Attribute::OrganizationalUnit);
     if let Some(id) = unit.and_then(|(_, unit)| unit.strip_prefix(APPLICATION)) {
         let id =
             uuid::Uuid::parse_str(id).map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
         return Ok(Asker { actor: format!("mtls-app:{id}"), everything: false });
     }
-    let caller = context.server().authentication().caller(parts).await;
-    let caller = caller.map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
+    let caller = context.server().authentication().by_certificate(client).await;
+    let caller = caller.map_err(|problem| bad_identity(&problem))?;
     Ok(asker_of(&caller, actor_of(&caller)))
+}
+
+/// A certificate that does not count, or a database that does not answer.
+fn bad_identity(problem: &Problem) -> Refused {
+    if problem.status().is_server_error() {
+        return bad_token(TokenError::Unavailable);
+    }
+    Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY)
 }
 
 /// What a caller may do here.

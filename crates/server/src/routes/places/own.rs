@@ -4,7 +4,6 @@ use api::key_nodes::{
     BeatBody, BeatView, EnrolledView, EnrolmentBody, KeyNewsView, MembershipView, NewsView, PolicyNewsView,
     RenewalBody, StatementView, WrapNewsView,
 };
-use axum::Extension;
 use serde::Deserialize;
 use sites::Sites;
 use sites::policies::KeyPolicies;
@@ -18,7 +17,6 @@ use uuid::Uuid;
 use super::attributes::AREA;
 use crate::access::{Caller, Permission};
 use crate::extract::{Json, Query};
-use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
@@ -56,8 +54,8 @@ async fn enroll(
 }
 
 /// The node that calls: its identity's certificate, with the key it was enrolled with.
-async fn node_of(places: &Sites, caller: &Caller, peer: &Peer) -> Result<Uuid, Problem> {
-    places.check_key(caller.id(), caller.shows(peer, "a node")?).await?;
+async fn node_of(places: &Sites, caller: &Caller) -> Result<Uuid, Problem> {
+    places.check_key(caller.id(), caller.shows("a node")?).await?;
     Ok(caller.id())
 }
 
@@ -67,10 +65,9 @@ async fn node_of(places: &Sites, caller: &Caller, peer: &Peer) -> Result<Uuid, P
 async fn renew(
     Component(places): Component<Sites>,
     caller: Caller,
-    Extension(peer): Extension<Peer>,
     Json(body): Json<RenewalBody>,
 ) -> Result<Json<EnrolledView>, Problem> {
-    let node = node_of(&places, &caller, &peer).await?;
+    let node = node_of(&places, &caller).await?;
     let renewal = NodeRenewal { csr_pem: body.csr_pem };
     Ok(Json(enrolled_view(places.renew(node, &renewal.csr_pem).await?)))
 }
@@ -89,10 +86,9 @@ fn membership_view(told: Membership) -> MembershipView {
 async fn beat(
     Component(places): Component<Sites>,
     caller: Caller,
-    Extension(peer): Extension<Peer>,
     Json(body): Json<BeatBody>,
 ) -> Result<Json<BeatView>, Problem> {
-    let node = node_of(&places, &caller, &peer).await?;
+    let node = node_of(&places, &caller).await?;
     let BeatBody { address, since, measured } = body;
     let BeatAnswer { now_ms, beat_every_ms, lease_ms, membership, state } =
         places.beat(node, Beat { address, since, measured }).await?;
@@ -142,9 +138,8 @@ async fn news(
     Component(places): Component<Sites>,
     Component(policies): Component<KeyPolicies>,
     caller: Caller,
-    Extension(peer): Extension<Peer>,
     Query(params): Query<NewsParams>,
 ) -> Result<Json<NewsView>, Problem> {
-    let node = node_of(&places, &caller, &peer).await?;
+    let node = node_of(&places, &caller).await?;
     Ok(Json(news_view(policies.news(node, params.after).await?)))
 }

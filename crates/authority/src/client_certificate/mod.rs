@@ -1,0 +1,169 @@
+//! Client certificates. The identity in one is for [`ClientCertificates::verify`] to give out, which looks up first whether the
+//! certificate is revoked.
+//!
+//! The handshake verifies the chain and says nothing of revocation, and a connection outlives a revocation. So the listener hands on a
+//! [`PresentedChain`], whose bytes nobody can read, and each request has it verified anew.
+
+mod statuses;
+
+use std::fmt;
+use std::sync::Arc;
+
+use store::{Clock, StoreError};
+use x509::crl::{CrlSet, CrlVerdict, ParseError};
+use x509::{Certificate, UnixTime};
+
+pub(crate) use statuses::Statuses;
+use statuses::Standing;
+
+use crate::{Authority, Peer};
+
+/// Certificates of a presented chain that are looked up. Chains have two or three; longer ones are refused.
+const CHAIN_MAX: usize = 8;
+
+/// The chain that a TLS client presented and the handshake verified, leaf first.
+#[derive(Clone)]
+pub struct PresentedChain(Arc<[Box<[u8]>]>);
+
+impl PresentedChain {
+    /// Of certificates in DER, leaf first; `None` without any.
+    pub fn new<D: AsRef<[u8]>>(ders: impl IntoIterator<Item = D>) -> Option<Self> {
+        let ders: Arc<[Box<[u8]>]> = ders.into_iter().map(|der| der.as_ref().into()).collect();
+        (!ders.is_empty()).then_some(Self(ders))
+    }
+}
+
+impl fmt::Debug for PresentedChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PresentedChain").field(&self.0.len()).finish()
+    }
+}
+
+/// The certificate of a TLS client whose chain the handshake verified, valid now and not revoked. Only
+/// [`ClientCertificates::verify`] makes one.
+#[derive(Clone, Debug)]
+pub struct VerifiedClient(Arc<[Arc<Certificate>]>);
+
+impl VerifiedClient {
+    /// The client's own certificate.
+    #[must_use]
+    pub fn certificate(&self) -> &Certificate {
+        &self.0[0]
+    }
+
+    /// What the client presented above it.
+    #[must_use]
+    pub fn intermediates(&self) -> &[Arc<Certificate>] {
+        &self.0[1..]
+    }
+}
+
+/// Why the identity in a client certificate does not count.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ClientCertificateError {
+    /// Client: present another.
+    #[error("the client certificate cannot be read")]
+    Unreadable,
+    /// Client: renew it.
+    #[error("the client certificate is not valid now")]
+    NotValidNow,
+    /// Client: ask for another.
+    #[error("the client certificate is revoked")]
+    Revoked,
+    /// Operator: name a CRL of that CA.
+    #[error("the client certificate's CA {0:?} has no CRL among server.client_crl_files")]
+    NoCrl(String),
+    /// Those of the database.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+/// Verifies client certificates. Cheap to clone.
+#[derive(Clone)]
+pub struct ClientCertificates {
+    clock: Clock,
+    /// Answers for the certificates that it issued.
+    authority: Option<Authority>,
+    statuses: Arc<Statuses>,
+}
+
+impl ClientCertificates {
+    /// For a process without an authority: CRLs alone tell what is revoked.
+    #[must_use]
+    pub fn without_authority(clock: Clock) -> Self {
+        Self { clock, authority: None, statuses: Arc::default() }
+    }
+
+    /// Takes these CRLs (DER) for the certificates of other CAs, in place of those before.
+    ///
+    /// # Errors
+    /// [`ParseError`]; then those before still count.
+    pub fn replace_crls(&self, ders: &[Vec<u8>]) -> Result<(), ParseError> {
+        let crls = CrlSet::parse(ders)?;
+        for issuer in crls.superseded() {
+            tracing::warn!(issuer, "an older CRL of a CA does not count beside a newer one");
+        }
+        let outdated = crls.outdated(UnixTime(self.clock.now_seconds()));
+        if outdated > 0 {
+            tracing::error!(outdated, "CRLs of client CAs are past their nextUpdate, and count until there are newer ones");
+        }
+        self.statuses.replace_crls(crls);
+        Ok(())
+    }
+
+    /// The client's certificate; `None` if it presented none.
+    ///
+    /// A revocation by this process counts from the next call on, one by another node of the cluster within five seconds.
+    ///
+    /// # Errors
+    /// [`ClientCertificateError`]
+    #[crate::boxed]
+    pub async fn verify(&self, peer: &Peer) -> Result<Option<VerifiedClient>, ClientCertificateError> {
+        let Some(PresentedChain(ders)) = &peer.client_certificate else { return Ok(None) };
+        if ders.len() > CHAIN_MAX {
+            return Err(ClientCertificateError::Unreadable);
+        }
+        let chain: Result<Arc<[Arc<Certificate>]>, _> =
+            ders.iter().map(|der| Certificate::parse(der).map(Arc::new)).collect();
+        let chain = chain.map_err(|_| ClientCertificateError::Unreadable)?;
+        let now = UnixTime(self.clock.now_seconds());
+        if now < chain[0].not_before || now > chain[0].not_after {
+            return Err(ClientCertificateError::NotValidNow);
+        }
+        for (depth, certificate) in chain.iter().enumerate() {
+            self.check(certificate, depth).await?;
+        }
+        Ok(Some(VerifiedClient(chain)))
+    }
+
+    /// Our own certificates are in the database; those of other CAs may be in their CRLs.
+    async fn check(&self, certificate: &Certificate, depth: usize) -> Result<(), ClientCertificateError> {
+        let standing = self.statuses.standing(self.authority.as_ref(), certificate.fingerprint).await?;
+        let verdict = self.statuses.crls().verdict(certificate);
+        match (standing, verdict) {
+            (Standing::Revoked, _) | (_, CrlVerdict::Revoked) => Err(ClientCertificateError::Revoked),
+            (Standing::IssuedElsewhere, CrlVerdict::NoList) if depth == 0 && !self.statuses.crls().is_empty() => {
+                Err(ClientCertificateError::NoCrl(certificate.issuer.text.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for ClientCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCertificates").finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// Verifies client certificates by what this authority has revoked.
+    #[must_use]
+    pub fn client_certificates(&self) -> ClientCertificates {
+        ClientCertificates {
+            clock: self.clock().clone(),
+            authority: Some(self.clone()),
+            statuses: Arc::clone(self.client_statuses()),
+        }
+    }
+}

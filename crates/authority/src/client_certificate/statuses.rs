@@ -1,0 +1,89 @@
+//! Which client certificates are revoked, remembered for a moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use flight::{Cache, Failed, Fresh};
+use parking_lot::RwLock;
+use x509::Fingerprint;
+use x509::crl::CrlSet;
+
+use super::ClientCertificateError;
+use crate::Authority;
+use crate::issue::IssuedRef;
+use crate::revoke::CertificateStatus;
+
+/// How long a status is believed, for what another node of the cluster revokes. What this process revokes counts at once.
+const BELIEVED: Duration = Duration::from_secs(5);
+
+/// Statuses remembered: some hundred bytes each.
+const REMEMBERED_MAX: u64 = 16_384;
+
+/// What our own authority says of a certificate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Standing {
+    /// Issued here, and not revoked.
+    Good,
+    Revoked,
+    IssuedElsewhere,
+}
+
+type Remembered = Cache<(u64, Fingerprint), Standing, ClientCertificateError>;
+
+/// The statuses of client certificates, and the CRLs of other CAs.
+pub(crate) struct Statuses {
+    remembered: Remembered,
+    /// Part of every key: raised, all statuses are looked up again.
+    generation: AtomicU64,
+    crls: RwLock<Arc<CrlSet>>,
+}
+
+impl Default for Statuses {
+    fn default() -> Self {
+        Self {
+            remembered: Cache::with_entries(REMEMBERED_MAX),
+            generation: AtomicU64::new(0),
+            crls: RwLock::default(),
+        }
+    }
+}
+
+impl Statuses {
+    /// After a revocation, so that it counts at once.
+    pub(crate) fn forget(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn crls(&self) -> Arc<CrlSet> {
+        Arc::clone(&self.crls.read())
+    }
+
+    pub(super) fn replace_crls(&self, crls: CrlSet) {
+        *self.crls.write() = Arc::new(crls);
+    }
+
+    pub(super) async fn standing(
+        &self,
+        authority: Option<&Authority>,
+        fingerprint: Fingerprint,
+    ) -> Result<Standing, ClientCertificateError> {
+        let Some(authority) = authority.cloned() else { return Ok(Standing::IssuedElsewhere) };
+        let generation = self.generation.load(Ordering::SeqCst);
+        let look = move || async move {
+            let status = authority.status(&IssuedRef::Fingerprint(fingerprint)).await;
+            // The database's trouble is not remembered.
+            let status = status.map_err(|error| Failed {
+                error: ClientCertificateError::Store(Arc::new(error)),
+                lifetime: Duration::ZERO,
+            })?;
+            let value = match status {
+                Some(CertificateStatus::Revoked { .. }) => Standing::Revoked,
+                Some(CertificateStatus::Good | CertificateStatus::Expired) => Standing::Good,
+                None => Standing::IssuedElsewhere,
+            };
+            Ok(Fresh { value, lifetime: BELIEVED })
+        };
+        self.remembered.fetch(&(generation, fingerprint), look).await
+    }
+}
