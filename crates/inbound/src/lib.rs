@@ -5,6 +5,7 @@ mod listener;
 mod silence;
 mod slots;
 mod tasks;
+mod web_page;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +17,7 @@ pub use listener::Listener;
 pub use silence::Silence;
 pub use slots::{OriginLimit, Slot, Slots};
 pub use tasks::ServiceTasks;
+pub use web_page::is_sent_by_web_page;
 
 /// Connections that may wait to be taken. The system has no more than it is told to (`net.core.somaxconn`, 4,096 where nobody changed
 /// it); of whoever comes beyond, the first packet is dropped and sent again after a second. Tokio's own listeners have 128.

@@ -23,7 +23,7 @@ pub use issuer::IssuerError;
 pub use permission::{BUILT_IN_ROLES, BuiltInRole, Permission, Permissions, built_in_role};
 pub use secret::{TOKEN_PREFIX, uri_identity_key};
 
-pub(crate) use authenticate::{Authentication, Authenticators, certificate_matcher, cookie};
+pub(crate) use authenticate::{Authentication, Authenticators, certificate_matcher, check_site, cookie};
 pub(crate) use caller::forbidden;
 pub(crate) use grant::{of_session as grants_of_session, permissions as permissions_of, stored as grants_of};
 pub(crate) use secret::{

@@ -61,6 +61,9 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics, documents: Option<&Doc
     let document =
         || documents.filter(|_| request.method() == Method::GET).and_then(|documents| documents(path));
     let (status, kind, text) = match (request.method(), path) {
+        _ if inbound::is_sent_by_web_page(request.headers()) => {
+            (StatusCode::FORBIDDEN, PLAIN, "figures are for programs, not for web pages\n".to_owned())
+        }
         (&Method::GET, "/metrics") => (StatusCode::OK, MEDIA_TYPE, metrics.encode()),
         (&Method::GET, "/healthz") => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
         _ => match document() {

@@ -123,7 +123,8 @@ pub(crate) fn protocols() -> Router<State> {
 
 /// The credential store, on its own listener: CredHub's API, and Vault's below its own prefix.
 pub(crate) fn credentials(context: &Context) -> Router {
-    credhub::router(context).nest("/v1", vault::router(context))
+    let router = credhub::router(context).nest("/v1", vault::router(context));
+    router.layer(axum::middleware::from_fn(credhub::programs_only))
 }
 
 /// What is served without TLS as well: CRLs, OCSP, http-01 answers.

@@ -16,6 +16,7 @@ use http::{StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use issuers::Issuers;
 
+use crate::access::check_site;
 use crate::extract::Path;
 use crate::peer::Peer;
 use crate::problem::Problem;
@@ -71,6 +72,12 @@ async fn acme(With(acme): With<Option<Acme>>, request: Request) -> Response {
 }
 
 async fn est(With(est): With<Option<Est>>, request: Request) -> Response {
+    // A browser sends a client certificate by itself, for any page.
+    if !request.headers().contains_key(header::AUTHORIZATION)
+        && let Err(problem) = check_site(request.method(), request.uri(), request.headers())
+    {
+        return problem.into_response();
+    }
     match est {
         Some(est) => whole(request, |request, peer| async move { est.handle(request, &peer).await }).await,
         None => absent(),

@@ -75,7 +75,10 @@ impl Guard {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         let conditions = (reads && !self.access.streams).then(|| ReadConditions::of(parts)).transpose()?;
         let permission = match self.access.need {
-            Need::Nothing => return Ok(Admitted { caller: None, left: None, conditions }),
+            Need::Nothing => {
+                access::check_site(&parts.method, &parts.uri, &parts.headers)?;
+                return Ok(Admitted { caller: None, left: None, conditions });
+            }
             Need::Caller => None,
             Need::Permission(permission) => Some(permission),
         };

@@ -85,6 +85,7 @@ impl CredentialServer {
 }
 
 testbed::on_both! { super::CredentialServer:
+    an_address_or_a_browser_is_no_credential
     versions_are_written_read_deleted_and_taken_back
     every_type_reads_as_its_fields_and_is_written_by_them
     who_may_not_is_denied_whether_anything_is_there_or_not
@@ -92,6 +93,30 @@ testbed::on_both! { super::CredentialServer:
     a_login_gives_a_token_that_is_looked_up_and_ended
     paths_are_listed_and_notes_are_kept
     credhubs_side_tells_of_versions_and_takes_back_what_was_deleted
+}
+
+async fn an_address_or_a_browser_is_no_credential(place: CredentialServer) {
+    let mode = json!({ "read_only_mode": true });
+    send(place.bare("POST", "/management").json(&mode)).await.expect(401);
+    let viewer = place.world.token("v", "viewer", "any").await;
+    place.by(&viewer, "POST", "/management", mode.clone()).await.expect(403);
+    assert_eq!(send(place.bare("GET", "/management")).await.expect(200).json()["read_only_mode"], false);
+    // Of requests without a token those of web pages are refused before anything is looked at.
+    let form = || place.bare("POST", "/oauth/token").body("grant_type=password&username=v&password=w");
+    send(form().header("content-type", "application/x-www-form-urlencoded")).await.expect(401);
+    for (name, value) in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
+        for path in ["/management", "/oauth/token", "/api/v1/data", "/v1/secret/data/a"] {
+            let answer = send(place.bare("POST", path).header(name, value).json(&mode)).await.expect(403);
+            assert!(answer.text.contains("web page"), "{path}: {answer:?}");
+        }
+        let enrol = place.world.builder().build().unwrap();
+        for path in ["/api/v1/agent/enroll", "/.well-known/est/simpleenroll"] {
+            let url = format!("https://{}{path}", place.world.address);
+            let answer = send(enrol.post(url).header(name, value).json(&mode)).await.expect(403);
+            assert!(answer.text.contains("another site"), "{path}: {answer:?}");
+        }
+    }
+    place.by(&place.world.admin.clone(), "POST", "/management", mode).await.expect(200);
 }
 
 async fn versions_are_written_read_deleted_and_taken_back(place: CredentialServer) {

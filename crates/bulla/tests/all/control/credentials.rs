@@ -277,12 +277,14 @@ fn clients_of_credhub_are_answered_in_its_words() {
     let (status, answer) = ask(&house, "GET", "/info", &[], None);
     assert_eq!((status, &answer["app"]["name"]), (200, &json!("CredHub")));
     assert_eq!(ask(&house, "GET", "/health/", &[], None), (200, json!({ "status": "UP" })));
-    // Read-only, from this machine: nothing is written, all is read.
+    // Read-only, from this machine and with a token: nothing is written, all is read.
     let none: &[&str] = &[];
-    assert_eq!(ask(&house, "POST", "/management", none, Some(r#"{"read_only_mode":true}"#)).0, 200);
+    assert_eq!(ask(&house, "POST", "/management", none, Some(r#"{"read_only_mode":true}"#)).0, 401);
+    assert_eq!(admin.ask("POST", "/management", Some(r#"{"read_only_mode":true}"#)).0, 200);
     assert_eq!(admin.ask("PUT", "/api/v1/data", Some(&put("/a"))).0, 503);
     assert_eq!(admin.ask("GET", "/api/v1/key-usage", None).0, 200);
-    assert_eq!(ask(&house, "POST", "/management", none, Some(r#"{"read_only_mode":false}"#)).0, 200);
+    assert_eq!(ask(&house, "POST", "/management", none, Some(r#"{"read_only_mode":false}"#)).0, 401);
+    assert_eq!(admin.ask("POST", "/management", Some(r#"{"read_only_mode":false}"#)).0, 200);
     assert_eq!(admin.ask("PUT", "/api/v1/data", Some(&put("/a"))).0, 200);
     // Check and set.
     let known = admin.ask("GET", "/api/v1/data?name=/a&current=true", None).1["data"][0]["id"].clone();

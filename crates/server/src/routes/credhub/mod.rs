@@ -28,6 +28,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Json, Router};
+use http::header::AUTHORIZATION;
 use http::{Method, StatusCode};
 
 use crate::credhub::Refused;
@@ -121,6 +122,18 @@ async fn writable(With(hub): With<CredHub>, request: Request, next: Next) -> Res
     next.run(request).await
 }
 
+/// Refuses changes that a web page makes a browser send, unless they carry a token, which a browser does not add by itself.
+pub(crate) async fn programs_only(request: Request, next: Next) -> Response {
+    let (method, headers) = (request.method(), request.headers());
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let has_token = headers.contains_key(AUTHORIZATION) || headers.contains_key("x-vault-token");
+    if !reads && !has_token && inbound::is_sent_by_web_page(headers) {
+        let text = "A web page made this browser ask. Send a token with the request.";
+        return Refused::new(StatusCode::FORBIDDEN, text).into_response();
+    }
+    next.run(request).await
+}
+
 /// What every path answers on a listener of a server without a credential store.
 pub(crate) async fn absent() -> Refused {
     Refused::new(StatusCode::SERVICE_UNAVAILABLE, "This server does not run a credential store.")
@@ -173,12 +186,18 @@ async fn management(
     Ok(Json(ReadOnlyMode { read_only_mode: Some(context.hub().is_read_only()) }))
 }
 
+/// Switches writing on and off. Other users and browsers of this machine connect from it too, so the address is no credential.
 async fn manage(
     context: Context,
     axum::Extension(peer): axum::Extension<Peer>,
+    Principal(asker): Principal,
     Body(body): Body,
 ) -> Result<Json<ReadOnlyMode>, Refused> {
     local(&peer)?;
+    if !asker.everything {
+        let text = "Switching the read-only mode needs the permission credential.manage.";
+        return Err(Refused::new(StatusCode::FORBIDDEN, text));
+    }
     let mode: ReadOnlyMode = body::read(body)?;
     context.hub().credentials().set_read_only(mode.read_only_mode.ok_or_else(Refused::bad_request)?);
     Ok(Json(mode))
