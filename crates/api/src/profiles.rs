@@ -204,6 +204,9 @@ pub struct SubjectDocument {
     /// Whether the subject of the request is taken over.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub requested: bool,
+    /// Whether the subject may have an organizational unit `app:…`, by which the credential store knows applications.
+    #[cfg_attr(feature = "schemas", schema(required = false))]
+    pub application_identities: bool,
 }
 
 /// Where the common name comes from.

@@ -51,10 +51,26 @@ impl VerifiedClient {
         &self.0[0]
     }
 
-    /// What the client presented above it.
+    /// Whether one of these CAs signed the certificate, or a CA that the client presented and that one of these signed.
     #[must_use]
-    pub fn intermediates(&self) -> &[Arc<Certificate>] {
-        &self.0[1..]
+    pub fn is_below(&self, cas: &[Certificate]) -> bool {
+        let signed = |certificate: &Certificate, ca: &Certificate| {
+            ca.is_ca()
+                && certificate.issuer.matches(&ca.subject)
+                && certificate.signed_by(&ca.public_key).is_ok()
+        };
+        let (mut certificate, mut above) = (&self.0[0], &self.0[1..]);
+        loop {
+            if cas.iter().any(|ca| signed(certificate, ca)) {
+                return true;
+            }
+            // Chains are in order (RFC 8446 section 4.4.2).
+            let Some((next, rest)) = above.split_first() else { return false };
+            if !signed(certificate, next) {
+                return false;
+            }
+            (certificate, above) = (next, rest);
+        }
     }
 }
 

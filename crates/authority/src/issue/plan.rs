@@ -70,6 +70,13 @@ impl Plan {
             return Err(IssueError::Names(refusals));
         }
         let subject = subject(request, profile, &names)?;
+        if names_application(&subject) && !profile.subject.application_identities {
+            return Err(IssueError::Subject(
+                "the subject has the OU of an application (app:…), which this profile does not issue \
+                 (subject.application_identities)"
+                    .to_owned(),
+            ));
+        }
         if let Some((name, reason)) =
             limits.iter().find_map(|limits| constraints::broken(limits, &subject, &names))
         {
@@ -268,6 +275,13 @@ fn joined(fixed: Option<&DistinguishedName>, common_name: Option<String>) -> Dis
             DistinguishedName::parse(&der).unwrap_or(name)
         }
     }
+}
+
+/// Whether the credential store would take its holder for an application of Cloud Foundry (`OU=app:UUID`).
+fn names_application(subject: &DistinguishedName) -> bool {
+    let units = subject.attributes();
+    let mut units = units.iter().filter(|(kind, _)| *kind == build::Attribute::OrganizationalUnit);
+    units.any(|(_, unit)| unit.trim_start().get(..4).is_some_and(|start| start.eq_ignore_ascii_case("app:")))
 }
 
 fn has_organizational_unit(name: &DistinguishedName) -> bool {

@@ -112,6 +112,9 @@ pub struct SubjectRules {
     /// Whether the subject of the request is taken over, all attributes of it. Otherwise only its common name is.
     #[serde(default)]
     pub requested: bool,
+    /// Whether the subject may have an organizational unit `app:…`, by which the credential store knows applications.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub application_identities: bool,
 }
 
 /// Where the common name comes from.

@@ -179,6 +179,11 @@ async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
             "names": {"dns_allowed": ["."]}, "validity": {"default_seconds": 3600, "max_seconds": 7200},
         }))
         .await;
+    office
+        .profile(json!({
+            "name": "devices", "names": {"dns_allowed": ["."]}, "subject": {"requested": true},
+        }))
+        .await;
     let p384 = || PrivateKey::generate(KeyType::P384).unwrap().spki().to_vec();
     let narrow = || IssueRequest { spki: p384(), ..request("narrow", &["a.example"]) };
     let mut off_curve = new_spki();
@@ -215,6 +220,13 @@ async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
             IssueRequest {
                 subject: Some(DistinguishedName::from_text("CN=else").unwrap()),
                 ..request("web", &["a.example"])
+            },
+        ),
+        (
+            "Subject(",
+            IssueRequest {
+                subject: Some(DistinguishedName::from_text("OU=App:7, O=x").unwrap()),
+                ..request("devices", &["a.example"])
             },
         ),
         ("Baseline(", request("public", &["server.internal"])),

@@ -102,6 +102,7 @@ pub(crate) struct CredentialSettings {
     pub(crate) uaa_url: String,
     pub(crate) uaa_ca_file: PathBuf,
     pub(crate) uaa_audience: Vec<String>,
+    pub(crate) app_ca_files: Vec<PathBuf>,
 }
 
 impl CredentialSettings {
@@ -354,6 +355,7 @@ impl Default for CredentialSettings {
             uaa_url: String::new(),
             uaa_ca_file: PathBuf::new(),
             uaa_audience: Vec::new(),
+            app_ca_files: Vec::new(),
         }
     }
 }

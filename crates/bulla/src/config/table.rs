@@ -102,6 +102,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("credentials.uaa_ca_file", Kind::Text, "certificates to trust for it; empty: the system's"),
     ("credentials.uaa_audience", Kind::List, "what the audience of its tokens names; empty: anything"),
+    ("credentials.app_ca_files", Kind::List, "CAs whose certificates name applications (OU=app:UUID); empty: none"),
     (
         "authority.master_key_file",
         Kind::Text,

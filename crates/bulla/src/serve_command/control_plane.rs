@@ -33,6 +33,7 @@ use sites::{Sites, SitesParts};
 use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use x509::Certificate;
 
 use super::addresses::Addresses;
 use super::certificate::ServerCertificate;
@@ -174,6 +175,7 @@ impl ControlPlane {
                 .filter(|url| !url.is_empty()),
             exact_name_like: settings.credentials.exact_name_like.clone(),
             uaa: uaa(&settings.credentials)?,
+            application_cas: application_cas(&settings.credentials)?,
         };
         let components = Components {
             issuance: Some(Issuance {
@@ -301,6 +303,22 @@ impl ControlPlane {
         tasks.spawn(async move { own.keep(until, |next| running.replace_certificate(next)).await });
         tasks
     }
+}
+
+/// The CAs whose certificates name applications.
+fn application_cas(settings: &CredentialSettings) -> Outcome<Vec<Certificate>> {
+    const KEY: &str = "credentials.app_ca_files";
+    let mut cas = Vec::new();
+    for path in &settings.app_ca_files {
+        for der in files::certificates(KEY, path)? {
+            let ca = Certificate::parse(&der).ok().filter(Certificate::is_ca);
+            cas.push(ca.ok_or_else(|| {
+                Problem::usage(format_args!("{} holds a certificate that is no CA's", path.display()))
+                    .hint(format!("name files of CA certificates (PEM) in {KEY}"))
+            })?);
+        }
+    }
+    Ok(cas)
 }
 
 /// Whose tokens the credential store accepts beside its own, if anybody's. Nobody is asked yet.

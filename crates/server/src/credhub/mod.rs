@@ -6,6 +6,7 @@ mod uaa;
 use std::sync::Arc;
 
 use credentials::Credentials;
+use x509::Certificate;
 
 use crate::access::IssuerError;
 use uaa::Uaa;
@@ -23,6 +24,7 @@ struct HubParts {
     url: Option<String>,
     exact: Vec<String>,
     uaa: Option<Uaa>,
+    application_cas: Vec<Certificate>,
 }
 
 /// How the credential store shows itself.
@@ -35,6 +37,8 @@ pub struct CredHubOptions {
     pub exact_name_like: Vec<String>,
     /// Whose tokens are accepted beside those of the store's own issuer; its clients log in there then.
     pub uaa: Option<UaaOptions>,
+    /// The CAs whose certificates say which application their holder is (`OU=app:UUID`); of other CAs it counts for nothing.
+    pub application_cas: Vec<Certificate>,
 }
 
 impl CredHub {
@@ -48,6 +52,7 @@ impl CredHub {
             credentials,
             url: options.url,
             exact: options.exact_name_like,
+            application_cas: options.application_cas,
         })))
     }
 
@@ -57,6 +62,10 @@ impl CredHub {
 
     pub(crate) fn uaa(&self) -> Option<&Uaa> {
         self.0.uaa.as_ref()
+    }
+
+    pub(crate) fn application_cas(&self) -> &[Certificate] {
+        &self.0.application_cas
     }
 
     pub(crate) fn is_exact(&self, actor: &str) -> bool {

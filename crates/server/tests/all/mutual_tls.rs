@@ -59,11 +59,24 @@ struct Applications {
     _folder: tempfile::TempDir,
 }
 
+/// Which CA the configuration names for applications.
+#[derive(Clone, Copy)]
+enum Naming {
+    Root,
+    Issuing,
+    Another,
+    Nobody,
+}
+
 /// The subject by which Cloud Foundry names an application.
 const APPLICATION: &str = "OU=app:00000000-0000-4000-8000-000000000007";
 
 impl Applications {
     async fn start() -> Self {
+        Self::naming(Naming::Root).await
+    }
+
+    async fn naming(naming: Naming) -> Self {
         let (folder, store) = store().await;
         let clock = Clock::system();
         access::bootstrap(&store, &clock).await.unwrap().unwrap();
@@ -75,7 +88,8 @@ impl Applications {
         authority.create_intermediate("root", &NewCa::intermediate("ca", "CN=CA"), "user:a").await.unwrap();
         let profile = json!({
             "name": "apps", "ca": "ca", "names": { "dns_allowed": [".example"] },
-            "extended_key_usage": ["clientAuth"], "subject": { "requested": true },
+            "extended_key_usage": ["clientAuth"],
+            "subject": { "requested": true, "application_identities": true },
         });
         authority.put_profile(serde_json::from_value(profile).unwrap(), None, "user:a").await.unwrap();
         let key = PrivateKey::generate(KeyType::P256).unwrap();
@@ -92,11 +106,20 @@ impl Applications {
             std::iter::once(&issued.der).chain(issued.chain.iter()).map(|der| der.to_vec()).collect();
 
         let credentials = Credentials::open(store.clone(), keystore, clock.clone(), CredentialsOptions::default());
+        let another = crate::world::Authority::new("another").root;
+        let named = match naming {
+            Naming::Root => vec![&root],
+            Naming::Issuing => vec![&chain[1]],
+            Naming::Another => vec![&another],
+            Naming::Nobody => vec![],
+        };
+        let application_cas = named.into_iter().map(|der| Certificate::parse(der).unwrap()).collect();
+        let hub = CredHubOptions { application_cas, ..CredHubOptions::default() };
         let est = EstOptions { profiles: vec!["apps".to_owned()], ..EstOptions::default() };
         let issuance = issuance(&authority, &store, &clock);
         let components = Components {
             issuance: Some(Issuance { est: Est::new(authority.clone(), None, est), ..issuance }),
-            credentials: Some(CredHub::new(credentials, CredHubOptions::default()).unwrap()),
+            credentials: Some(CredHub::new(credentials, hub).unwrap()),
             ..Components::default()
         };
         let state = State::builder(store, clock).components(components).build();
@@ -137,6 +160,15 @@ async fn a_revocation_counts_with_the_next_request_of_an_open_connection() {
     let which = Selection::Id(place.issued);
     place.authority.revoke(which, Reason::KeyCompromise, None, "user:a").await.unwrap();
     assert_eq!(place.doors().await, [401, 403, 401]);
+}
+
+#[tokio::test]
+async fn an_application_is_known_below_the_cas_named_for_that_alone() {
+    for (naming, status) in
+        [(Naming::Root, 404), (Naming::Issuing, 404), (Naming::Another, 401), (Naming::Nobody, 401)]
+    {
+        assert_eq!(Applications::naming(naming).await.doors().await[2], status);
+    }
 }
 
 #[tokio::test]

@@ -86,6 +86,14 @@ async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Ask
     let units = client.certificate().subject.attributes();
     let unit = units.iter().find(|(attribute, _)| *attribute == Attribute::OrganizationalUnit);
     if let Some(id) = unit.and_then(|(_, unit)| unit.strip_prefix(APPLICATION)) {
+        if !client.is_below(context.hub().application_cas()) {
+            tracing::warn!(
+                subject = client.certificate().subject.text,
+                issuer = client.certificate().issuer.text,
+                "an application's certificate is refused: its CA is not among credentials.app_ca_files"
+            );
+            return Err(Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY));
+        }
         let id =
             uuid::Uuid::parse_str(id).map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
         return Ok(Asker { actor: format!("mtls-app:{id}"), everything: false });
