@@ -137,21 +137,30 @@ impl Caller {
             .any(|granted| granted.scope == Scope::Any && granted.permissions.has(permission))
     }
 
-    /// Asks for a permission on a thing that lies in `scopes` (its profile, its issuer, its team): one of them is
-    /// enough.
+    /// Asks for a permission on a thing that lies in `scopes` (its profile, its issuer, its team): all that the scope of one grant
+    /// names must be among them.
     ///
     /// # Errors
     /// 403 when no grant reaches it.
     pub fn may(&self, permission: Permission, scopes: &[Scope]) -> Result<(), Problem> {
+        self.ask(permission, |scope| scope.reaches(scopes))
+    }
+
+    /// As [`Caller::may`], by a grant that names this team or reaches everything: for what is the team's alone.
+    ///
+    /// # Errors
+    /// 403 when there is none.
+    pub fn may_for_team(&self, permission: Permission, team: &str, scopes: &[Scope]) -> Result<(), Problem> {
+        let team = Scope::team(team);
+        self.ask(permission, |scope| {
+            scope.reaches(scopes) && (*scope == Scope::Any || scope.bounds().contains(&team))
+        })
+    }
+
+    fn ask(&self, permission: Permission, reaches: impl Fn(&Scope) -> bool) -> Result<(), Problem> {
         self.0.asked.store(true, Ordering::Relaxed);
-        let reaches = |granted: &Granted| {
-            granted.permissions.has(permission)
-                && (granted.scope == Scope::Any || scopes.contains(&granted.scope))
-        };
-        if self.0.granted.iter().any(reaches) {
-            return Ok(());
-        }
-        Err(forbidden(permission))
+        let held = |granted: &Granted| granted.permissions.has(permission) && reaches(&granted.scope);
+        if self.0.granted.iter().any(held) { Ok(()) } else { Err(forbidden(permission)) }
     }
 
     /// How far a permission reaches, to narrow a listing by.
@@ -238,6 +247,13 @@ mod tests {
         assert!(web.may(request, &[Scope::team("core")]).is_err());
         assert!(web.holds(request) && !web.holds_everywhere(request));
         assert!(caller(&[("admin", Scope::Any)]).may(request, &[]).is_ok());
+        let both = caller(&[("issuer", "team:core,profile:web".parse().unwrap())]);
+        assert!(both.may(request, &[Scope::profile("web"), Scope::team("core")]).is_ok());
+        assert!(both.may(request, &[Scope::profile("web"), Scope::team("other")]).is_err());
+        assert!(both.may(request, &[Scope::profile("web")]).is_err());
+        let all = [Scope::profile("web"), Scope::team("core")];
+        assert!(both.may_for_team(request, "core", &all).is_ok());
+        assert!(web.may_for_team(request, "core", &all).is_err());
     }
 
     #[test]

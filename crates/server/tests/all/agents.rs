@@ -95,7 +95,11 @@ impl House {
             cas.iter().filter(|ca| ca.is_root()).map(|ca| ca.certificate.der.to_vec()).collect();
         let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
         let state = State::builder(store, clock)
-            .components(Components { agents: Some(agents.clone()), ..Components::default() })
+            .components(Components {
+                agents: Some(agents.clone()),
+                certificates: Some(lifecycle.clone()),
+                ..Components::default()
+            })
             .build();
         let running = Server::start(options, state).await.unwrap();
         let client = reqwest::Client::builder()
@@ -227,6 +231,39 @@ async fn a_certificate_is_made_on_a_host_and_deployed_there() {
     assert_eq!(shown.json()["items"][0]["name"], "web-1");
     let none = house.ask(Method::GET, "/api/v1/agents?labels=env=test", None).await.expect(200);
     assert_eq!(none.json()["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_is_for_the_team_in_its_label() {
+    let house = House::new().await;
+    let agent = house.enrolled().await.agent;
+    let target = house.target(agent, "shop's").await;
+    let made = json!({ "name": "shop", "grants": [{ "role": "operator", "scope": "team:shop,profile:web" }] });
+    let made = house.ask(Method::POST, "/api/v1/tokens", Some(made)).await.expect(201).json();
+    let token = made["token"].as_str().unwrap();
+    let number = std::cell::Cell::new(0);
+    let create = async |team: &str, more: Value| {
+        number.set(number.get() + 1);
+        let name = format!("n{}.example", number.get());
+        let mut body = json!({ "names": [name], "profile": "web", "team": team, "issue": false });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let request = house.client.post(format!("{}/api/v1/certificates", house.url())).bearer_auth(token);
+        send(request.json(&body)).await.status.as_u16()
+    };
+    let deploy = json!({ "targets": [{ "kind": "deploy", "target": target, "agent": agent }] });
+    let key = json!({ "key_location": { "at": "agent", "agent": agent } });
+    for (label, status) in [(None, 403), (Some("other"), 403), (Some("shop"), 201)] {
+        let labels = label.map_or(json!({}), |team| json!({ "team": team }));
+        let path = format!("/api/v1/agents/{agent}");
+        house.ask(Method::PATCH, &path, Some(json!({ "labels": labels }))).await.expect(200);
+        assert_eq!(create("shop", deploy.clone()).await, status, "{label:?}");
+        assert_eq!(create("shop", key.clone()).await, status, "{label:?}");
+        assert_eq!(create("other", json!({})).await, 403);
+    }
+    // A target of one host is none of another's.
+    let elsewhere = json!({ "targets": [{ "kind": "deploy", "target": target, "agent": Uuid::new_v4() }] });
+    assert_eq!(create("shop", elsewhere).await, 403);
+    assert_eq!(create("shop", json!({})).await, 201);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -364,6 +364,24 @@ async fn a_second_person_and_narrow_grants() {
     send(house.request(&narrow, Method::GET, &other)).await.expect(404);
     send(house.request(&narrow, Method::POST, &format!("{other}/renew"))).await.expect(404);
     send(house.request(&narrow, Method::GET, "/api/v1/certificates/summary")).await.expect(403);
+    // Another team's certificates, and hosts that are not this team's, are out of reach, also by reference.
+    let host = uuid::Uuid::new_v4();
+    for (more, what) in [
+        (json!({ "team": "b" }), ""),
+        (json!({ "targets": [{ "kind": "deploy", "target": host, "agent": host }] }), "target"),
+        (json!({ "key_location": { "at": "agent", "agent": host } }), "agent"),
+    ] {
+        let mut body = json!({ "names": ["e.example"], "profile": "web", "team": "a" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let refused = send(house.request(&narrow, Method::POST, "/api/v1/certificates").json(&body)).await.expect(403);
+        assert!(refused.text.contains(what), "{refused:?}");
+        let batch = json!({ "certificates": [body] });
+        let many = "/api/v1/certificates/batch";
+        let refused = send(house.request(&narrow, Method::POST, many).json(&batch)).await.expect(200).json();
+        assert_eq!(refused["items"][0]["problem"]["status"], 403, "{refused}");
+        let refused = send(house.request(&narrow, Method::PATCH, &path).json(&more)).await;
+        assert_eq!(refused.status, 403, "{refused:?}");
+    }
     let away = house.request(&narrow, Method::PATCH, &path).json(&json!({ "team": "b" }));
     send(away).await.expect(403);
     let stranger = house.request(&narrow, Method::POST, "/api/v1/certificates");

@@ -53,6 +53,8 @@ pub enum ManagedScope {
     Issuer(String),
     /// What belongs to this team.
     Team(String),
+    /// What lies in all of these.
+    Every(Vec<Self>),
 }
 
 /// In which order.
@@ -120,6 +122,19 @@ impl Conditions {
         Self::with(filter, "")
     }
 
+    fn within(&mut self, scope: &ManagedScope) -> String {
+        match scope {
+            ManagedScope::Profile(name) => format!("profile = {}", self.bind(name.as_str().into())),
+            ManagedScope::Issuer(name) => format!("issuer = {}", self.bind(name.as_str().into())),
+            ManagedScope::Team(name) => format!("team = {}", self.bind(name.as_str().into())),
+            ManagedScope::Every(scopes) => {
+                let every: Vec<String> = scopes.iter().map(|scope| self.within(scope)).collect();
+                // Of nothing named, nothing: an empty conjunction would be everything.
+                if every.is_empty() { "1 = 0".to_owned() } else { format!("({})", every.join(" AND ")) }
+            }
+        }
+    }
+
     /// With `mark` before each column that has an index of its own: SQLite's `+` keeps it from using that index.
     fn with(filter: &ManagedFilter, mark: &str) -> Self {
         let mut all = Self { texts: Vec::new(), parameters: Vec::new() };
@@ -129,14 +144,7 @@ impl Conditions {
             all.texts.push(format!("{mark}state IN ({})", marks.join(", ")));
         }
         if let Some(scopes) = &filter.within {
-            let any: Vec<String> = scopes
-                .iter()
-                .map(|scope| match scope {
-                    ManagedScope::Profile(name) => format!("profile = {}", all.bind(name.as_str().into())),
-                    ManagedScope::Issuer(name) => format!("issuer = {}", all.bind(name.as_str().into())),
-                    ManagedScope::Team(name) => format!("team = {}", all.bind(name.as_str().into())),
-                })
-                .collect();
+            let any: Vec<String> = scopes.iter().map(|scope| all.within(scope)).collect();
             // Nothing lies in no scope.
             all.texts.push(if any.is_empty() {
                 "1 = 0".to_owned()
@@ -345,6 +353,7 @@ fn samples() -> Vec<ManagedFilter> {
         within: Some(vec![
             ManagedScope::Profile("x".to_owned()),
             ManagedScope::Issuer("x".to_owned()),
+            ManagedScope::Every(vec![ManagedScope::Team("x".to_owned()), ManagedScope::Profile("x".to_owned())]),
             ManagedScope::Team("x".to_owned()),
         ]),
         issuer: text(),

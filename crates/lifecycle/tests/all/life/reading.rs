@@ -94,6 +94,27 @@ pub(super) async fn filters_find_what_they_say(world: World) {
             },
             vec![remote, wanted],
         ),
+        (
+            ManagedFilter {
+                within: Some(vec![ManagedScope::Every(vec![
+                    ManagedScope::Team("shop".to_owned()),
+                    ManagedScope::Issuer("other".to_owned()),
+                ])]),
+                ..none()
+            },
+            vec![wanted],
+        ),
+        (
+            ManagedFilter {
+                within: Some(vec![ManagedScope::Every(vec![
+                    ManagedScope::Team("shop".to_owned()),
+                    ManagedScope::Profile("careful".to_owned()),
+                ])]),
+                ..none()
+            },
+            vec![],
+        ),
+        (ManagedFilter { within: Some(vec![ManagedScope::Every(vec![])]), ..none() }, vec![]),
         (ManagedFilter { within: Some(vec![]), ..none() }, vec![]),
         (ManagedFilter { agent: Some(agent), ..none() }, vec![remote]),
         (ManagedFilter { states: vec![State::AwaitingApproval], ..none() }, vec![remote]),

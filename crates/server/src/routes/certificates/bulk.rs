@@ -1,15 +1,17 @@
 //! Many certificates at once.
 
+use agent::Agents;
 use api::certificates::{
     BatchBody, BatchItem, BatchView, BulkView, NewCertificateBody, ReassignMany, RefusedView, RenewMany,
     RevokeBody, RevokeMany, SelectionBody,
 };
+use axum::extract::State as With;
 use lifecycle::{BulkReport, Lifecycle, Reassign, Selection};
 
 use super::body::new_certificate;
+use super::may_create;
 use super::filter::managed_filter;
 use super::revocation::revoke_request;
-use super::scope::scopes;
 use super::view::created_view;
 use crate::access::{Caller, Permission};
 use crate::extract::Json;
@@ -58,6 +60,7 @@ fn bulk_view(report: BulkReport) -> BulkView {
     responses((status = 200, body = BatchView)))]
 async fn create_batch(
     Component(lifecycle): Component<Lifecycle>,
+    With(agents): With<Option<Agents>>,
     caller: Caller,
     Json(body): Json<BatchBody>,
 ) -> Result<Json<BatchView>, Problem> {
@@ -67,11 +70,10 @@ async fn create_batch(
     // Asked once for the guard; each certificate is asked for below.
     let _ = caller.reach(Permission::CertificateRequest);
     let one = |body: NewCertificateBody| {
-        let (lifecycle, caller) = (lifecycle.clone(), caller.clone());
+        let (lifecycle, caller, agents) = (lifecycle.clone(), caller.clone(), agents.clone());
         async move {
             let new = new_certificate(body)?;
-            let issuer = new.issuer.as_deref().unwrap_or(lifecycle::managed::INTERNAL_ISSUER);
-            caller.may(Permission::CertificateRequest, &scopes(&new.profile, issuer, new.team.as_deref()))?;
+            may_create(agents.as_ref(), &caller, &new).await?;
             Ok::<_, Problem>(lifecycle.create(new, caller.actor()).await?)
         }
     };

@@ -8,6 +8,7 @@ mod revocation;
 mod scope;
 mod view;
 
+use agent::Agents;
 use api::certificates::{
     CertificateFilter, CertificatePatch, CertificateView, CreatedView, DeploymentView, ExportBody,
     ExportKind, NewCertificateBody, Order, RevokeBody, ServedView, SummaryView, VersionView,
@@ -17,7 +18,7 @@ use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
-use lifecycle::managed::ManagedCertificate;
+use lifecycle::managed::{ManagedCertificate, NewCertificate};
 use lifecycle::tables::managed::ManagedOrder;
 use lifecycle::{DataError, ExportFormat, Lifecycle, Selection};
 use serde::Deserialize;
@@ -39,7 +40,7 @@ use body::{certificate_change, new_certificate};
 pub(crate) use body::{key_location, options_of, target_ref};
 use filter::managed_filter;
 use revocation::revoke_request;
-use scope::{scopes, scopes_of, within};
+use scope::{References, check_references, scopes, scopes_of, within};
 use view::{certificate_view, created_view, deployment_view, served_view, summary_view, version_view};
 
 pub(crate) fn routes() -> Api {
@@ -136,16 +137,27 @@ async fn list(
     request_body = NewCertificateBody, responses((status = 201, body = CreatedView)))]
 async fn create(
     Component(lifecycle): Component<Lifecycle>,
+    With(agents): With<Option<Agents>>,
     caller: Caller,
     Json(body): Json<NewCertificateBody>,
 ) -> Result<Response, Problem> {
     let new = new_certificate(body)?;
-    let issuer = new.issuer.as_deref().unwrap_or(lifecycle::managed::INTERNAL_ISSUER);
-    caller.may(Permission::CertificateRequest, &scopes(&new.profile, issuer, new.team.as_deref()))?;
+    may_create(agents.as_ref(), &caller, &new).await?;
     let created = lifecycle.create(new, caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/certificates/{}", created.certificate));
     let place = place.map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], Json(created_view(created))).into_response())
+}
+
+/// Whether the caller may have this certificate, and refer to what it refers to.
+async fn may_create(agents: Option<&Agents>, caller: &Caller, new: &NewCertificate) -> Result<(), Problem> {
+    const NEEDED: Permission = Permission::CertificateRequest;
+    let issuer = new.issuer.as_deref().unwrap_or(lifecycle::managed::INTERNAL_ISSUER);
+    let team = new.team.as_deref();
+    let scopes = scopes(&new.profile, issuer, team);
+    caller.may(NEEDED, &scopes)?;
+    let references = References { team, targets: new.targets.iter().collect(), key: Some(&new.key_location) };
+    check_references(agents, caller, NEEDED, references, (&scopes, team)).await
 }
 
 /// Counts certificates by state and by the time left.
@@ -172,6 +184,7 @@ async fn get_one(
     params(("id" = Uuid, Path)), request_body = CertificatePatch, responses((status = 200, body = CertificateView)))]
 async fn update(
     Component(lifecycle): Component<Lifecycle>,
+    With(agents): With<Option<Agents>>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
@@ -184,7 +197,20 @@ async fn update(
     let profile = change.profile.as_deref().unwrap_or(&before.profile);
     let issuer = change.issuer.as_deref().unwrap_or(&before.issuer);
     let team = change.team.as_ref().unwrap_or(&before.team);
-    caller.may(Permission::CertificateManage, &scopes(profile, issuer, team.as_deref()))?;
+    let scopes = scopes(profile, issuer, team.as_deref());
+    caller.may(Permission::CertificateManage, &scopes)?;
+    let team = team.as_deref();
+    let moved = team != before.team.as_deref();
+    let targets = change.targets.as_ref().unwrap_or(&before.targets).iter();
+    let key = change.key_location.as_ref().unwrap_or(&before.key_location);
+    let references = References {
+        team: team.filter(|_| moved),
+        // In another team's hands all of them are new.
+        targets: targets.filter(|target| moved || !before.targets.contains(target)).collect(),
+        key: Some(key).filter(|key| moved || **key != before.key_location),
+    };
+    let to = (&scopes[..], team);
+    check_references(agents.as_ref(), &caller, Permission::CertificateManage, references, to).await?;
     let revision = Some(before.revision);
     Ok(tagged(lifecycle.update(id, revision, &change, caller.actor()).await?))
 }
