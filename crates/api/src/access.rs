@@ -149,6 +149,11 @@ pub struct NewClientCertificate {
     #[serde(rename = "match")]
     #[cfg_attr(feature = "schemas", schema(example = "dns:deployer.example.org"))]
     pub matcher: String,
+    /// The profile by which the server's own authority issued the certificate. Needed for a name in such a certificate; absent, a
+    /// name counts in certificates of other CAs alone.
+    #[serde(default)]
+    #[cfg_attr(feature = "schemas", schema(example = "deployers", min_length = 1, max_length = 64))]
+    pub profile: Option<String>,
     /// What it may do; nothing its maker may not.
     pub grants: Vec<Grant>,
     /// When it ends, RFC 3339; with the certificate when absent.

@@ -42,13 +42,23 @@ impl fmt::Debug for PresentedChain {
 /// The certificate of a TLS client whose chain the handshake verified, valid now and not revoked. Only
 /// [`ClientCertificates::verify`] makes one.
 #[derive(Clone, Debug)]
-pub struct VerifiedClient(Arc<[Arc<Certificate>]>);
+pub struct VerifiedClient {
+    /// Leaf first.
+    chain: Arc<[Arc<Certificate>]>,
+    profile: Option<Arc<str>>,
+}
 
 impl VerifiedClient {
     /// The client's own certificate.
     #[must_use]
     pub fn certificate(&self) -> &Certificate {
-        &self.0[0]
+        &self.chain[0]
+    }
+
+    /// The profile by which our own authority issued it; `None` for a certificate of another CA.
+    #[must_use]
+    pub fn profile(&self) -> Option<&str> {
+        self.profile.as_deref()
     }
 
     /// Whether one of these CAs signed the certificate, or a CA that the client presented and that one of these signed.
@@ -59,7 +69,7 @@ impl VerifiedClient {
                 && certificate.issuer.matches(&ca.subject)
                 && certificate.signed_by(&ca.public_key).is_ok()
         };
-        let (mut certificate, mut above) = (&self.0[0], &self.0[1..]);
+        let (mut certificate, mut above) = (&self.chain[0], &self.chain[1..]);
         loop {
             if cas.iter().any(|ca| signed(certificate, ca)) {
                 return true;
@@ -146,24 +156,39 @@ impl ClientCertificates {
         if now < chain[0].not_before || now > chain[0].not_after {
             return Err(ClientCertificateError::NotValidNow);
         }
-        for (depth, certificate) in chain.iter().enumerate() {
-            self.check(certificate, depth).await?;
+        let profile = self.check(&chain[0], Depth::Leaf).await?;
+        for certificate in &chain[1..] {
+            self.check(certificate, Depth::Above).await?;
         }
-        Ok(Some(VerifiedClient(chain)))
+        Ok(Some(VerifiedClient { chain, profile }))
     }
 
-    /// Our own certificates are in the database; those of other CAs may be in their CRLs.
-    async fn check(&self, certificate: &Certificate, depth: usize) -> Result<(), ClientCertificateError> {
+    /// The profile of one of our own. Our own certificates are in the database; those of other CAs may be in their CRLs.
+    async fn check(
+        &self,
+        certificate: &Certificate,
+        depth: Depth,
+    ) -> Result<Option<Arc<str>>, ClientCertificateError> {
         let standing = self.statuses.standing(self.authority.as_ref(), certificate.fingerprint).await?;
         let verdict = self.statuses.crls().verdict(certificate);
         match (standing, verdict) {
             (Standing::Revoked, _) | (_, CrlVerdict::Revoked) => Err(ClientCertificateError::Revoked),
-            (Standing::IssuedElsewhere, CrlVerdict::NoList) if depth == 0 && !self.statuses.crls().is_empty() => {
+            (Standing::Good(profile), _) => Ok(Some(profile)),
+            (Standing::IssuedElsewhere, CrlVerdict::NoList)
+                if depth == Depth::Leaf && !self.statuses.crls().is_empty() =>
+            {
                 Err(ClientCertificateError::NoCrl(certificate.issuer.text.clone()))
             }
-            _ => Ok(()),
+            (Standing::IssuedElsewhere, _) => Ok(None),
         }
     }
+}
+
+/// Where in its chain a certificate is. Only the client's own needs a CRL.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Depth {
+    Leaf,
+    Above,
 }
 
 impl fmt::Debug for ClientCertificates {

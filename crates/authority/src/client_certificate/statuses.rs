@@ -12,7 +12,7 @@ use x509::crl::CrlSet;
 use super::ClientCertificateError;
 use crate::Authority;
 use crate::issue::IssuedRef;
-use crate::revoke::CertificateStatus;
+use crate::revoke::{CertificateStatus, status_of};
 
 /// How long a status is believed, for what another node of the cluster revokes. What this process revokes counts at once.
 const BELIEVED: Duration = Duration::from_secs(5);
@@ -21,10 +21,10 @@ const BELIEVED: Duration = Duration::from_secs(5);
 const REMEMBERED_MAX: u64 = 16_384;
 
 /// What our own authority says of a certificate.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Standing {
-    /// Issued here, and not revoked.
-    Good,
+    /// Issued here by this profile, and not revoked.
+    Good(Arc<str>),
     Revoked,
     IssuedElsewhere,
 }
@@ -71,15 +71,16 @@ impl Statuses {
         let Some(authority) = authority.cloned() else { return Ok(Standing::IssuedElsewhere) };
         let generation = self.generation.load(Ordering::SeqCst);
         let look = move || async move {
-            let status = authority.status(&IssuedRef::Fingerprint(fingerprint)).await;
+            let record = authority.issued(&IssuedRef::Fingerprint(fingerprint)).await;
             // The database's trouble is not remembered.
-            let status = status.map_err(|error| Failed {
+            let record = record.map_err(|error| Failed {
                 error: ClientCertificateError::Store(Arc::new(error)),
                 lifetime: Duration::ZERO,
             })?;
-            let value = match status {
-                Some(CertificateStatus::Revoked { .. }) => Standing::Revoked,
-                Some(CertificateStatus::Good | CertificateStatus::Expired) => Standing::Good,
+            let now_us = authority.clock().now_us();
+            let value = match record.map(|record| (status_of(&record, now_us), record.profile)) {
+                Some((CertificateStatus::Revoked { .. }, _)) => Standing::Revoked,
+                Some((_, profile)) => Standing::Good(profile.into()),
                 None => Standing::IssuedElsewhere,
             };
             Ok(Fresh { value, lifetime: BELIEVED })

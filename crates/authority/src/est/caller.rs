@@ -91,9 +91,16 @@ impl Est {
         let Some(client) = self.client(peer).await? else {
             return refuse(StatusCode::UNAUTHORIZED, "a client certificate or a password is wanted");
         };
-        let certificate = client.certificate().clone();
+        let certificate = client.certificate();
         let registrar = self.inner.options.registrars.contains(&certificate.public_key.spki_sha256);
-        let certificate = Box::new(certificate);
+        // What one profile issued is no way into another, which may give longer lives, other usages or no second person.
+        if let Some(own) = client.profile().filter(|own| *own != profile.name && !registrar) {
+            return refuse(
+                StatusCode::FORBIDDEN,
+                format!("the client certificate is of the profile {own:?}, and {:?} needs a password", profile.name),
+            );
+        }
+        let certificate = Box::new(certificate.clone());
         Ok(if registrar { Caller::Registrar(certificate) } else { Caller::Holder(certificate) })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use authority::{ClientCertificateError, ClientCertificates, VerifiedClient};
+use enrollment::{AGENT_PROFILE, NODE_PROFILE};
 use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, COOKIE};
 use http::request::Parts;
@@ -110,10 +111,20 @@ impl Authentication {
         let fingerprint = format!("sha256:{}", certificate.fingerprint);
         let mut keys = vec![secret::certificate_hash(&fingerprint)];
         let names = certificate.subject_alt_names.iter().filter_map(matcher_of).take(NAMES_MAX);
-        keys.extend(names.map(|name| secret::certificate_hash(&name)));
+        keys.extend(names.map(|name| named_key(&name, client.profile())));
         let end_us = certificate.not_after.0.saturating_add(1).saturating_mul(1_000_000);
         let caller = self.access.certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us).await?;
         Ok(caller.showing(client))
+    }
+}
+
+/// By what an identity with this name is found. Who may have certificates of a profile chooses their names, so a name counts only
+/// together with the profile that the identity names: of our own authority's certificates it is another name in each profile.
+fn named_key(name: &str, profile: Option<&str>) -> [u8; 32] {
+    match profile {
+        // The agents' and nodes' own profiles, whose names the server chooses.
+        None | Some(AGENT_PROFILE | NODE_PROFILE) => secret::certificate_hash(name),
+        Some(profile) => secret::profiled_certificate_hash(profile, name),
     }
 }
 

@@ -64,6 +64,11 @@ pub(crate) fn certificate_hash(matcher: &str) -> [u8; 32] {
     hash(&["certificate", matcher])
 }
 
+/// By what a certificate that our own authority issued by this profile is found, for its names.
+pub(crate) fn profiled_certificate_hash(profile: &str, matcher: &str) -> [u8; 32] {
+    hash(&["certificate of profile", profile, matcher])
+}
+
 /// By what an identity with a URI in its client certificate is found: for rooms that make such identities (agents).
 #[must_use]
 pub fn uri_identity_key(uri: &str) -> [u8; 32] {

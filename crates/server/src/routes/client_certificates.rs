@@ -11,7 +11,9 @@ use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, New, Patch};
-use crate::access::{Caller, Permission, certificate_hash, certificate_matcher};
+use crate::access::{
+    Caller, Permission, certificate_hash, certificate_matcher, profiled_certificate_hash,
+};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
@@ -57,7 +59,16 @@ async fn create(
         enabled: true,
         expires_at_us: admin::end(&access, new.expires_at.as_deref())?,
     };
-    let new = New { kind: KIND, key_hash: certificate_hash(&matcher), label: matcher, settings };
+    let (key_hash, label) = match &new.profile {
+        None => (certificate_hash(&matcher), matcher),
+        Some(_) if matcher.starts_with("sha256:") => {
+            return Err(Problem::unprocessable("a fingerprint names one certificate: leave out the profile"));
+        }
+        Some(profile) => {
+            (profiled_certificate_hash(profile, &matcher), format!("{matcher} (profile {profile})"))
+        }
+    };
+    let new = New { kind: KIND, key_hash, label, settings };
     let made = admin::create(&access, &caller, new).await?;
     let place = format!("/api/v1/client-certificates/{}", made.id);
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;

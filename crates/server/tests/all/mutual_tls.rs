@@ -261,9 +261,18 @@ async fn a_revoked_client_certificate_opens_no_door() {
     let csr = json!({ "csr": request_for("deployer.example") });
     let issued = post("/api/v1/profiles/web/certificates", csr).await;
     let identity = json!({
-        "name": "deployer", "match": "dns:deployer.example", "grants": [{ "role": "viewer", "scope": "any" }],
+        "name": "deployer", "match": "dns:deployer.example", "profile": "web",
+        "grants": [{ "role": "viewer", "scope": "any" }],
     });
     post("/api/v1/client-certificates", identity).await;
+    // A name alone counts in certificates of other CAs, and in no other profile's.
+    for profile in [None, Some("other")] {
+        let identity = json!({
+            "name": format!("boss {profile:?}"), "match": "dns:deployer.example", "profile": profile,
+            "grants": [{ "role": "admin", "scope": "any" }],
+        });
+        post("/api/v1/client-certificates", identity).await;
+    }
     let pem = issued["chain"].as_str().unwrap();
     let leaf = x509::pem::certificates(pem.as_bytes()).next().unwrap().1;
 
