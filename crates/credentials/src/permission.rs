@@ -317,5 +317,38 @@ fn check_actor(asker: &CredentialAsker, actor: &str) -> Result<(), CredentialErr
             "An actor has at most 255 characters, none of them a control character.",
         ));
     }
-    if actor == asker.actor && !asker.everything { Err(CredentialError::OwnPermission) } else { Ok(()) }
+    if is_same_actor(actor, &asker.actor) && !asker.everything {
+        return Err(CredentialError::OwnPermission);
+    }
+    Ok(())
+}
+
+/// Whether two names are of one actor. An API token `ci` logs in as the client `uaa-client:ci` and as the user `uaa-user:ci`, so a
+/// permission of one is a permission of the other's holder.
+fn is_same_actor(a: &str, b: &str) -> bool {
+    let holder = |actor: &str| {
+        let name = actor.strip_prefix("uaa-client:").or_else(|| actor.strip_prefix("uaa-user:"));
+        name.map(str::to_owned)
+    };
+    a == b || holder(a).is_some_and(|name| holder(b) == Some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same_actor;
+
+    #[test]
+    fn a_token_is_one_actor_however_it_logs_in() {
+        for (a, b, same) in [
+            ("uaa-client:ci", "uaa-client:ci", true),
+            ("uaa-client:ci", "uaa-user:ci", true),
+            ("uaa-user:ci", "uaa-client:ci", true),
+            ("uaa-client:ci", "uaa-user:cd", false),
+            ("uaa-client:ci", "certificate:ci", false),
+            ("mtls-app:7", "mtls-app:7", true),
+            ("mtls-app:7", "mtls-app:8", false),
+        ] {
+            assert_eq!(is_same_actor(a, b), same, "{a} {b}");
+        }
+    }
 }

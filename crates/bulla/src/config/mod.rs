@@ -23,6 +23,7 @@ use ipnet::IpNet;
 use issuers::{ProgramError, Programs};
 use outbound::guard::{Guard, Networks};
 use serde::{Deserialize, Serialize};
+use server::routes::credhub::ActorRule;
 
 use programs::ProgramConfigs;
 use table::KEYS;
@@ -102,6 +103,8 @@ pub(crate) struct CredentialSettings {
     pub(crate) uaa_url: String,
     pub(crate) uaa_ca_file: PathBuf,
     pub(crate) uaa_audience: Vec<String>,
+    pub(crate) uaa_scopes: Vec<String>,
+    pub(crate) uaa_actor: String,
     pub(crate) app_ca_files: Vec<PathBuf>,
 }
 
@@ -117,7 +120,25 @@ impl CredentialSettings {
         self.retention.iter().map(read).collect()
     }
 
+    /// How a token of `uaa_url` names its actor.
+    pub(crate) fn actor_rule(&self) -> Outcome<ActorRule> {
+        if self.uaa_actor.is_empty() {
+            return Ok(ActorRule::Uaa);
+        }
+        let template = self.uaa_actor.parse().map_err(|error| {
+            Problem::usage(format_args!("credentials.uaa_actor: {error}"))
+                .hint("give a prefix and claims in braces, as in k8s:{sub}, or leave it out for a UAA")
+        })?;
+        if self.uaa_audience.is_empty() {
+            return Err(Problem::usage("credentials.uaa_actor needs credentials.uaa_audience").hint(
+                "name the audience that tokens for this server have: without one, a token for any other service counts here",
+            ));
+        }
+        Ok(ActorRule::Claims(template))
+    }
+
     fn check(&self) -> Outcome<()> {
+        self.actor_rule()?;
         let most = credentials::DURATION_MAX;
         let days = [("ca_minimum_days", self.ca_minimum_days), ("leaf_minimum_days", self.leaf_minimum_days)];
         for (key, days) in days {
@@ -355,6 +376,8 @@ impl Default for CredentialSettings {
             uaa_url: String::new(),
             uaa_ca_file: PathBuf::new(),
             uaa_audience: Vec::new(),
+            uaa_scopes: vec!["credhub.read".into(), "credhub.write".into()],
+            uaa_actor: String::new(),
             app_ca_files: Vec::new(),
         }
     }

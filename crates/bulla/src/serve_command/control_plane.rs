@@ -330,8 +330,9 @@ fn uaa(settings: &CredentialSettings) -> Outcome<Option<UaaOptions>> {
         true => Vec::new(),
         false => files::certificates("credentials.uaa_ca_file", &settings.uaa_ca_file)?,
     };
-    let audience = settings.uaa_audience.clone();
-    Ok(Some(UaaOptions { url: settings.uaa_url.clone(), roots, audience }))
+    let uaa = UaaOptions::uaa(settings.uaa_url.clone(), roots, settings.uaa_audience.clone());
+    let actor = settings.actor_rule()?;
+    Ok(Some(UaaOptions { scopes: settings.uaa_scopes.clone(), actor, ..uaa }))
 }
 
 fn credential_store(

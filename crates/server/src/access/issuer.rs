@@ -63,8 +63,9 @@ pub enum IssuerError {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Description {
     pub(crate) issuer: String,
-    pub(crate) authorization_endpoint: String,
-    pub(crate) token_endpoint: String,
+    /// Needed to log people in alone: Kubernetes and GitHub, which only sign tokens, have none.
+    authorization_endpoint: Option<String>,
+    token_endpoint: Option<String>,
     jwks_uri: String,
     pub(crate) end_session_endpoint: Option<String>,
     #[serde(default)]
@@ -202,11 +203,7 @@ impl IssuerParts {
         if self.name.as_ref().is_some_and(|name| *name != description.issuer) {
             return Err(unusable(format_args!("its description is of the issuer {:?}", description.issuer)));
         }
-        for url in [&description.authorization_endpoint, &description.token_endpoint, &description.jwks_uri] {
-            if !Url::parse(url).is_ok_and(|url| trustworthy(&url)) {
-                return Err(unusable(format_args!("{url:?} is no https URL")));
-            }
-        }
+        checked_url(&description.jwks_uri)?;
         Ok(Arc::new(description))
     }
 
@@ -218,7 +215,33 @@ impl IssuerParts {
     }
 }
 
+/// An https URL, or one of this machine.
+fn checked_url(url: &str) -> Result<&str, Problem> {
+    if Url::parse(url).is_ok_and(|url| trustworthy(&url)) {
+        return Ok(url);
+    }
+    Err(unusable(format_args!("{url:?} is no https URL")))
+}
+
 impl Description {
+    /// Where people log in.
+    ///
+    /// # Errors
+    /// 503 where it names no such place.
+    pub(crate) fn authorization_endpoint(&self) -> Result<&str, Problem> {
+        let url = self.authorization_endpoint.as_deref();
+        checked_url(url.ok_or_else(|| unusable("its description has no authorization_endpoint"))?)
+    }
+
+    /// Where codes are exchanged for tokens.
+    ///
+    /// # Errors
+    /// 503 where it names no such place.
+    pub(crate) fn token_endpoint(&self) -> Result<&str, Problem> {
+        let url = self.token_endpoint.as_deref();
+        checked_url(url.ok_or_else(|| unusable("its description has no token_endpoint"))?)
+    }
+
     /// `client_secret_basic` is the default (Discovery section 3).
     pub(crate) fn takes_basic(&self) -> bool {
         let methods = &self.token_endpoint_auth_methods_supported;

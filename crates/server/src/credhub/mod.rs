@@ -12,7 +12,7 @@ use crate::access::IssuerError;
 use uaa::Uaa;
 
 pub(crate) use refusal::{Refused, status_of};
-pub use uaa::UaaOptions;
+pub use uaa::{ActorRule, BadTemplate, ClaimTemplate, UaaOptions};
 
 /// The credential store and how it shows itself.
 #[derive(Clone, Debug)]

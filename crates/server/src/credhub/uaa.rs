@@ -1,7 +1,10 @@
 //! Tokens of a UAA, or of another issuer that signs JWTs: checked by its published keys, without asking it.
 
+use std::str::FromStr;
+
 use http::StatusCode;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::refusal::Refused;
 use crate::access::issuer::{Issuer, IssuerError};
@@ -9,8 +12,81 @@ use crate::access::issuer::{Issuer, IssuerError};
 /// Seconds that the issuer's clock may differ from ours.
 const LEEWAY: i64 = 60;
 
-/// What a token's scope has to hold, both.
+/// What a UAA's token has to have in its scope.
 const SCOPES: [&str; 2] = ["credhub.read", "credhub.write"];
+
+/// How a token names its actor.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ActorRule {
+    /// A UAA's, as CredHub reads it: `uaa-client:CLIENT_ID` or `uaa-user:USER_ID`, by the claim `grant_type`.
+    Uaa,
+    /// Text with claims in braces: `k8s:{sub}`, `github:{repository}:{ref}`.
+    Claims(ClaimTemplate),
+}
+
+/// A text with claims of a token in braces. It begins with a prefix of its own, so that no issuer can name the actors of another.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ClaimTemplate {
+    prefix: String,
+    /// A claim, and the text after it.
+    claims: Vec<(String, String)>,
+}
+
+/// Prefixes of actors that are known by other means.
+const OWN_PREFIXES: [&str; 4] = ["uaa-client:", "uaa-user:", "mtls-app:", "certificate:"];
+
+/// A text that is no template for actors.
+#[derive(Debug, thiserror::Error)]
+#[error("{text:?} names no actor: {reason}")]
+pub struct BadTemplate {
+    text: String,
+    reason: &'static str,
+}
+
+impl FromStr for ClaimTemplate {
+    type Err = BadTemplate;
+
+    fn from_str(text: &str) -> Result<Self, BadTemplate> {
+        let bad = |reason| BadTemplate { text: text.to_owned(), reason };
+        let mut parts = text.split('{');
+        let prefix = parts.next().unwrap_or_default().to_owned();
+        if prefix.len() < 2 || !prefix.ends_with(':') {
+            return Err(bad("begin with a prefix and a colon, as in k8s:{sub}"));
+        }
+        if OWN_PREFIXES.iter().any(|own| prefix.starts_with(own)) {
+            return Err(bad("choose another prefix: this one is for actors known by other means"));
+        }
+        let claims = parts.map(|part| {
+            let (claim, after) = part.split_once('}').ok_or_else(|| bad("a brace is not closed"))?;
+            match claim.is_empty() || after.contains('}') {
+                true => Err(bad("braces do not go together")),
+                false => Ok((claim.to_owned(), after.to_owned())),
+            }
+        });
+        let claims = claims.collect::<Result<Vec<_>, _>>()?;
+        if claims.is_empty() {
+            return Err(bad("name a claim in braces, as in k8s:{sub}"));
+        }
+        Ok(Self { prefix, claims })
+    }
+}
+
+impl ClaimTemplate {
+    /// The actor; `None` where a claim is missing, empty, or no text.
+    fn actor(&self, claims: &Map<String, Value>) -> Option<String> {
+        let mut actor = self.prefix.clone();
+        for (claim, after) in &self.claims {
+            let value = claims.get(claim)?.as_str().filter(|value| !value.is_empty())?;
+            // Otherwise one claim's end could look like the next one's start.
+            if self.claims.len() > 1 && !after.is_empty() && value.contains(after.as_str()) {
+                return None;
+            }
+            actor.push_str(value);
+            actor.push_str(after);
+        }
+        Some(actor)
+    }
+}
 
 /// Who issues the tokens that the credential store accepts beside its own.
 #[derive(Clone, Debug)]
@@ -21,6 +97,18 @@ pub struct UaaOptions {
     pub roots: Vec<Vec<u8>>,
     /// What the token's audience has to name; anything when empty, as CredHub.
     pub audience: Vec<String>,
+    /// What the token's scope has to hold, all of it; nothing when empty.
+    pub scopes: Vec<String>,
+    /// How the token names its actor.
+    pub actor: ActorRule,
+}
+
+impl UaaOptions {
+    /// A UAA, as CredHub has one.
+    #[must_use]
+    pub fn uaa(url: String, roots: Vec<Vec<u8>>, audience: Vec<String>) -> Self {
+        Self { url, roots, audience, scopes: SCOPES.map(str::to_owned).into(), actor: ActorRule::Uaa }
+    }
 }
 
 /// A UAA. Asked for its keys when the first token comes, and again when a token names a key that is not known.
@@ -48,6 +136,8 @@ struct Claims {
     grant_type: Option<String>,
     client_id: Option<String>,
     user_id: Option<String>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 /// A list, or a text of words.
@@ -77,8 +167,9 @@ fn unauthorized(error: &str, description: &str) -> Refused {
 impl Uaa {
     /// Asks nobody yet: the credential store starts while its issuer is down.
     pub(super) fn new(options: UaaOptions) -> Result<Self, IssuerError> {
-        // A UAA calls itself by the URL of its token endpoint.
-        Ok(Self { issuer: Issuer::new(&options.url, false, &options.roots)?, options })
+        // A UAA calls itself by the URL of its token endpoint; every other issuer by its own (Discovery section 4.3).
+        let named = options.actor != ActorRule::Uaa;
+        Ok(Self { issuer: Issuer::new(&options.url, named, &options.roots)?, options })
     }
 
     /// Where clients log in.
@@ -99,7 +190,7 @@ impl Uaa {
                  by the UAA server authorized by CredHub.",
             )
         })?;
-        claims.checked(&name, &self.options.audience, now)
+        claims.checked(&name, &self.options, now)
     }
 }
 
@@ -108,7 +199,8 @@ fn away() -> Refused {
 }
 
 impl Claims {
-    fn checked(&self, issuer: &str, audience: &[String], now: i64) -> Result<String, Refused> {
+    fn checked(&self, issuer: &str, options: &UaaOptions, now: i64) -> Result<String, Refused> {
+        let audience = &options.audience;
         if self.iss != issuer {
             return Err(unauthorized(
                 "invalid_token",
@@ -125,27 +217,44 @@ impl Claims {
         if !audience.is_empty() && !audience.iter().any(|wanted| self.aud.has(wanted)) {
             return Err(unauthorized("invalid_token", "The token is for somebody else"));
         }
-        if !SCOPES.iter().all(|scope| self.scope.has(scope)) {
-            return Err(Refused::oauth(
-                StatusCode::FORBIDDEN,
-                "insufficient_scope",
-                "The token needs the scopes credhub.read and credhub.write",
-            ));
+        if !options.scopes.iter().all(|scope| self.scope.has(scope)) {
+            let needed = format!("The token needs the scopes {}", options.scopes.join(" and "));
+            return Err(Refused::oauth(StatusCode::FORBIDDEN, "insufficient_scope", &needed));
         }
+        let actor = match &options.actor {
+            ActorRule::Uaa => self.uaa_actor(),
+            ActorRule::Claims(template) => template.actor(&self.all()),
+        };
+        actor.ok_or_else(|| unauthorized("invalid_token", "The token names neither a client nor a user"))
+    }
+}
+
+impl Claims {
+    fn uaa_actor(&self) -> Option<String> {
         let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
-        let actor = match self.grant_type.as_deref() {
+        match self.grant_type.as_deref() {
             Some("client_credentials") => named(&self.client_id).map(|id| format!("uaa-client:{id}")),
             Some("password") => named(&self.user_id).map(|id| format!("uaa-user:{id}")),
             _ => None,
-        };
-        actor.ok_or_else(|| unauthorized("invalid_token", "The token names neither a client nor a user"))
+        }
+    }
+
+    /// Every claim that a template may name.
+    fn all(&self) -> Map<String, Value> {
+        let mut all = self.others.clone();
+        for (name, value) in
+            [("grant_type", &self.grant_type), ("client_id", &self.client_id), ("user_id", &self.user_id)]
+        {
+            all.extend(value.iter().map(|value| (name.to_owned(), Value::from(value.as_str()))));
+        }
+        all
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     const NOW: i64 = 1_795_219_200;
 
@@ -161,10 +270,46 @@ mod tests {
             }
         }
         let claims: Claims = serde_json::from_value(claims).map_err(|error| error.to_string())?;
-        let audience = ["credhub".to_owned()];
+        let options = UaaOptions::uaa(String::new(), Vec::new(), vec!["credhub".to_owned()]);
         claims
-            .checked("https://uaa.example/oauth/token", &audience, NOW)
+            .checked("https://uaa.example/oauth/token", &options, NOW)
             .map_err(|refused| format!("{refused:?}"))
+    }
+
+    /// As Kubernetes and GitHub sign them: no scope, no grant type.
+    #[test]
+    fn tokens_of_any_openid_issuer_name_an_actor_by_rule() {
+        let outcome = |rule: &str, scopes: &[&str], claims: Value| {
+            let mut all = json!({ "iss": "https://k8s.example", "exp": NOW + 300, "aud": "bulla" });
+            all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
+            let claims: Claims = serde_json::from_value(all).unwrap();
+            let options = UaaOptions {
+                url: String::new(),
+                roots: Vec::new(),
+                audience: vec!["bulla".to_owned()],
+                scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+                actor: ActorRule::Claims(rule.parse().unwrap()),
+            };
+            claims.checked("https://k8s.example", &options, NOW).map_err(|refused| format!("{refused:?}"))
+        };
+        let pod = json!({ "sub": "system:serviceaccount:shop:api", "iat": NOW });
+        assert_eq!(outcome("k8s:{sub}", &[], pod.clone()).unwrap(), "k8s:system:serviceaccount:shop:api");
+        let run = json!({ "sub": "x", "repository": "a/b", "ref": "refs/heads/main" });
+        assert_eq!(outcome("gh:{repository}@{ref}", &[], run).unwrap(), "gh:a/b@refs/heads/main");
+        for (rule, scopes, claims, why) in [
+            ("k8s:{sub}", &["credhub.read"][..], pod.clone(), "credhub.read"),
+            ("k8s:{sub}", &[], json!({}), "neither a client nor a user"),
+            ("k8s:{sub}", &[], json!({ "sub": "" }), "neither a client nor a user"),
+            ("k8s:{sub}", &[], json!({ "sub": ["a"] }), "neither a client nor a user"),
+            ("k8s:{sub}", &[], json!({ "sub": "a", "aud": "other" }), "somebody else"),
+            ("gh:{a}@{b}", &[], json!({ "a": "x@y", "b": "z" }), "neither a client nor a user"),
+        ] {
+            let refused = outcome(rule, scopes, claims.clone()).unwrap_err();
+            assert!(refused.contains(why), "{rule} {claims}: {refused}");
+        }
+        for bad in ["", "{sub}", "k8s", "k8s:", "k8s:{sub", "k8s:{}", "k8s:{a}}", "mtls-app:{sub}", "uaa-user:{sub}"] {
+            assert!(bad.parse::<ClaimTemplate>().is_err(), "{bad}");
+        }
     }
 
     #[test]

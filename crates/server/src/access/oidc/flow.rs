@@ -104,7 +104,7 @@ impl Login {
             ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
         ];
-        let url = Url::parse_with_params(&description.authorization_endpoint, parameters);
+        let url = Url::parse_with_params(description.authorization_endpoint()?, parameters);
         url.map(String::from).map_err(Problem::internal)
     }
 

@@ -82,7 +82,7 @@ impl Oidc {
             ("redirect_uri", &options.redirect_url),
             ("code_verifier", verifier),
         ];
-        let mut request = self.0.issuer.client().post(&description.token_endpoint);
+        let mut request = self.0.issuer.client().post(description.token_endpoint()?);
         let secret = options.client_secret.as_ref().map(ExposeSecret::expose_secret);
         match secret {
             Some(secret) if description.takes_basic() => {

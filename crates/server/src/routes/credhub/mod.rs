@@ -32,7 +32,7 @@ use http::header::AUTHORIZATION;
 use http::{Method, StatusCode};
 
 use crate::credhub::Refused;
-pub use crate::credhub::{CredHub, CredHubOptions, UaaOptions};
+pub use crate::credhub::{ActorRule, BadTemplate, ClaimTemplate, CredHub, CredHubOptions, UaaOptions};
 use crate::peer::Peer;
 use crate::routing::endpoint;
 use context::{Context, host};
