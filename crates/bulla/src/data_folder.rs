@@ -16,11 +16,16 @@ pub(crate) fn folder() -> Outcome<PathBuf> {
 
 /// In one step, so that a reader never sees half of it.
 pub(crate) fn put(path: &Path, text: &str) -> Outcome<()> {
+    put_bytes(path, format!("{}\n", text.trim_end()).as_bytes())
+}
+
+/// [`put`] of bytes as they are.
+pub(crate) fn put_bytes(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let write = || {
         let mut file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        writeln!(file, "{}", text.trim_end())?;
+        file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&new, path)?;
         // The name too: the first token counts once this is done.

@@ -13,6 +13,7 @@ mod data_folder;
 mod database;
 mod edge;
 mod endpoint;
+mod fetched_crls;
 mod file_watch;
 mod files;
 mod fleet_command;

@@ -22,12 +22,15 @@ use super::export::Export;
 use super::node::{Node, NodeArgs};
 use crate::config::{Configuration, KeyServiceSettings, Settings};
 use crate::database;
+use crate::fetched_crls::FetchedCrls;
 use crate::files;
 use crate::listening::{bound_connections, figures_listener, socket};
 use crate::serve_command::master_keys;
 
 /// For requests under way at the stop, and then for the rest.
 const GRACE: Duration = Duration::from_secs(10);
+
+const CLIENT_CRLS: &str = "keys.client_crl_files";
 
 /// `bulla keys serve`
 #[derive(Args, Debug)]
@@ -107,6 +110,9 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         memory::protect()?;
     }
     let stop = cli::stop::on_signal_within(GRACE)?;
+    let keys = &mut settings.keys;
+    let (crls, cas) = (&mut keys.client_crl_files, &keys.client_ca_files);
+    let crls = FetchedCrls::open(CLIENT_CRLS, crls, cas, &settings.client).await?;
     let (set, metrics) = (KeySet::default(), Metrics::default());
     let held = master_keys::token_keys(&settings, "keys.pkcs11_labels", &settings.keys.pkcs11_labels).await?;
     set.put_named("pkcs11", settings.keys.pkcs11_labels.iter().cloned().zip(held).collect());
@@ -129,6 +135,9 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let listeners = Listeners { tls: tls.clone(), nodes };
     let running = start(&settings, listeners, set.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
+    if let Some(crls) = crls {
+        background.spawn(crls.keep(stop.clone()));
+    }
     if let Some(listener) = figures {
         let all = server::metrics::Metrics::default();
         all.register(|registry| {
@@ -222,7 +231,7 @@ fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
     }
     let mut client_crls = Vec::new();
     for path in &settings.client_crl_files {
-        client_crls.extend(files::crls("keys.client_crl_files", path)?);
+        client_crls.extend(files::crls(CLIENT_CRLS, path)?);
     }
     Ok(TlsOptions { certificate, client_roots, client_crls })
 }

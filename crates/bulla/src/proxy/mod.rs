@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cli::Global;
+use cli::configuration::ClientSettings;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
 use keyless::client::ClientMetrics;
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 pub(crate) use self::arguments::ProxyArgs;
 use self::rules::{ConfiguredRules, StoreSecrets};
 use crate::config::{Configuration, ProxySettings};
+use crate::fetched_crls::FetchedCrls;
 use crate::files;
 use crate::listening::{bound_connections, figures_listener, socket};
 
@@ -43,6 +45,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     bound_connections("proxy.upstream_connections_max", &mut settings.upstream_connections_max, third);
     let grace = Duration::from_secs(settings.stop_s);
     let stop = cli::stop::on_signal_within(grace + GRACE)?;
+    let crls = fetched_crls(&mut settings, &all.client).await?;
     let client_metrics = ClientMetrics::default();
     let made = authority::load(&all, &settings, client_metrics.clone()).await?;
     let listen = socket("proxy.listen", &settings.listen)?;
@@ -59,6 +62,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
     let running = start(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
+    crls.into_iter().for_each(|crls| drop(background.spawn(crls.keep(stop.clone()))));
     if let Some(listener) = figures {
         let all = server::metrics::Metrics::default();
         all.register(|registry| {
@@ -85,6 +89,24 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         eprintln!("some connections had not ended and were cut off");
     }
     Ok(Exit::Ok)
+}
+
+/// The CRLs of clients' CAs that are named by URL.
+async fn fetched_crls(settings: &mut ProxySettings, client: &ClientSettings) -> Outcome<Vec<FetchedCrls>> {
+    let (access, minting) = (&mut settings.access, &mut settings.minting);
+    let access = FetchedCrls::open(
+        "proxy.access.client_crl_files",
+        &mut access.client_crl_files,
+        &access.client_ca_files,
+        client,
+    );
+    let minting = FetchedCrls::open(
+        "proxy.minting.client_crl_files",
+        &mut minting.client_crl_files,
+        &minting.client_ca_files,
+        client,
+    );
+    Ok([access.await?, minting.await?].into_iter().flatten().collect())
 }
 
 /// Of what others may do where it listens, or stands between.
