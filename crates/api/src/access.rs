@@ -322,7 +322,9 @@ fn split(text: &str) -> Vec<&str> {
 
 /// A text that is no scope.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no scope: give `any`, `profile:NAME`, `issuer:NAME`, `team:NAME`, or several of them with commas between")]
+#[error(
+    "{0:?} is no scope: give `any`, `profile:NAME`, `issuer:NAME`, `team:NAME`, or several of them with commas between"
+)]
 pub struct BadScope(pub String);
 
 impl FromStr for Scope {
@@ -374,12 +376,15 @@ mod tests {
 
     #[test]
     fn scopes_are_read_as_they_are_written() {
-        for text in ["any", "profile:web", "issuer:letsencrypt", "team:a:b", "team:a,b", "profile:w,team:a,x"] {
+        for text in ["any", "profile:web", "issuer:letsencrypt", "team:a:b", "team:a,b", "profile:w,team:a,x"]
+        {
             assert_eq!(text.parse::<Scope>().unwrap().to_string(), text);
         }
         assert_eq!("team:a,profile:w".parse::<Scope>().unwrap().to_string(), "profile:w,team:a");
         assert_eq!("team:a,team:a".parse::<Scope>().unwrap(), Scope::team("a"));
-        for text in ["", "all", "profile", "profile:", "path:/x", "team:a\nb", "any,team:a", "team:,profile:w"] {
+        for text in
+            ["", "all", "profile", "profile:", "path:/x", "team:a\nb", "any,team:a", "team:,profile:w"]
+        {
             assert!(text.parse::<Scope>().is_err(), "{text:?}");
         }
         assert!(format!("x:{}", "a".repeat(300)).parse::<Scope>().is_err());

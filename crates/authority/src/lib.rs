@@ -2,8 +2,8 @@
 
 pub mod acme;
 mod authority;
-mod client_certificate;
 pub mod ceremony;
+mod client_certificate;
 pub mod crl;
 pub mod enrolment;
 pub mod est;

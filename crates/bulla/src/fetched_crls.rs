@@ -57,7 +57,9 @@ impl FetchedCrls {
         for path in ca_files.iter().chain(control_plane) {
             roots.extend(files::certificates(key, path)?);
         }
-        let failed = |error: &dyn std::error::Error| Problem::new(Exit::Machine, format_args!("{key}: {}", chain(error)));
+        let failed = |error: &dyn std::error::Error| {
+            Problem::new(Exit::Machine, format_args!("{key}: {}", chain(error)))
+        };
         let resolver = Resolver::system().map_err(|error| failed(&error))?;
         let options = Options { roots: Some(roots), ..Options::default() };
         let client = Client::new(&resolver, &options).map_err(|error| failed(&error))?;
@@ -75,7 +77,11 @@ impl FetchedCrls {
                     return Err(Problem::new(Exit::Machine, format_args!("{key}: {}: {reason}", source.url))
                         .hint("without this list nobody could tell whose certificate is revoked; it has to be fetched once"));
                 }
-                tracing::error!(url = source.url, reason, "a CRL of client CAs counts as it was fetched before");
+                tracing::error!(
+                    url = source.url,
+                    reason,
+                    "a CRL of client CAs counts as it was fetched before"
+                );
             }
         }
         Ok(Some(fetched))
@@ -91,7 +97,12 @@ impl FetchedCrls {
             }
             for source in &self.sources {
                 if let Err(reason) = self.fetch(source).await {
-                    tracing::error!(key = self.key, url = source.url, reason, "a CRL of client CAs counts as it was fetched before");
+                    tracing::error!(
+                        key = self.key,
+                        url = source.url,
+                        reason,
+                        "a CRL of client CAs counts as it was fetched before"
+                    );
                 }
             }
         }

@@ -4,6 +4,8 @@
 //! The handshake verifies the chain and says nothing of revocation, and a connection outlives a revocation. So the listener hands on a
 //! [`PresentedChain`], whose bytes nobody can read, and each request has it verified anew.
 
+mod error;
+mod presented;
 mod statuses;
 
 use std::fmt;
@@ -11,33 +13,19 @@ use std::sync::Arc;
 
 use store::{Clock, StoreError};
 use x509::crl::{CrlSet, CrlVerdict, ParseError};
-use x509::{Certificate, UnixTime};
+use x509::{Certificate, Fingerprint, UnixTime};
 
-pub(crate) use statuses::Statuses;
+pub use error::ClientCertificateError;
+pub use presented::PresentedChain;
 use statuses::Standing;
+pub(crate) use statuses::Statuses;
 
+use crate::issue::IssuedRef;
+use crate::revoke::{CertificateStatus, status_of};
 use crate::{Authority, Peer};
 
 /// Certificates of a presented chain that are looked up. Chains have two or three; longer ones are refused.
 const CHAIN_MAX: usize = 8;
-
-/// The chain that a TLS client presented and the handshake verified, leaf first.
-#[derive(Clone)]
-pub struct PresentedChain(Arc<[Box<[u8]>]>);
-
-impl PresentedChain {
-    /// Of certificates in DER, leaf first; `None` without any.
-    pub fn new<D: AsRef<[u8]>>(ders: impl IntoIterator<Item = D>) -> Option<Self> {
-        let ders: Arc<[Box<[u8]>]> = ders.into_iter().map(|der| der.as_ref().into()).collect();
-        (!ders.is_empty()).then_some(Self(ders))
-    }
-}
-
-impl fmt::Debug for PresentedChain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PresentedChain").field(&self.0.len()).finish()
-    }
-}
 
 /// The certificate of a TLS client whose chain the handshake verified, valid now and not revoked. Only
 /// [`ClientCertificates::verify`] makes one.
@@ -84,26 +72,6 @@ impl VerifiedClient {
     }
 }
 
-/// Why the identity in a client certificate does not count.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ClientCertificateError {
-    /// Client: present another.
-    #[error("the client certificate cannot be read")]
-    Unreadable,
-    /// Client: renew it.
-    #[error("the client certificate is not valid now")]
-    NotValidNow,
-    /// Client: ask for another.
-    #[error("the client certificate is revoked")]
-    Revoked,
-    /// Operator: name a CRL of that CA.
-    #[error("the client certificate's CA {0:?} has no CRL among server.client_crl_files")]
-    NoCrl(String),
-    /// Those of the database.
-    #[error(transparent)]
-    Store(Arc<StoreError>),
-}
-
 /// Verifies client certificates. Cheap to clone.
 #[derive(Clone)]
 pub struct ClientCertificates {
@@ -131,7 +99,10 @@ impl ClientCertificates {
         }
         let outdated = crls.outdated(UnixTime(self.clock.now_seconds()));
         if outdated > 0 {
-            tracing::error!(outdated, "CRLs of client CAs are past their nextUpdate, and count until there are newer ones");
+            tracing::error!(
+                outdated,
+                "CRLs of client CAs are past their nextUpdate, and count until there are newer ones"
+            );
         }
         self.statuses.replace_crls(crls);
         Ok(())
@@ -145,7 +116,8 @@ impl ClientCertificates {
     /// [`ClientCertificateError`]
     #[crate::boxed]
     pub async fn verify(&self, peer: &Peer) -> Result<Option<VerifiedClient>, ClientCertificateError> {
-        let Some(PresentedChain(ders)) = &peer.client_certificate else { return Ok(None) };
+        let Some(presented) = &peer.client_certificate else { return Ok(None) };
+        let ders = presented.ders();
         if ders.len() > CHAIN_MAX {
             return Err(ClientCertificateError::Unreadable);
         }
@@ -169,7 +141,14 @@ impl ClientCertificates {
         certificate: &Certificate,
         depth: Depth,
     ) -> Result<Option<Arc<str>>, ClientCertificateError> {
-        let standing = self.statuses.standing(self.authority.as_ref(), certificate.fingerprint).await?;
+        let standing = match &self.authority {
+            None => Standing::IssuedElsewhere,
+            Some(authority) => {
+                let (authority, fingerprint) = (authority.clone(), certificate.fingerprint);
+                let look = move || async move { authority.standing(fingerprint).await };
+                self.statuses.standing(fingerprint, look).await?
+            }
+        };
         let verdict = self.statuses.crls().verdict(certificate);
         match (standing, verdict) {
             (Standing::Revoked, _) | (_, CrlVerdict::Revoked) => Err(ClientCertificateError::Revoked),
@@ -198,6 +177,16 @@ impl fmt::Debug for ClientCertificates {
 }
 
 impl Authority {
+    async fn standing(&self, fingerprint: Fingerprint) -> Result<Standing, StoreError> {
+        let record = self.issued(&IssuedRef::Fingerprint(fingerprint)).await?;
+        let now_us = self.clock().now_us();
+        Ok(match record.map(|record| (status_of(&record, now_us), record.profile)) {
+            Some((CertificateStatus::Revoked { .. }, _)) => Standing::Revoked,
+            Some((_, profile)) => Standing::Good(profile.into()),
+            None => Standing::IssuedElsewhere,
+        })
+    }
+
     /// Verifies client certificates by what this authority has revoked.
     #[must_use]
     pub fn client_certificates(&self) -> ClientCertificates {

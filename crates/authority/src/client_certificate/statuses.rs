@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
 use parking_lot::RwLock;
+use store::StoreError;
 use x509::Fingerprint;
 use x509::crl::CrlSet;
 
-use super::ClientCertificateError;
-use crate::Authority;
-use crate::issue::IssuedRef;
-use crate::revoke::{CertificateStatus, status_of};
+use super::error::ClientCertificateError;
 
 /// How long a status is believed, for what another node of the cluster revokes. What this process revokes counts at once.
 const BELIEVED: Duration = Duration::from_secs(5);
@@ -63,27 +61,24 @@ impl Statuses {
         *self.crls.write() = Arc::new(crls);
     }
 
-    pub(super) async fn standing(
+    /// What is remembered of a certificate, or what `look` finds.
+    pub(super) async fn standing<F, W>(
         &self,
-        authority: Option<&Authority>,
         fingerprint: Fingerprint,
-    ) -> Result<Standing, ClientCertificateError> {
-        let Some(authority) = authority.cloned() else { return Ok(Standing::IssuedElsewhere) };
+        look: F,
+    ) -> Result<Standing, ClientCertificateError>
+    where
+        F: FnOnce() -> W + Send + 'static,
+        W: Future<Output = Result<Standing, StoreError>> + Send + 'static,
+    {
         let generation = self.generation.load(Ordering::SeqCst);
         let look = move || async move {
-            let record = authority.issued(&IssuedRef::Fingerprint(fingerprint)).await;
             // The database's trouble is not remembered.
-            let record = record.map_err(|error| Failed {
+            let failed = |error| Failed {
                 error: ClientCertificateError::Store(Arc::new(error)),
                 lifetime: Duration::ZERO,
-            })?;
-            let now_us = authority.clock().now_us();
-            let value = match record.map(|record| (status_of(&record, now_us), record.profile)) {
-                Some((CertificateStatus::Revoked { .. }, _)) => Standing::Revoked,
-                Some((_, profile)) => Standing::Good(profile.into()),
-                None => Standing::IssuedElsewhere,
             };
-            Ok(Fresh { value, lifetime: BELIEVED })
+            look().await.map(|value| Fresh { value, lifetime: BELIEVED }).map_err(failed)
         };
         self.remembered.fetch(&(generation, fingerprint), look).await
     }

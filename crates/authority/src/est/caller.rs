@@ -97,7 +97,10 @@ impl Est {
         if let Some(own) = client.profile().filter(|own| *own != profile.name && !registrar) {
             return refuse(
                 StatusCode::FORBIDDEN,
-                format!("the client certificate is of the profile {own:?}, and {:?} needs a password", profile.name),
+                format!(
+                    "the client certificate is of the profile {own:?}, and {:?} needs a password",
+                    profile.name
+                ),
             );
         }
         let certificate = Box::new(certificate.clone());
@@ -122,7 +125,9 @@ impl Est {
     pub(super) async fn client(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
         match self.inner.authority.client_certificates().verify(peer).await {
             Ok(client) => Ok(client),
-            Err(ClientCertificateError::Store(error)) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+            Err(ClientCertificateError::Store(error)) => {
+                refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+            }
             Err(error @ ClientCertificateError::Revoked) => refuse(StatusCode::FORBIDDEN, error.to_string()),
             Err(error) => refuse(StatusCode::UNAUTHORIZED, error.to_string()),
         }

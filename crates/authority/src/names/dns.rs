@@ -342,7 +342,15 @@ mod tests {
 
     #[test]
     fn what_the_dns_cannot_delegate_is_no_name() {
-        for good in ["a.test", "a-b.test", "3com.com", "xn--bcher-kva.example", "intranet", "db.internal", "a.github.io"] {
+        for good in [
+            "a.test",
+            "a-b.test",
+            "3com.com",
+            "xn--bcher-kva.example",
+            "intranet",
+            "db.internal",
+            "a.github.io",
+        ] {
             assert_eq!(check_delegable(good), Ok(()), "{good}");
         }
         for (bad, why) in [

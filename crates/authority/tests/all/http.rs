@@ -63,7 +63,8 @@ where
                 };
                 let Ok(stream) = TlsAcceptor::from(tls).accept(stream).await else { return };
                 let session = stream.get_ref().1;
-                peer.client_certificate = PresentedChain::new(session.peer_certificates().unwrap_or_default());
+                peer.client_certificate =
+                    PresentedChain::new(session.peer_certificates().unwrap_or_default());
                 let binding = session.export_keying_material([0; 32], b"EXPORTER-Channel-Binding", None);
                 peer.channel_binding = binding.ok();
                 answer(stream, peer, handle).await;

@@ -104,7 +104,11 @@ pub(super) const KEYS: &[Key] = &[
     ("credentials.uaa_audience", Kind::List, "what the audience of its tokens names; empty: anything"),
     ("credentials.uaa_scopes", Kind::List, "what the scope of its tokens holds; empty: anything"),
     ("credentials.uaa_actor", Kind::Text, "how its tokens name their actor, as k8s:{sub}; empty: as a UAA's"),
-    ("credentials.app_ca_files", Kind::List, "CAs whose certificates name applications (OU=app:UUID); empty: none"),
+    (
+        "credentials.app_ca_files",
+        Kind::List,
+        "CAs whose certificates name applications (OU=app:UUID); empty: none",
+    ),
     (
         "authority.master_key_file",
         Kind::Text,

@@ -247,10 +247,7 @@ impl ControlPlane {
     }
 
     /// Has the CRLs that the configuration names count, now and as the files change.
-    pub(super) async fn client_crls(
-        &self,
-        settings: &ServerSettings,
-    ) -> Outcome<(ClientCrls, Vec<Vec<u8>>)> {
+    pub(super) async fn client_crls(&self, settings: &ServerSettings) -> Outcome<(ClientCrls, Vec<Vec<u8>>)> {
         let crls = ClientCrls::new(self.authority.client_certificates(), settings.client_crl_files.clone());
         let ders = crls.load().await?;
         Ok((crls, ders))

@@ -48,7 +48,10 @@ impl ConsumerService {
 
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         if inbound::is_sent_by_web_page(request.headers()) {
-            return text(StatusCode::FORBIDDEN, "a web page made this browser ask; certificates are for programs\n");
+            return text(
+                StatusCode::FORBIDDEN,
+                "a web page made this browser ask; certificates are for programs\n",
+            );
         }
         if request.uri().path().starts_with(SDS) {
             let answered = self.sds.clone().call(request).await;

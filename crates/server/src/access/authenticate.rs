@@ -11,8 +11,8 @@ use http::uri::Authority;
 use http::{HeaderMap, Method, Uri};
 use x509::GeneralName;
 
-use crate::access::{AccessControl, Caller, TOKEN_PREFIX};
 use crate::access::secret;
+use crate::access::{AccessControl, Caller, TOKEN_PREFIX};
 use crate::peer::Peer;
 use crate::problem::Problem;
 
@@ -289,7 +289,8 @@ mod tests {
         ]));
         assert!(post(&[("sec-fetch-site", "none")]));
         // HTTP/2 has no Host.
-        let (origin, uri) = (headers(&[("origin", "https://a.example")]), Uri::from_static("https://a.example/x"));
+        let (origin, uri) =
+            (headers(&[("origin", "https://a.example")]), Uri::from_static("https://a.example/x"));
         assert!(check_site(&Method::POST, &uri, &origin).is_ok());
         assert!(check_site(&Method::POST, &Uri::from_static("https://b.example/x"), &origin).is_err());
         assert!(check_site(&Method::POST, &any, &origin).is_err());

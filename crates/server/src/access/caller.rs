@@ -64,14 +64,7 @@ impl Caller {
     /// For the authenticator, and for tests.
     #[must_use]
     pub fn new(actor: String, kind: CallerKind, id: Uuid, granted: Vec<Granted>) -> Self {
-        Self(Arc::new(CallerParts {
-            actor,
-            kind,
-            id,
-            granted,
-            client: None,
-            asked: AtomicBool::new(false),
-        }))
+        Self(Arc::new(CallerParts { actor, kind, id, granted, client: None, asked: AtomicBool::new(false) }))
     }
 
     /// The same, known by this certificate.

@@ -27,5 +27,6 @@ pub(crate) use authenticate::{Authentication, Authenticators, certificate_matche
 pub(crate) use caller::forbidden;
 pub(crate) use grant::{of_session as grants_of_session, permissions as permissions_of, stored as grants_of};
 pub(crate) use secret::{
-    certificate_hash, csrf_of, label_of, profiled_certificate_hash, new_token, session_hash, subject_hash, token_hash,
+    certificate_hash, csrf_of, label_of, new_token, profiled_certificate_hash, session_hash, subject_hash,
+    token_hash,
 };

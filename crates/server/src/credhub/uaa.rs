@@ -307,7 +307,9 @@ mod tests {
             let refused = outcome(rule, scopes, claims.clone()).unwrap_err();
             assert!(refused.contains(why), "{rule} {claims}: {refused}");
         }
-        for bad in ["", "{sub}", "k8s", "k8s:", "k8s:{sub", "k8s:{}", "k8s:{a}}", "mtls-app:{sub}", "uaa-user:{sub}"] {
+        for bad in
+            ["", "{sub}", "k8s", "k8s:", "k8s:{sub", "k8s:{}", "k8s:{a}}", "mtls-app:{sub}", "uaa-user:{sub}"]
+        {
             assert!(bad.parse::<ClaimTemplate>().is_err(), "{bad}");
         }
     }

@@ -11,9 +11,7 @@ use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, New, Patch};
-use crate::access::{
-    Caller, Permission, certificate_hash, certificate_matcher, profiled_certificate_hash,
-};
+use crate::access::{Caller, Permission, certificate_hash, certificate_matcher, profiled_certificate_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};

@@ -238,7 +238,8 @@ async fn a_host_is_for_the_team_in_its_label() {
     let house = House::new().await;
     let agent = house.enrolled().await.agent;
     let target = house.target(agent, "shop's").await;
-    let made = json!({ "name": "shop", "grants": [{ "role": "operator", "scope": "team:shop,profile:web" }] });
+    let made =
+        json!({ "name": "shop", "grants": [{ "role": "operator", "scope": "team:shop,profile:web" }] });
     let made = house.ask(Method::POST, "/api/v1/tokens", Some(made)).await.expect(201).json();
     let token = made["token"].as_str().unwrap();
     let number = std::cell::Cell::new(0);

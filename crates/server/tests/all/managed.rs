@@ -373,7 +373,8 @@ async fn a_second_person_and_narrow_grants() {
     ] {
         let mut body = json!({ "names": ["e.example"], "profile": "web", "team": "a" });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let refused = send(house.request(&narrow, Method::POST, "/api/v1/certificates").json(&body)).await.expect(403);
+        let refused =
+            send(house.request(&narrow, Method::POST, "/api/v1/certificates").json(&body)).await.expect(403);
         assert!(refused.text.contains(what), "{refused:?}");
         let batch = json!({ "certificates": [body] });
         let many = "/api/v1/certificates/batch";

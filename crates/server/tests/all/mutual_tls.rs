@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use authority::keystore::KeyStore;
 use authority::est::{Est, EstOptions};
 use authority::issue::{IssueRequest, Source};
+use authority::keystore::KeyStore;
 use authority::revoke::Selection;
 use authority::tree::NewCa;
 use authority::{Authority, AuthorityOptions, ClientCertificateError, ClientCertificates, PresentedChain};
@@ -82,7 +82,8 @@ impl Applications {
         access::bootstrap(&store, &clock).await.unwrap().unwrap();
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
         let authority =
-            Authority::open(store.clone(), keystore.clone(), clock.clone(), AuthorityOptions::default()).unwrap();
+            Authority::open(store.clone(), keystore.clone(), clock.clone(), AuthorityOptions::default())
+                .unwrap();
         let root = authority.create_root(&NewCa::root("root", "CN=Root"), "user:a").await.unwrap();
         let root = root.certificate.der.to_vec();
         authority.create_intermediate("root", &NewCa::intermediate("ca", "CN=CA"), "user:a").await.unwrap();
@@ -105,7 +106,8 @@ impl Applications {
         let chain: Vec<Vec<u8>> =
             std::iter::once(&issued.der).chain(issued.chain.iter()).map(|der| der.to_vec()).collect();
 
-        let credentials = Credentials::open(store.clone(), keystore, clock.clone(), CredentialsOptions::default());
+        let credentials =
+            Credentials::open(store.clone(), keystore, clock.clone(), CredentialsOptions::default());
         let another = crate::world::Authority::new("another").root;
         let named = match naming {
             Naming::Root => vec![&root],

@@ -353,7 +353,10 @@ fn samples() -> Vec<ManagedFilter> {
         within: Some(vec![
             ManagedScope::Profile("x".to_owned()),
             ManagedScope::Issuer("x".to_owned()),
-            ManagedScope::Every(vec![ManagedScope::Team("x".to_owned()), ManagedScope::Profile("x".to_owned())]),
+            ManagedScope::Every(vec![
+                ManagedScope::Team("x".to_owned()),
+                ManagedScope::Profile("x".to_owned()),
+            ]),
             ManagedScope::Team("x".to_owned()),
         ]),
         issuer: text(),

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-
 use crate::access::{Caller, Permission};
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;

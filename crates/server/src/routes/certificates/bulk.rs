@@ -9,9 +9,9 @@ use axum::extract::State as With;
 use lifecycle::{BulkReport, Lifecycle, Reassign, Selection};
 
 use super::body::new_certificate;
-use super::may_create;
 use super::filter::managed_filter;
 use super::revocation::revoke_request;
+use super::scope::may_create;
 use super::view::created_view;
 use crate::access::{Caller, Permission};
 use crate::extract::Json;

@@ -18,7 +18,7 @@ use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
-use lifecycle::managed::{ManagedCertificate, NewCertificate};
+use lifecycle::managed::ManagedCertificate;
 use lifecycle::tables::managed::ManagedOrder;
 use lifecycle::{DataError, ExportFormat, Lifecycle, Selection};
 use serde::Deserialize;
@@ -40,7 +40,7 @@ use body::{certificate_change, new_certificate};
 pub(crate) use body::{key_location, options_of, target_ref};
 use filter::managed_filter;
 use revocation::revoke_request;
-use scope::{References, check_references, scopes, scopes_of, within};
+use scope::{References, check_references, may_create, scopes, scopes_of, within};
 use view::{certificate_view, created_view, deployment_view, served_view, summary_view, version_view};
 
 pub(crate) fn routes() -> Api {
@@ -147,17 +147,6 @@ async fn create(
     let place = HeaderValue::from_str(&format!("/api/v1/certificates/{}", created.certificate));
     let place = place.map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], Json(created_view(created))).into_response())
-}
-
-/// Whether the caller may have this certificate, and refer to what it refers to.
-async fn may_create(agents: Option<&Agents>, caller: &Caller, new: &NewCertificate) -> Result<(), Problem> {
-    const NEEDED: Permission = Permission::CertificateRequest;
-    let issuer = new.issuer.as_deref().unwrap_or(lifecycle::managed::INTERNAL_ISSUER);
-    let team = new.team.as_deref();
-    let scopes = scopes(&new.profile, issuer, team);
-    caller.may(NEEDED, &scopes)?;
-    let references = References { team, targets: new.targets.iter().collect(), key: Some(&new.key_location) };
-    check_references(agents, caller, NEEDED, references, (&scopes, team)).await
 }
 
 /// Counts certificates by state and by the time left.

@@ -1,7 +1,7 @@
 //! The scopes that a managed certificate lies in.
 
 use agent::Agents;
-use lifecycle::managed::{KeyLocation, ManagedCertificate, TargetRef};
+use lifecycle::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, NewCertificate, TargetRef};
 use lifecycle::tables::managed::ManagedScope;
 
 use crate::access::{Caller, Permission, Reach, Scope};
@@ -22,12 +22,7 @@ pub(super) fn scopes_of(certificate: &ManagedCertificate) -> Vec<Scope> {
 pub(super) fn within(caller: &Caller, permission: Permission) -> Option<Vec<ManagedScope>> {
     match caller.reach(permission) {
         Reach::Everything => None,
-        Reach::Only(scopes) => Some(
-            scopes
-                .into_iter()
-                .filter_map(managed_scope)
-                .collect(),
-        ),
+        Reach::Only(scopes) => Some(scopes.into_iter().filter_map(managed_scope).collect()),
     }
 }
 
@@ -41,6 +36,21 @@ fn managed_scope(scope: Scope) -> Option<ManagedScope> {
             Some(ManagedScope::Every(bounds.into_iter().filter_map(managed_scope).collect()))
         }
     }
+}
+
+/// Whether the caller may have this certificate, and refer to what it refers to.
+pub(super) async fn may_create(
+    agents: Option<&Agents>,
+    caller: &Caller,
+    new: &NewCertificate,
+) -> Result<(), Problem> {
+    const NEEDED: Permission = Permission::CertificateRequest;
+    let issuer = new.issuer.as_deref().unwrap_or(INTERNAL_ISSUER);
+    let team = new.team.as_deref();
+    let scopes = scopes(&new.profile, issuer, team);
+    caller.may(NEEDED, &scopes)?;
+    let references = References { team, targets: new.targets.iter().collect(), key: Some(&new.key_location) };
+    check_references(agents, caller, NEEDED, references, (&scopes, team)).await
 }
 
 /// What a new or changed certificate refers to beside its own profile and issuer, as far as it is not the same as before.
@@ -92,6 +102,7 @@ pub(super) async fn check_references(
 
 /// The same for what is not there and what is another team's.
 fn elsewhere(what: &str) -> Problem {
-    Problem::forbidden(format_args!("this {what} does not belong to the certificate's team"))
-        .hint("an agent's label `team` says whose host it is; or ask somebody whose permission reaches everything")
+    Problem::forbidden(format_args!("this {what} does not belong to the certificate's team")).hint(
+        "an agent's label `team` says whose host it is; or ask somebody whose permission reaches everything",
+    )
 }
