@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use keyless::stage::{Cost, Job, Responder, Stage, StageError};
-use keys::{Hash, KeyType, PrivateKey, Scheme};
+use keys::{Batches, Hash, KeyType, PrivateKey, Scheme};
 
 /// Signatures asked for and not yet made: as many as may wait in either class.
 const LOADS: [usize; 4] = [1, 16, 128, 512];
@@ -49,7 +49,7 @@ async fn main() {
         for (name, cost, of) in
             [("one by one", Cost::Heavy, 2 * processors), ("in batches", Cost::Medium, processors)]
         {
-            let stage = Stage::start(of).unwrap();
+            let stage = Stage::start(of, Batches::All).unwrap();
             let mut took = measure(&stage, cost, &keys, load, Duration::from_secs_f64(seconds));
             took.sort();
             let rate = took.len() as f64 / seconds;

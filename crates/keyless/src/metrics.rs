@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use keys::{BATCH_KINDS, Batches};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -412,6 +413,23 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct KeyTypeLabel {
+    key_type: &'static str,
+}
+
+/// By which kinds of keys batches are made now.
+fn encode_batches(encoder: &mut DescriptorEncoder<'_>, batches: Batches) -> Result<(), fmt::Error> {
+    let help = "Whether signatures by this kind of key are made in batches; no more after a faulty one";
+    let mut metric = encoder.encode_descriptor("bulla_keyless_batches", help, None, MetricType::Gauge)?;
+    for kind in BATCH_KINDS {
+        let made = if keys::batches_are_made(kind, batches) { 1.0 } else { 0.0 };
+        let labels = KeyTypeLabel { key_type: kind.name() };
+        ConstGauge::new(made).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
 impl<A: Responder> Collector for Lanes<A> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let all = Cost::ALL.map(|cost| (cost, self.0.figures(cost)));
@@ -456,6 +474,7 @@ impl<A: Responder> Collector for Lanes<A> {
                 ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
             }
         }
+        encode_batches(&mut encoder, self.0.batches())?;
         let counts: [(&str, &str, fn(&LaneFigures) -> u64); 2] = [
             ("bulla_keyless_stage_batched", "Signatures made in batches, by class of cost", |figures| {
                 figures.batched

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keys::{BATCH, BATCH_MIN, KeyType, PrivateKey, Scheme, SignError, SignJob, Signer, Slice, sign_slice};
+use keys::{
+    BATCH, BATCH_MIN, Batches, KeyType, PrivateKey, Scheme, SignError, SignJob, Signer, Slice, sign_slice,
+};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -202,9 +204,9 @@ pub struct LaneFigures {
 /// What makes the signatures.
 #[derive(Clone, Copy)]
 struct Library {
-    sign: fn(&[SignJob<'_>]) -> Slice,
+    sign: fn(&[SignJob<'_>], Batches) -> Slice,
     prepare: fn(&PrivateKey),
-    prepare_tables: fn(),
+    prepare_tables: fn(Batches),
 }
 
 const LIBRARY: Library =
@@ -213,6 +215,7 @@ const LIBRARY: Library =
 /// The queue of one class and what is known of it.
 struct Lane<A> {
     cost: Cost,
+    batches: Batches,
     library: Library,
     queue: Mutex<Queue<A>>,
     /// For the threads.
@@ -252,6 +255,7 @@ struct Workers<A> {
     tasks: Mutex<JoinSet<()>>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
     processors: usize,
+    batches: Batches,
 }
 
 impl<A: Responder> Clone for Stage<A> {
@@ -267,16 +271,17 @@ impl<A: Responder> std::fmt::Debug for Stage<A> {
 }
 
 impl<A: Responder> Stage<A> {
-    /// Starts a stage on this runtime for so many processors.
+    /// Starts a stage on this runtime for so many processors, which makes these signatures in batches.
     ///
     /// # Errors
     /// What the system says when it starts no thread.
-    pub fn start(processors: usize) -> std::io::Result<Self> {
-        Self::start_by(processors, LIBRARY)
+    pub fn start(processors: usize, batches: Batches) -> std::io::Result<Self> {
+        Self::start_by(processors, batches, LIBRARY)
     }
 
-    fn start_by(processors: usize, library: Library) -> std::io::Result<Self> {
-        let lanes = Cost::ALL.map(|cost| Arc::new(Lane::new(cost, cost.threads(processors), library)));
+    fn start_by(processors: usize, batches: Batches, library: Library) -> std::io::Result<Self> {
+        let lane = |cost: Cost| Arc::new(Lane::new(cost, cost.threads(processors), batches, library));
+        let lanes = Cost::ALL.map(lane);
         let stopping = CancellationToken::new();
         let (mut tasks, mut threads) = (JoinSet::new(), Vec::new());
         for lane in &lanes {
@@ -287,12 +292,13 @@ impl<A: Responder> Stage<A> {
             }
         }
         // No task makes them, unless a key is prepared within the first milliseconds: it waits for them then.
-        threads.push(thread::Builder::new().name("sign-tables".to_owned()).spawn(library.prepare_tables)?);
+        let tables = thread::Builder::new().name("sign-tables".to_owned());
+        threads.push(tables.spawn(move || (library.prepare_tables)(batches))?);
         for _ in 0..processors {
             tasks.spawn(Arc::clone(&lanes[Cost::Light as usize]).work_as_task(stopping.clone()));
         }
         let (tasks, threads) = (Mutex::new(tasks), Mutex::new(threads));
-        Ok(Self { inner: Arc::new(Workers { lanes, stopping, tasks, threads, processors }) })
+        Ok(Self { inner: Arc::new(Workers { lanes, stopping, tasks, threads, processors, batches }) })
     }
 
     /// Has a signature made; the responder gets its answer later, or here and now the job is given back because its line is
@@ -330,6 +336,12 @@ impl<A: Responder> Stage<A> {
             busy: Duration::from_nanos(lane.busy_ns.load(Relaxed)),
             waited: Duration::from_nanos(lane.waited_ns.load(Relaxed)),
         }
+    }
+
+    /// Which signatures are made in batches, where the processor can.
+    #[must_use]
+    pub fn batches(&self) -> Batches {
+        self.inner.batches
     }
 
     /// How many workers a class has. Each makes one signature at a time, or up to [`BATCH`] as one.
@@ -371,9 +383,10 @@ impl<A> Drop for Workers<A> {
 }
 
 impl<A> Lane<A> {
-    fn new(cost: Cost, threads: usize, library: Library) -> Self {
+    fn new(cost: Cost, threads: usize, batches: Batches, library: Library) -> Self {
         Self {
             cost,
+            batches,
             library,
             queue: Mutex::new(Queue {
                 jobs: Fair::new(cost.waiting_max(), cost.dearest()),
@@ -415,7 +428,7 @@ impl<A> Lane<A> {
         {
             let mut queue = self.queue.lock();
             let (line, work) = (job.line, work(job.key.key_type(), job.input.len()));
-            let batched = job.key.is_batched(job.scheme);
+            let batched = job.key.is_batched(job.scheme, self.batches);
             let queued = Queued { job, batched };
             let put = if queue.closed { Err(queued) } else { queue.jobs.put(line, work, queued) };
             queue.batched += usize::from(put.is_ok() && batched);
@@ -533,8 +546,8 @@ impl<A: Responder> Lane<A> {
             .iter()
             .map(|job| SignJob { key: &job.key, scheme: job.scheme, input: &job.input })
             .collect();
-        let Slice { signed, batched, faulty } = attempt(&jobs, self.library.sign);
-        let unprepared = jobs.iter().filter(|job| job.key.wants_preparing()).map(|job| job.key.clone());
+        let Slice { signed, batched, faulty } = attempt(&jobs, |jobs| (self.library.sign)(jobs, self.batches));
+        let unprepared = jobs.iter().filter(|job| job.key.wants_preparing(self.batches)).map(|job| job.key.clone());
         let unprepared: Vec<PrivateKey> = unprepared.collect();
         self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
         self.done.fetch_add(wanted.len() as u64, Relaxed);
@@ -580,13 +593,13 @@ mod tests {
     }
 
     /// Says of every slice that one of it was faulty.
-    fn faulty(jobs: &[SignJob<'_>]) -> Slice {
-        Slice { faulty: 1, ..sign_slice(jobs) }
+    fn faulty(jobs: &[SignJob<'_>], batches: Batches) -> Slice {
+        Slice { faulty: 1, ..sign_slice(jobs, batches) }
     }
 
     #[tokio::test]
     async fn faulty_signatures_are_counted_where_operators_look() {
-        let stage = Stage::start_by(1, Library { sign: faulty, ..LIBRARY }).unwrap();
+        let stage = Stage::start_by(1, Batches::All, Library { sign: faulty, ..LIBRARY }).unwrap();
         let metrics = Metrics::default();
         register_stage(&metrics, &stage);
         let figures = || {
@@ -613,12 +626,52 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn by_which_keys_batches_are_made_stands_in_the_figures() {
+        for (batches, chosen) in
+            [(Batches::Off, [false; 3]), (Batches::Rsa, [true, false, false]), (Batches::All, [true; 3])]
+        {
+            let stage: Stage<Nobody> = Stage::start(1, batches).unwrap();
+            let (metrics, mut registry, mut text) =
+                (Metrics::default(), Registry::default(), String::new());
+            register_stage(&metrics, &stage);
+            metrics.register(&mut registry);
+            encode(&mut text, &registry).unwrap();
+            for (kind, is_chosen) in keys::BATCH_KINDS.into_iter().zip(chosen) {
+                let made = u8::from(is_chosen && keys::batches_are_made(kind, Batches::All));
+                let figure = format!("bulla_keyless_batches{{key_type=\"{kind}\"}} {made}.0\n");
+                assert!(text.contains(&figure), "{figure}{text}");
+            }
+            stage.stop().await;
+        }
+    }
+
+    /// Tables of curves are for batches that were chosen.
+    #[tokio::test]
+    async fn only_what_is_chosen_is_made_in_batches() {
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        key.prepare();
+        let (scheme, deadline) = (Scheme::Ecdsa(keys::Hash::Sha256), Instant::now() + Duration::from_secs(60));
+        for batches in [Batches::Rsa, Batches::All] {
+            let lane = Lane::new(Cost::Light, 0, batches, LIBRARY);
+            for _ in 0..BATCH {
+                let (key, input) = (key.clone(), [7; 32].into());
+                assert!(lane.put(Job { key, scheme, input, deadline, line: 0, responder: Nobody }).is_ok());
+            }
+            let mut slice = Vec::new();
+            assert!(lane.take(&mut lane.queue.lock(), &mut slice));
+            assert!(lane.sign(&mut slice).is_empty());
+            let is_made = keys::batches_are_made(KeyType::P256, batches);
+            assert_eq!(lane.batched.load(Relaxed), if is_made { BATCH as u64 } else { 0 }, "{batches}");
+        }
+    }
+
+    #[tokio::test]
     async fn tables_are_made_once_on_a_thread_of_their_own() {
         static MADE_ON: Mutex<Vec<Option<String>>> = Mutex::new(Vec::new());
-        fn prepare_tables() {
+        fn prepare_tables(_: Batches) {
             MADE_ON.lock().push(thread::current().name().map(str::to_owned));
         }
-        let stage: Stage<Nobody> = Stage::start_by(3, Library { prepare_tables, ..LIBRARY }).unwrap();
+        let stage: Stage<Nobody> = Stage::start_by(3, Batches::All, Library { prepare_tables, ..LIBRARY }).unwrap();
         stage.stop().await;
         assert_eq!(*MADE_ON.lock(), [Some("sign-tables".to_owned())]);
     }
@@ -626,7 +679,7 @@ mod tests {
     /// Messages that are long to hash make slices shorter; digests do not.
     #[test]
     fn a_slice_of_light_work_ends_where_its_work_does() {
-        let lane = Lane::new(Cost::Light, 0, LIBRARY);
+        let lane = Lane::new(Cost::Light, 0, Batches::All, LIBRARY);
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let taken = |octets: usize| {
@@ -654,15 +707,15 @@ mod tests {
     fn keys_are_prepared_when_all_have_their_answers_and_may_fail_at_it() {
         /// Of each call how many were signed; 0 for a key that was prepared.
         static CALLS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-        fn sign(jobs: &[SignJob<'_>]) -> Slice {
+        fn sign(jobs: &[SignJob<'_>], batches: Batches) -> Slice {
             CALLS.lock().push(jobs.len());
-            sign_slice(jobs)
+            sign_slice(jobs, batches)
         }
         fn prepare(_: &PrivateKey) {
             CALLS.lock().push(0);
             panic!("a fault of the library");
         }
-        let lane = Lane::new(Cost::Medium, 0, Library { sign, prepare, ..LIBRARY });
+        let lane = Lane::new(Cost::Medium, 0, Batches::All, Library { sign, prepare, ..LIBRARY });
         let [rsa, other] = [KeyType::Rsa2048, KeyType::P384].map(|kind| PrivateKey::generate(kind).unwrap());
         let deadline = Instant::now() + Duration::from_secs(60);
         let job = |key: &PrivateKey, scheme| Job {
@@ -683,7 +736,7 @@ mod tests {
         lane.sign_batch(&mut slice);
         let mut wanted = vec![1, 1, BATCH_MIN];
         // Where the processor makes no batches nothing is prepared.
-        wanted.resize(if rsa.wants_preparing() { 5 } else { 3 }, 0);
+        wanted.resize(if rsa.wants_preparing(Batches::All) { 5 } else { 3 }, 0);
         assert_eq!(*CALLS.lock(), wanted);
         assert_eq!(lane.working.load(Relaxed), 0);
     }

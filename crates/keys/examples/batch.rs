@@ -8,7 +8,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use keys::{BATCH, Hash, KeyType, PrivateKey, Scheme, SignJob, is_batched, sign_slice};
+use keys::{BATCH, Batches, Hash, KeyType, PrivateKey, Scheme, SignJob, is_batched, sign_slice};
 
 /// What is measured, and how often for each round asked for: short ones need more.
 const CASES: [(&str, KeyType, Scheme, usize); 4] = [
@@ -26,7 +26,7 @@ fn main() {
         "32 octets, {BATCH} keys; median of {rounds} rounds and more, µs a signature (a second and core)"
     );
     for (name, kind, scheme, more) in CASES {
-        if is_batched(kind, scheme) {
+        if is_batched(kind, scheme, Batches::All) {
             measure(name, kind, scheme, rounds * more);
         } else {
             println!("{name}: this processor has no AVX-512 IFMA: signatures are made one by one");
@@ -49,7 +49,7 @@ fn measure(name: &str, kind: KeyType, scheme: Scheme, rounds: usize) {
         alone.push(micros(began) / BATCH as f64);
         for (size, took) in slices.iter_mut().enumerate().skip(1) {
             let began = Instant::now();
-            black_box(sign_slice(&jobs[..size]));
+            black_box(sign_slice(&jobs[..size], Batches::All));
             took.push(micros(began) / size as f64);
         }
     }
@@ -57,7 +57,7 @@ fn measure(name: &str, kind: KeyType, scheme: Scheme, rounds: usize) {
     println!("{name:16} one by one   {alone:6.1} ({:6.0})", 1e6 / alone);
     for (size, took) in slices.into_iter().enumerate().skip(1) {
         // Fewer are made one by one.
-        if sign_slice(&jobs[..size]).batched == size {
+        if sign_slice(&jobs[..size], Batches::All).batched == size {
             let batch = median(took);
             let (rate, ratio) = (1e6 / batch, alone / batch);
             println!("{name:16} {size} at a time  {batch:6.1} ({rate:6.0})  ratio {ratio:.2}");

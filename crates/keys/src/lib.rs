@@ -39,7 +39,10 @@ pub use keyring::{
     Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, MissingFile,
     OpenError, PassphraseSource, UnwrappedKey, Wrapper,
 };
-pub use lanes::{BATCH, BATCH_MIN, EC_BATCH_MIN, SignJob, Slice, is_batched, prepare_tables, sign_slice};
+pub use lanes::{
+    BATCH, BATCH_KINDS, BATCH_MIN, Batches, EC_BATCH_MIN, SignJob, Slice, are_made as batches_are_made,
+    is_batched, prepare_tables, sign_slice,
+};
 pub use provider::{KeyProvider, ProvidedKey};
 pub use scheme::{Hash, Misfit, Scheme};
 pub use secret::Secret;

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 use crate::digest::{ecdsa_digest, rsa_digest};
 use crate::encoding::{self, Format, Pkcs8Kind};
 use crate::error::{DecryptError, KeyError, KeyFileError, SignError};
-use crate::{Hash, KeyType, Scheme, encrypted, lanes};
+use crate::{Batches, Hash, KeyType, Scheme, encrypted, lanes};
 use threads::STAGE;
 
 /// The hash within RSAES-OAEP (RFC 8017 section 7.1) and its mask.
@@ -248,21 +248,22 @@ impl PrivateKey {
     /// Whether signatures like this are made in batches by this key on this machine ([`crate::is_batched`]): not by a key whose
     /// public exponent is not 65,537, or whose primes have not 1,024 bits each, and not before [`Self::prepare`].
     #[must_use]
-    pub fn is_batched(&self, scheme: Scheme) -> bool {
-        self.lanes().is_some() && lanes::is_batched(self.inner.kind, scheme)
+    pub fn is_batched(&self, scheme: Scheme, batches: Batches) -> bool {
+        self.lanes().is_some() && lanes::is_batched(self.inner.kind, scheme, batches)
     }
 
     /// Whether [`Self::prepare`] has something to do: by this key batches are made on this machine once it was called.
     #[must_use]
-    pub fn wants_preparing(&self) -> bool {
-        self.inner.fits_lanes && self.inner.lanes.get().is_none() && lanes::are_made()
+    pub fn wants_preparing(&self, batches: Batches) -> bool {
+        let is_unprepared = self.inner.fits_lanes && self.inner.lanes.get().is_none();
+        is_unprepared && lanes::are_made(self.inner.kind, batches)
     }
 
     /// Makes what batches need of this key, once: for RSA 0.2 ms of work and 2 KB for as long as the key lives, so not for keys that sign
     /// nothing, and where nobody waits for it; for P-256 and Ed25519 a few µs and
     /// less than 150 octets, by the first key of each in a process 1 ms and 208 or 303 KB ([`crate::prepare_tables`] makes those before).
     pub fn prepare(&self) {
-        if self.wants_preparing() {
+        if self.wants_preparing(Batches::All) {
             let KeyMaterial { kind, spki, pkcs8, lanes, .. } = &*self.inner;
             lanes.get_or_init(|| lanes::Numbers::of(*kind, pkcs8, spki));
         }

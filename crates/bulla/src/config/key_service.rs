@@ -7,6 +7,7 @@ use cli::exit::{Outcome, Problem};
 use keyless::routing::RouterOptions;
 use keyless::server::Options;
 use keyless::tenant::{self, TenantOptions};
+use keys::Batches;
 use serde::{Deserialize, Serialize};
 
 use super::key_clouds::{self, AwsKeySettings, AzureKeySettings, GcpKeySettings};
@@ -43,6 +44,7 @@ pub(crate) struct KeyServiceSettings {
     pub(crate) ticket_key_s: u64,
     pub(crate) connections_max: usize,
     pub(crate) rsa_decrypt: bool,
+    pub(crate) batches: Batches,
     pub(crate) tenant: Vec<TenantSettings>,
     pub(crate) node: NodeSettings,
 }
@@ -155,6 +157,7 @@ impl Default for KeyServiceSettings {
             ticket_key_s: usual.ticket_life.as_secs(),
             connections_max: usual.connections_max,
             rsa_decrypt: false,
+            batches: usual.batches,
             tenant: Vec::new(),
             node: NodeSettings::default(),
         }
@@ -257,6 +260,7 @@ impl KeyServiceSettings {
             deadline: Duration::from_millis(self.deadline_ms),
             ticket_life: Duration::from_secs(self.ticket_key_s),
             rsa_decrypt: self.rsa_decrypt,
+            batches: self.batches,
             ..Options::default()
         }
     }

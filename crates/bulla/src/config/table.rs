@@ -264,6 +264,11 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("keys.connections_max", Kind::Number, "its connections at once; more are closed at once"),
     (
+        "keys.batches",
+        Kind::Text,
+        "which signatures are made eight at a time, where the processor can: off, rsa, or all with P-256 and Ed25519",
+    ),
+    (
         "keys.rsa_decrypt",
         Kind::Boolean,
         "keys of the token of [pkcs11] decrypt too, for tenants with rsa_decrypt, or for all where there are no tenants",

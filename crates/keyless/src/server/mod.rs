@@ -130,7 +130,7 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
     let nodes = bind(options.nodes.as_ref().map(|nodes| nodes.address))?;
     let keyless_socket = bind_socket(options.socket.as_deref()).await?;
     let native_socket = bind_socket(options.native_socket.as_deref()).await?;
-    let stage = Stage::start(options.processors.max(1)).map_err(StartError::Threads)?;
+    let stage = Stage::start(options.processors.max(1), options.batches).map_err(StartError::Threads)?;
     crate::metrics::register_stage(&metrics, &stage);
     let is_local = options.socket.is_some() || options.native_socket.is_some();
     let kinds = [options.tls.is_some(), is_local, options.nodes.is_some()];

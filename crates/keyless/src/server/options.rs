@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keys::Batches;
+
 use super::tls::TlsOptions;
 use crate::routing::Router;
 use crate::tenant::TenantOptions;
@@ -40,6 +42,8 @@ pub struct Options {
     pub rsa_decrypt: bool,
     /// Processors for signing.
     pub processors: usize,
+    /// Which signatures are made in batches, where the processor can.
+    pub batches: Batches,
 }
 
 /// Where other nodes ask: by the native protocol, over TLS of its own.
@@ -70,6 +74,7 @@ impl Default for Options {
             ticket_life: Duration::from_secs(12 * 3_600),
             rsa_decrypt: false,
             processors: std::thread::available_parallelism().map_or(2, usize::from),
+            batches: Batches::default(),
         }
     }
 }

@@ -6,7 +6,7 @@ use keys::{SignError, Slice};
 
 /// Makes these by `sign`. A panic costs the worker nothing, and only the job that caused it an answer: where one of several panics,
 /// each is made by itself.
-pub(super) fn attempt<J>(jobs: &[J], sign: fn(&[J]) -> Slice) -> Slice {
+pub(super) fn attempt<J>(jobs: &[J], sign: impl Copy + Fn(&[J]) -> Slice) -> Slice {
     if let Ok(made) = catch_unwind(AssertUnwindSafe(|| sign(jobs))) {
         return made;
     }

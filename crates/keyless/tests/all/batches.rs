@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use keyless::stage::{Cost, Job, Responder, Stage, StageError};
 use keys::{
-    BATCH, BATCH_MIN, EC_BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, Signer, is_batched, verify::verifies,
+    BATCH, BATCH_MIN, Batches, EC_BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, Signer, is_batched,
+    verify::verifies,
 };
 
 use crate::peer::{PATIENCE, key};
@@ -48,7 +49,7 @@ fn job(key: &PrivateKey, responder: Waiting) -> Job<Waiting> {
 /// Has one worker find these keys' jobs, all of one class, in its queue all at once; says in what order they were answered, and how
 /// many were made in batches.
 async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
-    let stage = Stage::start(1).unwrap();
+    let stage = Stage::start(1, Batches::All).unwrap();
     let cost = Cost::of(kinds[0]);
     let unbatched = if cost == Cost::Light { KeyType::Ed25519 } else { KeyType::P384 };
     let (answer, answers) = mpsc::channel();
@@ -92,7 +93,7 @@ async fn what_waits_is_made_in_batches_and_the_rest_one_by_one() {
     // Two full batches, and too few for a third.
     let (order, batched) = answered(&[KeyType::Rsa2048; 2 * BATCH + BATCH_MIN - 1]).await;
     assert_eq!(order, (0..order.len()).collect::<Vec<_>>());
-    let expected = if is_batched(KeyType::Rsa2048, PSS) { 2 * BATCH as u64 } else { 0 };
+    let expected = if is_batched(KeyType::Rsa2048, PSS, Batches::All) { 2 * BATCH as u64 } else { 0 };
     assert_eq!(batched, expected);
 }
 
@@ -100,7 +101,7 @@ async fn what_waits_is_made_in_batches_and_the_rest_one_by_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn light_work_that_waits_is_made_in_batches() {
     for kind in [KeyType::P256, KeyType::Ed25519] {
-        let made = |count: usize| if is_batched(kind, scheme(kind)) { count as u64 } else { 0 };
+        let made = |count: usize| if is_batched(kind, scheme(kind), Batches::All) { count as u64 } else { 0 };
         let (order, batched) = answered(&[kind; 2 * BATCH + EC_BATCH_MIN - 1]).await;
         assert_eq!(order, (0..order.len()).collect::<Vec<_>>());
         assert_eq!(batched, made(2 * BATCH));
@@ -115,7 +116,7 @@ async fn light_work_that_waits_is_made_in_batches() {
 #[tokio::test]
 async fn as_few_as_are_worth_it_make_a_batch() {
     let (_, batched) = answered(&[KeyType::Rsa2048; BATCH_MIN]).await;
-    assert_eq!(batched, if is_batched(KeyType::Rsa2048, PSS) { BATCH_MIN as u64 } else { 0 });
+    assert_eq!(batched, if is_batched(KeyType::Rsa2048, PSS, Batches::All) { BATCH_MIN as u64 } else { 0 });
     let (_, batched) = answered(&[KeyType::Rsa2048; BATCH_MIN - 1]).await;
     assert_eq!(batched, 0);
 }
@@ -124,7 +125,7 @@ async fn as_few_as_are_worth_it_make_a_batch() {
 #[tokio::test]
 async fn a_key_makes_batches_after_its_first_signature_and_a_batch_is_one_workers() {
     let keys = [(); BATCH].map(|()| PrivateKey::generate(KeyType::Rsa2048).unwrap());
-    let stage = Stage::start(1).unwrap();
+    let stage = Stage::start(1, Batches::All).unwrap();
     for round in 0..2 {
         let (answer, answers) = mpsc::channel();
         let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
@@ -140,7 +141,7 @@ async fn a_key_makes_batches_after_its_first_signature_and_a_batch_is_one_worker
         open_first.send(()).unwrap();
         is_here.recv_timeout(PATIENCE).unwrap();
         let under_way = stage.figures(Cost::Medium);
-        let is_batch = round == 1 && is_batched(KeyType::Rsa2048, PSS);
+        let is_batch = round == 1 && is_batched(KeyType::Rsa2048, PSS, Batches::All);
         assert_eq!((under_way.running, under_way.working), (if is_batch { BATCH } else { 1 }, 1), "{round}");
         open.send(()).unwrap();
         for _ in 0..=BATCH {
@@ -148,7 +149,7 @@ async fn a_key_makes_batches_after_its_first_signature_and_a_batch_is_one_worker
         }
         assert_eq!(stage.figures(Cost::Medium).batched, if is_batch { BATCH as u64 } else { 0 });
         let deadline = Instant::now() + PATIENCE;
-        while keys.iter().any(PrivateKey::wants_preparing) {
+        while keys.iter().any(|key| key.wants_preparing(Batches::All)) {
             assert!(Instant::now() < deadline, "every key is prepared by its first signature");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -160,7 +161,7 @@ async fn a_key_makes_batches_after_its_first_signature_and_a_batch_is_one_worker
 async fn what_stands_between_does_not_wait_for_the_batch() {
     let (rsa, ec) = (KeyType::Rsa2048, KeyType::P384);
     let (order, batched) = answered(&[rsa, rsa, ec, rsa, rsa, rsa, ec, rsa]).await;
-    if is_batched(rsa, PSS) {
+    if is_batched(rsa, PSS, Batches::All) {
         assert_eq!((order, batched), (vec![2, 6, 0, 1, 3, 4, 5, 7], 6));
     }
 }
@@ -171,7 +172,7 @@ async fn no_batch_is_made_while_others_are_idle() {
     const WORKERS: usize = 4;
     const JOBS: usize = BATCH - 1;
     for _ in 0..8 {
-        let stage = Stage::start(WORKERS).unwrap();
+        let stage = Stage::start(WORKERS, Batches::All).unwrap();
         let (answer, answers) = mpsc::channel();
         for number in 0..JOBS {
             let responder = Waiting { number, gate: None, answer: answer.clone() };
@@ -192,7 +193,7 @@ async fn no_batch_is_made_while_others_are_idle() {
 /// Half of a batch is late: the other half is not worth one, and is not counted as one.
 #[tokio::test]
 async fn what_is_late_is_in_no_batch() {
-    let stage = Stage::start(1).unwrap();
+    let stage = Stage::start(1, Batches::All).unwrap();
     let (answer, answers) = mpsc::channel();
     let job = |number, kind, deadline, gate| Job {
         key: key(kind).clone(),

@@ -9,7 +9,7 @@ use keyless::server::Options;
 use keyless::stage::{Cost, Job, Responder, Stage, StageError};
 use keyless::tenant::TenantOptions;
 use keyless::wire::{ErrorCode, Items};
-use keys::{Hash, KeyRef, KeyType, Scheme};
+use keys::{Batches, Hash, KeyRef, KeyType, Scheme};
 
 use crate::peer::{Gated, PATIENCE, World, key, patient, ski, until};
 
@@ -190,7 +190,7 @@ fn job(answer: &mpsc::Sender<Result<Vec<u8>, StageError>>, deadline: Instant, th
 /// On one thread the stage's tasks do not run before this one waits: the queue is filled to the last place.
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_late_work_is_not_done() {
-    let stage = Stage::start(1).unwrap();
+    let stage = Stage::start(1, Batches::All).unwrap();
     let (answer, answers) = mpsc::channel();
     let later = Instant::now() + PATIENCE;
     let past = Instant::now();
@@ -221,7 +221,7 @@ async fn a_full_queue_refuses_at_once_and_late_work_is_not_done() {
 /// The dear class is full to the last place, and the cheap one is served all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_work_does_not_delay_light_work() {
-    let stage = Stage::start(2).unwrap();
+    let stage = Stage::start(2, Batches::All).unwrap();
     let (answer, answers) = mpsc::channel();
     let later = Instant::now() + PATIENCE;
     let heavy = |answer: &mpsc::Sender<_>| Job {

@@ -1,14 +1,13 @@
 //! Several signatures at once: those that make batches in batches, the others one after the other.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use batch::Kernel;
 
-use super::availability::FAULTY;
+use super::availability::{FAULTS, Faults};
+use super::batches::Batches;
 use super::job::{BATCH, BATCH_MIN, EC_BATCH_MIN, LaneJob, Outcome};
 use super::numbers::Numbers;
 use super::{ed25519, p256, rsa};
-use crate::{PrivateKey, Scheme, SignError, Signer as _};
+use crate::{KeyType, PrivateKey, Scheme, SignError, Signer as _};
 
 /// One signature to make by a key in this process.
 #[derive(Clone, Copy, Debug)]
@@ -35,75 +34,83 @@ pub struct Slice {
 /// Makes several signatures, on this thread. Those whose keys make batches ([`PrivateKey::is_batched`]) are made so,
 /// [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`] by RSA keys or [`crate::EC_BATCH_MIN`] by keys on P-256 or
 /// Ed25519 keys; the others one after the other. What a batch made is checked
-/// before it leaves; after the first that fails, this process makes no more batches.
+/// before it leaves; after the first that fails, this process makes no more batches by that kind of key.
 #[must_use]
-pub fn sign_slice(jobs: &[SignJob<'_>]) -> Slice {
+pub fn sign_slice(jobs: &[SignJob<'_>], batches: Batches) -> Slice {
     let alone = |job: &SignJob<'_>| job.key.sign_digest_now(job.scheme, job.input);
     if jobs.len() < BATCH_MIN.min(EC_BATCH_MIN) {
         return Slice { signed: jobs.iter().map(alone).collect(), batched: 0, faulty: 0 };
     }
-    let (made, faulty) = sign(jobs);
+    let (made, faulty) = sign(jobs, batches);
     let batched = made.iter().flatten().count();
     let signed = jobs.iter().zip(made).map(|(job, made)| made.map_or_else(|| alone(job), Ok));
     Slice { signed: signed.collect(), batched, faulty }
 }
 
 /// The signatures that make batches, `None` for the other jobs; and how many were faulty, which are `None` as well.
-fn sign(jobs: &[SignJob<'_>]) -> (Vec<Option<Vec<u8>>>, usize) {
+fn sign(jobs: &[SignJob<'_>], batches: Batches) -> (Vec<Option<Vec<u8>>>, usize) {
     match Kernel::detect() {
-        Some(kernel) => sign_by(kernel, jobs, &FAULTY),
+        Some(kernel) => sign_by(kernel, jobs, batches, &FAULTS),
         None => (vec![None; jobs.len()], 0),
     }
 }
 
-fn sign_by(kernel: Kernel, jobs: &[SignJob<'_>], is_faulty: &AtomicBool) -> (Vec<Option<Vec<u8>>>, usize) {
-    let mut made = Batches { jobs, is_faulty, signed: vec![None; jobs.len()], faulty: 0 };
-    made.sign(BATCH_MIN, Numbers::rsa, |batch| rsa::sign(kernel, batch));
-    made.sign(EC_BATCH_MIN, Numbers::p256, |batch| p256::sign(kernel, batch));
-    made.sign(EC_BATCH_MIN, Numbers::ed25519, |batch| ed25519::sign(kernel, batch));
+fn sign_by(
+    kernel: Kernel,
+    jobs: &[SignJob<'_>],
+    batches: Batches,
+    faults: &Faults,
+) -> (Vec<Option<Vec<u8>>>, usize) {
+    let mut made = Made { jobs, batches, faults, signed: vec![None; jobs.len()], faulty: 0 };
+    made.sign(KeyType::Rsa2048, BATCH_MIN, Numbers::rsa, |batch| rsa::sign(kernel, batch));
+    made.sign(KeyType::P256, EC_BATCH_MIN, Numbers::p256, |batch| p256::sign(kernel, batch));
+    made.sign(KeyType::Ed25519, EC_BATCH_MIN, Numbers::ed25519, |batch| ed25519::sign(kernel, batch));
     (made.signed, made.faulty)
 }
 
 /// Jobs, and what batches have made of them so far.
-struct Batches<'a> {
+struct Made<'a> {
     jobs: &'a [SignJob<'a>],
-    is_faulty: &'a AtomicBool,
+    batches: Batches,
+    faults: &'a Faults,
     signed: Vec<Option<Vec<u8>>>,
     faulty: usize,
 }
 
-impl<'a> Batches<'a> {
+impl<'a> Made<'a> {
     /// Makes those of one kind of key, while there are `least`; `numbers` says whether a key's are of that kind, for what is signed.
     fn sign<N>(
         &mut self,
+        kind: KeyType,
         least: usize,
         numbers: fn(&'a Numbers, &[u8]) -> Option<&'a N>,
         sign: impl Fn(&[(&'a N, LaneJob<'a>)]) -> Vec<Outcome>,
     ) {
+        let batches = self.batches;
         let fitting = |job: &'a SignJob<'a>| {
-            let kind = job.key.key_type();
-            let fits = job.key.is_batched(job.scheme) && job.scheme.check(kind, job.input.len()).is_ok();
+            let is_batched = job.key.key_type() == kind && job.key.is_batched(job.scheme, batches);
+            let fits = is_batched && job.scheme.check(kind, job.input.len()).is_ok();
             let numbers = numbers(job.key.lanes().filter(|_| fits)?, job.input)?;
             Some((numbers, LaneJob { scheme: job.scheme, input: job.input, spki: job.key.spki() }))
         };
         let (places, batched): (Vec<usize>, Vec<_>) =
             self.jobs.iter().enumerate().filter_map(|(at, job)| Some((at, fitting(job)?))).unzip();
         for (places, batch) in places.chunks(BATCH).zip(batched.chunks(BATCH)) {
-            if batch.len() < least || self.is_faulty.load(Relaxed) {
+            if batch.len() < least || self.faults.contain(kind) {
                 return;
             }
-            self.take(places, sign(batch));
+            self.take(kind, places, sign(batch));
         }
     }
 
     /// Of a batch nothing where one of it was faulty: whatever struck that may have struck others, and their checks.
-    fn take(&mut self, places: &[usize], outcomes: Vec<Outcome>) {
+    fn take(&mut self, kind: KeyType, places: &[usize], outcomes: Vec<Outcome>) {
         let faulty = places.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Faulty);
         let faulty: Vec<usize> = faulty.map(|(at, _)| *at).collect();
         if let Some(at) = faulty.first() {
             self.faulty += faulty.len();
-            if !self.is_faulty.swap(true, Relaxed) {
-                tracing::error!(key = ?self.jobs[*at].key, "a signature made in a batch was faulty: all of the batch is made again, and batches no more; look at this machine");
+            if self.faults.add(kind) {
+                tracing::error!(key = ?self.jobs[*at].key, %kind, "a signature made in a batch was faulty: the whole batch is signed again one by one, and this process makes no more batches by this kind of key; look at this machine");
             }
             return;
         }
@@ -121,7 +128,7 @@ mod tests {
 
     use super::*;
     use crate::verify::verifies;
-    use crate::{Hash, KeyType, is_batched};
+    use crate::{Hash, is_batched};
 
     const HASHES: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
     /// Kinds that make batches, one way in which they sign, and from how many signatures on.
@@ -141,7 +148,7 @@ mod tests {
     #[test]
     fn the_kernel_is_there_where_it_must_be() {
         if std::env::var_os("BULLA_IFMA").is_some() {
-            assert!(KINDS.into_iter().all(|(kind, scheme, _)| is_batched(kind, scheme)));
+            assert!(KINDS.into_iter().all(|(kind, scheme, _)| is_batched(kind, scheme, Batches::All)));
             let kernel = Kernel::detect().unwrap();
             assert!(p256::prepare_tables(kernel) && ed25519::prepare_tables(kernel));
         }
@@ -164,7 +171,7 @@ mod tests {
         let jobs: Vec<SignJob<'_>> =
             cases.iter().map(|(key, scheme, input)| SignJob { key, scheme: *scheme, input }).collect();
         if Kernel::detect().is_some() {
-            let (made, faulty) = sign(&jobs);
+            let (made, faulty) = sign(&jobs, Batches::All);
             assert_eq!(faulty, 0);
             let made = |kind| {
                 let of_kind = |(job, _): &(&SignJob<'_>, _)| job.key.key_type() == kind;
@@ -174,7 +181,7 @@ mod tests {
             let of_kinds = [KeyType::Rsa2048, KeyType::P256, KeyType::P384].map(made);
             assert_eq!(of_kinds, [2 * BATCH, BATCH, 0]);
         }
-        for (job, signed) in jobs.iter().zip(sign_slice(&jobs).signed) {
+        for (job, signed) in jobs.iter().zip(sign_slice(&jobs, Batches::All).signed) {
             let signed = signed.unwrap();
             let kind = job.key.key_type();
             assert!(verifies(job.key.spki(), kind, job.scheme, job.input, &signed), "{:?}", job.scheme);
@@ -193,7 +200,7 @@ mod tests {
             scheme: Scheme::Ecdsa(*hash),
             input,
         });
-        let Slice { signed, batched, .. } = sign_slice(&jobs);
+        let Slice { signed, batched, .. } = sign_slice(&jobs, Batches::All);
         assert_eq!(batched, if Kernel::detect().is_some() { jobs.len() } else { 0 });
         for (job, signed) in jobs.iter().zip(signed) {
             assert!(
@@ -211,7 +218,7 @@ mod tests {
         let job = |input| SignJob { key: &key, scheme: Scheme::Ed25519, input };
         let mut jobs = vec![job(&message[1..]); BATCH];
         jobs[1] = job(&message);
-        let Slice { signed, batched, .. } = sign_slice(&jobs);
+        let Slice { signed, batched, .. } = sign_slice(&jobs, Batches::All);
         assert_eq!(batched, if Kernel::detect().is_some() { BATCH - 1 } else { 0 });
         for (job, signed) in jobs.iter().zip(signed) {
             assert_eq!(signed, key.sign_digest_now(job.scheme, job.input));
@@ -225,7 +232,11 @@ mod tests {
         let job = SignJob { key: &key, scheme: Scheme::Ecdsa(Hash::Sha256), input: &[7; 32] };
         // r is the nonce's alone, and most of the first half of what is signed.
         let halves = |jobs: &[SignJob<'_>]| -> Vec<Vec<u8>> {
-            sign_slice(jobs).signed.into_iter().map(|signed| signed.unwrap()[5..35].to_vec()).collect()
+            sign_slice(jobs, Batches::All)
+                .signed
+                .into_iter()
+                .map(|signed| signed.unwrap()[5..35].to_vec())
+                .collect()
         };
         let mut found = [halves(&[job; BATCH]), halves(&[job; BATCH])].concat();
         found.sort_unstable();
@@ -239,49 +250,95 @@ mod tests {
         for (kind, scheme, _) in KINDS {
             let key = PrivateKey::generate(kind).unwrap();
             let jobs = [SignJob { key: &key, scheme, input: &[7; 32] }; BATCH];
-            assert!(!key.is_batched(scheme) && sign(&jobs).0.iter().all(Option::is_none));
-            assert_eq!(key.wants_preparing(), Kernel::detect().is_some());
+            assert!(
+                !key.is_batched(scheme, Batches::All)
+                    && sign(&jobs, Batches::All).0.iter().all(Option::is_none)
+            );
+            assert_eq!(key.wants_preparing(Batches::All), Kernel::detect().is_some());
             key.prepare();
-            assert!(!key.wants_preparing());
-            assert_eq!(key.is_batched(scheme), is_batched(kind, scheme));
-            assert_eq!(sign(&jobs).0.iter().all(Option::is_some), Kernel::detect().is_some());
+            assert!(!key.wants_preparing(Batches::All));
+            assert_eq!(key.is_batched(scheme, Batches::All), is_batched(kind, scheme, Batches::All));
+            assert_eq!(sign(&jobs, Batches::All).0.iter().all(Option::is_some), Kernel::detect().is_some());
         }
         let other = PrivateKey::generate(KeyType::P384).unwrap();
         other.prepare();
-        assert!(!other.wants_preparing() && !other.is_batched(Scheme::Ecdsa(Hash::Sha256)));
+        assert!(
+            !other.wants_preparing(Batches::All)
+                && !other.is_batched(Scheme::Ecdsa(Hash::Sha256), Batches::All)
+        );
+    }
+
+    /// A key of this kind, and one whose signatures do not pass their check.
+    fn sound_and_unsound(kind: KeyType) -> [PrivateKey; 2] {
+        let sound = prepared(kind);
+        let pkcs8 = sound.to_pkcs8_der();
+        let wrong = match kind {
+            KeyType::P256 => Numbers::P256(p256::Numbers::with(&pkcs8, P256Key::unsound()).unwrap()),
+            KeyType::Ed25519 => {
+                let numbers = ed25519::Numbers::of(&pkcs8, sound.spki()).unwrap();
+                Numbers::Ed25519(numbers.with(Ed25519Key::unsound()))
+            }
+            _ => {
+                let parts = Parts { coefficient: &[3], ..rsa::parts(&pkcs8).unwrap() };
+                Numbers::Rsa(Key::new(&parts).unwrap())
+            }
+        };
+        let unsound = PrivateKey::with_lanes(&pkcs8, wrong);
+        [sound, unsound]
+    }
+
+    /// A fault ends batches by that kind of key, and by no other.
+    #[test]
+    fn after_a_fault_there_are_no_batches_by_that_kind_of_key() {
+        let Some(kernel) = Kernel::detect() else { return };
+        let pairs = KINDS.map(|(kind, ..)| sound_and_unsound(kind));
+        for (faulty_kind, ..) in KINDS {
+            let faults = Faults::default();
+            let made = |jobs: &[SignJob<'_>]| {
+                let (made, count) = sign_by(kernel, jobs, Batches::All, &faults);
+                (made.iter().map(Option::is_some).collect::<Vec<_>>(), count)
+            };
+            for ([sound, unsound], (kind, scheme, _)) in pairs.iter().zip(KINDS) {
+                let job = |key| SignJob { key, scheme, input: &[7; 32] };
+                let mut jobs = [job(sound); BATCH];
+                assert_eq!(made(&jobs), (vec![true; BATCH], 0));
+                if kind == faulty_kind {
+                    jobs[2] = job(unsound);
+                    assert_eq!(made(&jobs), (vec![false; BATCH], 1));
+                }
+            }
+            for ([sound, _], (kind, scheme, _)) in pairs.iter().zip(KINDS) {
+                let job = SignJob { key: sound, scheme, input: &[7; 32] };
+                let is_made = kind != faulty_kind;
+                assert_eq!(
+                    made(&[job; BATCH]),
+                    (vec![is_made; BATCH], 0),
+                    "{kind} after a faulty {faulty_kind}"
+                );
+                assert_eq!(faults.contain(kind), !is_made);
+            }
+        }
     }
 
     #[test]
-    fn after_a_fault_there_are_no_batches() {
-        let Some(kernel) = Kernel::detect() else { return };
-        for (kind, scheme, _) in KINDS {
-            let sound = prepared(kind);
-            let pkcs8 = sound.to_pkcs8_der();
-            let wrong = match kind {
-                KeyType::P256 => Numbers::P256(p256::Numbers::with(&pkcs8, P256Key::unsound()).unwrap()),
-                KeyType::Ed25519 => {
-                    let numbers = ed25519::Numbers::of(&pkcs8, sound.spki()).unwrap();
-                    Numbers::Ed25519(numbers.with(Ed25519Key::unsound()))
+    fn what_is_chosen_is_made_in_batches() {
+        let keys = KINDS.map(|(kind, ..)| prepared(kind));
+        let chosen =
+            [(Batches::Off, [false; 3]), (Batches::Rsa, [true, false, false]), (Batches::All, [true; 3])];
+        assert_eq!(Batches::default(), Batches::Rsa);
+        for (batches, wanted) in chosen {
+            for ((key, (kind, scheme, _)), wanted) in keys.iter().zip(KINDS).zip(wanted) {
+                let wanted = wanted && Kernel::detect().is_some();
+                let Slice { signed, batched, .. } =
+                    sign_slice(&[SignJob { key, scheme, input: &[7; 32] }; BATCH], batches);
+                assert_eq!(batched, if wanted { BATCH } else { 0 }, "{batches} {kind}");
+                assert_eq!(key.is_batched(scheme, batches), wanted);
+                for signed in signed {
+                    assert!(verifies(key.spki(), kind, scheme, &[7; 32], &signed.unwrap()));
                 }
-                _ => {
-                    let parts = Parts { coefficient: &[3], ..rsa::parts(&pkcs8).unwrap() };
-                    Numbers::Rsa(Key::new(&parts).unwrap())
-                }
-            };
-            let unsound = PrivateKey::with_lanes(&pkcs8, wrong);
-            let job = |key| SignJob { key, scheme, input: &[7; 32] };
-            let mut jobs = [job(&sound); BATCH];
-            let faulty = AtomicBool::new(false);
-            let made = |jobs: &[SignJob<'_>]| {
-                let (made, count) = sign_by(kernel, jobs, &faulty);
-                (made.iter().map(Option::is_some).collect::<Vec<_>>(), count)
-            };
-            assert_eq!(made(&jobs), (vec![true; BATCH], 0));
-            assert!(!faulty.load(Relaxed));
-            jobs[2] = job(&unsound);
-            assert_eq!(made(&jobs), (vec![false; BATCH], 1));
-            assert!(faulty.load(Relaxed));
-            assert_eq!(made(&[job(&sound); BATCH]), (vec![false; BATCH], 0));
+                let unprepared = PrivateKey::generate(kind).unwrap();
+                assert_eq!(unprepared.wants_preparing(batches), wanted);
+            }
         }
     }
 
@@ -291,9 +348,9 @@ mod tests {
             let key = prepared(kind);
             let job = |scheme, input| SignJob { key: &key, scheme, input };
             let fitting = job(scheme, &[7; 32]);
-            assert!(sign(&vec![fitting; least - 1]).0.iter().all(Option::is_none));
+            assert!(sign(&vec![fitting; least - 1], Batches::All).0.iter().all(Option::is_none));
             let batched = |count| {
-                let Slice { signed, batched, .. } = sign_slice(&vec![fitting; count]);
+                let Slice { signed, batched, .. } = sign_slice(&vec![fitting; count], Batches::All);
                 assert!(signed.iter().all(Result::is_ok));
                 batched
             };
@@ -303,7 +360,7 @@ mod tests {
             jobs[0] = job(Scheme::RsaPss(Hash::Sha1), &[7; 20]);
             jobs[1] = job(Scheme::RsaPkcs1(Hash::Sha256), &[7; 31]);
             jobs[2] = job(Scheme::Ecdsa(Hash::Sha256), &[7; 31]);
-            let Slice { signed, batched, .. } = sign_slice(&jobs);
+            let Slice { signed, batched, .. } = sign_slice(&jobs, Batches::All);
             assert_eq!(batched, if are_made { 5 } else { 0 });
             let refused: Vec<bool> = signed.iter().map(Result::is_err).collect();
             assert_eq!(refused, [true, true, true, false, false, false, false, false]);
@@ -320,6 +377,6 @@ mod tests {
                 vec![SignJob { key: &keys[at], scheme: KINDS[at].1, input: &[7; 32] }; count]
             })
             .collect();
-        assert_eq!(sign_slice(&jobs).batched, 0);
+        assert_eq!(sign_slice(&jobs, Batches::All).batched, 0);
     }
 }

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use keys::{
-    BATCH, BATCH_MIN, EC_BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, Slice, is_batched,
-    sign_slice,
+    BATCH, BATCH_MIN, Batches, EC_BATCH_MIN, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, Slice,
+    is_batched, sign_slice,
 };
 
 use crate::software::key;
@@ -26,7 +26,7 @@ fn openssl_takes_what_a_batch_makes() {
     let job = |scheme: &Scheme| SignJob { key: &key, scheme: *scheme, input: &digest[..octets(*scheme)] };
     let jobs: Vec<SignJob<'_>> = schemes.iter().map(job).collect();
     assert!((BATCH_MIN..=BATCH).contains(&jobs.len()), "one batch, not full");
-    for (job, signed) in jobs.iter().zip(sign_slice(&jobs).signed) {
+    for (job, signed) in jobs.iter().zip(sign_slice(&jobs, Batches::All).signed) {
         let signed = signed.unwrap();
         assert!(openssl_verifies(key.spki(), job.scheme, job.input, &signed), "{:?}", job.scheme);
         let mut other = job.input.to_vec();
@@ -47,8 +47,8 @@ fn openssl_takes_what_a_batch_makes_on_a_curve() {
         .map(|(key, hash)| SignJob { key, scheme: Scheme::Ecdsa(hash), input: &digest[..hash.octets()] })
         .collect();
     assert!((EC_BATCH_MIN..=BATCH).contains(&jobs.len()), "one batch, not full");
-    let Slice { signed, batched, .. } = sign_slice(&jobs);
-    assert_eq!(batched, if is_batched(KeyType::P256, jobs[0].scheme) { jobs.len() } else { 0 });
+    let Slice { signed, batched, .. } = sign_slice(&jobs, Batches::All);
+    assert_eq!(batched, if is_batched(KeyType::P256, jobs[0].scheme, Batches::All) { jobs.len() } else { 0 });
     for (job, signed) in jobs.iter().zip(signed) {
         let signed = signed.unwrap();
         assert!(openssl_verifies(job.key.spki(), job.scheme, job.input, &signed), "{:?}", job.scheme);
@@ -64,8 +64,8 @@ fn openssl_takes_what_a_batch_makes_by_ed25519() {
     keys.iter().for_each(PrivateKey::prepare);
     let message: Vec<u8> = (0..140).collect();
     let jobs = keys.each_ref().map(|key| SignJob { key, scheme: Scheme::Ed25519, input: &message });
-    let Slice { signed, batched, .. } = sign_slice(&jobs);
-    assert_eq!(batched, if is_batched(KeyType::Ed25519, Scheme::Ed25519) { BATCH } else { 0 });
+    let Slice { signed, batched, .. } = sign_slice(&jobs, Batches::All);
+    assert_eq!(batched, if is_batched(KeyType::Ed25519, Scheme::Ed25519, Batches::All) { BATCH } else { 0 });
     for (job, signed) in jobs.iter().zip(signed) {
         assert!(openssl_verifies(job.key.spki(), job.scheme, job.input, &signed.unwrap()));
     }
@@ -86,10 +86,10 @@ fn an_unusual_key_among_others_signs_all_the_same() {
     let (scheme, digest) = (Scheme::RsaPkcs1(Hash::Sha256), [0x5a; 32]);
     let keys = [&unusual, &usual, &usual, &unusual, &usual, &usual, &usual, &unusual];
     let jobs = keys.map(|key| SignJob { key, scheme, input: &digest });
-    assert!(!unusual.is_batched(scheme));
-    assert_eq!(usual.is_batched(scheme), is_batched(KeyType::Rsa2048, scheme));
-    let Slice { signed, batched, .. } = sign_slice(&jobs);
-    assert_eq!(batched, if usual.is_batched(scheme) { 5 } else { 0 });
+    assert!(!unusual.is_batched(scheme, Batches::All));
+    assert_eq!(usual.is_batched(scheme, Batches::All), is_batched(KeyType::Rsa2048, scheme, Batches::All));
+    let Slice { signed, batched, .. } = sign_slice(&jobs, Batches::All);
+    assert_eq!(batched, if usual.is_batched(scheme, Batches::All) { 5 } else { 0 });
     for (job, signed) in jobs.iter().zip(signed) {
         assert_eq!(signed, job.key.sign_digest_now(scheme, &digest));
         assert!(openssl_verifies(job.key.spki(), scheme, &digest, &signed.unwrap()));

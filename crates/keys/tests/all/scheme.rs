@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use keys::verify::{input_for_service, verifies};
-use keys::{Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, sign_slice};
+use keys::{Batches, Hash, KeyType, PrivateKey, Scheme, SignJob, Signer, sign_slice};
 use testbed::openssl_verifies;
 
 use crate::software::key;
@@ -75,7 +75,7 @@ async fn the_seam_and_the_slice_sign_the_same() {
         SignJob { key: &ec, scheme, input: &digest },
         SignJob { key: &ec, scheme: Scheme::Ecdsa(Hash::Sha256), input: &digest },
     ];
-    let results = sign_slice(&jobs).signed;
+    let results = sign_slice(&jobs, Batches::All).signed;
     assert_eq!(results[0].as_ref(), Ok(&signed));
     assert!(results[1].is_err(), "an RSA scheme under a P-256 key");
     let signature = results[2].as_ref().unwrap();
