@@ -37,7 +37,7 @@ pub mod issuance;
 pub mod ledger;
 mod list_signer;
 pub mod log_list;
-pub mod merkle;
+pub use x509::merkle;
 pub mod monitor;
 pub mod names;
 pub mod note;

@@ -17,6 +17,7 @@ mod host_or_ip;
 pub mod jwk;
 mod key;
 pub mod lint;
+pub mod merkle;
 pub mod name;
 pub mod ocsp;
 mod oid;

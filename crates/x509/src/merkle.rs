@@ -1,7 +1,7 @@
 //! The Merkle tree of RFC 6962 section 2.1: hashes, roots, proofs.
 //!
 //! Nothing here fetches: where a proof needs the hash of a whole subtree it asks a function for it, which
-//! [`super::tile`] answers from tiles.
+//! a caller that keeps the tree in tiles answers from them.
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
@@ -277,7 +277,7 @@ mod tests {
             (8, "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"),
         ] {
             assert_eq!(
-                x509::Fingerprint::from_bytes(root_of(&hashes[..size])).to_string(),
+                crate::Fingerprint::from_bytes(root_of(&hashes[..size])).to_string(),
                 root,
                 "{size} leaves"
             );
