@@ -7,7 +7,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 use crate::{LANES, number};
 
 /// L, the order of the base point (RFC 8032 section 5.1), in words.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", batch_model))]
 pub(crate) const ORDER_WORDS: [u64; 4] =
     [0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000];
 /// 8·L, above every scalar that was clamped.

@@ -14,8 +14,14 @@
 //! the key away (Boneh, DeMillo and Lipton 1997): an RSA one is raised to the public exponent again, for the others see
 //! [`Kernel::p256_signatures`] and [`Kernel::ed25519_responses`]. What was computed on the way is wiped, and with it the stack below
 //! the call, as far as a compiler lets one know where it puts things, and the vector registers.
+//!
+//! The package in `model/` compiles the same source with a model of the instructions (`batch_model`) and runs the same tests, on every machine.
 
-#[cfg(target_arch = "x86_64")]
+#![cfg_attr(batch_model, allow(unused_unsafe, reason = "the model of the instructions is safe"))]
+// Functions of the processor's features are no closures' equals; the model's are.
+#![cfg_attr(batch_model, allow(clippy::redundant_closure))]
+
+#[cfg(any(target_arch = "x86_64", batch_model))]
 mod avx512;
 mod ed25519;
 mod kernel;
@@ -38,13 +44,13 @@ impl Kernel {
     pub fn private_operations(self, jobs: &[Job<'_>]) -> Vec<Option<[u8; OCTETS]>> {
         let mut results = Vec::with_capacity(jobs.len());
         for eight in jobs.chunks(LANES) {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", batch_model))]
             {
                 // Lanes without a job do the first one's.
                 let lanes = std::array::from_fn(|lane| *eight.get(lane).unwrap_or(&eight[0]));
                 results.extend(avx512::private_operations(self, &lanes).into_iter().take(eight.len()));
             }
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(not(any(target_arch = "x86_64", batch_model)))]
             results.extend(eight.iter().map(|_| None));
         }
         results
@@ -55,9 +61,9 @@ impl Kernel {
     /// is [`SignatureOutcome::Faulty`].
     #[must_use]
     pub fn prepare_p256(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", batch_model))]
         return avx512::p256::prepare(self);
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(not(any(target_arch = "x86_64", batch_model)))]
         false
     }
 
@@ -78,13 +84,13 @@ impl Kernel {
     pub fn p256_signatures(self, jobs: &[P256Job<'_>]) -> Vec<SignatureOutcome> {
         let mut results = Vec::with_capacity(jobs.len());
         for eight in jobs.chunks(LANES) {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", batch_model))]
             {
                 // Lanes without a job do the first one's.
                 let lanes = std::array::from_fn(|lane| *eight.get(lane).unwrap_or(&eight[0]));
                 results.extend(avx512::p256::signatures(self, &lanes).into_iter().take(eight.len()));
             }
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(not(any(target_arch = "x86_64", batch_model)))]
             results.extend(eight.iter().map(|_| SignatureOutcome::Faulty));
         }
         results
@@ -94,9 +100,9 @@ impl Kernel {
     /// lives. False as [`Self::prepare_p256`].
     #[must_use]
     pub fn prepare_ed25519(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", batch_model))]
         return avx512::ed25519::prepare(self);
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(not(any(target_arch = "x86_64", batch_model)))]
         false
     }
 
@@ -111,12 +117,12 @@ impl Kernel {
         assert!(nonces.len() <= LANES, "a nonce for each lane at most");
         let mut kept = Box::new(Ed25519Nonces { scalars: Default::default(), points: Default::default() });
         let Some(first) = nonces.first() else { return (Vec::new(), kept) };
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", batch_model))]
         let made = {
             let lanes = std::array::from_fn(|lane| *nonces.get(lane).unwrap_or(first));
             avx512::ed25519::commitments(self, &lanes, &mut kept)
         };
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(not(any(target_arch = "x86_64", batch_model)))]
         let made: ed25519::Committed = {
             let _ = (first, &mut kept);
             [None; LANES]
@@ -141,12 +147,12 @@ impl Kernel {
     ) -> Vec<Option<[u8; 32]>> {
         assert!(jobs.len() <= LANES, "a job for each lane at most");
         let Some(first) = jobs.first() else { return Vec::new() };
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", batch_model))]
         let made = {
             let lanes = std::array::from_fn(|lane| *jobs.get(lane).unwrap_or(first));
             avx512::ed25519::responses(self, &lanes, &nonces.scalars)
         };
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(not(any(target_arch = "x86_64", batch_model)))]
         let made: ed25519::Committed = {
             let _ = (first, nonces);
             [None; LANES]
@@ -157,7 +163,7 @@ impl Kernel {
 
 /// What tests of the kernel run on. Where `BULLA_IFMA` is set, as where the processor has the instructions, it is a failure that there
 /// is none.
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, any(target_arch = "x86_64", batch_model)))]
 fn tested() -> Option<Kernel> {
     let kernel = Kernel::detect();
     assert!(kernel.is_some() || std::env::var_os("BULLA_IFMA").is_none(), "no AVX-512 IFMA here");

@@ -43,7 +43,7 @@ pub(crate) fn limbs<const WORDS: usize, const LIMBS: usize>(words: &[u64; WORDS]
 }
 
 /// A number in limbs, each below 2^52, as big-endian octets; bits past them are left out.
-#[cfg(any(test, target_arch = "x86_64"))]
+#[cfg(any(test, target_arch = "x86_64", batch_model))]
 pub(crate) fn octets<const LIMBS: usize, const OCTETS: usize>(limbs: &[u64; LIMBS]) -> [u8; OCTETS] {
     let mut octets = [0; OCTETS];
     for (at, octet) in octets.iter_mut().rev().enumerate() {

@@ -5,7 +5,7 @@
 //! for each e below 64 and each i; signs are put in by the addition. Each digit is looked up by reading all of its window's
 //! entries, and costs one addition. No digit is zero, so no lane ever adds nothing.
 
-use std::arch::x86_64::{
+use super::instructions::{
     __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_or_si512,
     _mm512_permutex2var_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_sllv_epi64,
     _mm512_srli_epi64, _mm512_srlv_epi64, _mm512_sub_epi64, _mm512_ternarylogic_epi64, _mm512_xor_si512,
@@ -36,7 +36,7 @@ pub(super) struct Window<const ROWS: usize> {
 
 impl<const ROWS: usize> Window<ROWS> {
     /// Of the limbs of each entry's coordinates.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn of(entries: &[[u64; ROWS]; ENTRIES], place: usize) -> Self {
         let tag = |entry: usize| {
             let tag = (2 * entry as u64 + 1) << (DIGIT * place % number::BITS);
@@ -60,13 +60,13 @@ impl Checksum {
     }
 
     /// Of all lanes of a constant.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn add_number(&mut self, number: &Short) {
         number.iter().for_each(|limb| lanes(*limb).into_iter().for_each(|word| self.add(word)));
     }
 
     /// Of all entries and tags of a table.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn add_windows<const ROWS: usize>(&mut self, windows: &[Window<ROWS>]) {
         for Window { rows, tags } in windows {
             for vector in rows.iter().chain([tags]).flatten() {
@@ -90,13 +90,13 @@ impl<const ROWS: usize> Window<ROWS> {
     }
 
     /// One entry's tag has lost a bit.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn flip_tag(&mut self) {
         self.tags[3] = _mm512_xor_si512(self.tags[3], across([0, 0, 0, 0, 0, 1 << 51, 0, 0]));
     }
 
     /// Each entry has lost a bit of a coordinate.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn flip(&mut self) {
         for vector in &mut self.rows[0] {
             *vector = _mm512_xor_si512(*vector, _mm512_set1_epi64(1 << 20));
@@ -104,7 +104,7 @@ impl<const ROWS: usize> Window<ROWS> {
     }
 }
 
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn vectors(values: &[u64; ENTRIES]) -> [__m512i; VECTORS] {
     std::array::from_fn(|vector| across(std::array::from_fn(|element| values[LANES * vector + element])))
 }
@@ -128,7 +128,7 @@ pub(super) struct Sign {
 impl Sign {
     /// Of what is added without a tag, as tables are made.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn plus() -> Self {
         Self { negative: _mm512_setzero_si512(), tag: _mm512_setzero_si512() }
     }
@@ -136,7 +136,7 @@ impl Sign {
 
 /// What the digit of this place adds.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn step<const ROWS: usize>(windows: &[Window<ROWS>], scalars: &Short, place: usize) -> Step<ROWS> {
     let bits = bits(scalars, DIGIT * place + 1);
     // The highest digit is positive, as bit 258 is set. Others are where their highest bit is.
@@ -158,14 +158,14 @@ pub(super) struct Tags(__m512i);
 
 impl Tags {
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn none() -> Self {
         Self(_mm512_setzero_si512())
     }
 
     /// Tells what was added, once the sum stands: one limb of each of its coordinates must be known for it.
     #[inline]
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn tell(&mut self, sign: &Sign, sum: [__m512i; 4]) {
         let [a, b, c, d] = sum;
         let known = _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d));
@@ -174,7 +174,7 @@ impl Tags {
     }
 
     /// The lanes whose multiple was made of this scalar's digits, each once and in its place.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn are_of(&self, scalars: &Short) -> __mmask8 {
         let modulus = _mm512_set1_epi64(TAG_MAX.cast_signed());
         // The sum's size is below 37 times the modulus.
@@ -194,7 +194,7 @@ impl Tags {
 
 /// Seven bits from this one on; bits past the number are zero.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn bits(scalars: &Short, from: usize) -> __m512i {
     let (limb, bit) = (from / number::BITS, from % number::BITS);
     let shift = |bits: usize| _mm512_set1_epi64(bits as i64);
@@ -208,7 +208,7 @@ fn bits(scalars: &Short, from: usize) -> __m512i {
 /// The entry of each lane's index, of which six bits are read, and its tag. Whole vectors are read whatever the index says; which
 /// element goes to which lane is decided between registers.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i; ROWS], __m512i) {
     let index = black_box(index);
     let mask = |bit: __m512i| {
@@ -232,7 +232,7 @@ fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i
 
 /// The first where the mask has ones, the second where it has zeros.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn either(mask: __m512i, first: __m512i, second: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0xca>(mask, first, second)
 }

@@ -2,15 +2,22 @@
 
 mod comb;
 pub(crate) mod ed25519;
+mod instructions;
 mod lanes;
+#[cfg(batch_model)]
+mod model;
 mod montgomery;
 pub(crate) mod p256;
+#[cfg(test)]
+mod plain;
 mod power;
 mod registers;
 mod short;
+#[cfg(test)]
+mod tests;
 mod wide;
 
-use std::arch::x86_64::{_mm512_add_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64};
+use instructions::{_mm512_add_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64};
 
 use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
@@ -54,7 +61,7 @@ struct Scratch {
 impl Scratch {
     /// In a frame of its own, as nobody else needs one so large.
     #[inline(never)]
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     fn zero() -> Box<Self> {
         let zero = _mm512_setzero_si512();
         let moduli = || Moduli { limbs: [zero; LIMBS], inverse: zero };
@@ -74,7 +81,7 @@ impl Scratch {
     }
 
     /// Filled where it stays: what is moved leaves copies behind.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     fn of(jobs: &[Job<'_>; LANES]) -> Box<Self> {
         let mut scratch = Self::zero();
         for side in 0..2 {
@@ -93,7 +100,7 @@ impl Scratch {
 
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
     let words = jobs.map(|job| number::words::<{ OCTETS / 8 }>(job.input).unwrap_or_default());
     let inputs = words.map(|words| number::limbs(&words));
@@ -112,7 +119,7 @@ fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
 }
 
 /// The input to the exponent of each prime.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn raise(input: &EightWide, scratch: &mut Scratch) {
     let Scratch { moduli, powers_of_r, exponents, ones, tables, chosen, numbers, high, .. } = scratch;
     let one = one();
@@ -138,7 +145,7 @@ fn raise(input: &EightWide, scratch: &mut Scratch) {
 }
 
 /// One number modulo n of the two modulo p and q (Garner): with `h` = (m1 - m2)/q modulo p it is m2 + h·q.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn recombine(scratch: &mut Scratch) {
     let Scratch { moduli: [p, q], coefficient, numbers: [h, m2], result, .. } = scratch;
     for limb in 0..LIMBS {
@@ -153,7 +160,7 @@ fn recombine(scratch: &mut Scratch) {
 }
 
 /// The lanes whose result, to the public exponent 65,537 modulo n, is the input.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn leads_back(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch) -> u8 {
     let zero = _mm512_setzero_si512();
     let inverse = across(jobs.map(|job| job.key.inverse));
@@ -173,7 +180,7 @@ fn leads_back(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch)
 }
 
 /// 1 in each lane.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn one() -> Eight {
     let mut one = [_mm512_setzero_si512(); LIMBS];
     one[0] = _mm512_set1_epi64(1);

@@ -4,7 +4,7 @@
 //! A number stands as twenty limbs of 52 bits; a vector is one limb of eight numbers. The 64-bit sums leave twelve bits for up
 //! to eighty products before anything is carried.
 
-use std::arch::x86_64::{
+use super::instructions::{
     __m512i, _mm512_add_epi64, _mm512_and_si512, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64,
     _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srli_epi64,
 };
@@ -96,7 +96,7 @@ macro_rules! reduce {
 }
 
 /// a·b/R modulo the modulus instead of a: below twice the modulus where a·b is below R times it.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply(a: &mut Eight, b: &Eight, modulus: &Moduli) {
     let mut window = [_mm512_setzero_si512(); WINDOW];
     macro_rules! row {
@@ -114,7 +114,7 @@ pub(super) fn multiply(a: &mut Eight, b: &Eight, modulus: &Moduli) {
 
 /// a·a/R modulo the modulus instead of a, as [`multiply`]: products of two different limbs are made once, by a limb and the
 /// doubled rest.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn square(a: &mut Eight, modulus: &Moduli) {
     let mut window = [_mm512_setzero_si512(); WINDOW];
     // 2a, and each of its limbs without what the limb below carries into it; bits past the limb's are not looked at.
@@ -141,7 +141,7 @@ pub(super) fn square(a: &mut Eight, modulus: &Moduli) {
 
 /// The number that a window after its last row holds, in limbs of 52 bits.
 #[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn carried(number: &mut Eight, window: &[__m512i; WINDOW]) {
     let mask = _mm512_set1_epi64(LIMB_MAX);
     let mut carry = _mm512_setzero_si512();

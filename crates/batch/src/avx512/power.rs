@@ -1,6 +1,6 @@
 //! Powers modulo the two primes of eight keys, side by side: while one waits for its last carries the other has products to make.
 
-use std::arch::x86_64::{
+use super::instructions::{
     __m512i, _mm512_and_si512, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srai_epi64,
     _mm512_srlv_epi64, _mm512_sub_epi64, _mm512_xor_si512,
 };
@@ -23,7 +23,7 @@ pub(super) type Exponents = [__m512i; WORDS];
 pub(super) type Table = [Eight; ENTRIES];
 
 /// Each of `numbers` to its exponent, modulo its modulus; all times R. `ones` are R; `tables` and `chosen` are room.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn power(
     numbers: &mut [Eight; 2],
     ones: &[Eight; 2],
@@ -60,7 +60,7 @@ pub(super) fn power(
 }
 
 /// Of each lane's table the power that its index says. All are read whole, whatever it says: a load under a mask need not be.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn choose(chosen: &mut Eight, table: &Table, index: __m512i) {
     let mut found = [_mm512_setzero_si512(); LIMBS];
     for (entry, candidate) in table.iter().enumerate() {

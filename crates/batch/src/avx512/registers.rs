@@ -1,17 +1,24 @@
 //! The vector registers after secrets were computed with in them. Compiled code that knows only of older instructions never writes the upper
 //! sixteen, so that they would keep what they hold until the next batch.
 
+#[cfg(not(batch_model))]
 use std::arch::asm;
 
 use crate::Kernel;
 
+/// The model of the instructions keeps nothing in vector registers that it knows of.
+#[cfg(batch_model)]
+pub(super) fn clear(_there: Kernel) {}
+
 /// Clears all of them.
+#[cfg(not(batch_model))]
 #[allow(unsafe_code, reason = "instructions that not every processor has")]
 pub(super) fn clear(_there: Kernel) {
     // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
     unsafe { clear_all() }
 }
 
+#[cfg(not(batch_model))]
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code, reason = "no other way to name a register")]
@@ -41,7 +48,7 @@ fn clear_all() {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(batch_model)))]
 mod tests {
     use crate::{Ed25519Job, Ed25519Key, P256Job, P256Key};
 

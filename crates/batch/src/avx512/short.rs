@@ -1,6 +1,6 @@
 //! Numbers as long as those of a curve: five limbs of 52 bits, eight numbers at once.
 
-use std::arch::x86_64::{
+use super::instructions::{
     __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_madd52hi_epu64,
     _mm512_madd52lo_epu64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srai_epi64, _mm512_srli_epi64,
 };
@@ -32,20 +32,20 @@ impl Modulus {
     }
 
     /// a·b/R.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiply(&self, a: &Short, b: &Short) -> Short {
         self.reduced(product(a, b))
     }
 
     /// a·a/R.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn square(&self, a: &Short) -> Short {
         self.reduced(squared(a))
     }
 
     /// A sum of products over R.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     fn reduced(&self, mut columns: Columns) -> Short {
         let (modulus, inverse) = (broadcast(&self.limbs), _mm512_set1_epi64(self.inverse.cast_signed()));
         for row in 0..LIMBS {
@@ -61,7 +61,7 @@ impl Modulus {
     }
 
     /// The residue below the modulus of a number below twice the modulus.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn canonical(&self, number: &Short) -> Short {
         let mut residue = *number;
         wide::reduce(&mut residue, &broadcast(&self.limbs));
@@ -71,14 +71,14 @@ impl Modulus {
 
 /// The same number in each lane.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn broadcast(limbs: &[u64; LIMBS]) -> Short {
     limbs.map(|limb| _mm512_set1_epi64(limb.cast_signed()))
 }
 
 /// a·b.
 #[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn product(a: &Short, b: &Short) -> Columns {
     let mut columns = [_mm512_setzero_si512(); 2 * LIMBS];
     add_product(&mut columns, a, b);
@@ -87,7 +87,7 @@ pub(super) fn product(a: &Short, b: &Short) -> Columns {
 
 /// Adds a·b.
 #[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn add_product(columns: &mut Columns, a: &Short, b: &Short) {
     for at in 0..LIMBS {
         for limb in 0..LIMBS {
@@ -101,7 +101,7 @@ pub(super) fn add_product(columns: &mut Columns, a: &Short, b: &Short) {
 
 /// a·a: products of two different limbs are made once, and their sums doubled.
 #[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn squared(a: &Short) -> Columns {
     let mut columns = [_mm512_setzero_si512(); 2 * LIMBS];
     for at in 0..LIMBS {
@@ -122,7 +122,7 @@ pub(super) fn squared(a: &Short) -> Columns {
 
 /// Gives each limb its 52 bits and the next what is above them, which may be less than nothing. The number is not.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn carried(limbs: &Short) -> Short {
     let mask = _mm512_set1_epi64(LIMB_MAX);
     let mut carry = _mm512_setzero_si512();
@@ -137,7 +137,7 @@ pub(super) fn carried(limbs: &Short) -> Short {
 
 /// a + b, below 2^260.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn sum(a: &Short, b: &Short) -> Short {
     let mut limbs = *a;
     for limb in 0..LIMBS {
@@ -148,7 +148,7 @@ pub(super) fn sum(a: &Short, b: &Short) -> Short {
 
 /// The lanes in which two numbers have the same limbs.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn same(a: &Short, b: &Short) -> __mmask8 {
     let mut same = __mmask8::MAX;
     for limb in 0..LIMBS {
@@ -159,7 +159,7 @@ pub(super) fn same(a: &Short, b: &Short) -> __mmask8 {
 
 /// The lanes in which all limbs are zero.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn is_zero(number: &Short) -> __mmask8 {
     same(number, &[_mm512_setzero_si512(); LIMBS])
 }

@@ -1,6 +1,6 @@
 //! Numbers as long as the whole modulus: too many limbs for the registers, and seldom multiplied.
 
-use std::arch::x86_64::{
+use super::instructions::{
     __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_andnot_si512, _mm512_cmpeq_epi64_mask,
     _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512,
     _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
@@ -24,7 +24,7 @@ pub(super) struct WideModuli {
 }
 
 /// a·b/R² modulo the modulus, below twice the modulus where both factors are.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply_wide(a: &EightWide, b: &EightWide, modulus: &WideModuli) -> EightWide {
     let zero = _mm512_setzero_si512();
     let mut sums = [zero; WIDE];
@@ -49,7 +49,7 @@ pub(super) fn multiply_wide(a: &EightWide, b: &EightWide, modulus: &WideModuli) 
 }
 
 /// a·b + c.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply_add(a: &Eight, b: &Eight, c: &Eight) -> EightWide {
     let mut sums = [_mm512_setzero_si512(); WIDE];
     sums[..LIMBS].copy_from_slice(c);
@@ -64,7 +64,7 @@ pub(super) fn multiply_add(a: &Eight, b: &Eight, c: &Eight) -> EightWide {
 }
 
 /// Gives each limb its 52 bits and the next what is above them, which may be less than nothing.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn carry(limbs: &mut [__m512i]) {
     let mask = _mm512_set1_epi64(LIMB_MAX);
     let mut carry = _mm512_setzero_si512();
@@ -76,7 +76,7 @@ pub(super) fn carry(limbs: &mut [__m512i]) {
 }
 
 /// Takes the modulus off once where the number is not below it.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn reduce<const LENGTH: usize>(number: &mut [__m512i; LENGTH], modulus: &[__m512i; LENGTH]) {
     let zero = _mm512_setzero_si512();
     let mask = _mm512_set1_epi64(LIMB_MAX);
@@ -97,7 +97,7 @@ pub(super) fn reduce<const LENGTH: usize>(number: &mut [__m512i; LENGTH], modulu
 }
 
 /// The lanes in which two numbers are the same.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn same(a: &EightWide, b: &EightWide) -> __mmask8 {
     let mut same = __mmask8::MAX;
     for limb in 0..WIDE {

@@ -23,7 +23,7 @@ fn sha512(parts: &[&[u8]]) -> [u8; 64] {
 }
 
 /// RFC 8032 section 5.1.6 by the batch, for up to eight seeds and messages.
-fn signed(kernel: Kernel, cases: &[([u8; 32], Vec<u8>)]) -> Vec<Option<Vec<u8>>> {
+pub(crate) fn signed(kernel: Kernel, cases: &[([u8; 32], Vec<u8>)]) -> Vec<Option<Vec<u8>>> {
     let halves: Vec<[u8; 64]> = cases.iter().map(|(seed, _)| sha512(&[seed])).collect();
     let keys: Vec<_> = halves.iter().map(|half| Ed25519Key::new(half[..32].try_into().unwrap())).collect();
     let nonces: Vec<_> =

@@ -26,7 +26,11 @@ impl Numbers {
     }
 
     fn generated() -> Self {
-        let pair = KeyPair::generate(KeySize::Rsa2048).unwrap();
+        Self::of(&KeyPair::generate(KeySize::Rsa2048).unwrap())
+    }
+
+    /// Those of one of the library's keys.
+    pub(crate) fn of(pair: &KeyPair) -> Self {
         let der: Pkcs8V1Der<'_> = pair.as_der().unwrap();
         // Version, n, e, d, p, q of the RSAPrivateKey within.
         let mut octets = integers(der.as_ref());
@@ -34,7 +38,7 @@ impl Numbers {
         Self::new(p, q)
     }
 
-    fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         *Key::new(&self.octets().parts()).unwrap()
     }
 

@@ -1,6 +1,6 @@
 //! Multiples of edwards25519's base point B, by digits ([`super::super::comb`]). The formulas of addition have no exceptions.
 
-use std::arch::x86_64::{__mmask8, _mm512_setzero_si512};
+use super::super::instructions::{__mmask8, _mm512_setzero_si512};
 use std::sync::OnceLock;
 
 use super::super::comb::{Checksum, DIGIT, DIGITS, ENTRIES, Sign, Step, Tags, Window, step};
@@ -45,7 +45,7 @@ pub(super) struct Multiple {
 impl Curve {
     /// The one there is, which takes a millisecond to make: whoever comes first makes it, and others wait. `None`, for as long as the
     /// process lives, where something went wrong: a fault that strikes then would strike every signature after it.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn get() -> Option<&'static Self> {
         static CURVE: OnceLock<Option<Box<Curve>>> = OnceLock::new();
         // Looked at where it stays.
@@ -53,12 +53,12 @@ impl Curve {
     }
 
     /// Whether all of it is what it was when it was held against plain numbers.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn is_sound(&self) -> bool {
         self.checksum() == CHECKSUM
     }
 
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn made() -> Self {
         let of_order =
             |times| broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &ORDER_WORDS, times * R)));
@@ -68,7 +68,7 @@ impl Curve {
         Self { constants, order_r2: of_order(2), order_r3: of_order(3), windows }
     }
 
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     fn checksum(&self) -> u64 {
         let (mut checksum, Constants { one, d }) = (Checksum::new(), &self.constants);
         [one, d, &self.order_r2, &self.order_r3].into_iter().for_each(|number| checksum.add_number(number));
@@ -78,14 +78,14 @@ impl Curve {
 
     /// k·B of each odd k below 2^256.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
         self.multiple_by(scalars, |_| true)
     }
 
     /// The same, of the additions that are made. All are, but in tests.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiple_by(&self, scalars: &Short, is_made: impl Fn(usize) -> bool) -> Multiple {
         let (mut tags, zero) = (Tags::none(), [_mm512_setzero_si512(); LIMBS]);
         let one = self.constants.one;
@@ -102,21 +102,21 @@ impl Curve {
 
 impl Multiple {
     /// The lanes whose multiple is that of this scalar.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn is_of(&self, scalars: &Short) -> __mmask8 {
         self.tags.are_of(scalars)
     }
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn entry_of(step: &Step<ROWS>) -> Entry {
     let [s0, s1, s2, s3, s4, d0, d1, d2, d3, d4, p0, p1, p2, p3, p4] = step.rows;
     Entry { sum: [s0, s1, s2, s3, s4], difference: [d0, d1, d2, d3, d4], product: [p0, p1, p2, p3, p4] }
 }
 
 /// The multiples of each place; eight places at once.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn windows(base: &Affine, constants: &Constants) -> Vec<Window<ROWS>> {
     let mut place = base.extended(&constants.one);
     let mut places = Vec::with_capacity(DIGITS);
@@ -145,7 +145,7 @@ fn windows(base: &Affine, constants: &Constants) -> Vec<Window<ROWS>> {
 }
 
 /// The odd multiples of eight points.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn entries(point: &Affine, constants: &Constants) -> Vec<Entry> {
     let mut next = point.extended(&constants.one);
     let twice = next.doubled();
@@ -169,7 +169,7 @@ fn entries(point: &Affine, constants: &Constants) -> Vec<Entry> {
 }
 
 /// What a lane's entries are.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn window(entries: &[Entry], lane: usize, place: usize) -> Window<ROWS> {
     let mut limbs = [[0; ROWS]; ENTRIES];
     for (limbs, Entry { sum, difference, product }) in limbs.iter_mut().zip(entries) {

@@ -1,7 +1,7 @@
 //! Arithmetic modulo p = 2^255 - 19 (RFC 8032 section 5.1). Numbers stand for their residues and are not kept below p: factors are below
 //! 2^260, and a product is below 2^255 + 2^215.
 
-use std::arch::x86_64::{
+use super::super::instructions::{
     _mm512_add_epi64, _mm512_and_si512, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_set1_epi64,
     _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
 };
@@ -15,19 +15,19 @@ pub(super) const PRIME: [u64; LIMBS] =
     [0xf_ffff_ffff_ffed, 0xf_ffff_ffff_ffff, 0xf_ffff_ffff_ffff, 0xf_ffff_ffff_ffff, 0x7fff_ffff_ffff];
 
 /// a·b.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply(a: &Short, b: &Short) -> Short {
     reduced(product(a, b))
 }
 
 /// a·a.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn square(a: &Short) -> Short {
     reduced(squared(a))
 }
 
 /// a to the power of 2^`times`.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn squared_often(a: &Short, times: usize) -> Short {
     let mut power = *a;
     for _ in 0..times {
@@ -39,7 +39,7 @@ fn squared_often(a: &Short, times: usize) -> Short {
 /// The residue of a sum of products. 2^260 is 608, so that each upper limb goes down by five and is multiplied by that, in two parts: the
 /// lowest 52 bits, and what is above them. At last all from 2^255 on, which is 19, so that the highest limb has room for a carry.
 #[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn reduced(columns: Columns) -> Short {
     let by = _mm512_set1_epi64(608);
     let [c0, c1, c2, c3, c4, high @ ..] = columns;
@@ -60,7 +60,7 @@ fn reduced(columns: Columns) -> Short {
 /// The residue of a number between -2^260 and 2^260, whose limbs may have 56 bits and be less than nothing: above zero and below
 /// 2.001·p. Of the multiple of 2^255 in it the same one of p is taken off, and p is added.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn folded(number: &Short) -> Short {
     let bias = broadcast(&PRIME);
     let times = _mm512_srai_epi64::<47>(number[4]);
@@ -79,14 +79,14 @@ pub(super) fn folded(number: &Short) -> Short {
 
 /// a + b, below 2^260.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn add(a: &Short, b: &Short) -> Short {
     super::super::short::sum(a, b)
 }
 
 /// a - b, folded.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn subtract(a: &Short, b: &Short) -> Short {
     let mut limbs = *a;
     for limb in 0..LIMBS {
@@ -96,7 +96,7 @@ pub(super) fn subtract(a: &Short, b: &Short) -> Short {
 }
 
 /// The residue below p of a number below 2·p.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn below_prime(number: &Short) -> Short {
     let mut residue = *number;
     wide::reduce(&mut residue, &broadcast(&PRIME));
@@ -104,14 +104,14 @@ fn below_prime(number: &Short) -> Short {
 }
 
 /// The residue below p of a number below 2^260.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn canonical(number: &Short) -> Short {
     // Folded it may be above 2·p, by so little that two steps do.
     below_prime(&below_prime(&folded(number)))
 }
 
 /// 1/a (a to the power of p - 2, Fermat); zero for zero.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn inverse(a: &Short) -> Short {
     // p - 2 has 250 ones, a zero, a one, a zero and two ones: 32 times 2^250 - 1, and 11. Names say how many ones an exponent has.
     let two = square(a);

@@ -6,7 +6,7 @@ mod point;
 #[cfg(test)]
 mod tests;
 
-use std::arch::x86_64::{
+use super::instructions::{
     __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_set1_epi64,
     _mm512_setzero_si512, _mm512_sub_epi64,
 };
@@ -55,14 +55,14 @@ pub(crate) fn responses(there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalar
 
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
     commit_by(curve, nonces, kept, |_| ())
 }
 
 /// The same with a fault in what is encoded, for tests of what finds it.
 #[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn commit_by(
     curve: &Curve,
     nonces: &[&[u8; 64]; LANES],
@@ -87,7 +87,7 @@ fn commit_by(
 
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
     let [mut r, mut private, mut negative] = [[_mm512_setzero_si512(); LIMBS]; 3];
     let of_lane = std::array::from_fn::<_, LANES, _>(|lane| scalars.map(|limb| limb[lane]));
@@ -120,7 +120,7 @@ fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committ
 }
 
 /// Numbers of 512 bits, the lowest octet first, modulo L and times R; below 3.1·L.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> Short {
     let limbs: [[u64; 2 * LIMBS]; LANES] =
         of.map(|octets| number::limbs(&number::words_from_lowest::<8, 64>(octets)));
@@ -133,7 +133,7 @@ fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> Short {
 }
 
 /// Of each number and its sum with L the odd one: the same multiple of the base point.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn odd(number: &Short) -> Short {
     let one = _mm512_set1_epi64(1);
     let even = black_box(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
@@ -145,7 +145,7 @@ fn odd(number: &Short) -> Short {
 }
 
 /// y and the lowest bit of x, the lowest octet first (RFC 8032 section 5.1.2); both are below p.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
     let signs = lanes(_mm512_and_si512(point.x[0], _mm512_set1_epi64(1)));
     let limbs = point.y.map(|limb| lanes(limb));
@@ -158,7 +158,7 @@ fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
 }
 
 /// The lanes in which what was encoded is a point of the curve, with this x, and both its numbers are below p.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn is_encoded(curve: &Curve, encoded: &[[u8; 32]; LANES], x: &Short) -> __mmask8 {
     let words = black_box(*encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
     let limbs: [[u64; LIMBS]; LANES] = words.map(|[a, b, c, d]| number::limbs(&[a, b, c, d & u64::MAX >> 1]));

@@ -3,7 +3,7 @@
 //!
 //! The formulas hold for all points, as -1 is a square modulo p and d is none. What is computed stays below 5·p.
 
-use std::arch::x86_64::__m512i;
+use super::super::instructions::{__m512i, _mm512_setzero_si512};
 
 use super::super::comb::{Sign, Tags, either};
 use super::super::short::{LIMBS, Short};
@@ -46,12 +46,12 @@ pub(super) struct Affine {
 }
 
 impl Affine {
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn extended(&self, one: &Short) -> Point {
         Point { x: self.x, y: self.y, z: *one, t: multiply(&self.x, &self.y) }
     }
 
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn entry(&self, d: &Short) -> Entry {
         let product = multiply(&multiply(&self.x, &self.y), d);
         Entry {
@@ -62,7 +62,7 @@ impl Affine {
     }
 
     /// y² - x² - 1 - d·x²·y², below p: zero where the points are on the curve.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn off_curve(&self, constants: &Constants) -> Short {
         let (xx, yy) = (square(&self.x), square(&self.y));
         let right = add(&constants.one, &multiply(&multiply(&xx, &yy), &constants.d));
@@ -73,7 +73,7 @@ impl Affine {
 impl Point {
     /// Adds `other`, or takes it away in the lanes whose `negative` is all ones and not all zeros (madd-2008-hwcd-3): seven products.
     /// Told among the tags when that is done.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn add(&mut self, other: &Entry, sign: &Sign, tags: &mut Tags) {
         // -(x, y) is (-x, y): sum and difference change places, and the product its sign.
         let (sum, difference) = swapped(sign.negative, &other.sum, &other.difference);
@@ -91,18 +91,18 @@ impl Point {
     }
 
     /// Twice the points (dbl-2008-hwcd).
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn doubled(&self) -> Self {
         let (a, b, zz) = (square(&self.x), square(&self.y), square(&self.z));
         let e = subtract(&subtract(&square(&add(&self.x, &self.y)), &a), &b);
         let g = subtract(&b, &a);
         let f = subtract(&g, &add(&zz, &zz));
-        let h = subtract(&subtract(&[std::arch::x86_64::_mm512_setzero_si512(); LIMBS], &a), &b);
+        let h = subtract(&subtract(&[_mm512_setzero_si512(); LIMBS], &a), &b);
         Self { x: multiply(&e, &f), y: multiply(&g, &h), z: multiply(&f, &g), t: multiply(&e, &h) }
     }
 
     /// Their coordinates, by 1/Z; not below p, but below 2·p.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn affine(&self, inverse: &Short) -> Affine {
         Affine { x: multiply(&self.x, inverse), y: multiply(&self.y, inverse) }
     }
@@ -110,7 +110,7 @@ impl Point {
 
 /// Both as they are, or each in the other's place where the mask is all ones.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn swapped(mask: __m512i, first: &Short, second: &Short) -> (Short, Short) {
     let (mut left, mut right) = (*first, *second);
     for limb in 0..LIMBS {

@@ -4,9 +4,10 @@ use num_bigint::BigUint;
 use proptest::prelude::*;
 
 use super::super::comb;
+use super::super::instructions::_mm512_xor_si512;
+use super::super::plain::{Chance, Plain, any_numbers, cases, is_product};
 use super::*;
 use crate::Ed25519Key;
-use std::arch::x86_64::_mm512_xor_si512;
 
 /// As often as a number below 2^260 may hold the prime.
 const TIMES: u32 = 31;
@@ -28,7 +29,7 @@ fn r(modulus: &BigUint) -> BigUint {
     (BigUint::from(1_u8) << 260_u32) % modulus
 }
 
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn of(numbers: &[BigUint; LANES]) -> Short {
     let limbs = numbers.each_ref().map(|number| {
         let words: [u64; 5] = number::words(&number.to_bytes_be()).unwrap();
@@ -39,7 +40,7 @@ fn of(numbers: &[BigUint; LANES]) -> Short {
     short
 }
 
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn to(short: &Short) -> [BigUint; LANES] {
     let limbs = short.map(|limb| lanes(limb));
     assert!(limbs.iter().flatten().all(|limb| *limb <= number::LIMB_MAX));
@@ -58,7 +59,7 @@ fn each(a: &[BigUint; LANES], of: impl Fn(usize, &BigUint) -> BigUint) -> [BigUi
     std::array::from_fn(|lane| of(lane, &a[lane]))
 }
 
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn field_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
     let p = prime();
     let (x, y) = (of(a), of(b));
@@ -77,7 +78,7 @@ fn field_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn order_holds(a: &[BigUint; LANES], wide_number: &[[u8; 64]; LANES]) {
     let l = order();
     let inverse = r(&l).modinv(&l).unwrap();
@@ -128,7 +129,34 @@ proptest! {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512ifma")]
+/// Lanes of each operation that are held against plain words; by the model of the instructions fewer.
+const CASES: usize = if cfg!(batch_model) { 250_000 } else { 1_000_000 };
+
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
+fn products_are_those_of_plain_words() {
+    let (prime, order, mut chance) = (Plain::<4>::new(&prime()), Plain::<4>::new(&order()), Chance(25_519));
+    let (prime, order) = ([&prime; LANES], [&order; LANES]);
+    for _ in 0..cases(CASES).div_ceil(LANES) {
+        let a: Short = any_numbers(&mut chance, number::LIMB_MAX);
+        let b: Short = any_numbers(&mut chance, number::LIMB_MAX);
+        is_product(&prime, [&a, &b], &field::multiply(&a, &b), 0);
+        is_product(&prime, [&a, &a], &field::square(&a), 0);
+        // By what is below 2·L.
+        let small: Short = any_numbers(&mut chance, (1 << 45) - 1);
+        is_product(&order, [&a, &small], &ORDER.multiply(&a, &small), LIMBS);
+    }
+}
+
+#[test]
+#[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
+fn products_by_the_million() {
+    if crate::tested().is_some() {
+        // SAFETY: the processor has the instructions.
+        unsafe { products_are_those_of_plain_words() };
+    }
+}
+
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_is_another_multiple_or_no_point_is_found() {
     let curve = Curve::get().unwrap();
     let scalar = order() >> 3_u32 | BigUint::from(1_u8);
@@ -159,7 +187,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
 }
 
 /// Whatever happens to a coordinate once the point is known, and to what was encoded.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_was_encoded_wrong_is_found() {
     let curve = Curve::get().unwrap();
     let nonces: [[u8; 64]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 64]);
@@ -210,7 +238,7 @@ fn what_was_encoded_wrong_is_found() {
 }
 
 /// An addition that was passed over, in any place: the sum is another point of the curve.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn an_addition_that_is_lost_is_found() {
     let curve = Curve::get().unwrap();
     let scalars = of(&std::array::from_fn(|lane| (order() >> (lane + 1) as u32) | BigUint::from(1_u8)));
@@ -223,7 +251,7 @@ fn an_addition_that_is_lost_is_found() {
 }
 
 /// The tables, once they are made, and the constants.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn tables_that_lost_a_bit_are_not_used() {
     let mut curve = Curve::made();
     assert!(curve.is_sound());
@@ -303,7 +331,7 @@ fn the_checksum_is_that_of_numbers() {
 }
 
 /// A table that gives other entries than it was asked for, or spoilt ones, in any place.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_a_faulty_table_makes_does_not_leave() {
     let mut curve = Curve::made();
     let nonces: [[u8; 64]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 64]);

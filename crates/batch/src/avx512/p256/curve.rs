@@ -7,7 +7,7 @@
 //! is odd, so i = 0, where A + D = k < n is not n. If A - D were n, D would be (k - n)/2 < 0, and as A is 128 modulo 256, n
 //! modulo 256 would be 128 - D > 128. It is 81.
 
-use std::arch::x86_64::{__mmask8, _mm512_setzero_si512};
+use super::super::instructions::{__mmask8, _mm512_setzero_si512};
 use std::sync::OnceLock;
 
 use super::super::comb::{Checksum, DIGIT, DIGITS, ENTRIES, Sign, Step, Tags, Window, step};
@@ -55,7 +55,7 @@ pub(super) struct Multiple {
 impl Curve {
     /// The one there is, which takes a millisecond to make: whoever comes first makes it, and others wait. `None`, for as long as the
     /// process lives, where something went wrong: a fault that strikes then would strike every signature after it.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn get() -> Option<&'static Self> {
         static CURVE: OnceLock<Option<Box<Curve>>> = OnceLock::new();
         // Looked at where it stays.
@@ -63,12 +63,12 @@ impl Curve {
     }
 
     /// Whether all of it is what it was when it was held against plain numbers.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn is_sound(&self) -> bool {
         self.checksum() == CHECKSUM
     }
 
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn made() -> Self {
         let r2 = broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &PRIME_WORDS, TWICE_R)));
         let order_r2 = broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &ORDER_WORDS, TWICE_R)));
@@ -78,7 +78,7 @@ impl Curve {
         Self { b: of(&B), one, order_r2, windows: windows(&base, &one) }
     }
 
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     fn checksum(&self) -> u64 {
         let mut checksum = Checksum::new();
         [&self.b, &self.one, &self.order_r2].into_iter().for_each(|number| checksum.add_number(number));
@@ -88,14 +88,14 @@ impl Curve {
 
     /// k·G of each odd k below n.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
         self.multiple_by(scalars, |_| true)
     }
 
     /// The same, of the additions that are made. All are, but in tests.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiple_by(&self, scalars: &Short, is_made: impl Fn(usize) -> bool) -> Multiple {
         let mut tags = Tags::none();
         let highest = step(&self.windows, scalars, DIGITS - 1);
@@ -113,21 +113,21 @@ impl Curve {
 
 impl Multiple {
     /// The lanes whose multiple is that of this scalar.
-    #[target_feature(enable = "avx512f")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn is_of(&self, scalars: &Short) -> __mmask8 {
         self.tags.are_of(scalars)
     }
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn affine_of(step: &Step<ROWS>) -> Affine {
     let [x0, x1, x2, x3, x4, y0, y1, y2, y3, y4] = step.rows;
     Affine { x: [x0, x1, x2, x3, x4], y: [y0, y1, y2, y3, y4] }
 }
 
 /// The residue below p of a number below 2·p.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn below_prime(number: &Short) -> Short {
     let mut residue = *number;
     wide::reduce(&mut residue, &broadcast(&PRIME));
@@ -135,7 +135,7 @@ fn below_prime(number: &Short) -> Short {
 }
 
 /// The multiples of each place; eight places at once.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn windows(base: &Affine, one: &Short) -> Vec<Window<ROWS>> {
     let mut place = base.extended(one);
     let mut places = Vec::with_capacity(DIGITS);
@@ -164,7 +164,7 @@ fn windows(base: &Affine, one: &Short) -> Vec<Window<ROWS>> {
 }
 
 /// The coordinates of the odd multiples of eight points.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn entries(point: &Affine, one: &Short) -> Vec<Affine> {
     let twice = point.extended(one).doubled();
     let twice = affine(&twice, &inverse(&twice.zzz));
@@ -186,14 +186,14 @@ fn entries(point: &Affine, one: &Short) -> Vec<Affine> {
     entries
 }
 
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn affine(point: &Point, inverse: &Short) -> Affine {
     let Affine { x, y } = point.affine(inverse);
     Affine { x: below_prime(&x), y: below_prime(&y) }
 }
 
 /// What a lane's entries are.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn window(entries: &[Affine], lane: usize, place: usize) -> Window<ROWS> {
     let mut limbs = [[0; ROWS]; ENTRIES];
     for (limbs, Affine { x, y }) in limbs.iter_mut().zip(entries) {

@@ -3,7 +3,7 @@
 //! Numbers stand for their residues and are not kept below p. With bounds of a·p and b·p a product is below (ab/16 + 1)·p, so
 //! that sums of a few need not be reduced before they are multiplied.
 
-use std::arch::x86_64::{
+use super::super::instructions::{
     _mm512_add_epi64, _mm512_and_si512, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_set1_epi64,
     _mm512_slli_epi64, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
 };
@@ -31,13 +31,13 @@ pub(super) const fn multiple(times: u64) -> [u64; LIMBS] {
 }
 
 /// a·b/R.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply(a: &Short, b: &Short) -> Short {
     reduced(product(a, b))
 }
 
 /// (a·b + c·d)/R.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply_two([a, b]: [&Short; 2], [c, d]: [&Short; 2]) -> Short {
     let mut columns = product(a, b);
     add_product(&mut columns, c, d);
@@ -45,13 +45,13 @@ pub(super) fn multiply_two([a, b]: [&Short; 2], [c, d]: [&Short; 2]) -> Short {
 }
 
 /// a·a/R.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn square(a: &Short) -> Short {
     reduced(squared(a))
 }
 
 /// a to the power of 2^`times`, and as often divided by R as it is multiplied.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn squared_often(a: &Short, times: usize) -> Short {
     let mut power = *a;
     for _ in 0..times {
@@ -63,7 +63,7 @@ fn squared_often(a: &Short, times: usize) -> Short {
 /// A sum of products over R. As p is -1 modulo 2^52, each lowest limb says itself how often p must be added for it to become zero;
 /// what is added above it are the limbs of p + 1.
 #[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn reduced(mut columns: Columns) -> Short {
     let limb = |limb: u64| _mm512_set1_epi64(limb.cast_signed());
     let (second, fourth, fifth) = (limb(PRIME[1] + 1), limb(PRIME[3]), limb(PRIME[4]));
@@ -83,7 +83,7 @@ fn reduced(mut columns: Columns) -> Short {
 
 /// a - b + `TIMES`·p, for b of at most that.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn subtract<const TIMES: u64>(a: &Short, b: &Short) -> Short {
     let bias = broadcast(&const { multiple(TIMES) });
     let mut limbs = bias;
@@ -96,7 +96,7 @@ pub(super) fn subtract<const TIMES: u64>(a: &Short, b: &Short) -> Short {
 /// The residue of a number between -2^260 and 2^260, whose limbs may have 56 bits and be less than nothing: above zero and below
 /// 2.001·p. Of the multiple of 2^256 in it the same one of p is taken off, and p is added.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn folded(number: &Short) -> Short {
     let bias = broadcast(&PRIME);
     let times = _mm512_srai_epi64::<48>(number[4]);
@@ -116,7 +116,7 @@ pub(super) fn folded(number: &Short) -> Short {
 }
 
 /// a/R, below p: the residue that a number in Montgomery's form stands for.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn canonical(a: &Short) -> Short {
     let mut residue = multiply(a, &broadcast(&[1, 0, 0, 0, 0]));
     wide::reduce(&mut residue, &broadcast(&PRIME));
@@ -124,7 +124,7 @@ pub(super) fn canonical(a: &Short) -> Short {
 }
 
 /// 1/a (a to the power of p - 2, Fermat), in Montgomery's form as a is; zero for zero.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn inverse(a: &Short) -> Short {
     // Names say how many ones an exponent has. p - 2 has 32, 31 zeros, a one, 96 zeros, 94 ones, a zero and a one.
     let ones2 = multiply(&square(a), a);

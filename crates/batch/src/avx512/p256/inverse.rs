@@ -14,7 +14,7 @@ const WINDOWS: usize = 64 / WINDOW;
 const ENTRIES: usize = (1 << WINDOW) - 1;
 
 /// 1/a modulo p and 1/b modulo n, in Montgomery's form as they are; zero for zero.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn inverses(a: &Short, b: &Short) -> (Short, Short) {
     // The windows of p - 2 are 0, 1, 13 and 15; those of n - 2 any.
     let three = field::multiply(&field::square(a), a);

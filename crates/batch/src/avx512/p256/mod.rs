@@ -8,7 +8,7 @@ mod point;
 #[cfg(test)]
 mod tests;
 
-use std::arch::x86_64::{
+use super::instructions::{
     __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64,
 };
 use std::hint::black_box;
@@ -43,14 +43,14 @@ pub(crate) fn signatures(there: Kernel, jobs: &[Job<'_>; LANES]) -> [SignatureOu
 
 /// In a frame of its own, which can be wiped after it.
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
     sign_by(curve, jobs, |_| ())
 }
 
 /// The same with a fault in k·R, for a test of what finds it.
 #[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -> [SignatureOutcome; LANES] {
     let nonces = numbers(&jobs.map(|job| job.nonce));
     let digests = numbers(&jobs.map(|job| job.digest));
@@ -92,7 +92,7 @@ fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -
 }
 
 /// Big-endian numbers, one a lane.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn numbers(of: &[&[u8; 32]; LANES]) -> Short {
     let limbs = of.map(|octets| number::limbs(&number::words::<4>(octets).unwrap_or_default()));
     let mut numbers = [_mm512_setzero_si512(); LIMBS];
@@ -101,14 +101,14 @@ fn numbers(of: &[&[u8; 32]; LANES]) -> Short {
 }
 
 /// The lanes whose number is neither zero nor above n - 1.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn in_range(number: &Short) -> __mmask8 {
     // Only a number below n stays what it is.
     same(&ORDER.canonical(number), number) & !is_zero(number)
 }
 
 /// Of each number and what it lacks to n the odd one. As multipliers of a point they differ in the sign of y alone.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn odd(number: &Short) -> Short {
     let order = broadcast(&ORDER.limbs);
     let one = _mm512_set1_epi64(1);
@@ -125,14 +125,14 @@ fn odd(number: &Short) -> Short {
 }
 
 /// The lanes in which r is x or x - n.
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn is_reduced(x: &Short, r: &Short) -> __mmask8 {
     same(x, r) | same(x, &sum(r, &broadcast(&ORDER.limbs)))
 }
 
 /// The lanes in which s·k - z + r·(n - d) is a multiple of n: the same equation by another copy of the key, and by k as its multiple was
 /// made of it and not as it was inverted.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn is_solved(nonces: &Short, digests: &Short, [r, negative]: [&Short; 2], s: &Short) -> __mmask8 {
     let right = ORDER.multiply(r, negative);
     let mut rest = broadcast(&ORDER.limbs);

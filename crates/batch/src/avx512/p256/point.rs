@@ -5,7 +5,7 @@
 //! what comes out has ZZ = 0. See [`super::curve`] for why that does not happen. X stays below 2.1·p, Y below 3.9·p, ZZ and ZZZ
 //! below 1.3·p.
 
-use std::arch::x86_64::{__m512i, _mm512_add_epi64, _mm512_sub_epi64, _mm512_xor_si512};
+use super::super::instructions::{__m512i, _mm512_add_epi64, _mm512_sub_epi64, _mm512_xor_si512};
 
 use super::super::comb::{Sign, Tags};
 use super::super::short::{LIMBS, Short, broadcast, carried};
@@ -30,7 +30,7 @@ pub(super) struct Affine {
 impl Affine {
     /// The same points; `one` is R.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn extended(&self, one: &Short) -> Point {
         Point { x: self.x, y: self.y, zz: *one, zzz: *one }
     }
@@ -39,7 +39,7 @@ impl Affine {
 impl Point {
     /// Adds `other`, or takes it away in the lanes whose `negative` is all ones and not all zeros (madd-2008-s): ten products. Told
     /// among the tags when that is done.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn add(&mut self, other: &Affine, sign: &Sign, tags: &mut Tags) {
         let (u2, s2) = (multiply(&other.x, &self.zz), multiply(&other.y, &self.zzz));
         // Below 4.1·p and 6.1·p.
@@ -64,7 +64,7 @@ impl Point {
     }
 
     /// Twice the points (dbl-2008-s-1).
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn doubled(&self) -> Self {
         let u = sum::<1>(&self.y, &self.y);
         let v = square(&u);
@@ -79,7 +79,7 @@ impl Point {
     }
 
     /// Their coordinates, by 1/ZZZ; not below p, but below 2·p.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn affine(&self, inverse: &Short) -> Affine {
         // 1/Z, as ZZ = Z² and ZZZ = Z³.
         let z = multiply(inverse, &self.zz);
@@ -89,7 +89,7 @@ impl Point {
 
 impl Affine {
     /// y² - x³ + 3x - b, below p: zero where the points are on the curve.
-    #[target_feature(enable = "avx512f,avx512ifma")]
+    #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn off_curve(&self, b: &Short) -> Short {
         let (xx, yy) = (square(&self.x), square(&self.y));
         let rest = sum::<3>(&sum::<-1>(&yy, &multiply(&xx, &self.x)), &self.x);
@@ -99,7 +99,7 @@ impl Affine {
 
 /// a + `TIMES`·b, folded.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn sum<const TIMES: i8>(a: &Short, b: &Short) -> Short {
     let mut limbs = *a;
     for limb in 0..LIMBS {
@@ -116,7 +116,7 @@ fn sum<const TIMES: i8>(a: &Short, b: &Short) -> Short {
 
 /// ±a - b + 5·p.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn with_sign_less(a: &Short, negative: __m512i, b: &Short) -> Short {
     let bias = broadcast(&const { multiple(5) });
     let mut limbs = bias;

@@ -4,6 +4,7 @@ use num_bigint::BigUint;
 use proptest::prelude::*;
 
 use super::super::comb;
+use super::super::plain::{Chance, Plain, any_numbers, cases, is_product};
 use super::*;
 use crate::P256Key;
 
@@ -27,7 +28,7 @@ fn r(modulus: &BigUint) -> BigUint {
     (BigUint::from(1_u8) << 260_u32) % modulus
 }
 
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn of(numbers: &[BigUint; LANES]) -> Short {
     let limbs = numbers.each_ref().map(|number| {
         let words: [u64; 5] = number::words(&number.to_bytes_be()).unwrap();
@@ -38,7 +39,7 @@ fn of(numbers: &[BigUint; LANES]) -> Short {
     short
 }
 
-#[target_feature(enable = "avx512f")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn to(short: &Short) -> [BigUint; LANES] {
     let limbs = short.map(|limb| lanes(limb));
     assert!(limbs.iter().flatten().all(|limb| *limb <= number::LIMB_MAX));
@@ -57,7 +58,7 @@ fn each(a: &[BigUint; LANES], of: impl Fn(usize, &BigUint) -> BigUint) -> [BigUi
     std::array::from_fn(|lane| of(lane, &a[lane]))
 }
 
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn field_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
     let p = prime();
     let (x, y) = (of(a), of(b));
@@ -92,7 +93,7 @@ fn field_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
     congruent(&beside, &inverted, &p, 2);
 }
 
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn order_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
     let n = order();
     let (x, y) = (of(a), of(b));
@@ -136,7 +137,34 @@ proptest! {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512ifma")]
+/// Lanes of each operation that are held against plain words; by the model of the instructions fewer.
+const CASES: usize = if cfg!(batch_model) { 250_000 } else { 1_000_000 };
+
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
+fn products_are_those_of_plain_words() {
+    // Below 15 times either modulus.
+    const HIGHEST: u64 = (14 << 48) - 1;
+    let (prime, order, mut chance) = (Plain::<4>::new(&prime()), Plain::<4>::new(&order()), Chance(256));
+    let (prime, order) = ([&prime; LANES], [&order; LANES]);
+    for _ in 0..cases(CASES).div_ceil(LANES) {
+        let (a, b): (Short, Short) = (any_numbers(&mut chance, HIGHEST), any_numbers(&mut chance, HIGHEST));
+        is_product(&prime, [&a, &b], &field::multiply(&a, &b), LIMBS);
+        is_product(&prime, [&a, &a], &field::square(&a), LIMBS);
+        is_product(&order, [&a, &b], &ORDER.multiply(&a, &b), LIMBS);
+        is_product(&order, [&b, &b], &ORDER.square(&b), LIMBS);
+    }
+}
+
+#[test]
+#[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
+fn products_by_the_million() {
+    if crate::tested().is_some() {
+        // SAFETY: the processor has the instructions.
+        unsafe { products_are_those_of_plain_words() };
+    }
+}
+
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_is_another_multiple_or_no_point_is_found() {
     let curve = Curve::get().unwrap();
     let scalar = order() >> 3_u32 | BigUint::from(1_u8);
@@ -167,7 +195,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
 }
 
 /// A table that gives other entries than it was asked for, or spoilt ones, in any place.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_a_faulty_table_makes_does_not_leave() {
     let (key, mut curve) = (P256Key::new(&[0x5a; 32]).unwrap(), Curve::made());
     let nonces: [[u8; 32]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 32]);
@@ -186,7 +214,7 @@ fn what_a_faulty_table_makes_does_not_leave() {
 }
 
 /// An addition that was passed over, in any place: the sum is another point of the curve.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn an_addition_that_is_lost_is_found() {
     let curve = Curve::get().unwrap();
     let scalars = of(&std::array::from_fn(|lane| (order() >> (lane + 1) as u32) | BigUint::from(1_u8)));
@@ -199,7 +227,7 @@ fn an_addition_that_is_lost_is_found() {
 }
 
 /// k·R that is not k's, with which s would be made and checked.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_a_spoilt_nonce_makes_does_not_leave() {
     let (key, curve) = (P256Key::new(&[0x5a; 32]).unwrap(), Curve::get().unwrap());
     let nonces: [[u8; 32]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 32]);
@@ -217,7 +245,7 @@ fn what_a_spoilt_nonce_makes_does_not_leave() {
 }
 
 /// The tables, once they are made, and the constants.
-#[target_feature(enable = "avx512f,avx512ifma")]
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn tables_that_lost_a_bit_are_not_used() {
     let mut curve = Curve::made();
     assert!(curve.is_sound());

@@ -1,0 +1,7 @@
+//! Has the source of crate `batch` compiled with a model of the instructions.
+
+fn main() {
+    println!("cargo::rustc-check-cfg=cfg(batch_model)");
+    println!("cargo::rustc-cfg=batch_model");
+    println!("cargo::rerun-if-changed=build.rs");
+}

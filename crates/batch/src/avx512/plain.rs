@@ -1,0 +1,180 @@
+//! Arithmetic in plain words, for tests by the million. It is itself held against big integers.
+
+use num_bigint::BigUint;
+
+use super::instructions::{__m512i, _mm512_setzero_si512};
+use super::lanes::{across, lanes};
+use crate::{LANES, number};
+
+/// Numbers modulo one of so many words.
+pub(super) struct Plain<const WORDS: usize> {
+    modulus: [u64; WORDS],
+    /// 2^(64·i) modulo it, for each i from `WORDS` to `2·WORDS + 2`.
+    powers: Vec<[u64; WORDS]>,
+}
+
+/// The words of a big integer.
+pub(super) fn words<const WORDS: usize>(of: &BigUint) -> [u64; WORDS] {
+    number::words(&of.to_bytes_be()).unwrap()
+}
+
+/// The words of a number in limbs, each below 2^52.
+pub(super) fn of_limbs(limbs: &[u64]) -> Vec<u64> {
+    let mut words = vec![0; limbs.len() * number::BITS / 64 + 1];
+    for (limb, value) in limbs.iter().enumerate() {
+        let (word, bit) = (limb * number::BITS / 64, limb * number::BITS % 64);
+        assert!(*value <= number::LIMB_MAX, "a limb of more than 52 bits");
+        words[word] |= value << bit;
+        if bit > 64 - number::BITS {
+            words[word + 1] |= value >> (64 - bit);
+        }
+    }
+    words
+}
+
+/// The words of each lane's number.
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
+pub(super) fn of_lanes(limbs: &[__m512i]) -> [Vec<u64>; LANES] {
+    let mut each = [const { Vec::new() }; LANES];
+    for limb in limbs {
+        lanes(*limb).into_iter().zip(&mut each).for_each(|(value, limbs)| limbs.push(value));
+    }
+    each.map(|limbs| of_limbs(&limbs))
+}
+
+/// a·b.
+pub(super) fn product(a: &[u64], b: &[u64]) -> Vec<u64> {
+    let mut product = vec![0; a.len() + b.len()];
+    for (at, by) in b.iter().enumerate() {
+        let high = add_times(&mut product[at..], a, *by);
+        assert_eq!(high, 0);
+    }
+    product
+}
+
+/// Adds a·b to `sum`, and gives what does not fit into it.
+fn add_times(sum: &mut [u64], a: &[u64], b: u64) -> u64 {
+    let mut carry = 0;
+    for (at, word) in sum.iter_mut().enumerate() {
+        let times = u128::from(a.get(at).copied().unwrap_or(0)) * u128::from(b);
+        let whole = times + u128::from(*word) + u128::from(carry);
+        (*word, carry) = (whole as u64, (whole >> 64) as u64);
+    }
+    carry
+}
+
+impl<const WORDS: usize> Plain<WORDS> {
+    /// Its highest bit must be set but for a few.
+    pub(super) fn new(modulus: &BigUint) -> Self {
+        let power = |word: usize| words(&((BigUint::from(1_u8) << (64 * word)) % modulus));
+        Self { modulus: words(modulus), powers: (WORDS..=2 * WORDS + 2).map(power).collect() }
+    }
+
+    /// What is left of a number.
+    pub(super) fn residue(&self, of: &[u64]) -> [u64; WORDS] {
+        let mut rest = of.to_vec();
+        rest.resize(rest.len().max(WORDS + 1), 0);
+        while rest[WORDS..].iter().any(|word| *word > 0) {
+            let (low, high) = rest.split_at(WORDS);
+            let mut sum = low.to_vec();
+            sum.resize(WORDS + 2, 0);
+            for (by, power) in high.iter().zip(&self.powers) {
+                assert_eq!(add_times(&mut sum, power, *by), 0);
+            }
+            assert!(high.len() <= self.powers.len());
+            rest = sum;
+        }
+        let mut residue: [u64; WORDS] = std::array::from_fn(|word| rest[word]);
+        while let (less, true) = number::difference(&residue, &self.modulus) {
+            residue = less;
+        }
+        residue
+    }
+}
+
+/// Random words (SplitMix64), and limbs at the edges of what they may be.
+pub(super) struct Chance(pub(super) u64);
+
+impl Chance {
+    pub(super) fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A limb of up to `most`: any one, and in a quarter of cases one of those by which carries run far.
+    pub(super) fn limb(&mut self, most: u64) -> u64 {
+        let word = self.word();
+        match self.word() % 24 {
+            0 | 1 => 0,
+            2 | 3 => most,
+            4 => most.saturating_sub(1),
+            5 => most.min(1),
+            _ => word % (most + 1),
+        }
+    }
+}
+
+/// Eight numbers of such limbs; the highest is up to `highest`.
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
+pub(super) fn any_numbers<const LIMBS: usize>(chance: &mut Chance, highest: u64) -> [__m512i; LIMBS] {
+    let mut most = [number::LIMB_MAX; LIMBS];
+    most[LIMBS - 1] = highest;
+    most.map(|most| across(std::array::from_fn(|_| chance.limb(most))))
+}
+
+/// Holds a·b against `found`·2^(52·`shift`), lane by lane.
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
+pub(super) fn is_product<const WORDS: usize>(
+    plains: &[&Plain<WORDS>; LANES],
+    [a, b]: [&[__m512i]; 2],
+    found: &[__m512i],
+    shift: usize,
+) {
+    let mut shifted = vec![_mm512_setzero_si512(); shift];
+    shifted.extend_from_slice(found);
+    let (a, b, found) = (of_lanes(a), of_lanes(b), of_lanes(&shifted));
+    for lane in 0..LANES {
+        let wanted = plains[lane].residue(&product(&a[lane], &b[lane]));
+        assert_eq!(plains[lane].residue(&found[lane]), wanted, "{:x?} {:x?}", a[lane], b[lane]);
+    }
+}
+
+/// How many lanes of each operation are held against plain numbers: `BULLA_BATCH_CASES`, or this many.
+pub(super) fn cases(usual: usize) -> usize {
+    let given = std::env::var("BULLA_BATCH_CASES").ok();
+    given.map_or(usual, |given| given.parse().expect("BULLA_BATCH_CASES is a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn big(words: &[u64]) -> BigUint {
+        words.iter().rev().fold(BigUint::ZERO, |sum, word| (sum << 64) + *word)
+    }
+
+    /// The reference beside big integers.
+    #[test]
+    fn plain_words_are_what_big_integers_are() {
+        let mut chance = Chance(1);
+        let p256 = (BigUint::from(1_u8) << 256_u32) - (BigUint::from(1_u8) << 224_u32)
+            + (BigUint::from(1_u8) << 192_u32)
+            + (BigUint::from(1_u8) << 96_u32)
+            - 1_u8;
+        let edwards = (BigUint::from(1_u8) << 255_u32) - 19_u8;
+        for modulus in [p256, edwards] {
+            let plain = Plain::<4>::new(&modulus);
+            for _ in 0..2_000 {
+                let limbs = |chance: &mut Chance| -> Vec<u64> {
+                    (0..5).map(|_| chance.limb(number::LIMB_MAX)).collect()
+                };
+                let (a, b) = (of_limbs(&limbs(&mut chance)), of_limbs(&limbs(&mut chance)));
+                let product = product(&a, &b);
+                assert_eq!(big(&product), big(&a) * big(&b));
+                assert_eq!(big(&plain.residue(&product)), big(&product) % &modulus);
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The arithmetic of RSA beside plain words.
+
+use num_bigint::BigUint;
+
+use super::montgomery::{LIMBS, Moduli, multiply, square};
+use super::plain::{Chance, Plain, any_numbers, cases, is_product, words};
+use super::wide::{WIDE, WideModuli, multiply_wide};
+use super::{Eight, EightWide, across, gather};
+use crate::{LANES, number};
+
+/// Lanes of each operation that are held against plain words; by the model of the instructions fewer.
+const CASES: usize = if cfg!(batch_model) { 10_000 } else { 100_000 };
+/// Batches between two sets of moduli.
+const ROUNDS: usize = 125;
+
+/// An odd number whose highest bit is set.
+fn modulus<const WORDS: usize>(chance: &mut Chance) -> [u64; WORDS] {
+    let mut words: [u64; WORDS] = std::array::from_fn(|_| match chance.word() % 8 {
+        0 => 0,
+        1 => u64::MAX,
+        _ => chance.word(),
+    });
+    words[0] |= 1;
+    words[WORDS - 1] |= 1 << 63;
+    words
+}
+
+fn big(words: &[u64]) -> BigUint {
+    words.iter().rev().fold(BigUint::ZERO, |sum, word| (sum << 64) + *word)
+}
+
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
+fn products_modulo_primes() {
+    // Below 2^1024, which is at most twice a modulus.
+    const HIGHEST: u64 = (1 << 36) - 1;
+    let mut chance = Chance(1_024);
+    for _ in 0..cases(CASES).div_ceil(LANES * ROUNDS) {
+        let of: [[u64; 16]; LANES] = std::array::from_fn(|_| modulus(&mut chance));
+        let plains = of.each_ref().map(|modulus| Plain::<16>::new(&big(modulus)));
+        let plains = plains.each_ref();
+        let limbs = of.each_ref().map(number::limbs::<16, LIMBS>);
+        let inverse = across(of.each_ref().map(|modulus| number::negative_inverse(modulus[0])));
+        let mut moduli = Moduli { limbs: any_numbers(&mut chance, 0), inverse };
+        gather(&mut moduli.limbs, &limbs.each_ref());
+        for _ in 0..ROUNDS {
+            let (a, b): (Eight, Eight) =
+                (any_numbers(&mut chance, HIGHEST), any_numbers(&mut chance, HIGHEST));
+            let (mut product, mut squared) = (a, b);
+            multiply(&mut product, &b, &moduli);
+            is_product(&plains, [&a, &b], &product, LIMBS);
+            square(&mut squared, &moduli);
+            is_product(&plains, [&b, &b], &squared, LIMBS);
+        }
+    }
+}
+
+#[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
+fn products_modulo_moduli() {
+    // Below 2^2048, which is at most twice a modulus.
+    const HIGHEST: u64 = (1 << 20) - 1;
+    let mut chance = Chance(2_048);
+    for _ in 0..cases(CASES).div_ceil(LANES * ROUNDS) {
+        let of: [[u64; 32]; LANES] = std::array::from_fn(|_| modulus(&mut chance));
+        let plains = of.each_ref().map(|modulus| Plain::<32>::new(&big(modulus)));
+        let plains = plains.each_ref();
+        let limbs = of.each_ref().map(number::limbs::<32, WIDE>);
+        let inverse = across(of.each_ref().map(|modulus| number::negative_inverse(modulus[0])));
+        let mut moduli = WideModuli { limbs: any_numbers(&mut chance, 0), inverse };
+        gather(&mut moduli.limbs, &limbs.each_ref());
+        for _ in 0..ROUNDS {
+            let a: EightWide = any_numbers(&mut chance, HIGHEST);
+            let b: EightWide = any_numbers(&mut chance, HIGHEST);
+            is_product(&plains, [&a, &b], &multiply_wide(&a, &b, &moduli), WIDE);
+        }
+    }
+}
+
+#[test]
+#[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
+fn products_by_the_hundred_thousand() {
+    if crate::tested().is_some() {
+        // SAFETY: the processor has the instructions.
+        unsafe {
+            products_modulo_primes();
+            products_modulo_moduli();
+        }
+    }
+}
+
+#[test]
+fn plain_words_of_long_moduli_are_what_big_integers_are() {
+    let mut chance = Chance(7);
+    for _ in 0..50 {
+        let of: [u64; 16] = modulus(&mut chance);
+        let plain = Plain::<16>::new(&big(&of));
+        for _ in 0..20 {
+            let number: [u64; 34] = std::array::from_fn(|_| chance.word());
+            assert_eq!(plain.residue(&number), words(&(big(&number) % big(&of))));
+        }
+    }
+}
