@@ -13,6 +13,7 @@
 //! - [`routing`]: routes requests to the nearest node that holds the key.
 //! - [`places`]: policies of where keys may be used.
 //! - [`Metrics`]: the metrics of the server.
+//! - [`records`]: a record of every signature.
 //! - [`traces`]: finished requests, kept for inspection.
 
 mod backoff;
@@ -34,6 +35,7 @@ pub mod native;
 mod node;
 pub mod operation;
 pub mod places;
+pub mod records;
 mod refusal;
 pub mod routing;
 pub mod server;

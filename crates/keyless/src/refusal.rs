@@ -23,10 +23,12 @@ pub(crate) enum Refusal {
     Octets,
     /// Every node that may be asked has as many requests under way as may.
     Destination,
+    /// As many records of signatures are not on the disk yet as may.
+    Records,
 }
 
 impl Refusal {
-    pub(crate) const ALL: [(Self, &'static str); 10] = [
+    pub(crate) const ALL: [(Self, &'static str); 11] = [
         (Self::Stage, "stage"),
         (Self::Key, "key"),
         (Self::TenantKey, "tenant-key"),
@@ -37,6 +39,7 @@ impl Refusal {
         (Self::Connection, "connection"),
         (Self::Octets, "octets"),
         (Self::Destination, "destination"),
+        (Self::Records, "records"),
     ];
 
     /// For whoever asked.
@@ -52,6 +55,7 @@ impl Refusal {
             Self::Connection => "as many requests of this connection are under way as may",
             Self::Octets => "as many octets wait to be signed as may",
             Self::Destination => "the nodes that may use this key have too much to do",
+            Self::Records => "records of signatures cannot be written to the disk as fast as may",
         }
     }
 }

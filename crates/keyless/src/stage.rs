@@ -546,8 +546,10 @@ impl<A: Responder> Lane<A> {
             .iter()
             .map(|job| SignJob { key: &job.key, scheme: job.scheme, input: &job.input })
             .collect();
-        let Slice { signed, batched, faulty } = attempt(&jobs, |jobs| (self.library.sign)(jobs, self.batches));
-        let unprepared = jobs.iter().filter(|job| job.key.wants_preparing(self.batches)).map(|job| job.key.clone());
+        let Slice { signed, batched, faulty } =
+            attempt(&jobs, |jobs| (self.library.sign)(jobs, self.batches));
+        let unprepared =
+            jobs.iter().filter(|job| job.key.wants_preparing(self.batches)).map(|job| job.key.clone());
         let unprepared: Vec<PrivateKey> = unprepared.collect();
         self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
         self.done.fetch_add(wanted.len() as u64, Relaxed);
@@ -631,8 +633,7 @@ mod tests {
             [(Batches::Off, [false; 3]), (Batches::Rsa, [true, false, false]), (Batches::All, [true; 3])]
         {
             let stage: Stage<Nobody> = Stage::start(1, batches).unwrap();
-            let (metrics, mut registry, mut text) =
-                (Metrics::default(), Registry::default(), String::new());
+            let (metrics, mut registry, mut text) = (Metrics::default(), Registry::default(), String::new());
             register_stage(&metrics, &stage);
             metrics.register(&mut registry);
             encode(&mut text, &registry).unwrap();
@@ -650,7 +651,8 @@ mod tests {
     async fn only_what_is_chosen_is_made_in_batches() {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         key.prepare();
-        let (scheme, deadline) = (Scheme::Ecdsa(keys::Hash::Sha256), Instant::now() + Duration::from_secs(60));
+        let (scheme, deadline) =
+            (Scheme::Ecdsa(keys::Hash::Sha256), Instant::now() + Duration::from_secs(60));
         for batches in [Batches::Rsa, Batches::All] {
             let lane = Lane::new(Cost::Light, 0, batches, LIBRARY);
             for _ in 0..BATCH {
@@ -671,7 +673,8 @@ mod tests {
         fn prepare_tables(_: Batches) {
             MADE_ON.lock().push(thread::current().name().map(str::to_owned));
         }
-        let stage: Stage<Nobody> = Stage::start_by(3, Batches::All, Library { prepare_tables, ..LIBRARY }).unwrap();
+        let stage: Stage<Nobody> =
+            Stage::start_by(3, Batches::All, Library { prepare_tables, ..LIBRARY }).unwrap();
         stage.stop().await;
         assert_eq!(*MADE_ON.lock(), [Some("sign-tables".to_owned())]);
     }

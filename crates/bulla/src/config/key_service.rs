@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
+use keyless::records::{RecordsOptions, WhenFull};
 use keyless::routing::RouterOptions;
 use keyless::server::Options;
 use keyless::tenant::{self, TenantOptions};
@@ -13,8 +14,10 @@ use serde::{Deserialize, Serialize};
 use super::key_clouds::{self, AwsKeySettings, AzureKeySettings, GcpKeySettings};
 use crate::data_folder;
 
-/// In place of a socket's path.
-const NO_SOCKET: &str = "none";
+/// In place of a path: none.
+const NONE: &str = "none";
+/// The folder of records of signatures in a node's.
+const RECORDS: &str = "records";
 /// Where nodes ask each other: beside the ports of the two protocols.
 const NODES_PORT: u16 = 2410;
 
@@ -45,6 +48,8 @@ pub(crate) struct KeyServiceSettings {
     pub(crate) connections_max: usize,
     pub(crate) rsa_decrypt: bool,
     pub(crate) batches: Batches,
+    pub(crate) records: String,
+    pub(crate) records_full: WhenFull,
     pub(crate) tenant: Vec<TenantSettings>,
     pub(crate) node: NodeSettings,
 }
@@ -158,6 +163,8 @@ impl Default for KeyServiceSettings {
             connections_max: usual.connections_max,
             rsa_decrypt: false,
             batches: usual.batches,
+            records: String::new(),
+            records_full: WhenFull::Refuse,
             tenant: Vec::new(),
             node: NodeSettings::default(),
         }
@@ -243,10 +250,20 @@ impl KeyServiceSettings {
     /// Its socket; `None` for none.
     pub(crate) fn socket(&self) -> Outcome<Option<PathBuf>> {
         match self.socket.as_str() {
-            NO_SOCKET => Ok(None),
+            NONE => Ok(None),
             "" => Ok(Some(data_folder::folder()?.join("keys.sock"))),
             path => Ok(Some(path.into())),
         }
+    }
+
+    /// Where records of signatures are written; `None`: nowhere, as where the service is no node and no folder is named.
+    pub(crate) fn records(&self, node_folder: Option<PathBuf>) -> Option<RecordsOptions> {
+        let folder = match self.records.as_str() {
+            NONE => None,
+            "" => node_folder.map(|folder| folder.join(RECORDS)),
+            path => Some(path.into()),
+        };
+        folder.map(|folder| RecordsOptions { when_full: self.records_full, ..RecordsOptions::new(folder) })
     }
 
     /// What the server is told, but for where it listens.

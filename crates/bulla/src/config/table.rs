@@ -269,6 +269,16 @@ pub(super) const KEYS: &[Key] = &[
         "which signatures are made eight at a time, where the processor can: off, rsa, or all with P-256 and Ed25519",
     ),
     (
+        "keys.records",
+        Kind::Text,
+        "folder of records of every signature; none: none are written; empty: records in the folder of a node, else none",
+    ),
+    (
+        "keys.records_full",
+        Kind::Text,
+        "what becomes of signatures while records cannot be written: refuse, or lose their records and count them",
+    ),
+    (
         "keys.rsa_decrypt",
         Kind::Boolean,
         "keys of the token of [pkcs11] decrypt too, for tenants with rsa_decrypt, or for all where there are no tenants",

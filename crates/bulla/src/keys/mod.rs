@@ -4,6 +4,7 @@ mod clouds;
 mod export;
 mod monitor;
 mod node;
+mod records;
 mod serve;
 
 use clap::{Args, Subcommand};
@@ -11,6 +12,7 @@ use cli::CommandFuture;
 use cli::Global;
 
 use self::monitor::{TopArgs, TraceArgs};
+use self::records::RecordsArgs;
 use self::serve::ServeArgs;
 
 /// `bulla keys`
@@ -29,6 +31,8 @@ enum KeysCommand {
     Top(TopArgs),
     /// Show what became of a request, on every node that had a part in it
     Trace(TraceArgs),
+    /// Verify the records of signatures in a folder: that none was changed, removed or added since its segment was closed
+    Records(RecordsArgs),
 }
 
 /// Runs `bulla keys`.
@@ -37,5 +41,6 @@ pub(crate) fn run<'a>(args: &'a KeysArgs, global: &'a Global) -> CommandFuture<'
         KeysCommand::Serve(args) => Box::pin(serve::run(args, global)),
         KeysCommand::Top(args) => Box::pin(monitor::top(args, global)),
         KeysCommand::Trace(args) => Box::pin(monitor::trace(args, global)),
+        KeysCommand::Records(args) => Box::pin(records::run(args, global)),
     }
 }

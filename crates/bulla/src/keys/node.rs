@@ -76,7 +76,8 @@ impl NodeSettings {
         }
     }
 
-    fn folder(&self) -> Outcome<PathBuf> {
+    /// Its keys, its certificate, and what it was told last.
+    pub(crate) fn folder(&self) -> Outcome<PathBuf> {
         if self.folder.as_os_str().is_empty() {
             Ok(data_folder::folder()?.join(FOLDER))
         } else {

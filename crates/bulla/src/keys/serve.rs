@@ -8,6 +8,7 @@ use clap::Args;
 use cli::Global;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
+use keyless::records::Recorder;
 use keyless::server::{HANDSHAKES_MAX, NodesOptions, Options, Running, TlsOptions};
 use keyless::tenant::TenantOptions;
 use keyless::{Folder, FolderContents, KeySet, Metrics};
@@ -133,7 +134,8 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let figures = figures_listener("keys", &settings.metrics_listen)?;
     let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
     let listeners = Listeners { tls: tls.clone(), nodes };
-    let running = start(&settings, listeners, set.clone(), metrics.clone()).await?;
+    let records = records(&settings)?;
+    let running = start(&settings, listeners, set.clone(), metrics.clone(), records.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(crls) = crls {
         background.spawn(crls.keep(stop.clone()));
@@ -151,6 +153,9 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         background.spawn(serve_figures(listener, all, Some(documents), stop.clone()));
     }
     let answered = CancellationToken::new();
+    if let Some(records) = records {
+        background.spawn(records.run(answered.clone()));
+    }
     if let Some(export) = export {
         metrics.traces().export_to(export.spans());
         background.spawn(export.run(node.as_ref().map(Node::name_and_site), answered.clone()));
@@ -193,6 +198,17 @@ async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     Ok(SigningKeys::new(store, keystore, clock))
 }
 
+/// What writes a record of every signature.
+fn records(settings: &KeyServiceSettings) -> Outcome<Option<Recorder>> {
+    let node_folder = if settings.node.is_one() { Some(settings.node.folder()?) } else { None };
+    let Some(options) = settings.records(node_folder) else { return Ok(None) };
+    let recorder = Recorder::open(options).map_err(|error| {
+        Problem::new(Exit::Machine, chain(&error))
+            .hint("keys.records names the folder of records of signatures; `bulla keys records` checks it")
+    })?;
+    Ok(Some(recorder))
+}
+
 /// The TLS listeners for clients and for other nodes.
 struct Listeners {
     tls: Option<TlsOptions>,
@@ -204,6 +220,7 @@ async fn start(
     listeners: Listeners,
     set: KeySet,
     metrics: Metrics,
+    records: Option<Recorder>,
 ) -> Outcome<Running> {
     let Listeners { tls, nodes } = listeners;
     let tls = match tls {
@@ -214,7 +231,7 @@ async fn start(
         "" => None,
         address => Some(socket("keys.native_listen", address)?),
     };
-    let options = Options { tls, native, nodes, socket: settings.socket()?, ..settings.options() };
+    let options = Options { tls, native, nodes, socket: settings.socket()?, records, ..settings.options() };
     keyless::server::start(options, set, metrics).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
             "choose another place: --listen, --socket, --native-listen and --native-socket, or the same of [keys] in the \

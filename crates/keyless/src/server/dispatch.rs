@@ -86,6 +86,9 @@ impl ServerState {
         if let Some(None) = held {
             return caller.fail(Failure::Overloaded(Refusal::Octets));
         }
+        if let Err(refusal) = self.record(&mut caller, &key, &input) {
+            return caller.fail(Failure::Overloaded(refusal));
+        }
         caller.entry_mut().queue(held.flatten());
         let Some(here) = key.here.clone() else {
             let policy = key.policy.clone().filter(|_| !terms.policy.is_empty());
@@ -102,6 +105,15 @@ impl ServerState {
         if let Err(job) = self.stage.submit(cost, job) {
             job.responder.fail(Failure::Overloaded(Refusal::Stage));
         }
+    }
+
+    /// Takes a place for the record of what is done by a key, where records are kept: nothing is done without one.
+    fn record(&self, caller: &mut Caller, key: &Arc<Key>, input: &[u8]) -> Result<(), Refusal> {
+        let Some(recorder) = &self.options.records else { return Ok(()) };
+        if let Some(slot) = recorder.slot()? {
+            caller.entry_mut().record(slot, Arc::clone(key), input);
+        }
+        Ok(())
     }
 
     /// The key of this name, if the caller is within its limits and may use it.
@@ -152,6 +164,9 @@ impl ServerState {
         let deadline = self.deadline(&caller, &key, due);
         if deadline <= Instant::now() {
             return caller.fail(Failure::Late);
+        }
+        if let Err(refusal) = self.record(&mut caller, &key, &input) {
+            return caller.fail(Failure::Overloaded(refusal));
         }
         caller.entry_mut().queue(None);
         self.dispatch_remote(caller, key, RemoteOperation::Decryption, input, deadline);

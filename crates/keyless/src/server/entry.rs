@@ -6,11 +6,15 @@ use std::time::{Duration, Instant, SystemTime};
 use keys::{Misfit, SignError, TicketError};
 use tonic::Code;
 use tracing::Span;
+use x509::SpkiHash;
 
 use super::memory::ReservedBytes;
+use crate::Key;
 use crate::key_name::KeyName;
 use crate::metrics::Metrics;
 use crate::native::TraceParent;
+use crate::operation::OPERATIONS;
+use crate::records::{Draft, Slot};
 use crate::refusal::Refusal;
 use crate::routing::{RelayError, RouteError};
 use crate::tenant::Tenant;
@@ -178,6 +182,8 @@ pub(super) struct Origin {
     pub(super) request_id: Option<Box<str>>,
     /// It is passed on for another node, whose tenant's limits it is held to there.
     pub(super) is_relayed: bool,
+    /// The public key of the client's certificate, where there is one.
+    pub(super) client: Option<SpkiHash>,
 }
 
 /// What was passed on to other nodes: the span by which they know it, and who was asked.
@@ -207,6 +213,9 @@ pub(super) struct Entry {
     request_id: Option<Box<str>>,
     forwarded_span: Option<ForwardedSpan>,
     is_relayed: bool,
+    client: Option<SpkiHash>,
+    /// Its record, once it has a place for one.
+    draft: Option<Draft>,
     /// Its spans are sent to whoever collects them.
     is_exported: bool,
     open: bool,
@@ -217,7 +226,7 @@ impl Entry {
     pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, place: usize, origin: Origin) -> Self {
         let began = Instant::now();
         metrics.began(place);
-        let Origin { span, trace, key, request_id, is_relayed } = origin;
+        let Origin { span, trace, key, request_id, is_relayed, client } = origin;
         let in_flight = if is_relayed { 0 } else { tenant.began(began) };
         let is_exported = metrics.traces().wants(trace.as_ref());
         Self {
@@ -236,6 +245,8 @@ impl Entry {
             request_id,
             forwarded_span: None,
             is_relayed,
+            client,
+            draft: None,
             is_exported,
             open: true,
         }
@@ -323,8 +334,16 @@ impl Entry {
         self.ended(Some((name, failure)), false);
     }
 
-    /// It is answered.
+    /// It leaves a record when it is answered.
+    pub(super) fn record(&mut self, slot: Slot, key: Arc<Key>, input: &[u8]) {
+        self.draft = Some(Draft::new(slot, key, OPERATIONS[self.place].1, input));
+    }
+
+    /// It is answered next, and leaves its record before.
     pub(super) fn done(&mut self) {
+        if let Some(draft) = self.draft.take() {
+            draft.made(Arc::clone(&self.tenant), self.client);
+        }
         self.ended(None, false);
     }
 
@@ -338,7 +357,7 @@ impl Entry {
             return;
         }
         self.wait_no_more();
-        (self.stage, self.reserved) = (Span::none(), None);
+        (self.stage, self.reserved, self.draft) = (Span::none(), None, None);
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
         self.metrics.ended(self.place, took);
@@ -408,7 +427,6 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::operation::OPERATIONS;
     use crate::tenant::{DEFAULT, Tenants};
 
     #[test]

@@ -132,6 +132,7 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
     let native_socket = bind_socket(options.native_socket.as_deref()).await?;
     let stage = Stage::start(options.processors.max(1), options.batches).map_err(StartError::Threads)?;
     crate::metrics::register_stage(&metrics, &stage);
+    options.records.iter().for_each(|records| crate::records::register(&metrics, records));
     let is_local = options.socket.is_some() || options.native_socket.is_some();
     let kinds = [options.tls.is_some(), is_local, options.nodes.is_some()];
     metrics.connections_max(options.connections_max * kinds.into_iter().filter(|kind| *kind).count());

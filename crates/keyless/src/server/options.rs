@@ -7,6 +7,7 @@ use std::time::Duration;
 use keys::Batches;
 
 use super::tls::TlsOptions;
+use crate::records::Recorder;
 use crate::routing::Router;
 use crate::tenant::TenantOptions;
 
@@ -44,6 +45,8 @@ pub struct Options {
     pub processors: usize,
     /// Which signatures are made in batches, where the processor can.
     pub batches: Batches,
+    /// Writes a record of every signature; none is written without.
+    pub records: Option<Recorder>,
 }
 
 /// Where other nodes ask: by the native protocol, over TLS of its own.
@@ -75,6 +78,7 @@ impl Default for Options {
             rsa_decrypt: false,
             processors: std::thread::available_parallelism().map_or(2, usize::from),
             batches: Batches::default(),
+            records: None,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::limits::REMOTE_PER_KEY_MAX;
 use crate::native::TraceParent;
 use crate::operation::{self, OPERATIONS, Operation};
 use crate::refusal::Refusal;
+use crate::tenant::Client;
 use crate::wire::{ErrorCode, Header, Items, MAJOR, Malformed, opcode};
 
 /// Characters of a visitor's request id that are believed.
@@ -43,7 +44,7 @@ impl ServerState {
         match operation::place(items.opcode) {
             Ok(place) => {
                 let tenant = outbox.client().tenant(&self.tenants);
-                let origin = origin(&items, tenant.name());
+                let origin = origin(&items, outbox.client(), tenant.name());
                 let entry = Entry::new(self.metrics.clone(), tenant, place, origin);
                 self.begin(Ticket::new(outbox, header.id, entry), place, &items);
             }
@@ -81,11 +82,12 @@ impl ServerState {
     }
 }
 
-fn origin(items: &Items<'_>, tenant: &str) -> Origin {
+fn origin(items: &Items<'_>, client: &Client, tenant: &str) -> Origin {
     let request_id = items.context.and_then(request_id);
     let span = tracing::enabled!(Level::DEBUG).then(|| span(items, tenant, request_id.as_deref()));
     let trace = items.trace.and_then(|trace| TraceParent::parse(std::str::from_utf8(trace).ok()?));
-    Origin { span, trace, key: items.ski.map(KeyName::Ski), request_id, is_relayed: false }
+    let client = client.identity().spki_sha256();
+    Origin { span, trace, key: items.ski.map(KeyName::Ski), request_id, is_relayed: false, client }
 }
 
 /// What a request is known by, for whoever looks (`--log keyless=debug`).

@@ -139,7 +139,8 @@ impl Keys {
         let span =
             tracing::enabled!(Level::DEBUG).then(|| span(tenant.name(), OPERATIONS[place].1, name, trace));
         let is_relayed = self.client.is_node() && !request.node.is_empty();
-        let origin = Origin { span, trace, key: name, request_id: None, is_relayed };
+        let client = self.client.identity().spki_sha256();
+        let origin = Origin { span, trace, key: name, request_id: None, is_relayed, client };
         Entry::new(self.shared.metrics.clone(), tenant, place, origin)
     }
 

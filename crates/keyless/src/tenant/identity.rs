@@ -85,6 +85,11 @@ impl Identity {
         self.is_node
     }
 
+    /// SHA-256 of the public key of the client's certificate; `None` for a client of a Unix socket.
+    pub(crate) fn spki_sha256(&self) -> Option<SpkiHash> {
+        self.spki_sha256
+    }
+
     /// The node that the certificate is of, and its public key.
     pub(crate) fn node(&self) -> Option<(NodeId, SpkiHash)> {
         Some((self.uris.iter().find_map(|uri| node_of_uri(uri))?, self.spki_sha256?))

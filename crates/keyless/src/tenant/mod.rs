@@ -39,6 +39,8 @@ pub(crate) struct Tenant {
     limiter: Option<Arc<DefaultDirectRateLimiter>>,
     /// Whether there are no others.
     is_alone: bool,
+    /// How often the tenants had been changed when it became as it is.
+    generation: u64,
     account: Arc<Account>,
 }
 
@@ -61,6 +63,7 @@ impl Tenant {
             limiter,
             options: options.clone(),
             is_alone,
+            generation: 0,
             account,
         }
     }
@@ -84,6 +87,11 @@ impl Tenant {
 
     pub(crate) fn name(&self) -> &str {
         &self.options.name
+    }
+
+    /// How often the tenants had been changed when it became as it is.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Its line in the stage.
@@ -261,6 +269,7 @@ impl Tenants {
                 None => Account::new(free.next().unwrap_or_default(), self.metrics.tenant(&options.name)),
             };
             let mut tenant = Tenant::new(options, account, known.map(|known| &**known), is_alone);
+            tenant.generation = self.generation.load(Ordering::Acquire) + 1;
             if may_use_none && options.name == DEFAULT {
                 tenant.rights = Rights::default();
             }

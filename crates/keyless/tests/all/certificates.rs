@@ -83,7 +83,7 @@ fn certificate(
 /// A certificate with its key.
 pub(crate) struct Identity {
     pub(crate) der: Vec<u8>,
-    key: PrivateKey,
+    pub(crate) key: PrivateKey,
 }
 
 impl Identity {

@@ -20,6 +20,7 @@ mod native_hostile;
 mod node;
 mod peer;
 mod places;
+mod records;
 mod relay;
 mod routing;
 #[cfg(target_os = "linux")]

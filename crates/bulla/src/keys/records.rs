@@ -1,0 +1,40 @@
+//! `bulla keys records`: whether records of signatures are what they were.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::Global;
+use keyless::records::{SegmentHead, verify};
+
+/// `bulla keys records`
+#[derive(Args, Debug)]
+pub(super) struct RecordsArgs {
+    /// The folder of records: `keys.records`, for a node `records` in its folder
+    folder: PathBuf,
+    /// SHA-256 of a head, as the service's log has it (`head`): the folder must hold that head
+    #[arg(long, value_name = "SHA256")]
+    head: Option<String>,
+}
+
+/// Runs `bulla keys records`.
+pub(super) async fn run(args: &RecordsArgs, _global: &Global) -> Outcome<Exit> {
+    let folder = args.folder.clone();
+    let verified = tokio::task::spawn_blocking(move || verify(&folder)).await;
+    let verified = verified.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
+    let (found, heads) = verified.map_err(|error| {
+        Problem::new(Exit::Refused, chain(&error)).hint("compare with the heads in the log of the service, where it was sent to another host")
+    })?;
+    if let Some(wanted) = &args.head
+        && !heads.iter().any(|head| head.hash() == wanted.to_ascii_lowercase())
+    {
+        return Err(Problem::new(Exit::Refused, format_args!("no head of this folder has the hash {wanted}"))
+            .hint("the folder is another node's, or its heads were made anew"));
+    }
+    let last = heads.last().map_or_else(|| "none".to_owned(), SegmentHead::hash);
+    cli::exit::print(&format!(
+        "{} segments with {} records are those of their heads; of {} older segments the heads alone are kept\nnewest head: {last}\n",
+        found.segments, found.records, found.pruned
+    ))?;
+    Ok(Exit::Ok)
+}

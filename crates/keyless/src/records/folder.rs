@@ -1,0 +1,236 @@
+//! Records on a disk: the open segment, closed ones, and the heads.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use x509::merkle::{self, Hash};
+
+use super::head::{self, SegmentHead};
+
+const OPEN: &str = "open.jsonl";
+const HEADS: &str = "heads.jsonl";
+/// Segments whose records are kept; the heads of older ones stay.
+pub(super) const SEGMENTS_MAX: u64 = 10_000;
+
+/// Why records cannot be opened, or are not what they were.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordsError {
+    /// The folder or a file in it.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A head that is none, or does not follow the one before it.
+    #[error("{path}: head {line} does not follow the one before it: heads were changed, removed or added")]
+    Chain {
+        /// The heads.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+    },
+    /// Records that are not those of their head.
+    #[error("{path}: the records are not those of head {segment}: they were changed, removed or added")]
+    Records {
+        /// The segment.
+        path: PathBuf,
+        /// Its number.
+        segment: u64,
+    },
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> RecordsError + '_ {
+    |source| RecordsError::File { path: path.to_owned(), source }
+}
+
+/// The folder, open for more.
+pub(super) struct Folder {
+    path: PathBuf,
+    open: File,
+    /// Octets of `open` that are whole.
+    length: u64,
+    /// Of the open segment's records.
+    leaves: Vec<Hash>,
+    /// The number of the open segment.
+    pub(super) number: u64,
+    previous: String,
+}
+
+impl Folder {
+    /// Opens or makes it. Also gives the newest head.
+    pub(super) fn open(path: &Path) -> Result<(Self, Option<SegmentHead>), RecordsError> {
+        fs::create_dir_all(path).map_err(at(path))?;
+        let heads_path = path.join(HEADS);
+        // A crash may have cut the last line of either file: what it was of had not happened then.
+        whole_lines(&heads_path)?;
+        let last = heads(path)?.pop();
+        if let Some(last) = &last {
+            finish(path, last.segment)?;
+        }
+        let text = whole_lines(&path.join(OPEN))?;
+        let folder = Self {
+            path: path.to_owned(),
+            open: appended(&path.join(OPEN))?,
+            length: text.len() as u64,
+            leaves: leaves(&text),
+            number: last.as_ref().map_or(1, |head| head.segment + 1),
+            previous: last.as_ref().map_or_else(head::none, SegmentHead::hash),
+        };
+        Ok((folder, last))
+    }
+
+    /// Records in the open segment.
+    pub(super) fn records(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// Adds lines to the open segment. They are on the disk when it returns; after an error none of them is.
+    pub(super) fn append(&mut self, lines: &[String]) -> Result<(), RecordsError> {
+        let mut text = lines.join("\n").into_bytes();
+        text.push(b'\n');
+        let written = self.open.write_all(&text).and_then(|()| self.open.sync_data());
+        if let Err(error) = written {
+            // What was written of it would be read as records at the next start.
+            let _ = self.open.set_len(self.length);
+            return Err(at(&self.path.join(OPEN))(error));
+        }
+        self.length += text.len() as u64;
+        self.leaves.extend(lines.iter().map(|line| merkle::leaf_hash(line.as_bytes())));
+        Ok(())
+    }
+
+    /// Closes the open segment: its head first. A crash in between is made good at the next start.
+    pub(super) fn close(&mut self, now_us: u64) -> Result<SegmentHead, RecordsError> {
+        let head = SegmentHead::new(self.number, &self.leaves, now_us, &self.previous);
+        let heads = self.path.join(HEADS);
+        let line = format!("{}\n", head.line());
+        let mut file = appended(&heads)?;
+        let length = file.metadata().map_err(at(&heads))?.len();
+        let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
+        if let Err(error) = written {
+            let _ = file.set_len(length);
+            return Err(at(&heads)(error));
+        }
+        (self.length, self.number, self.previous) = (0, head.segment + 1, head.hash());
+        self.leaves.clear();
+        finish(&self.path, head.segment)?;
+        self.open = appended(&self.path.join(OPEN))?;
+        if let Some(old) = head.segment.checked_sub(SEGMENTS_MAX) {
+            let _ = fs::remove_file(segment(&self.path, old));
+        }
+        Ok(head)
+    }
+}
+
+/// Gives the open segment, whose head is written, the name of a closed one, unless it has it.
+fn finish(folder: &Path, number: u64) -> Result<(), RecordsError> {
+    let (open, closed) = (folder.join(OPEN), segment(folder, number));
+    if closed.exists() {
+        return Ok(());
+    }
+    fs::rename(&open, &closed).and_then(|()| File::open(folder)?.sync_all()).map_err(at(&closed))
+}
+
+/// The lines of a file that are whole; what is behind them is cut off. Nothing where there is no file.
+fn whole_lines(path: &Path) -> Result<Vec<u8>, RecordsError> {
+    let mut text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(at(path)(error)),
+    };
+    let whole = text.iter().rposition(|octet| *octet == b'\n').map_or(0, |at| at + 1);
+    if whole < text.len() {
+        appended(path)?.set_len(whole as u64).map_err(at(path))?;
+        text.truncate(whole);
+    }
+    Ok(text)
+}
+
+/// A file that only its owner reads, to be written at its end.
+fn appended(path: &Path) -> Result<File, RecordsError> {
+    private(OpenOptions::new().create(true).append(true)).open(path).map_err(at(path))
+}
+
+/// Files that only their owner reads.
+fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
+}
+
+fn segment(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("segment-{number:010}.jsonl"))
+}
+
+fn leaves(text: &[u8]) -> Vec<Hash> {
+    let lines = text.strip_suffix(b"\n").unwrap_or(text);
+    let is_empty = lines.is_empty();
+    lines.split(|octet| *octet == b'\n').filter(|_| !is_empty).map(merkle::leaf_hash).collect()
+}
+
+/// The heads, of which each must follow the one before.
+fn heads(folder: &Path) -> Result<Vec<SegmentHead>, RecordsError> {
+    let path = folder.join(HEADS);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(at(&path)(error)),
+    };
+    let (mut heads, mut previous) = (Vec::new(), head::none());
+    for (line, text) in text.lines().enumerate() {
+        let broken = || RecordsError::Chain { path: path.clone(), line: line + 1 };
+        let head: SegmentHead = serde_json::from_str(text).map_err(|_| broken())?;
+        if head.segment != line as u64 + 1 || head.previous != previous || head.line() != text {
+            return Err(broken());
+        }
+        previous = head.hash();
+        heads.push(head);
+    }
+    Ok(heads)
+}
+
+/// What a folder was found to hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Verified {
+    /// Segments whose records are there and are those of their heads.
+    pub segments: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Segments of which the heads alone are kept.
+    pub pruned: u64,
+}
+
+/// Holds the records of a folder against its heads, and the heads against each other. Whether the heads are those that were
+/// logged is for the caller to compare: who holds the folder can make others.
+///
+/// # Errors
+/// [`RecordsError`]: the first thing that is not as it was.
+pub fn verify(folder: &Path) -> Result<(Verified, Vec<SegmentHead>), RecordsError> {
+    let heads = heads(folder)?;
+    let oldest_kept = (heads.len() as u64).saturating_sub(SEGMENTS_MAX) + 1;
+    let mut found = Verified { segments: 0, records: 0, pruned: 0 };
+    for head in &heads {
+        let path = segment(folder, head.segment);
+        let broken = || RecordsError::Records { path: path.clone(), segment: head.segment };
+        match fs::read(&path) {
+            Ok(text) => {
+                let leaves = leaves(&text);
+                if SegmentHead::new(head.segment, &leaves, head.closed_us, &head.previous) != *head {
+                    return Err(broken());
+                }
+                found.segments += 1;
+                found.records += head.records;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && head.segment < oldest_kept => {
+                found.pruned += 1;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(broken()),
+            Err(error) => return Err(at(&path)(error)),
+        }
+    }
+    Ok((found, heads))
+}

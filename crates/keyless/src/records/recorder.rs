@@ -1,0 +1,278 @@
+//! Records on their way to the disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::folder::{Folder, RecordsError};
+use super::head::SegmentHead;
+use super::record::{Made, SignatureRecord};
+use crate::refusal::Refusal;
+
+/// Signatures whose records are not on the disk yet, 250 octets each: one second of a fast node.
+const WAITING_MAX: usize = 65_536;
+/// Between two writes; what a crash of the process may cost.
+const WRITE_EVERY: Duration = Duration::from_millis(200);
+/// Records of a segment.
+const RECORDS_MAX: usize = 65_536;
+/// A segment that is open for so long is closed, so that its head leaves the node.
+const CLOSE_AFTER: Duration = Duration::from_secs(60);
+
+coded::named! {
+    /// What becomes of a signature whose record finds no place, because the disk is full, fails or is slow.
+    pub enum WhenFull: "choice" {
+        /// It is refused.
+        Refuse => "refuse",
+        /// It is made without a record, and counted.
+        Lose => "lose",
+    }
+}
+
+/// Where records are kept, and what becomes of signatures that find no place for theirs.
+#[derive(Clone, Debug)]
+pub struct RecordsOptions {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Signatures whose records are not on the disk yet.
+    pub waiting_max: usize,
+    /// What becomes of a signature beyond.
+    pub when_full: WhenFull,
+    /// Records of a segment.
+    pub records_max: usize,
+    /// After which a segment is closed.
+    pub close_after: Duration,
+}
+
+impl RecordsOptions {
+    /// The usual ones.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            waiting_max: WAITING_MAX,
+            when_full: WhenFull::Refuse,
+            records_max: RECORDS_MAX,
+            close_after: CLOSE_AFTER,
+        }
+    }
+}
+
+/// Writes a record of every signature. Cheap to clone.
+#[derive(Clone)]
+pub struct Recorder {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: RecordsOptions,
+    made: Mutex<Vec<Made>>,
+    /// Places that are taken: by signatures under way, and by records that are not on the disk.
+    taken: AtomicUsize,
+    written: AtomicU64,
+    failures: AtomicU64,
+    lost: AtomicU64,
+    disk: Mutex<Disk>,
+    newest: Mutex<Option<SegmentHead>>,
+}
+
+struct Disk {
+    folder: Folder,
+    opened: Option<Instant>,
+    /// Lines that a disk that failed has not taken.
+    left: Vec<String>,
+}
+
+/// The place of a record. Dropped without one, it is free again.
+pub(crate) struct Slot {
+    shared: Option<Arc<Shared>>,
+}
+
+impl Recorder {
+    /// Opens or makes the folder. A segment that a process before left open is gone on with.
+    ///
+    /// # Errors
+    /// [`RecordsError`]
+    pub fn open(options: RecordsOptions) -> Result<Self, RecordsError> {
+        let (folder, newest) = Folder::open(&options.folder)?;
+        let opened = (folder.records() > 0).then(Instant::now);
+        let shared = Shared {
+            options,
+            made: Mutex::default(),
+            taken: AtomicUsize::new(0),
+            written: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            disk: Mutex::new(Disk { folder, opened, left: Vec::new() }),
+            newest: Mutex::new(newest),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// A place for the record of one signature; `None` where the signature is to be made without.
+    ///
+    /// # Errors
+    /// Too many records are not on the disk yet: the signature is not to be made.
+    pub(crate) fn slot(&self) -> Result<Option<Slot>, Refusal> {
+        let shared = &self.shared;
+        if shared.taken.fetch_add(1, Relaxed) < shared.options.waiting_max {
+            return Ok(Some(Slot { shared: Some(Arc::clone(shared)) }));
+        }
+        shared.taken.fetch_sub(1, Relaxed);
+        match shared.options.when_full {
+            WhenFull::Refuse => Err(Refusal::Records),
+            WhenFull::Lose => {
+                shared.lost.fetch_add(1, Relaxed);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Records that are on the disk, of this process.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.shared.written.load(Relaxed)
+    }
+
+    /// Writes that failed.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.shared.failures.load(Relaxed)
+    }
+
+    /// Signatures that were made without a record.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.load(Relaxed)
+    }
+
+    /// Places that are taken, and how many there are.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.shared.taken.load(Relaxed), self.shared.options.waiting_max)
+    }
+
+    /// Writes what was made, and closes the segment when it is time. It waits for the disk.
+    ///
+    /// # Errors
+    /// [`RecordsError`]: what was made is kept, for the next call.
+    pub fn write(&self) -> Result<(), RecordsError> {
+        let written = self.shared.write();
+        if written.is_err() {
+            self.shared.failures.fetch_add(1, Relaxed);
+        }
+        written
+    }
+
+    /// Closes the open segment, if it has records.
+    ///
+    /// # Errors
+    /// [`RecordsError`]
+    pub fn close(&self) -> Result<(), RecordsError> {
+        self.write()?;
+        self.shared.close(&mut self.shared.disk.lock())
+    }
+
+    /// Writes until stopped, and then what is left.
+    #[crate::boxed]
+    pub async fn run(self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("keyless-records");
+        let mut is_failing = false;
+        loop {
+            let is_stopped = stop.run_until_cancelled(tokio::time::sleep(WRITE_EVERY)).await.is_none();
+            let own = self.clone();
+            let work = move || if is_stopped { own.close() } else { own.write() };
+            let written = tokio::task::spawn_blocking(work).await;
+            let fails = !matches!(written, Ok(Ok(())));
+            if let Ok(Err(error)) = written
+                && !is_failing
+            {
+                tracing::error!(%error, "records of signatures cannot be written: free space on the disk, or check it");
+            }
+            if is_failing && !fails {
+                tracing::info!("records of signatures are written again");
+            }
+            is_failing = fails;
+            if is_stopped {
+                return;
+            }
+        }
+    }
+
+    /// The newest head. Through its chain it stands for all before it.
+    #[must_use]
+    pub fn newest(&self) -> Option<SegmentHead> {
+        self.shared.newest.lock().clone()
+    }
+}
+
+impl Shared {
+    fn write(&self) -> Result<(), RecordsError> {
+        // One at a time, in the order of the records.
+        let mut disk = self.disk.lock();
+        let made = std::mem::take(&mut *self.made.lock());
+        disk.left.extend(made.iter().map(|made| {
+            // Numbers and texts: nothing that JSON has no form for.
+            serde_json::to_string(&SignatureRecord::of(made)).unwrap_or_default()
+        }));
+        drop(made);
+        let Disk { folder, opened, left } = &mut *disk;
+        if !left.is_empty() {
+            folder.append(left)?;
+            self.written.fetch_add(left.len() as u64, Relaxed);
+            self.taken.fetch_sub(left.len(), Relaxed);
+            left.clear();
+            opened.get_or_insert_with(Instant::now);
+        }
+        let is_old = opened.is_some_and(|opened| opened.elapsed() >= self.options.close_after);
+        if is_old || folder.records() >= self.options.records_max {
+            self.close(&mut disk)?;
+        }
+        Ok(())
+    }
+
+    fn close(&self, disk: &mut Disk) -> Result<(), RecordsError> {
+        if disk.folder.records() == 0 {
+            return Ok(());
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let head = disk.folder.close(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))?;
+        disk.opened = None;
+        let (segment, records, hash) = (head.segment, head.records, head.hash());
+        // Where logs leave the host, so does what the records are held against.
+        tracing::info!(
+            segment,
+            records,
+            root = head.root,
+            head = hash,
+            "a segment of records of signatures is closed"
+        );
+        *self.newest.lock() = Some(head);
+        Ok(())
+    }
+}
+
+impl Slot {
+    pub(super) fn fill(mut self, made: Made) {
+        if let Some(shared) = self.shared.take() {
+            shared.made.lock().push(made);
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            shared.taken.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,40 @@
+//! One signature's record, again and again: for the benchmark of what it costs.
+
+use std::sync::Arc;
+
+use super::draft::Draft;
+use super::recorder::Recorder;
+use crate::tenant::{DEFAULT, Tenant, Tenants};
+use crate::{Key, KeySet, Metrics};
+
+/// Makes records of one key's signatures, of the default tenant.
+#[doc(hidden)]
+pub struct Sample {
+    recorder: Recorder,
+    key: Arc<Key>,
+    tenant: Arc<Tenant>,
+}
+
+impl Sample {
+    /// By the first key of a set; `None` where it is empty.
+    #[must_use]
+    pub fn new(recorder: &Recorder, keys: &KeySet) -> Option<Self> {
+        let (ski, _) = *keys.list().first()?;
+        let tenant = Tenants::new(Metrics::default(), 1).named(DEFAULT);
+        Some(Self { recorder: recorder.clone(), key: keys.find(&ski)?, tenant })
+    }
+
+    /// As for a request that is signed at once.
+    pub fn record(&self, input: &[u8]) {
+        if let Ok(Some(slot)) = self.recorder.slot() {
+            let draft = Draft::new(slot, Arc::clone(&self.key), "ecdsa-sha256", input);
+            draft.made(Arc::clone(&self.tenant), None);
+        }
+    }
+}
+
+impl std::fmt::Debug for Sample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sample")
+    }
+}

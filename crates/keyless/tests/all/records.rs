@@ -1,0 +1,238 @@
+//! Every signature leaves a record, which cannot be changed unnoticed; where records cannot be written nothing is signed.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use keyless::records::{
+    Recorder, RecordsError, RecordsOptions, SegmentHead, SignatureRecord, Verified, WhenFull, verify,
+};
+use keyless::server::Options;
+use keyless::wire::ErrorCode;
+use keys::{KeyRef, KeyType, PrivateKey, Signer};
+use rustls::version::TLS13;
+use x509::{SpkiHash, merkle};
+
+use crate::certificates::CLIENT_AUTH;
+use crate::peer::{World, key, patient, ski};
+
+const ECDSA: u8 = 0x15;
+const ED25519: u8 = 0x18;
+
+fn options(folder: &Path) -> RecordsOptions {
+    RecordsOptions { close_after: Duration::from_secs(3_600), ..RecordsOptions::new(folder.to_owned()) }
+}
+
+async fn world(recorder: &Recorder) -> World {
+    World::with(Options { records: Some(recorder.clone()), ..patient() }, Vec::new()).await
+}
+
+fn records(path: &Path) -> Vec<SignatureRecord> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn sha256(octets: &[u8]) -> String {
+    merkle::sha256(octets).map(|octet| format!("{octet:02x}")).concat()
+}
+
+#[tokio::test]
+async fn a_record_says_who_had_what_signed_by_which_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = Recorder::open(options(folder.path())).unwrap();
+    let world = world(&recorder).await;
+    let identity = world.client_ca.leaf(&[CLIENT_AUTH]);
+    let mut peer = world.connect_with(Some(&identity), &TLS13).await.unwrap();
+    let mut local = world.connect_socket().await;
+    let (digest, message) = ([7; 32], [9; 1_000]);
+    assert_eq!(peer.sign(ECDSA, ski(key(KeyType::P256)), &digest).await.error(), None);
+    assert_eq!(local.sign(ED25519, ski(key(KeyType::Ed25519)), &message).await.error(), None);
+    // What is not signed leaves none.
+    assert!(peer.sign(ECDSA, ski(key(KeyType::P256)), &[7; 31]).await.error().is_some());
+    assert!(
+        peer.sign(ECDSA, ski(&PrivateKey::generate(KeyType::P256).unwrap()), &digest).await.error().is_some()
+    );
+    assert_eq!(recorder.waiting().0, 2);
+    recorder.write().unwrap();
+    assert_eq!((recorder.written(), recorder.waiting().0), (2, 0));
+    let found = records(&folder.path().join("open.jsonl"));
+    let [first, second] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (first.tenant.as_str(), first.operation.as_str(), first.rules),
+        ("default", "ecdsa-sha256", 1)
+    );
+    assert_eq!(first.key, SpkiHash::of(key(KeyType::P256).spki()).to_string());
+    assert_eq!(first.client, Some(SpkiHash::of(identity.key.spki()).to_string()));
+    assert_eq!(first.input, sha256(&digest));
+    assert_eq!((second.client.as_deref(), second.operation.as_str()), (None, "ed25519"));
+    assert_eq!(second.input, sha256(&message));
+    assert!(first.at_us > 1_700_000_000_000_000 && second.at_us >= first.at_us);
+    assert_eq!(world.figure("bulla_keyless_records_total"), 2.0);
+    world.running.stop().await;
+}
+
+/// A key elsewhere, and what it fails to sign.
+#[tokio::test]
+async fn keys_elsewhere_leave_records_of_what_they_signed() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = Recorder::open(options(folder.path())).unwrap();
+    let (gated, open) = crate::peer::Gated::new(KeyType::P256);
+    let name = ski(&*gated);
+    let options = Options { records: Some(recorder.clone()), ..patient() };
+    let world = World::with(options, vec![gated as KeyRef]).await;
+    let mut peer = world.connect_socket().await;
+    open.send_replace(true);
+    assert_eq!(peer.sign(ECDSA, name, &[7; 32]).await.error(), None);
+    recorder.write().unwrap();
+    assert_eq!(recorder.written(), 1);
+    world.running.stop().await;
+}
+
+#[tokio::test]
+async fn where_records_find_no_place_nothing_is_signed_unless_that_is_chosen() {
+    for when_full in [WhenFull::Refuse, WhenFull::Lose] {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder =
+            Recorder::open(RecordsOptions { waiting_max: 3, when_full, ..options(folder.path()) }).unwrap();
+        let world = world(&recorder).await;
+        let mut peer = world.connect_socket().await;
+        let name = ski(key(KeyType::P256));
+        for _ in 0..3 {
+            assert_eq!(peer.sign(ECDSA, name, &[7; 32]).await.error(), None);
+        }
+        let is_refused = when_full == WhenFull::Refuse;
+        let error = peer.sign(ECDSA, name, &[7; 32]).await.error();
+        assert_eq!(error, is_refused.then_some(ErrorCode::Internal as u8), "{when_full}");
+        assert_eq!(recorder.lost(), u64::from(!is_refused));
+        let refusals = world.figure("bulla_keyless_refusals_total{kind=\"records\"}");
+        assert_eq!(refusals, if is_refused { 1.0 } else { 0.0 });
+        // What is written makes room.
+        recorder.write().unwrap();
+        assert_eq!(peer.sign(ECDSA, name, &[7; 32]).await.error(), None);
+        world.running.stop().await;
+    }
+}
+
+/// The folder is gone, as a disk may be: records wait, and are written when it is back.
+#[tokio::test]
+async fn records_that_are_not_written_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = Recorder::open(RecordsOptions { records_max: 1, ..options(folder.path()) }).unwrap();
+    let world = world(&recorder).await;
+    let mut peer = world.connect_socket().await;
+    let aside = folder.path().with_extension("aside");
+    fs::rename(folder.path(), &aside).unwrap();
+    assert_eq!(peer.sign(ECDSA, ski(key(KeyType::P256)), &[7; 32]).await.error(), None);
+    assert!(matches!(recorder.write(), Err(RecordsError::File { .. })));
+    assert_eq!(recorder.failures(), 1);
+    fs::rename(&aside, folder.path()).unwrap();
+    recorder.write().unwrap();
+    assert_eq!(verify(folder.path()).unwrap().0, Verified { segments: 1, records: 1, pruned: 0 });
+    world.running.stop().await;
+}
+
+/// Segments of two records each, and one that is left open; made by two processes.
+async fn some(folder: &Path) -> Vec<SegmentHead> {
+    for _ in 0..2 {
+        let recorder = Recorder::open(RecordsOptions { records_max: 2, ..options(folder) }).unwrap();
+        let world = world(&recorder).await;
+        let mut peer = world.connect_socket().await;
+        for digest in 0..5 {
+            assert_eq!(peer.sign(ECDSA, ski(key(KeyType::P256)), &[digest; 32]).await.error(), None);
+            recorder.write().unwrap();
+        }
+        world.running.stop().await;
+    }
+    verify(folder).unwrap().1
+}
+
+#[tokio::test]
+async fn segments_are_chained_and_go_on_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let heads = some(folder.path()).await;
+    assert_eq!(heads.iter().map(|head| head.records).collect::<Vec<_>>(), [2; 5]);
+    for pair in heads.windows(2) {
+        assert_eq!((pair[1].segment, &pair[1].previous), (pair[0].segment + 1, &pair[0].hash()));
+    }
+    let recorder = Recorder::open(options(folder.path())).unwrap();
+    assert_eq!(recorder.newest().as_ref(), heads.last());
+}
+
+#[tokio::test]
+async fn what_is_changed_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    some(folder.path()).await;
+    let file = |name: &str| folder.path().join(name);
+    let (second, heads) = (file("segment-0000000002.jsonl"), file("heads.jsonl"));
+    let changed = |path: &Path, text: String| {
+        let before = fs::read_to_string(path).unwrap();
+        assert_ne!(before, text);
+        fs::write(path, text).unwrap();
+        let found = verify(folder.path());
+        fs::write(path, before).unwrap();
+        found.unwrap_err()
+    };
+    let text = fs::read_to_string(&second).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    for other in [
+        text.replace("default", "another"),
+        format!("{}\n", lines[0]),
+        format!("{}\n{}\n", lines[1], lines[0]),
+        format!("{text}{}\n", lines[0]),
+        String::new(),
+    ] {
+        let error = changed(&second, other);
+        assert!(matches!(error, RecordsError::Records { segment: 2, .. }), "{error}");
+    }
+    let text = fs::read_to_string(&heads).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let without = |at: usize| {
+        lines
+            .iter()
+            .enumerate()
+            .filter(|(line, _)| *line != at)
+            .map(|(_, line)| format!("{line}\n"))
+            .collect()
+    };
+    for other in [without(0), without(2), text.replacen("\"records\":2", "\"records\":3", 1)] {
+        let error = changed(&heads, other);
+        assert!(matches!(error, RecordsError::Chain { .. } | RecordsError::Records { .. }), "{error}");
+    }
+    fs::remove_file(&second).unwrap();
+    assert!(matches!(verify(folder.path()), Err(RecordsError::Records { segment: 2, .. })));
+}
+
+/// A crash in the middle of a line, and between a head and its segment's new name.
+#[tokio::test]
+async fn a_crash_costs_no_record_and_breaks_no_chain() {
+    let folder = tempfile::tempdir().unwrap();
+    some(folder.path()).await;
+    let file = |name: &str| folder.path().join(name);
+    fs::rename(file("segment-0000000005.jsonl"), file("open.jsonl")).unwrap();
+    let heads = fs::read_to_string(file("heads.jsonl")).unwrap();
+    fs::write(file("heads.jsonl"), format!("{heads}{{\"segment\":6")).unwrap();
+    drop(Recorder::open(options(folder.path())).unwrap());
+    assert_eq!(verify(folder.path()).unwrap().0, Verified { segments: 5, records: 10, pruned: 0 });
+    let record = fs::read_to_string(file("segment-0000000005.jsonl")).unwrap();
+    let line = record.lines().next().unwrap();
+    fs::write(file("open.jsonl"), format!("{line}\n{}", &line[..20])).unwrap();
+    let recorder = Recorder::open(options(folder.path())).unwrap();
+    recorder.close().unwrap();
+    assert_eq!(verify(folder.path()).unwrap().0, Verified { segments: 6, records: 11, pruned: 0 });
+}
+
+/// The task that writes, and what it writes when it is stopped.
+#[tokio::test]
+async fn what_is_left_is_written_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = Recorder::open(options(folder.path())).unwrap();
+    let world = world(&recorder).await;
+    let stop = tokio_util::sync::CancellationToken::new();
+    let writing = tokio::spawn(recorder.clone().run(stop.clone()));
+    let mut peer = world.connect_socket().await;
+    assert_eq!(peer.sign(ECDSA, ski(key(KeyType::P256)), &[7; 32]).await.error(), None);
+    world.running.stop().await;
+    stop.cancel();
+    writing.await.unwrap();
+    assert_eq!(verify(folder.path()).unwrap().0, Verified { segments: 1, records: 1, pruned: 0 });
+}
