@@ -1,5 +1,11 @@
 //! Numbers of one lane: words of 64 bits, the lowest first, and limbs of 52. Nothing here branches on their values.
 
+#[cfg(any(target_arch = "x86_64", batch_model))]
+use crate::avx512::barrier::opaque_word;
+// There are no kernels.
+#[cfg(not(any(target_arch = "x86_64", batch_model)))]
+use std::hint::black_box as opaque_word;
+
 /// Bits of a limb.
 pub(crate) const BITS: usize = 52;
 /// A limb of ones.
@@ -75,8 +81,10 @@ pub(crate) fn doubled<const WORDS: usize>(
         }
         let (less, is_whole) = difference(&number, modulus);
         // Twice the number is not below the modulus: it has a bit more, or nothing was borrowed.
-        let keep = u64::from(!is_whole) & (carry ^ 1);
-        let mask = std::hint::black_box(keep.wrapping_neg());
+        // Opaque before it is computed with: a mask that comes of a comparison the compiler makes a branch of.
+        let is_whole = opaque_word(u64::from(is_whole));
+        let keep = (is_whole | carry) ^ 1;
+        let mask = opaque_word(keep.wrapping_neg());
         for word in 0..WORDS {
             number[word] = number[word] & mask | less[word] & !mask;
         }

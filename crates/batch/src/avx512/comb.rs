@@ -5,13 +5,12 @@
 //! for each e below 64 and each i; signs are put in by the addition. Each digit is looked up by reading all of its window's
 //! entries, and costs one addition. No digit is zero, so no lane ever adds nothing.
 
+use super::barrier::opaque;
 use super::instructions::{
     __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_or_si512,
     _mm512_permutex2var_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_sllv_epi64,
     _mm512_srli_epi64, _mm512_srlv_epi64, _mm512_sub_epi64, _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
-use std::hint::black_box;
-
 use super::lanes::{across, lanes};
 use super::montgomery::BITS;
 use super::short::{LIMBS, Short};
@@ -169,7 +168,7 @@ impl Tags {
     pub(super) fn tell(&mut self, sign: &Sign, sum: [__m512i; 4]) {
         let [a, b, c, d] = sum;
         let known = _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d));
-        let nothing = _mm512_xor_si512(known, black_box(known));
+        let nothing = _mm512_xor_si512(known, opaque(known));
         self.0 = _mm512_add_epi64(self.0, _mm512_xor_si512(sign.tag, nothing));
     }
 
@@ -210,14 +209,14 @@ fn bits(scalars: &Short, from: usize) -> __m512i {
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i; ROWS], __m512i) {
-    let index = black_box(index);
+    let index = opaque(index);
     let mask = |bit: __m512i| {
         let bit = _mm512_and_si512(bit, _mm512_set1_epi64(1));
         _mm512_sub_epi64(_mm512_setzero_si512(), bit)
     };
     let (fifth, sixth) = (mask(_mm512_srli_epi64::<4>(index)), mask(_mm512_srli_epi64::<5>(index)));
     // The compiler would make masked permutations of it, if it knew what they are.
-    let (fifth, sixth) = (black_box(fifth), black_box(sixth));
+    let (fifth, sixth) = (opaque(fifth), opaque(sixth));
     let one = |vectors: &[__m512i; VECTORS]| {
         let sixteen = |at: usize| _mm512_permutex2var_epi64(vectors[2 * at], index, vectors[2 * at + 1]);
         let low = either(fifth, sixteen(1), sixteen(0));

@@ -1,7 +1,6 @@
 //! Numbers into and out of the lanes of registers.
 
 use super::instructions::{__m512i, _mm256_extract_epi64, _mm512_extracti64x4_epi64, _mm512_set_epi64};
-
 use crate::lanes::LANES;
 
 /// The numbers of eight lanes, limb by limb.

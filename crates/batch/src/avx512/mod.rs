@@ -1,5 +1,6 @@
 //! The operations on a processor with AVX-512 IFMA.
 
+pub(crate) mod barrier;
 mod comb;
 pub(crate) mod ed25519;
 mod instructions;

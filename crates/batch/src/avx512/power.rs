@@ -1,11 +1,10 @@
 //! Powers modulo the two primes of eight keys, side by side: while one waits for its last carries the other has products to make.
 
+use super::barrier::opaque;
 use super::instructions::{
     __m512i, _mm512_and_si512, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srai_epi64,
     _mm512_srlv_epi64, _mm512_sub_epi64, _mm512_xor_si512,
 };
-use std::hint::black_box;
-
 use super::montgomery::{Eight, LIMBS, Moduli, multiply, square};
 
 /// Bits of an exponent that are read at once. With five the tables outgrow the nearest cache.
@@ -67,7 +66,7 @@ fn choose(chosen: &mut Eight, table: &Table, index: __m512i) {
         let differs = _mm512_xor_si512(index, _mm512_set1_epi64(entry as i64));
         // Nothing less one is below nothing. The compiler would make a masked load of it, if it knew what it is.
         let here = _mm512_srai_epi64::<63>(_mm512_sub_epi64(differs, _mm512_set1_epi64(1)));
-        let here = black_box(here);
+        let here = opaque(here);
         for limb in 0..LIMBS {
             found[limb] = _mm512_or_si512(found[limb], _mm512_and_si512(candidate[limb], here));
         }

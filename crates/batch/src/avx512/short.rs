@@ -1,10 +1,11 @@
 //! Numbers as long as those of a curve: five limbs of 52 bits, eight numbers at once.
 
+use super::barrier::opaque;
 use super::instructions::{
     __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_madd52hi_epu64,
-    _mm512_madd52lo_epu64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srai_epi64, _mm512_srli_epi64,
+    _mm512_madd52lo_epu64, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srai_epi64,
+    _mm512_srli_epi64, _mm512_xor_si512,
 };
-
 use super::montgomery::{BITS, LIMB_MAX};
 use super::wide;
 use crate::number;
@@ -146,15 +147,16 @@ pub(super) fn sum(a: &Short, b: &Short) -> Short {
     carried(&limbs)
 }
 
-/// The lanes in which two numbers have the same limbs.
+/// The lanes in which two numbers have the same limbs. One comparison of all of them: a chain would load under the mask of the last.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn same(a: &Short, b: &Short) -> __mmask8 {
-    let mut same = __mmask8::MAX;
+    let zero = _mm512_setzero_si512();
+    let mut differ = zero;
     for limb in 0..LIMBS {
-        same &= _mm512_cmpeq_epi64_mask(a[limb], b[limb]);
+        differ = _mm512_or_si512(differ, _mm512_xor_si512(a[limb], b[limb]));
     }
-    same
+    _mm512_cmpeq_epi64_mask(opaque(differ), zero)
 }
 
 /// The lanes in which all limbs are zero.

@@ -1,12 +1,11 @@
 //! Numbers as long as the whole modulus: too many limbs for the registers, and seldom multiplied.
 
+use super::barrier::opaque;
 use super::instructions::{
     __m512i, __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_andnot_si512, _mm512_cmpeq_epi64_mask,
     _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512,
-    _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
+    _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64, _mm512_xor_si512,
 };
-use std::hint::black_box;
-
 use super::montgomery::{BITS, Eight, LIMB_MAX, LIMBS};
 
 /// Limbs of a modulus.
@@ -89,19 +88,20 @@ pub(super) fn reduce<const LENGTH: usize>(number: &mut [__m512i; LENGTH], modulu
         borrow = _mm512_srai_epi64::<BITS>(difference);
     }
     // The compiler would make masked loads and stores of it, if it knew what it is.
-    let below = black_box(_mm512_srai_epi64::<63>(borrow));
+    let below = opaque(_mm512_srai_epi64::<63>(borrow));
     for limb in 0..LENGTH {
         let kept = _mm512_and_si512(below, number[limb]);
         number[limb] = _mm512_or_si512(kept, _mm512_andnot_si512(below, less[limb]));
     }
 }
 
-/// The lanes in which two numbers are the same.
+/// The lanes in which two numbers are the same, as [`super::short::same`].
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn same(a: &EightWide, b: &EightWide) -> __mmask8 {
-    let mut same = __mmask8::MAX;
+    let zero = _mm512_setzero_si512();
+    let mut differ = zero;
     for limb in 0..WIDE {
-        same &= _mm512_cmpeq_epi64_mask(a[limb], b[limb]);
+        differ = _mm512_or_si512(differ, _mm512_xor_si512(a[limb], b[limb]));
     }
-    same
+    _mm512_cmpeq_epi64_mask(opaque(differ), zero)
 }

@@ -10,10 +10,10 @@ use super::instructions::{
     __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_cmpeq_epi64_mask, _mm512_set1_epi64,
     _mm512_setzero_si512, _mm512_sub_epi64,
 };
-use std::hint::black_box;
 
 use zeroize::zeroize_stack;
 
+use super::barrier::{opaque, opaque_number, opaque_octets};
 use super::comb::either;
 use super::lanes::{gather, lanes};
 use super::registers;
@@ -136,7 +136,7 @@ fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> Short {
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn odd(number: &Short) -> Short {
     let one = _mm512_set1_epi64(1);
-    let even = black_box(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
+    let even = opaque(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
     let mut odd = sum(number, &broadcast(&ORDER.limbs));
     for limb in 0..LIMBS {
         odd[limb] = either(even, odd[limb], number[limb]);
@@ -160,13 +160,13 @@ fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
 /// The lanes in which what was encoded is a point of the curve, with this x, and both its numbers are below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn is_encoded(curve: &Curve, encoded: &[[u8; 32]; LANES], x: &Short) -> __mmask8 {
-    let words = black_box(*encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
+    let words = opaque_octets(encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
     let limbs: [[u64; LIMBS]; LANES] = words.map(|[a, b, c, d]| number::limbs(&[a, b, c, d & u64::MAX >> 1]));
     let signs: [[u64; 1]; LANES] = words.map(|words| [words[3] >> 63]);
     let (mut y, mut sign) = ([_mm512_setzero_si512(); LIMBS], [_mm512_setzero_si512()]);
     gather(&mut y, &limbs.each_ref());
     gather(&mut sign, &signs.each_ref());
-    let point = Affine { x: black_box(*x), y };
+    let point = Affine { x: opaque_number(x), y };
     let lowest = _mm512_and_si512(point.x[0], _mm512_set1_epi64(1));
     // x and x + p are the same residue, but have not the same lowest bit.
     is_zero(&point.off_curve(&curve.constants))

@@ -3,9 +3,8 @@
 //!
 //! The formulas hold for all points, as -1 is a square modulo p and d is none. What is computed stays below 5·p.
 
-use super::super::instructions::{__m512i, _mm512_setzero_si512};
-
 use super::super::comb::{Sign, Tags, either};
+use super::super::instructions::{__m512i, _mm512_setzero_si512};
 use super::super::short::{LIMBS, Short};
 use super::field::{add, canonical, multiply, square, subtract};
 

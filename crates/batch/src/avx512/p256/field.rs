@@ -7,7 +7,6 @@ use super::super::instructions::{
     _mm512_add_epi64, _mm512_and_si512, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_set1_epi64,
     _mm512_slli_epi64, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
 };
-
 use super::super::montgomery::BITS;
 use super::super::short::{Columns, LIMBS, Short, add_product, broadcast, carried, product, squared};
 use super::super::wide;

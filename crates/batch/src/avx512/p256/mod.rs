@@ -11,10 +11,9 @@ mod tests;
 use super::instructions::{
     __mmask8, _mm512_add_epi64, _mm512_and_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_sub_epi64,
 };
-use std::hint::black_box;
-
 use zeroize::zeroize_stack;
 
+use super::barrier::{opaque, opaque_number};
 use super::comb::either;
 use super::lanes::{gather, lanes};
 use super::registers;
@@ -112,7 +111,7 @@ fn in_range(number: &Short) -> __mmask8 {
 fn odd(number: &Short) -> Short {
     let order = broadcast(&ORDER.limbs);
     let one = _mm512_set1_epi64(1);
-    let even = black_box(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
+    let even = opaque(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
     let mut other = order;
     for limb in 0..LIMBS {
         other[limb] = _mm512_sub_epi64(order[limb], number[limb]);
@@ -142,6 +141,6 @@ fn is_solved(nonces: &Short, digests: &Short, [r, negative]: [&Short; 2], s: &Sh
     }
     // All of it over R, as s·k is: what was below 4·n is n at most, and the sum below 2.1·n.
     let rest = ORDER.multiply(&carried(&rest), &broadcast(&[1, 0, 0, 0, 0]));
-    let sum = sum(&ORDER.multiply(s, &black_box(*nonces)), &rest);
+    let sum = sum(&ORDER.multiply(s, &opaque_number(nonces)), &rest);
     is_zero(&ORDER.canonical(&ORDER.canonical(&sum)))
 }

@@ -5,9 +5,8 @@
 //! what comes out has ZZ = 0. See [`super::curve`] for why that does not happen. X stays below 2.1·p, Y below 3.9·p, ZZ and ZZZ
 //! below 1.3·p.
 
-use super::super::instructions::{__m512i, _mm512_add_epi64, _mm512_sub_epi64, _mm512_xor_si512};
-
 use super::super::comb::{Sign, Tags};
+use super::super::instructions::{__m512i, _mm512_add_epi64, _mm512_sub_epi64, _mm512_xor_si512};
 use super::super::short::{LIMBS, Short, broadcast, carried};
 use super::field::{self, folded, multiple, multiply, multiply_two, square, subtract};
 
