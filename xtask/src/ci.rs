@@ -17,6 +17,7 @@ const STEPS: &[Step] = &[
     ("tools", tools),
     ("lock", lock),
     ("tests", tests),
+    ("kernels", crate::kernels::run),
     ("features", features),
     ("fmt", fmt),
     ("clippy", clippy),
@@ -77,7 +78,9 @@ pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
         // The batch kernel must run by the processor's own instructions where it has them, beside the model of them that runs everywhere.
         tests.env("BULLA_IFMA", "1");
     } else {
-        eprintln!("this processor lacks AVX-512 IFMA: the batch kernel is tested by the model of the instructions alone");
+        eprintln!(
+            "this processor lacks AVX-512 IFMA: the batch kernel is tested by the model of the instructions alone"
+        );
     }
     run_command(&mut tests)
 }

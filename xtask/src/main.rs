@@ -9,6 +9,7 @@
 
 mod bench;
 mod ci;
+mod kernels;
 mod setup;
 mod shell;
 
