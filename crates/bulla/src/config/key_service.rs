@@ -11,6 +11,7 @@ use keyless::tenant::{self, TenantOptions};
 use keys::Batches;
 use serde::{Deserialize, Serialize};
 
+use super::MasterKeySettings;
 use super::key_clouds::{self, AwsKeySettings, AzureKeySettings, GcpKeySettings};
 use crate::data_folder;
 
@@ -66,6 +67,7 @@ pub(crate) struct NodeSettings {
     pub(crate) listen: String,
     pub(crate) advertise: String,
     pub(crate) shared_from: usize,
+    pub(crate) seed_key: Option<MasterKeySettings>,
 }
 
 impl Default for NodeSettings {
@@ -79,6 +81,7 @@ impl Default for NodeSettings {
             listen: format!("0.0.0.0:{NODES_PORT}"),
             advertise: String::new(),
             shared_from: RouterOptions::default().shared_from,
+            seed_key: None,
         }
     }
 }

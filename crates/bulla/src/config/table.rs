@@ -317,6 +317,11 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Number,
         "nodes at other sites beyond which the connections to them are shared with the others of its own",
     ),
+    (
+        "keys.node.seed_key",
+        Kind::Toml,
+        "the master key under which the node's own key lies: { passphrase = { … } }, pkcs11, program, vault or aws_kms",
+    ),
     ("edge.listen", Kind::Text, "where `bulla edge` speaks TLS"),
     (
         "edge.certificates",

@@ -9,7 +9,7 @@ use keyless::KeySet;
 use keyless::routing::{RouterOptions, RoutingMetrics};
 use keyless::server::{NodesOptions, Running};
 use keyless::traces::Traces;
-use keys::Secret;
+use keys::{Keyring, Secret};
 use prometheus_client::registry::Registry;
 use sites::node::{KeyNode, NodeError, NodeMetrics, NodeTls};
 use store::Clock;
@@ -133,7 +133,12 @@ pub(crate) struct Node {
 
 impl Node {
     /// The node of the folder; it joins first where there is none.
-    pub(crate) async fn open(settings: &NodeSettings, args: &NodeArgs, set: &KeySet) -> Outcome<Self> {
+    pub(crate) async fn open(
+        settings: &NodeSettings,
+        args: &NodeArgs,
+        set: &KeySet,
+        custody: Option<&Keyring>,
+    ) -> Outcome<Self> {
         let (folder, advertised) = (settings.folder()?, settings.advertised()?);
         match KeyNode::status(&folder).map_err(|error| failed(&error))? {
             None => {
@@ -141,7 +146,7 @@ impl Node {
                     Problem::usage(format_args!("{} holds no node yet, and there is no token", folder.display()))
                         .hint("make one on the server: `bulla node token --site NAME`; give it as --token or in BULLA_NODE_TOKEN")
                 })?;
-                let joined = KeyNode::join(&settings.join_options(token)?, &advertised).await;
+                let joined = KeyNode::join(&settings.join_options(token)?, &advertised, custody).await;
                 let joined = joined.map_err(|error| failed(&error))?;
                 eprintln!("joined {} as the node {} of the site {}", joined.server, joined.name, joined.site);
             }
@@ -158,7 +163,9 @@ impl Node {
         let (metrics, routing) = (NodeMetrics::default(), RoutingMetrics::default());
         let counted = (metrics.clone(), routing.clone());
         let options = RouterOptions { shared_from: settings.shared_from, ..RouterOptions::default() };
-        let node = KeyNode::open(&folder, &advertised, set.clone(), counted, options, Clock::system()).await;
+        let node =
+            KeyNode::open(&folder, &advertised, set.clone(), counted, (options, custody), Clock::system())
+                .await;
         Ok(Self { node: node.map_err(|error| failed(&error))?, metrics, routing })
     }
 

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::Global;
+use cli::exit::{Exit, Outcome, Problem, chain};
 use keyless::records::{SegmentHead, verify};
 
 /// `bulla keys records`
@@ -23,13 +23,17 @@ pub(super) async fn run(args: &RecordsArgs, _global: &Global) -> Outcome<Exit> {
     let verified = tokio::task::spawn_blocking(move || verify(&folder)).await;
     let verified = verified.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
     let (found, heads) = verified.map_err(|error| {
-        Problem::new(Exit::Refused, chain(&error)).hint("compare with the heads in the log of the service, where it was sent to another host")
+        Problem::new(Exit::Refused, chain(&error))
+            .hint("compare with the heads in the log of the service, where it was sent to another host")
     })?;
     if let Some(wanted) = &args.head
         && !heads.iter().any(|head| head.hash() == wanted.to_ascii_lowercase())
     {
-        return Err(Problem::new(Exit::Refused, format_args!("no head of this folder has the hash {wanted}"))
-            .hint("the folder is another node's, or its heads were made anew"));
+        return Err(Problem::new(
+            Exit::Refused,
+            format_args!("no head of this folder has the hash {wanted}"),
+        )
+        .hint("the folder is another node's, or its heads were made anew"));
     }
     let last = heads.last().map_or_else(|| "none".to_owned(), SegmentHead::hash);
     cli::exit::print(&format!(

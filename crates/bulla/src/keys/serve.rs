@@ -120,9 +120,8 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     super::clouds::put(&settings.keys, &set, &metrics).await?;
     let export = Export::open(&settings.telemetry)?;
     let inventory = if settings.keys.inventory { Some(inventory(&settings).await?) } else { None };
+    let node = node(&settings, args, &set).await?;
     let mut settings = settings.keys;
-    let node =
-        if settings.node.is_one() { Some(Node::open(&settings.node, &args.node, &set).await?) } else { None };
     let mut sources = Sources::new(&settings, inventory, set.clone(), metrics.clone());
     sources.poll(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
@@ -178,6 +177,24 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
+/// The node that the service is, if it is one; its own key is opened by its master key.
+async fn node(settings: &Settings, args: &ServeArgs, set: &KeySet) -> Outcome<Option<Node>> {
+    let node = &settings.keys.node;
+    if !node.is_one() {
+        return Ok(None);
+    }
+    let custody = match &node.seed_key {
+        Some(key) => Some(master_keys::node_keyring(settings, key, &system_resolver()?).await?),
+        None => None,
+    };
+    Node::open(node, &args.node, set, custody.as_ref()).await.map(Some)
+}
+
+fn system_resolver() -> Outcome<Resolver> {
+    Resolver::system()
+        .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))
+}
+
 /// The keys of certificates under management. Nothing is made where there is no server's.
 async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     let url = database::inventory_url(None, &settings.store)?;
@@ -191,8 +208,7 @@ async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
         .hint("name the server's: store.url in the configuration, or BULLA_DATA; `bulla up` makes one"));
     }
     let store = database::open(&url, &settings.store).await?;
-    let resolver = Resolver::system()
-        .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
+    let resolver = system_resolver()?;
     let clock = Clock::system();
     let keystore = master_keys::keystore(settings, &store, &clock, &resolver, false).await?;
     Ok(SigningKeys::new(store, keystore, clock))

@@ -48,6 +48,23 @@ pub(crate) async fn token_keys(settings: &Settings, key: &str, labels: &[String]
     Module::open(settings).await?.keys(key, labels).await
 }
 
+/// The ring of the one master key under which a node's own key lies. What it needs besides is made where it is missing.
+pub(crate) async fn node_keyring(
+    settings: &Settings,
+    key: &MasterKeySettings,
+    resolver: &Resolver,
+) -> Outcome<Keyring> {
+    let module = Module::open(settings).await?;
+    let current = master(key, true, &module, resolver).await?;
+    let config = KeyringConfig { current, older: Vec::new() };
+    // A passphrase takes a thread for a second.
+    let opened = tokio::task::spawn_blocking(move || Keyring::open(&config)).await;
+    opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| {
+        Problem::new(Exit::Machine, chain(&error))
+            .hint("check keys.node.seed_key and the permissions of its files")
+    })
+}
+
 /// What `bulla config check` says of the master keys; none of them is opened, and nobody is asked.
 pub(crate) fn described(settings: &AuthoritySettings) -> Outcome<Vec<String>> {
     let readable = |key: &MasterKeySettings| {

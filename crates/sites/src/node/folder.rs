@@ -9,9 +9,11 @@ use enrollment::client::{IdentityFolder, JoinError};
 use enrollment::state_folder::{StateError, failed, read_json, remove, write_json, write_private};
 use keyless::places::SignedStatement;
 use keys::sealed::NodeKey;
+use keys::{Context, Keyring};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
 /// Who the node is, and where its control plane.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -35,6 +37,34 @@ pub(super) struct KnownMembers {
     pub(super) nodes: Vec<SignedStatement>,
 }
 
+/// What the node's own key is sealed to.
+const KEM: Context<'_> = Context { table: "key-node", row: b"kem", column: "key" };
+
+fn broken(path: &Path, error: &dyn std::fmt::Display) -> JoinError {
+    JoinError::Identity(format!("{}: {error}", path.display()))
+}
+
+/// `None` where there is no file.
+fn octets_at(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, JoinError> {
+    match std::fs::read(path) {
+        Ok(octets) => Ok(Some(Zeroizing::new(octets))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(broken(path, &error)),
+    }
+}
+
+fn key_at(path: &Path) -> Result<Option<NodeKey>, JoinError> {
+    let octets = octets_at(path)?;
+    octets.map(|octets| NodeKey::from_octets(&octets).map_err(|error| broken(path, &error))).transpose()
+}
+
+/// A new key, once `keep` has written it.
+fn made(keep: impl FnOnce(&[u8]) -> Result<(), JoinError>) -> Result<NodeKey, JoinError> {
+    let made = NodeKey::generate().map_err(|error| JoinError::Identity(error.to_string()))?;
+    keep(&*made.to_octets())?;
+    Ok(made)
+}
+
 /// The node's folder: its owner alone enters.
 #[derive(Clone, Debug)]
 pub(super) struct Folder(IdentityFolder);
@@ -56,20 +86,33 @@ impl Folder {
         write_json(&self.0.path("node.json"), settings)
     }
 
-    /// The key that policies' keys are wrapped to.
-    pub(super) fn kem_or_new(&self) -> Result<NodeKey, JoinError> {
-        let path = self.0.path("kem.key");
-        let failed =
-            |error: &dyn std::fmt::Display| JoinError::Identity(format!("{}: {error}", path.display()));
-        match std::fs::read(&path).map(zeroize::Zeroizing::new) {
-            Ok(octets) => NodeKey::from_octets(&octets).map_err(|error| failed(&error)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let made = NodeKey::generate().map_err(|error| failed(&error))?;
-                write_private(&path, &*made.to_octets())?;
-                Ok(made)
+    /// The key that policies' keys are wrapped to: under a master key, where there is one (`custody`), else as it is.
+    ///
+    /// A key that lies there as it is goes under the master key once there is one. A key that lies under one is not read without, and none is
+    /// made in its place.
+    pub(super) fn kem_or_new(&self, custody: Option<&Keyring>) -> Result<NodeKey, JoinError> {
+        let (clear, sealed) = (self.0.path("kem.key"), self.0.path("kem.sealed"));
+        let Some(ring) = custody else {
+            if sealed.exists() {
+                return Err(broken(
+                    &sealed,
+                    &"it is sealed under a master key: name that in keys.node.seed_key",
+                ));
             }
-            Err(error) => Err(failed(&error)),
+            return Ok(match key_at(&clear)? {
+                Some(key) => key,
+                None => made(|octets| Ok(write_private(&clear, octets)?))?,
+            });
+        };
+        if let Some(octets) = octets_at(&sealed)? {
+            let opened = ring.open_sealed(&KEM, &octets).map_err(|error| broken(&sealed, &error))?;
+            return NodeKey::from_octets(&opened).map_err(|error| broken(&sealed, &error));
         }
+        let seal = |octets: &[u8]| Ok(write_private(&sealed, &ring.seal(&KEM, octets))?);
+        let Some(key) = key_at(&clear)? else { return made(seal) };
+        seal(&*key.to_octets())?;
+        remove(&clear)?;
+        Ok(key)
     }
 
     /// Whether the control plane knew the node no more when it was asked last.
@@ -189,9 +232,45 @@ mod tests {
     fn a_nodes_key_is_made_once() {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
-        let made = kept.kem_or_new().unwrap();
-        assert_eq!(kept.kem_or_new().unwrap().public(), made.public());
+        let made = kept.kem_or_new(None).unwrap();
+        assert_eq!(kept.kem_or_new(None).unwrap().public(), made.public());
         std::fs::write(folder.path().join("kem.key"), "short").unwrap();
-        assert!(kept.kem_or_new().unwrap_err().to_string().contains("kem.key"));
+        assert!(kept.kem_or_new(None).unwrap_err().to_string().contains("kem.key"));
+    }
+
+    /// Whoever has the disk has a copy of the folder, and no master key.
+    #[test]
+    fn a_stolen_folder_opens_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Folder::new(folder.path()).unwrap();
+        let ring = Keyring::ephemeral();
+        let made = kept.kem_or_new(Some(&ring)).unwrap();
+        assert_eq!(kept.kem_or_new(Some(&ring)).unwrap().public(), made.public());
+        let (stolen, octets) = (tempfile::tempdir().unwrap(), made.to_octets());
+        for file in std::fs::read_dir(folder.path()).unwrap() {
+            let path = file.unwrap().path();
+            let held = std::fs::read(&path).unwrap();
+            assert!(!held.windows(octets.len()).any(|part| *part == octets[..]), "{}", path.display());
+            std::fs::write(stolen.path().join(path.file_name().unwrap()), held).unwrap();
+        }
+        let thief = Folder::new(stolen.path()).unwrap();
+        for custody in [None, Some(Keyring::ephemeral())] {
+            let error = thief.kem_or_new(custody.as_ref()).unwrap_err().to_string();
+            assert!(error.contains("kem.sealed"), "{error}");
+        }
+        assert!(!stolen.path().join("kem.key").exists(), "no other key is made in its place");
+        assert_eq!(thief.kem_or_new(Some(&ring)).unwrap().public(), made.public());
+    }
+
+    #[test]
+    fn a_key_that_lies_in_the_clear_goes_under_the_master_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Folder::new(folder.path()).unwrap();
+        let ring = Keyring::ephemeral();
+        let made = kept.kem_or_new(None).unwrap();
+        assert_eq!(kept.kem_or_new(Some(&ring)).unwrap().public(), made.public());
+        assert!(!folder.path().join("kem.key").exists());
+        assert!(kept.kem_or_new(None).is_err());
+        assert_eq!(kept.kem_or_new(Some(&ring)).unwrap().public(), made.public());
     }
 }

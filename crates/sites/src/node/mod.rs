@@ -23,6 +23,7 @@ use keyless::KeySet;
 use keyless::client::ClientTls;
 use keyless::routing::{NodeId, Router, RouterOptions, RoutingMetrics};
 use keyless::server::TlsOptions;
+use keys::Keyring;
 use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
@@ -154,19 +155,24 @@ impl std::fmt::Debug for KeyNode {
 
 impl KeyNode {
     /// Makes this host a node that others ask at `address` (host and port): its keys are made here. Repeated after a lost
-    /// answer, the same keys and the same token get the same node.
+    /// answer, the same keys and the same token get the same node. With `custody` the key to which others' are sealed lies under its
+    /// master key, and a copy of the folder opens nothing.
     ///
     /// # Errors
     /// [`NodeError`]; nothing but the keys is kept then.
     #[crate::boxed]
-    pub async fn join(options: &JoinOptions, address: &str) -> Result<NodeStatus, NodeError> {
+    pub async fn join(
+        options: &JoinOptions,
+        address: &str,
+        custody: Option<&Keyring>,
+    ) -> Result<NodeStatus, NodeError> {
         let server = options.server()?;
         let folder = Folder::new(&options.state)?;
         if let Some(settings) = folder.settings()? {
             let folder = options.state.clone();
             return Err(NodeError::Joined { name: settings.name, server: settings.server, folder });
         }
-        let (key, kem) = (folder.joined().key_or_new().await?, folder.kem_or_new()?);
+        let (key, kem) = (folder.joined().key_or_new().await?, folder.kem_or_new(custody)?);
         let request = NodeEnrolment {
             token: options.token.expose().to_owned(),
             csr_pem: bare_csr(&key)?,
@@ -219,7 +225,7 @@ impl KeyNode {
         address: &str,
         keys: KeySet,
         (metrics, routing): (NodeMetrics, RoutingMetrics),
-        options: RouterOptions,
+        (options, custody): (RouterOptions, Option<&Keyring>),
         clock: Clock,
     ) -> Result<Self, NodeError> {
         let folder = Folder::new(state)?;
@@ -235,7 +241,7 @@ impl KeyNode {
             .map_err(|_| JoinError::Identity("the key that signs statements is not base64".to_owned()))?;
         let members = Members::restored(folder.members()?, statement_key);
         router.set_members(members.list());
-        let mut sealed = SealedKeys::new(settings.node, folder.kem_or_new()?, router.clone());
+        let mut sealed = SealedKeys::new(settings.node, folder.kem_or_new(custody)?, router.clone());
         let log = folder.pages();
         let pages = log.read::<News>()?;
         let is_one = pages.len() < 2;
