@@ -7,7 +7,9 @@ use std::{fmt, io};
 
 use http_relay::access_log::AccessLogger;
 use http_relay::upstream::{AddressRule, PoolOptions, UpstreamPolicies, Upstreams};
-use inbound::{Acceptor, ConnectionHandler, OriginLimit, ServiceTasks, Slot, Slots, WhenFull};
+use inbound::{
+    Acceptor, ConnectionHandler, OriginLimit, Refusal, ServiceTasks, Slot, Slots, TrustedProxies, WhenFull,
+};
 use keyless::client::Client;
 use outbound::dial::close_fast;
 use outbound::guard::Guard;
@@ -120,6 +122,7 @@ pub async fn start(
     });
     let upstreams = shared.requesting.upstreams.clone();
     let (connections_max, per_address) = (options.connections_max, options.per_address());
+    let proxies = TrustedProxies::new(&options.trusted_proxies);
     let (now, swept) = (Arc::default(), upstreams.clone());
     let running = Running { address, now, routes, upstreams, options, reopen, tasks };
     running.tasks.spawn(keeper.keep(Arc::clone(&running.now), running.tasks.stopping()));
@@ -128,7 +131,7 @@ pub async fn start(
         running.tasks.spawn(staples.fetch(http, counted, look, stop));
     }
     running.tasks.spawn(swept.sweep(running.tasks.stopping()));
-    let slots = Slots::limited(connections_max, OriginLimit::PerNetwork(per_address));
+    let slots = Slots::limited(connections_max, OriginLimit::PerNetwork(per_address)).behind(proxies);
     Acceptor::new(&running.tasks, slots, WhenFull::EvictSilent).start(listener, shared);
     Ok((running, loaded))
 }
@@ -167,7 +170,7 @@ fn requesting(
         reopen,
     );
     let access_log = access_log.map_err(StartError::AccessLog)?;
-    let trusted = options.trusted_clients.clone();
+    let trusted = options.trusted_proxies.clone();
     Ok(RequestService {
         upstreams,
         access_log,
@@ -204,13 +207,13 @@ impl ConnectionHandler for Terminator {
         self.metrics.ended(end);
     }
 
-    fn refused(&self, stream: TcpStream) {
-        self.metrics.refused();
+    fn refused(&self, stream: TcpStream, reason: Refusal) {
+        self.metrics.refused(reason.name());
         close_fast(stream);
     }
 
     fn evicted(&self) {
-        self.metrics.refused();
+        self.metrics.refused(Refusal::Evicted.name());
     }
 
     fn cut_off(&self) {

@@ -37,6 +37,11 @@ struct StatusLabel {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct ErrorLabel {
     error: &'static str,
 }
@@ -132,7 +137,7 @@ pub struct EdgeMetrics(Arc<MetricFamilies>);
 struct MetricFamilies {
     connections: Gauge,
     connections_max: Gauge,
-    refused: Counter,
+    refused: Family<ReasonLabel, Counter>,
     ends: Family<EndLabel, Counter>,
     handshakes: Family<OutcomeLabel, Counter>,
     handshake_durations: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
@@ -173,7 +178,7 @@ impl Default for EdgeMetrics {
         Self(Arc::new(MetricFamilies {
             connections: Gauge::default(),
             connections_max: Gauge::default(),
-            refused: Counter::default(),
+            refused: Family::default(),
             ends: Family::default(),
             handshakes,
             handshake_durations: Family::new_with_constructor(durations),
@@ -244,7 +249,7 @@ impl EdgeMetrics {
         }
         registry.register(
             "bulla_intercept_edge_refused_connections",
-            "Connections closed at once because as many as may were open",
+            "Connections closed before they were served, by reason",
             inner.refused.clone(),
         );
         registry.register(
@@ -309,8 +314,8 @@ impl EdgeMetrics {
         Open(self.0.connections.clone())
     }
 
-    pub(super) fn refused(&self) {
-        self.0.refused.inc();
+    pub(super) fn refused(&self, reason: &'static str) {
+        self.0.refused.get_or_create(&ReasonLabel { reason }).inc();
     }
 
     pub(super) fn ended(&self, end: End) {

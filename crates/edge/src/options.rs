@@ -36,8 +36,8 @@ pub struct Options {
     pub reload: Duration,
     /// Maximum connections, some 100 KB each. The terminator closes further connections at once. Default: 16,384.
     pub connections_max: usize,
-    /// Maximum connections of one address (of IPv6, one /64). Default: `None`, which is half of [`Self::connections_max`], so that no
-    /// client shuts out all others. Balancers before the terminator count as one address each.
+    /// Maximum connections of one address (of IPv6, one /64). Default: `None`, which is an eighth of [`Self::connections_max`], so
+    /// that no client shuts out all others. Balancers before the terminator count as one address each.
     pub connections_per_address_max: Option<usize>,
     /// Timeout of a TLS handshake from accepted to done, its signature included. Default: 10 s.
     pub handshake_timeout: Duration,
@@ -61,8 +61,9 @@ pub struct Options {
     pub upstream_idle_max: usize,
     /// How long an upstream connection may be idle before the terminator closes it. Default: 30 s.
     pub upstream_idle: Duration,
-    /// Networks of trusted proxies. The terminator passes on what their requests say of the original client. Default: none.
-    pub trusted_clients: Vec<IpNet>,
+    /// Networks of load balancers before the terminator. Their PROXY protocol headers (version 2) name the client, and the terminator passes
+    /// on what their requests say of the original client. Default: none.
+    pub trusted_proxies: Vec<IpNet>,
     /// The destination of the access log. Default: `None`, which writes no access log.
     pub access_log: Option<AccessLog>,
     /// Whether lines of the access log contain queries. Default: omitted.
@@ -72,7 +73,7 @@ pub struct Options {
 impl Options {
     /// Connections of one address.
     pub(crate) fn per_address(&self) -> usize {
-        self.connections_per_address_max.unwrap_or((self.connections_max / 2).max(1))
+        self.connections_per_address_max.unwrap_or(inbound::address_share(self.connections_max))
     }
 
     /// Connections to one upstream of these routes.
@@ -106,7 +107,7 @@ impl Default for Options {
             upstream_per_host_max: None,
             upstream_idle_max: 512,
             upstream_idle: Duration::from_secs(30),
-            trusted_clients: Vec::new(),
+            trusted_proxies: Vec::new(),
             access_log: None,
             access_log_query: LoggedQuery::Omitted,
         }

@@ -1,5 +1,6 @@
 //! The accept loop.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,32 @@ pub enum WhenFull {
     EvictSilent,
 }
 
+/// Why a connection is closed before it is served.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Refusal {
+    /// All slots are in use.
+    Full,
+    /// Its address has as many slots as one address may have.
+    AddressShare,
+    /// It was silent, and its slot was needed for another.
+    Evicted,
+    /// A trusted proxy sent a PROXY protocol header that cannot be accepted, or none in time.
+    ProxyHeader,
+}
+
+impl Refusal {
+    /// The reason's name in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::AddressShare => "address-share",
+            Self::Evicted => "evicted",
+            Self::ProxyHeader => "proxy-header",
+        }
+    }
+}
+
 /// Handles the connections of a listener.
 pub trait ConnectionHandler<L: Listener = TcpListener>: Send + Sync + 'static {
     /// Serves a connection until it ends. `slot` is released at the end, or earlier by [`Slot::release`].
@@ -38,9 +65,9 @@ pub trait ConnectionHandler<L: Listener = TcpListener>: Send + Sync + 'static {
         slot: &mut Slot,
     ) -> impl Future<Output = ()> + Send;
 
-    /// Closes a connection for which there is no slot: all are in use, or as many as its origin may have.
-    fn refused(&self, stream: L::Stream) {
-        drop(stream);
+    /// Closes a connection that is not served.
+    fn refused(&self, stream: L::Stream, reason: Refusal) {
+        drop((stream, reason));
     }
 
     /// Notes that a connection was closed while it was silent, for another one.
@@ -117,22 +144,35 @@ impl Acceptor {
                 return None;
             }
         };
+        match self.slot(reserved, L::ip(&client)).await {
+            Ok(slot) => Some((stream, client, slot)),
+            Err(reason) => {
+                handler.refused(stream, reason);
+                None
+            }
+        }
+    }
+
+    /// A slot for a client at `address`.
+    async fn slot(
+        &self,
+        reserved: Option<OwnedSemaphorePermit>,
+        address: Option<IpAddr>,
+    ) -> Result<Slot, Refusal> {
+        // First: nobody is evicted for a connection that is refused anyway.
+        if !self.slots.has_share(address) {
+            return Err(Refusal::AddressShare);
+        }
         let permit = match reserved.or_else(|| self.slots.try_reserve()) {
             None if self.when_full == WhenFull::EvictSilent => self.evict().await,
             permit => permit,
         };
-        match permit.and_then(|permit| self.slots.fill(permit, L::ip(&client))) {
-            Some(mut slot) => {
-                if self.when_full == WhenFull::EvictSilent {
-                    slot.silence = self.slots.silent().enter(L::ip(&client));
-                }
-                Some((stream, client, slot))
-            }
-            None => {
-                handler.refused(stream);
-                None
-            }
+        let mut slot = self.slots.fill(permit.ok_or(Refusal::Full)?, address).ok_or(Refusal::AddressShare)?;
+        if self.when_full == WhenFull::EvictSilent {
+            let network = address.filter(|_| !self.slots.is_proxy(address)).map(crate::network);
+            slot.silence = self.slots.silent().enter(network);
         }
+        Ok(slot)
     }
 
     /// The slot of the connection that has been silent the longest.
@@ -151,10 +191,18 @@ impl Acceptor {
         handler: &Arc<H>,
     ) {
         let (serving, aborted) = (Arc::clone(handler), Arc::clone(handler));
+        let is_proxy = self.slots.is_proxy(L::ip(&client));
         let work = async move {
             let silence = slot.silence();
+            let served = async {
+                if is_proxy {
+                    behind_proxy(Arc::clone(&serving), stream, client, &mut slot).await;
+                } else {
+                    Arc::clone(&serving).serve(stream, client, &mut slot).await;
+                }
+            };
             tokio::select! {
-                () = Arc::clone(&serving).serve(stream, client, &mut slot) => {}
+                () = served => {}
                 () = silence.evicted() => serving.evicted(),
             }
         };
@@ -162,11 +210,33 @@ impl Acceptor {
     }
 }
 
+/// Serves a connection from the trusted proxy at `peer`: for its client, where the proxy states one.
+async fn behind_proxy<L: Listener, H: ConnectionHandler<L>>(
+    handler: Arc<H>,
+    mut stream: L::Stream,
+    peer: L::Address,
+    slot: &mut Slot,
+) {
+    let proxy = L::ip(&peer);
+    let client = match L::client_behind(&mut stream, peer).await {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::info!(?proxy, %error, "a connection from a trusted proxy was refused");
+            return handler.refused(stream, Refusal::ProxyHeader);
+        }
+    };
+    let stated = L::ip(&client).filter(|address| proxy != Some(*address));
+    if stated.is_some_and(|address| !slot.charge(address)) {
+        return handler.refused(stream, Refusal::AddressShare);
+    }
+    handler.serve(stream, client, slot).await;
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
     use std::io;
-    use std::net::{IpAddr, SocketAddr};
+    use std::net::SocketAddr;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use parking_lot::Mutex;
@@ -241,7 +311,7 @@ mod tests {
             self.end.cancelled().await;
         }
 
-        fn refused(&self, client: u8) {
+        fn refused(&self, client: u8, _: Refusal) {
             let _ = self.refused.send(client);
         }
 

@@ -1,7 +1,11 @@
 //! Connections that come in: a listener, one accept loop for every service, slots, and the tasks that serve.
 
 mod acceptor;
+mod frames;
 mod listener;
+mod proxies;
+pub mod proxy_protocol;
+mod shares;
 mod silence;
 mod slots;
 mod tasks;
@@ -12,8 +16,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpSocket};
 
-pub use acceptor::{Acceptor, ConnectionHandler, WhenFull};
+pub use acceptor::{Acceptor, ConnectionHandler, Refusal, WhenFull};
+pub use frames::{CountedFrames, Flood, FrameCounter};
 pub use listener::Listener;
+pub use proxies::TrustedProxies;
+pub use shares::{Share, Shares};
 pub use silence::Silence;
 pub use slots::{OriginLimit, Slot, Slots};
 pub use tasks::ServiceTasks;
@@ -33,6 +40,16 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(WAITING_MAX)
+}
+
+/// One address may have one part in so many of a listener's slots, unless it is configured otherwise: seven others are not enough to
+/// take all.
+const ADDRESS_SHARE_PARTS: usize = 8;
+
+/// Returns how many of a listener's `connections_max` slots one address (of IPv6, one /64) may have by default: an eighth.
+#[must_use]
+pub fn address_share(connections_max: usize) -> usize {
+    (connections_max / ADDRESS_SHARE_PARTS).max(1)
 }
 
 /// The network that a limit counts as one client: an IPv4 address, or the /64 of an IPv6 address, all of which one host can use.

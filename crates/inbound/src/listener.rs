@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::proxy_protocol;
+
 /// A socket that accepts connections.
 pub trait Listener: Send + Sync + 'static {
     /// A connection.
@@ -17,6 +19,14 @@ pub trait Listener: Send + Sync + 'static {
 
     /// The IP address of a client, if it has one.
     fn ip(address: &Self::Address) -> Option<IpAddr>;
+
+    /// Returns the address of the client behind the trusted proxy at `peer`, as the proxy states it before the client's first byte.
+    fn client_behind(
+        _stream: &mut Self::Stream,
+        peer: Self::Address,
+    ) -> impl Future<Output = io::Result<Self::Address>> + Send {
+        std::future::ready(Ok(peer))
+    }
 }
 
 impl Listener for TcpListener {
@@ -32,6 +42,10 @@ impl Listener for TcpListener {
 
     fn ip(address: &SocketAddr) -> Option<IpAddr> {
         Some(address.ip())
+    }
+
+    async fn client_behind(stream: &mut TcpStream, peer: SocketAddr) -> io::Result<SocketAddr> {
+        proxy_protocol::client_address(stream, peer).await
     }
 }
 

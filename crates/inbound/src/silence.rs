@@ -7,12 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// One network may have one part in so many of all connections silent at once. Of more, its own oldest one goes.
-const SHARE_PARTS: usize = 8;
-
 /// The silent connections of a limit, in the order in which they came. There are no more than slots.
 #[derive(Clone, Debug)]
 pub(crate) struct SilentConnections {
+    /// Silent connections of one network at once. Of more, its own oldest one goes.
     of_network_max: usize,
     waiting: Arc<Mutex<Waiting>>,
 }
@@ -49,12 +47,22 @@ impl Waiting {
 
 impl SilentConnections {
     pub(crate) fn new(connections_max: usize) -> Self {
-        Self { of_network_max: (connections_max / SHARE_PARTS).max(1), waiting: Arc::default() }
+        Self { of_network_max: crate::address_share(connections_max), waiting: Arc::default() }
     }
 
-    /// Notes a connection of a client at `address`. One more than its network may have evicts the oldest of these.
-    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Silence {
-        let (network, evicted) = (address.map(crate::network), CancellationToken::new());
+    /// Notes a connection of a client in `network`, where it has one that counts. One more than the network may have evicts the
+    /// oldest of these.
+    pub(crate) fn enter(&self, network: Option<IpAddr>) -> Silence {
+        let entry = Entry {
+            place: Mutex::new(Place { network, number: None }),
+            silent: self.clone(),
+            evicted: CancellationToken::new(),
+        };
+        entry.enter();
+        Silence(Some(Arc::new(entry)))
+    }
+
+    fn add(&self, network: Option<IpAddr>, evicted: &CancellationToken) -> u64 {
         let mut waiting = self.waiting.lock();
         let number = waiting.next;
         waiting.next += 1;
@@ -65,7 +73,7 @@ impl SilentConnections {
             let oldest = of_network.first().copied().filter(|_| of_network.len() > self.of_network_max);
             waiting.evict(oldest);
         }
-        Silence(Some(Arc::new(Entry { number, waiting: Arc::clone(&self.waiting), evicted })))
+        number
     }
 
     /// Evicts the connection that has been silent the longest. False where none is.
@@ -76,15 +84,22 @@ impl SilentConnections {
     }
 }
 
-/// The silence of a connection. Clones are of the same connection.
+/// The silence of a connection: while it lasts, the connection may be evicted for another. Clones are of the same connection.
 #[derive(Clone, Debug, Default)]
 pub struct Silence(Option<Arc<Entry>>);
 
 #[derive(Debug)]
 struct Entry {
-    number: u64,
-    waiting: Arc<Mutex<Waiting>>,
+    place: Mutex<Place>,
+    silent: SilentConnections,
     evicted: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Place {
+    network: Option<IpAddr>,
+    /// Its number among the silent connections, while it is one.
+    number: Option<u64>,
 }
 
 impl Silence {
@@ -92,6 +107,22 @@ impl Silence {
     pub fn end(&self) {
         if let Some(entry) = &self.0 {
             entry.leave();
+        }
+    }
+
+    /// Begins it again: the connection waits for a request, and is the last to be evicted of those that wait now.
+    pub fn begin(&self) {
+        if let Some(entry) = &self.0 {
+            entry.enter();
+        }
+    }
+
+    /// Counts the connection as one of `network` from now on.
+    pub(crate) fn move_to(&self, network: IpAddr) {
+        if let Some(entry) = &self.0 {
+            entry.leave();
+            entry.place.lock().network = Some(network);
+            entry.enter();
         }
     }
 
@@ -105,8 +136,16 @@ impl Silence {
 }
 
 impl Entry {
+    fn enter(&self) {
+        let mut place = self.place.lock();
+        if place.number.is_none() {
+            place.number = Some(self.silent.add(place.network, &self.evicted));
+        }
+    }
+
     fn leave(&self) {
-        let left = self.waiting.lock().remove(self.number);
+        let Some(number) = self.place.lock().number.take() else { return };
+        let left = self.silent.waiting.lock().remove(number);
         // Dropped outside of the lock.
         drop(left);
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::proxies::TrustedProxies;
 use crate::silence::{Silence, SilentConnections};
 
 /// Limit on the slots that clients of one address use at once.
@@ -21,9 +22,23 @@ pub enum OriginLimit {
     PerNetwork(usize),
 }
 
+impl OriginLimit {
+    /// What clients at `address` are counted as, and how many slots that has.
+    fn of(self, address: IpAddr) -> Option<(IpAddr, usize)> {
+        match self {
+            Self::None => None,
+            Self::PerAddress(max) => Some((address.to_canonical(), max)),
+            Self::PerNetwork(max) => Some((crate::network(address), max)),
+        }
+    }
+}
+
 /// A limit on connections. Clones share their slots, so several listeners can have one limit.
 #[derive(Clone, Debug)]
-pub struct Slots(Arc<Shared>);
+pub struct Slots {
+    shared: Arc<Shared>,
+    proxies: TrustedProxies,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -48,18 +63,31 @@ impl Slots {
         let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
         let silent = SilentConnections::new(connections_max);
         let (in_use, by_origin) = (AtomicUsize::new(0), Mutex::default());
-        Self(Arc::new(Shared { permits, in_use, limit, by_origin, silent }))
+        let shared = Arc::new(Shared { permits, in_use, limit, by_origin, silent });
+        Self { shared, proxies: TrustedProxies::default() }
+    }
+
+    /// The same slots, for a listener behind `proxies`: a proxy's own connections are not limited by their origin, and those for
+    /// which it states a client's address are that client's.
+    #[must_use]
+    pub fn behind(self, proxies: TrustedProxies) -> Self {
+        Self { proxies, ..self }
+    }
+
+    /// Returns whether a connection from `address` comes from a trusted proxy.
+    pub(crate) fn is_proxy(&self, address: Option<IpAddr>) -> bool {
+        address.is_some_and(|address| self.proxies.contains(address))
     }
 
     /// Slots that connections use now.
     #[must_use]
     pub fn in_use(&self) -> usize {
-        self.0.in_use.load(Relaxed)
+        self.shared.in_use.load(Relaxed)
     }
 
     /// Connections that have said nothing yet.
     pub(crate) fn silent(&self) -> &SilentConnections {
-        &self.0.silent
+        &self.shared.silent
     }
 
     /// Takes a slot for a client at `address`. Returns `None` where all are in use, or as many as its origin may have.
@@ -70,36 +98,37 @@ impl Slots {
 
     /// A permit that is not yet a connection's, if one is free.
     pub(crate) fn try_reserve(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.permits).try_acquire_owned().ok()
+        Arc::clone(&self.shared.permits).try_acquire_owned().ok()
     }
 
     /// Waits for a permit that is not yet a connection's.
     pub(crate) async fn reserve(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.permits).acquire_owned().await.ok()
+        Arc::clone(&self.shared.permits).acquire_owned().await.ok()
+    }
+
+    /// Returns whether a client at `address` may have one more slot, as far as its origin is concerned.
+    pub(crate) fn has_share(&self, address: Option<IpAddr>) -> bool {
+        let origin =
+            address.filter(|_| !self.is_proxy(address)).and_then(|address| self.shared.limit.of(address));
+        origin.is_none_or(|(origin, max)| self.shared.used_by(origin) < max)
     }
 
     /// Makes a permit the slot of a client at `address`, unless its origin has as many as it may have.
     pub(crate) fn fill(&self, permit: OwnedSemaphorePermit, address: Option<IpAddr>) -> Option<Slot> {
-        let shared = &self.0;
-        let origin = match shared.limit {
-            OriginLimit::None => None,
-            OriginLimit::PerAddress(max) => address.map(|address| (address.to_canonical(), max)),
-            OriginLimit::PerNetwork(max) => address.map(|address| (crate::network(address), max)),
-        };
-        if let Some((origin, max)) = origin {
-            let mut counts = shared.by_origin.lock();
-            let used = counts.get(&origin).copied().unwrap_or_default();
-            if used >= max {
-                return None;
-            }
-            counts.insert(origin, used + 1);
+        let mut taken = TakenSlot { shared: Arc::clone(&self.shared), origin: None, _permit: permit };
+        if let Some(address) = address.filter(|_| !self.is_proxy(address))
+            && !taken.charge(address)
+        {
+            return None;
         }
-        shared.in_use.fetch_add(1, Relaxed);
-        let origin = origin.map(|(origin, _)| origin);
-        Some(Slot {
-            taken: Some(TakenSlot { shared: Arc::clone(shared), origin, _permit: permit }),
-            silence: Silence::default(),
-        })
+        self.shared.in_use.fetch_add(1, Relaxed);
+        Some(Slot { taken: Some(CountedSlot(taken)), silence: Silence::default() })
+    }
+}
+
+impl Shared {
+    fn used_by(&self, origin: IpAddr) -> usize {
+        self.by_origin.lock().get(&origin).copied().unwrap_or_default()
     }
 }
 
@@ -107,7 +136,7 @@ impl Slots {
 #[derive(Debug)]
 #[must_use = "a slot that is dropped is free"]
 pub struct Slot {
-    taken: Option<TakenSlot>,
+    taken: Option<CountedSlot>,
     pub(crate) silence: Silence,
 }
 
@@ -118,10 +147,26 @@ impl Slot {
         self.taken = None;
     }
 
+    /// Counts the slot as one of the client at `address`, which a trusted proxy stated. False where that client has as many as it may
+    /// have.
+    pub(crate) fn charge(&mut self, address: IpAddr) -> bool {
+        self.silence.move_to(crate::network(address));
+        self.taken.as_mut().is_none_or(|taken| taken.0.charge(address))
+    }
+
     /// The silence of the connection, which its handler ends: see [`WhenFull::EvictSilent`](crate::WhenFull::EvictSilent).
     #[must_use]
     pub fn silence(&self) -> Silence {
         self.silence.clone()
+    }
+}
+
+#[derive(Debug)]
+struct CountedSlot(TakenSlot);
+
+impl Drop for CountedSlot {
+    fn drop(&mut self) {
+        self.0.shared.in_use.fetch_sub(1, Relaxed);
     }
 }
 
@@ -132,9 +177,23 @@ struct TakenSlot {
     _permit: OwnedSemaphorePermit,
 }
 
+impl TakenSlot {
+    /// Counts it for the origin of `address`, unless that has as many as it may have. Called once.
+    fn charge(&mut self, address: IpAddr) -> bool {
+        let Some((origin, max)) = self.shared.limit.of(address) else { return true };
+        let mut counts = self.shared.by_origin.lock();
+        let used = counts.get(&origin).copied().unwrap_or_default();
+        if used >= max {
+            return false;
+        }
+        counts.insert(origin, used + 1);
+        self.origin = Some(origin);
+        true
+    }
+}
+
 impl Drop for TakenSlot {
     fn drop(&mut self) {
-        self.shared.in_use.fetch_sub(1, Relaxed);
         let Some(origin) = self.origin else { return };
         let mut counts = self.shared.by_origin.lock();
         if let Some(count) = counts.get_mut(&origin) {
@@ -174,7 +233,7 @@ mod tests {
             assert!(take(&slots, first).is_some(), "{limit:?}: one of {first} is free");
             drop(held);
             assert_eq!(slots.in_use(), 0);
-            assert!(slots.0.by_origin.lock().is_empty());
+            assert!(slots.shared.by_origin.lock().is_empty());
         }
     }
 

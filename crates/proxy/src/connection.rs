@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
-use inbound::{ConnectionHandler, Silence, Slot};
+use inbound::{ConnectionHandler, Refusal, Silence, Slot};
 use outbound::dial::close_fast;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -40,13 +40,13 @@ impl ConnectionHandler for Proxy {
         self.metrics.ended(end);
     }
 
-    fn refused(&self, stream: TcpStream) {
-        self.metrics.ended(End::Full);
+    fn refused(&self, stream: TcpStream, reason: Refusal) {
+        self.metrics.refused(reason);
         close_fast(stream);
     }
 
     fn evicted(&self) {
-        self.metrics.ended(End::Full);
+        self.metrics.refused(Refusal::Evicted);
     }
 
     fn cut_off(&self) {

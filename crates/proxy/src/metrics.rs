@@ -82,7 +82,6 @@ pub(super) enum End {
     Broken,
     NoRequest,
     Refused,
-    Full,
     CutOff,
     /// It led back here.
     Loop,
@@ -103,7 +102,6 @@ impl End {
             Self::Broken => "broken",
             Self::NoRequest => "no-request",
             Self::Refused => "refused",
-            Self::Full => "full",
             Self::CutOff => "cut-off",
             Self::Loop => "loop",
         }
@@ -248,6 +246,11 @@ impl ProxyMetrics {
     pub(super) fn connection(&self) -> Open {
         self.0.connections.inc();
         Open(self.0.connections.clone())
+    }
+
+    /// Counts a connection that was not served, by its reason.
+    pub(super) fn refused(&self, reason: inbound::Refusal) {
+        self.0.ends.get_or_create(&EndLabel { end: reason.name() }).inc();
     }
 
     pub(super) fn ended(&self, end: End) {

@@ -56,9 +56,11 @@ pub struct Options {
     pub auto_tunnel: Option<Duration>,
     /// Maximum connections of clients. The proxy closes further connections at once. Default: 8,192.
     pub connections_max: usize,
-    /// Maximum connections of one address (of IPv6, one /64). Default: `None`, which is half of [`Self::connections_max`], so that no
-    /// client shuts out all others.
+    /// Maximum connections of one address (of IPv6, one /64). Default: `None`, which is an eighth of [`Self::connections_max`], so
+    /// that no client shuts out all others.
     pub connections_per_address_max: Option<usize>,
+    /// Networks of load balancers before the proxy, whose PROXY protocol headers (version 2) name the client. Default: none.
+    pub trusted_proxies: Vec<IpNet>,
     /// Maximum connections to upstreams, idle connections included. Default: 8,192.
     pub upstream_connections_max: usize,
     /// Maximum connections to one host and port, idle connections included. Default: 1,024.
@@ -110,6 +112,7 @@ impl Default for Options {
             auto_tunnel: None,
             connections_max: 8_192,
             connections_per_address_max: None,
+            trusted_proxies: Vec::new(),
             upstream_connections_max: 8_192,
             upstream_per_host_max: 1_024,
             upstream_idle_max: 512,
@@ -129,7 +132,7 @@ impl Default for Options {
 impl Options {
     /// Connections of one address.
     pub(crate) fn per_address(&self) -> usize {
-        self.connections_per_address_max.unwrap_or((self.connections_max / 2).max(1))
+        self.connections_per_address_max.unwrap_or(inbound::address_share(self.connections_max))
     }
 
     pub(crate) fn pool(&self, address_rule: AddressRule) -> PoolOptions {

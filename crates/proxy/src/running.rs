@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http_relay::clock::now;
 use http_relay::upstream::{AddressRule, Upstreams};
-use inbound::{Acceptor, OriginLimit, ServiceTasks, Slots, WhenFull};
+use inbound::{Acceptor, OriginLimit, ServiceTasks, Slots, TrustedProxies, WhenFull};
 use keys::KeyError;
 use outbound::resolve::Resolver;
 use rustls::pki_types::CertificateDer;
@@ -108,7 +108,8 @@ pub async fn start(
     let pool = options.pool(address_rule(&rules));
     let upstreams = Upstreams::new(&pool, own, resolver, roots, tasks.clone(), metrics.reuse())?;
     tasks.spawn(upstreams.clone().sweep(tasks.stopping()));
-    let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()));
+    let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()))
+        .behind(TrustedProxies::new(&options.trusted_proxies));
     let reopen = requests::Reopen::default();
     let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &tasks, &reopen)
         .map_err(StartError::AccessLog)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http_relay::address::canonical;
 use http_relay::client::Client;
 use http_relay::target::Target;
-use inbound::{ConnectionHandler, Silence, Slot};
+use inbound::{ConnectionHandler, Refusal, Silence, Slot};
 use tokio::net::TcpStream;
 
 use super::metrics::End;
@@ -29,8 +29,8 @@ impl ConnectionHandler for Transparent {
         self.0.metrics.ended(end);
     }
 
-    fn refused(&self, stream: TcpStream) {
-        self.0.refused(stream);
+    fn refused(&self, stream: TcpStream, reason: Refusal) {
+        self.0.refused(stream, reason);
     }
 
     fn evicted(&self) {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
 use keyless::records::{RecordsOptions, WhenFull};
+use inbound::TrustedProxies;
+use ipnet::IpNet;
 use keyless::routing::RouterOptions;
 use keyless::server::Options;
 use keyless::tenant::{self, TenantOptions};
@@ -47,6 +49,7 @@ pub(crate) struct KeyServiceSettings {
     pub(crate) socket_idle_s: u64,
     pub(crate) ticket_key_s: u64,
     pub(crate) connections_max: usize,
+    pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) rsa_decrypt: bool,
     pub(crate) batches: Batches,
     pub(crate) records: String,
@@ -164,6 +167,7 @@ impl Default for KeyServiceSettings {
             socket_idle_s: usual.socket_idle.as_secs(),
             ticket_key_s: usual.ticket_life.as_secs(),
             connections_max: usual.connections_max,
+            trusted_proxies: Vec::new(),
             rsa_decrypt: false,
             batches: usual.batches,
             records: String::new(),
@@ -275,6 +279,7 @@ impl KeyServiceSettings {
             native_socket: Some(&self.native_socket).filter(|path| !path.is_empty()).map(PathBuf::from),
             tenants: self.tenants(),
             connections_max: self.connections_max,
+            trusted_proxies: TrustedProxies::new(&self.trusted_proxies),
             idle: Duration::from_secs(self.idle_s),
             socket_idle: Duration::from_secs(self.socket_idle_s),
             deadline: Duration::from_millis(self.deadline_ms),

@@ -279,6 +279,11 @@ pub(super) const KEYS: &[Key] = &[
         "what becomes of signatures while records cannot be written: refuse, or lose their records and count them",
     ),
     (
+        "keys.trusted_proxies",
+        Kind::List,
+        "networks of balancers whose statement of the client's address is believed (PROXY protocol v2)",
+    ),
+    (
         "keys.rsa_decrypt",
         Kind::Boolean,
         "keys of the token of [pkcs11] decrypt too, for tenants with rsa_decrypt, or for all where there are no tenants",
@@ -398,7 +403,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "edge.connections_per_address_max",
         Kind::Number,
-        "of these, connections of one address (of IPv6 one /64); 0: half of them",
+        "of these, connections of one address (of IPv6 one /64); 0: an eighth",
     ),
     (
         "edge.handshake_timeout_ms",
@@ -435,9 +440,9 @@ pub(super) const KEYS: &[Key] = &[
     ("edge.upstream_idle_max", Kind::Number, "of those, such as are kept for the next request"),
     ("edge.upstream_idle_s", Kind::Number, "how long one is kept"),
     (
-        "edge.trusted_clients",
+        "edge.trusted_proxies",
         Kind::List,
-        "networks of clients who may say for whom they ask, as balancers before it do",
+        "networks of balancers whose statement of the client is believed (PROXY protocol v2, X-Forwarded-…)",
     ),
     (
         "edge.access_log_file",
@@ -509,7 +514,12 @@ pub(super) const KEYS: &[Key] = &[
     (
         "proxy.connections_per_address_max",
         Kind::Number,
-        "of these, connections of one address (of IPv6 one /64); 0: half of them",
+        "of these, connections of one address (of IPv6 one /64); 0: an eighth",
+    ),
+    (
+        "proxy.trusted_proxies",
+        Kind::List,
+        "networks of balancers whose statement of the client's address is believed (PROXY protocol v2)",
     ),
     (
         "proxy.upstream_connections_max",

@@ -32,6 +32,8 @@ use crate::serve_command::master_keys;
 const GRACE: Duration = Duration::from_secs(10);
 
 const CLIENT_CRLS: &str = "keys.client_crl_files";
+/// Listeners over TCP: the Keyless protocol, the native one, other nodes.
+const LISTENERS_MAX: usize = 3;
 
 /// `bulla keys serve`
 #[derive(Args, Debug)]
@@ -127,7 +129,8 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
     // As many over TLS as over sockets, and of other nodes; beside those whose handshake is under way.
     let kinds = if node.is_some() { 3 } else { 2 };
-    let most = outbound::limits::descriptor_budget().saturating_sub(HANDSHAKES_MAX) / kinds;
+    let descriptors = outbound::limits::descriptor_budget();
+    let most = descriptors.saturating_sub(LISTENERS_MAX * HANDSHAKES_MAX).max(descriptors / 4) / kinds;
     bound_connections("keys.connections_max", &mut settings.connections_max, most);
     // Before the first client is let in: what fails, fails here.
     let figures = figures_listener("keys", &settings.metrics_listen)?;

@@ -5,14 +5,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use inbound::{ConnectionHandler, Slot};
+use inbound::{ConnectionHandler, Refusal, Slot};
+use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
+use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use x509::Certificate;
 
+use super::options::Options;
 use super::state::ServerState;
 use super::{connection, native};
 use crate::tenant::Identity;
@@ -46,8 +50,8 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    fn full(&self) {
-        self.shared.metrics.connection_ended(end::FULL);
+    fn not_served(&self, reason: Refusal) {
+        self.shared.metrics.connection_ended(reason.name());
     }
 
     fn aborted(&self) {
@@ -63,12 +67,12 @@ impl ConnectionHandler<TcpListener> for Connections {
         self.shared.counted(Box::pin(over_tls(shared, stream, address, self.protocol, slot))).await;
     }
 
-    fn refused(&self, _: TcpStream) {
-        self.full();
+    fn refused(&self, _: TcpStream, reason: Refusal) {
+        self.not_served(reason);
     }
 
     fn evicted(&self) {
-        self.full();
+        self.not_served(Refusal::Evicted);
     }
 
     fn cut_off(&self) {
@@ -81,8 +85,8 @@ impl ConnectionHandler<UnixListener> for Connections {
         self.shared.counted(over_unix(Arc::clone(&self.shared), stream, self.protocol)).await;
     }
 
-    fn refused(&self, _: UnixStream) {
-        self.full();
+    fn refused(&self, _: UnixStream, reason: Refusal) {
+        self.not_served(reason);
     }
 
     fn cut_off(&self) {
@@ -109,22 +113,21 @@ async fn over_tls(
         (Arc::clone(config), tls.dismissed.child_token())
     };
     let stopping = shared.tasks.stopping();
-    let shaking = TlsAcceptor::from(config).accept(stream);
-    let shaking = tokio::time::timeout(shared.options.handshake_timeout, shaking);
+    let shaking = shaken(stream, config, &shared.options);
     let stream = tokio::select! {
         () = stopping.cancelled() => return end::STOPPED,
         outcome = shaking => match outcome {
-            Ok(Ok(stream)) => stream,
+            Ok(stream) => stream,
             // Somebody looked whether anybody listens.
-            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 tracing::debug!(%address, "a client went before it said who it is");
                 return end::NO_HANDSHAKE;
             }
-            Ok(Err(error)) => {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return end::TIMED_OUT,
+            Err(error) => {
                 tracing::info!(%address, %error, "a client was refused");
                 return end::REFUSED;
             }
-            Err(_) => return end::TIMED_OUT,
         },
     };
     handshake.release();
@@ -168,6 +171,18 @@ async fn over_tls(
         }
     };
     if leave.is_cancelled() && !stopping.is_cancelled() { end::DISMISSED } else { ended }
+}
+
+/// Shakes hands, within the limits for a ClientHello and for the rest.
+async fn shaken(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    options: &Options,
+) -> io::Result<TlsStream<TcpStream>> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let hello = LazyConfigAcceptor::new(Acceptor::default(), stream);
+    let start = tokio::time::timeout(options.hello_timeout, hello).await.map_err(late)??;
+    tokio::time::timeout(options.handshake_timeout, start.into_stream(config)).await.map_err(late)?
 }
 
 /// How long the client's certificate holds from now on; who it is, is in the log.

@@ -163,8 +163,11 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         if let Some(listener) = listener {
             addresses[at] = listener.local_addr().ok();
             let connections = Connections { shared: Arc::clone(&shared), protocol };
-            let acceptor =
-                Acceptor::new(&shared.tasks, shared.slots.handshakes.clone(), WhenFull::EvictSilent);
+            let acceptor = Acceptor::new(
+                &shared.tasks,
+                slots::handshakes(&shared.options.trusted_proxies),
+                WhenFull::EvictSilent,
+            );
             acceptor.start(listener, Arc::new(connections));
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use keys::Batches;
+use inbound::TrustedProxies;
 
 use super::tls::TlsOptions;
 use crate::records::Recorder;
@@ -28,7 +29,11 @@ pub struct Options {
     pub tenants: Vec<TenantOptions>,
     /// Connections at once over TLS, and as many over Unix sockets; more are closed. Some 50 KB each.
     pub connections_max: usize,
-    /// For the TLS handshake.
+    /// Load balancers in front, whose PROXY protocol headers (version 2) name the client.
+    pub trusted_proxies: TrustedProxies,
+    /// For a client's first words, its ClientHello. A client that says nothing costs a slot that another needs.
+    pub hello_timeout: Duration,
+    /// For the rest of the TLS handshake.
     pub handshake_timeout: Duration,
     /// A TCP connection on which nothing was read, before it is closed.
     pub idle: Duration,
@@ -70,6 +75,8 @@ impl Default for Options {
             nodes: None,
             tenants: Vec::new(),
             connections_max: 4_096,
+            trusted_proxies: TrustedProxies::default(),
+            hello_timeout: Duration::from_secs(2),
             handshake_timeout: Duration::from_secs(10),
             idle: Duration::from_secs(30),
             socket_idle: Duration::from_secs(3_600),

@@ -1,9 +1,9 @@
 //! Slots for connections. They are taken by those who have shown who they are; those who have not yet have few,
 //! and one address only some of these, so that nobody without a certificate keeps anybody out.
 
-use inbound::{OriginLimit, Slots};
+use inbound::{OriginLimit, Slots, TrustedProxies};
 
-/// TLS handshakes under way, some 50 KB each: at 1 ms of a processor a handshake, half a second's worth.
+/// TLS handshakes under way of one listener, some 50 KB each: at 1 ms of a processor a handshake, half a second's worth.
 pub const HANDSHAKES_MAX: usize = 512;
 
 /// Of one address: a terminator has one connection, a host with many behind it some. Of IPv6 one address is a whole /64,
@@ -18,17 +18,20 @@ pub(super) struct ConnectionSlots {
     pub(super) local: Slots,
     /// Of other nodes: clients cannot take theirs.
     pub(super) nodes: Slots,
-    pub(super) handshakes: Slots,
 }
 
 impl ConnectionSlots {
     pub(super) fn new(connections_max: usize) -> Self {
-        let handshakes_of_one = OriginLimit::PerNetwork(HANDSHAKES_PER_ADDRESS_MAX);
         Self {
             known: Slots::new(connections_max),
             local: Slots::new(connections_max),
             nodes: Slots::new(connections_max),
-            handshakes: Slots::limited(HANDSHAKES_MAX, handshakes_of_one),
         }
     }
+}
+
+/// The handshakes of one listener: no other listener's clients take them.
+pub(super) fn handshakes(proxies: &TrustedProxies) -> Slots {
+    let of_one = OriginLimit::PerNetwork(HANDSHAKES_PER_ADDRESS_MAX);
+    Slots::limited(HANDSHAKES_MAX, of_one).behind(proxies.clone())
 }

@@ -53,7 +53,7 @@ async fn many_addresses_that_say_nothing_shut_out_nobody() {
             silent.push(socket.connect(address).await.unwrap());
         }
     }
-    let evicted = "bulla_keyless_connection_ends_total{kind=\"full\"}";
+    let evicted = "bulla_keyless_connection_ends_total{kind=\"evicted\"}";
     until(|| world.figures().contains(evicted) && world.figure(evicted) >= 128.0).await;
     assert!(world.connect().await.is_let_in().await);
     drop(silent);
@@ -81,7 +81,7 @@ async fn one_address_has_a_part_of_the_handshakes() {
     for _ in 0..80 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
-    let full = "bulla_keyless_connection_ends_total{kind=\"full\"}";
+    let full = "bulla_keyless_connection_ends_total{kind=\"address-share\"}";
     until(|| world.figures().contains(full) && world.figure(full) == 16.0).await;
     let mut last = silent.pop().unwrap();
     assert!(matches!(last.read(&mut [0; 1]).await, Ok(0) | Err(_)));

@@ -52,7 +52,7 @@ pub(crate) fn ski(key: &dyn Signer) -> Ski {
 
 /// A server that gives nothing up because the machine is slow.
 pub(crate) fn patient() -> Options {
-    Options { deadline: PATIENCE, handshake_timeout: PATIENCE, ..Options::default() }
+    Options { deadline: PATIENCE, hello_timeout: PATIENCE, handshake_timeout: PATIENCE, ..Options::default() }
 }
 
 /// A server over TLS and a socket, with a key of each kind and whatever more.

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use inbound::{Acceptor, ConnectionHandler, Slot, Slots, WhenFull};
+use inbound::{Acceptor, ConnectionHandler, Refusal, Slot, Slots, WhenFull};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
@@ -58,8 +58,8 @@ impl ConnectionHandler<UnixListener> for Consumers {
         serve(Arc::clone(&self.shared), stream, Consumer::local()).await;
     }
 
-    fn refused(&self, _: UnixStream) {
-        self.shared.metrics.refused();
+    fn refused(&self, _: UnixStream, reason: Refusal) {
+        self.shared.metrics.refused(reason.name());
     }
 }
 
@@ -72,8 +72,8 @@ impl ConnectionHandler<TcpListener> for Consumers {
         }
     }
 
-    fn refused(&self, _: TcpStream) {
-        self.shared.metrics.refused();
+    fn refused(&self, _: TcpStream, reason: Refusal) {
+        self.shared.metrics.refused(reason.name());
     }
 }
 
@@ -87,13 +87,13 @@ async fn over_tls(
     let stream = match tokio::time::timeout(HANDSHAKE_WITHIN, shaking).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            shared.metrics.refused();
+            shared.metrics.refused("handshake-failed");
             return tracing::info!(%from, %error, "a consumer was refused");
         }
-        Err(_) => return shared.metrics.refused(),
+        Err(_) => return shared.metrics.refused("handshake-timed-out"),
     };
     let Some(consumer) = Consumer::of_chain(stream.get_ref().1.peer_certificates(), roots, from) else {
-        return shared.metrics.refused();
+        return shared.metrics.refused("no-identity");
     };
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
     tokio::select! {

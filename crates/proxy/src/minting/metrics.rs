@@ -17,6 +17,11 @@ struct AnswerLabels {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
 /// By what a consumer asks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MintingProtocol {
@@ -42,7 +47,7 @@ pub(crate) struct MintingMetrics(Arc<MetricFamilies>);
 struct MetricFamilies {
     answers: Family<AnswerLabels, Counter>,
     streams: Gauge,
-    refused: Counter,
+    refused: Family<ReasonLabel, Counter>,
     nacks: Counter,
     revocation: RevocationMetrics,
 }
@@ -71,7 +76,7 @@ impl MintingMetrics {
         registry.register("streams", "Streams of secret discovery", self.0.streams.clone());
         registry.register(
             "refused_connections",
-            "Connections without a place or a certificate",
+            "Connections closed before they were served, by reason",
             self.0.refused.clone(),
         );
         registry.register("nacks", "Leaves that a consumer did not take", self.0.nacks.clone());
@@ -102,8 +107,8 @@ impl MintingMetrics {
         Streaming(self.0.streams.clone())
     }
 
-    pub(super) fn refused(&self) {
-        self.0.refused.inc();
+    pub(super) fn refused(&self, reason: &'static str) {
+        self.0.refused.get_or_create(&ReasonLabel { reason }).inc();
     }
 
     pub(super) fn nack(&self) {

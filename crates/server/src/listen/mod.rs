@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use inbound::{Acceptor, ConnectionHandler, OriginLimit, ServiceTasks, Slot, Slots, WhenFull};
+use inbound::{Acceptor, ConnectionHandler, OriginLimit, Refusal, ServiceTasks, Slot, Slots, WhenFull};
 use parking_lot::RwLock;
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
@@ -180,7 +180,7 @@ impl ConnectionHandler for ListenerService {
         }
     }
 
-    fn refused(&self, _: TcpStream) {
+    fn refused(&self, _: TcpStream, _: Refusal) {
         self.shared.state.metrics().refused("connections-per-address");
     }
 }

@@ -99,7 +99,7 @@ fn an_upstream_is_told_who_asks_and_of_whom() {
 #[test]
 fn who_is_trusted_says_for_whom_it_asks() {
     let upstream = RecordingServer::start();
-    let (world, edge) = world(&upstream.address, "trusted_clients = [\"127.0.0.0/8\"]\n");
+    let (world, edge) = world(&upstream.address, "trusted_proxies = [\"127.0.0.0/8\"]\n");
     let head = world.curl(&edge, "a.example", &["-HX-Forwarded-For: 10.0.0.1", "-HForwarded: for=10.0.0.1"]);
     assert_eq!(field(&head, "X-Forwarded-For"), ["10.0.0.1, 127.0.0.1"], "{head}");
     assert!(field(&head, "Forwarded")[0].starts_with("for=10.0.0.1, for=127.0.0.1;"), "{head}");

@@ -122,7 +122,12 @@ impl World {
             client_roots: vec![ca.der.clone()],
             client_crls: Vec::new(),
         };
-        let patient = Options { deadline: PATIENCE, handshake_timeout: PATIENCE, ..Options::default() };
+        let patient = Options {
+            deadline: PATIENCE,
+            hello_timeout: PATIENCE,
+            handshake_timeout: PATIENCE,
+            ..Options::default()
+        };
         let options = Options { tls: Some((here, tls)), native: Some(here), tenants, ..patient.clone() };
         let home = Place::new(&mut network, &ca, 1, router.clone(), options);
         let key = PrivateKey::generate(KeyType::P256).unwrap();

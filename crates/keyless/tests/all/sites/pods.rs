@@ -35,7 +35,12 @@ struct Pod {
 impl Pod {
     fn new(count: u8, router: &RouterOptions) -> Self {
         let (ca, mut network) = (Arc::new(Authority::new("nodes")), Network::new().unwrap());
-        let options = Options { deadline: PATIENCE, handshake_timeout: PATIENCE, ..Options::default() };
+        let options = Options {
+            deadline: PATIENCE,
+            hello_timeout: PATIENCE,
+            handshake_timeout: PATIENCE,
+            ..Options::default()
+        };
         let node = |number| {
             let mut place = Place::new(&mut network, &ca, number + 1, router.clone(), options.clone());
             place.node.member.site = "pod".to_owned();
@@ -115,7 +120,12 @@ fn the_nodes_of_a_pod_have_their_part_of_the_connections_each() {
         let begin = |number: usize| {
             let (ca, address) =
                 (Arc::clone(&pod.ca), SocketAddr::from((far.address, 10_000 + number as u16)));
-            let options = Options { processors: 1, handshake_timeout: PATIENCE, ..Options::default() };
+            let options = Options {
+                processors: 1,
+                hello_timeout: PATIENCE,
+                handshake_timeout: PATIENCE,
+                ..Options::default()
+            };
             let node =
                 async move { Node::new(&ca, (NODES + 1 + number) as u8, address, calm(), options).await };
             there.block_on(there.spawn(node)).unwrap()
@@ -173,7 +183,12 @@ impl World {
         let router = RouterOptions { shared_from: 0, ..router };
         let mut pod = Pod::new(nodes, &router);
         let key = PrivateKey::generate(KeyType::P256).unwrap();
-        let options = Options { deadline: PATIENCE, handshake_timeout: PATIENCE, ..Options::default() };
+        let options = Options {
+            deadline: PATIENCE,
+            hello_timeout: PATIENCE,
+            handshake_timeout: PATIENCE,
+            ..Options::default()
+        };
         let (mut others, mut held, mut gates) = (Vec::new(), Vec::new(), Vec::new());
         for (at, way_ms) in ways_ms.iter().enumerate() {
             let place = Place::new(&mut pod.network, &pod.ca, 100 + at as u8, calm(), options.clone());

@@ -1,0 +1,25 @@
+//! The proxies and load balancers in front, whose statements about the client's address are believed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+/// Networks of trusted proxies. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct TrustedProxies(Option<Arc<[IpNet]>>);
+
+impl TrustedProxies {
+    /// The proxies in `networks`. None are trusted where it is empty.
+    #[must_use]
+    pub fn new(networks: &[IpNet]) -> Self {
+        Self((!networks.is_empty()).then(|| networks.into()))
+    }
+
+    /// Returns whether `address` is one of these proxies.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.as_ref().is_some_and(|networks| networks.iter().any(|network| network.contains(&address)))
+    }
+}

@@ -1,0 +1,227 @@
+//! The PROXY protocol, version 2: the address of the client, as a load balancer in front states it.
+//!
+//! The parser is a function of bytes. The specification is HAProxy's `doc/proxy-protocol.txt` (2020/03/05), "the specification" below.
+//! Version 1 (a line of text) is not accepted: a request could look like it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+/// The first bytes of each header (the specification, section 2.2). No TLS handshake and no HTTP request begins like this.
+pub const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+
+/// Bytes before the addresses: signature, version and command, family and transport, length (the specification, section 2.2).
+pub const HEAD_BYTES: usize = 16;
+
+/// Longest addresses with their TLVs, bytes. The longest addresses have 216 (the specification, section 2.2); TLVs with a
+/// client certificate's name, an authority and a cloud's endpoint have some hundred more. The format allows 65,535.
+pub const REST_MAX: usize = 4_096;
+
+/// How long a trusted proxy may take to send its header, from the header's first byte. It sends the header at once
+/// (the specification, section 2), so a network's longest retransmission is enough.
+pub const HEADER_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the first byte of a trusted proxy's connection may take: the proxy may pass on a client that is slow to begin.
+pub const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a header says about the client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Statement {
+    /// The connection is the proxy's own, for example a health check.
+    Local,
+    /// The proxy does not know an IP address of the client.
+    Unknown,
+    /// The client's address.
+    Client(SocketAddr),
+}
+
+/// A header that cannot be accepted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum HeaderError {
+    /// Another protocol.
+    #[error("the connection does not begin with a PROXY protocol version 2 header")]
+    NoSignature,
+    /// Not version 2.
+    #[error("PROXY protocol version {0} is not supported, only version 2 is")]
+    Version(u8),
+    /// Neither LOCAL nor PROXY.
+    #[error("unknown PROXY protocol command {0}")]
+    Command(u8),
+    /// A family or a transport that no connection of this listener can have.
+    #[error("PROXY protocol family and transport {0:#04x} cannot be those of a TCP connection")]
+    Transport(u8),
+    /// More than [`REST_MAX`].
+    #[error("the PROXY protocol header has {0} bytes after its head, at most 4,096 are accepted")]
+    TooLong(usize),
+    /// Fewer bytes than the addresses of the family have.
+    #[error("the PROXY protocol header ends within its addresses")]
+    Truncated,
+}
+
+/// Returns how many bytes follow a header's head.
+///
+/// # Errors
+/// [`HeaderError`]
+pub fn rest_length(head: &[u8; HEAD_BYTES]) -> Result<usize, HeaderError> {
+    if head[..12] != SIGNATURE {
+        return Err(HeaderError::NoSignature);
+    }
+    if head[12] >> 4 != 2 {
+        return Err(HeaderError::Version(head[12] >> 4));
+    }
+    let length = usize::from(u16::from_be_bytes([head[14], head[15]]));
+    if length > REST_MAX { Err(HeaderError::TooLong(length)) } else { Ok(length) }
+}
+
+/// Reads a header: `head`, and the `rest` that [`rest_length`] asks for. TLVs are ignored.
+///
+/// # Errors
+/// [`HeaderError`]
+pub fn parse(head: &[u8; HEAD_BYTES], rest: &[u8]) -> Result<Statement, HeaderError> {
+    if rest.len() != rest_length(head)? {
+        return Err(HeaderError::Truncated);
+    }
+    match head[12] & 0x0f {
+        0 => return Ok(Statement::Local),
+        1 => {}
+        command => return Err(HeaderError::Command(command)),
+    }
+    match head[13] {
+        // Unspecified, and a Unix socket: the receiver uses the connection's own addresses (the specification, section 2.2).
+        0x00 | 0x31 => Ok(Statement::Unknown),
+        0x11 => {
+            // Source, destination, both ports.
+            let [a, b, c, d, _, _, _, _, high, low, _, _] =
+                *rest.first_chunk().ok_or(HeaderError::Truncated)?;
+            Ok(client(Ipv4Addr::new(a, b, c, d).into(), [high, low]))
+        }
+        0x21 => {
+            let block: &[u8; 36] = rest.first_chunk().ok_or(HeaderError::Truncated)?;
+            let address: &[u8; 16] = block.first_chunk().ok_or(HeaderError::Truncated)?;
+            Ok(client(Ipv6Addr::from(*address).to_canonical(), [block[32], block[33]]))
+        }
+        other => Err(HeaderError::Transport(other)),
+    }
+}
+
+fn client(address: IpAddr, port: [u8; 2]) -> Statement {
+    Statement::Client(SocketAddr::new(address, u16::from_be_bytes(port)))
+}
+
+/// Returns the client's address on a connection from the trusted proxy `peer`. The header is optional: a connection that begins
+/// otherwise is the proxy's own, which may name the client in `X-Forwarded-For`. Reads no byte beyond the header.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] after [`FIRST_BYTE_WITHIN`] or [`HEADER_WITHIN`]; [`HeaderError`] as
+/// [`io::ErrorKind::InvalidData`]; the connection's own errors.
+pub(crate) async fn client_address(stream: &mut TcpStream, peer: SocketAddr) -> io::Result<SocketAddr> {
+    let mut first = [0; 1];
+    let seen = within(FIRST_BYTE_WITHIN, stream.peek(&mut first)).await?;
+    if seen == 0 || first[0] != SIGNATURE[0] {
+        return Ok(peer);
+    }
+    match within(HEADER_WITHIN, read(stream)).await? {
+        Statement::Client(client) => Ok(client),
+        Statement::Local | Statement::Unknown => Ok(peer),
+    }
+}
+
+async fn within<T>(limit: Duration, reading: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(limit, reading).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn read(stream: &mut TcpStream) -> io::Result<Statement> {
+    let invalid = |error: HeaderError| io::Error::new(io::ErrorKind::InvalidData, error);
+    let mut head = [0; HEAD_BYTES];
+    stream.read_exact(&mut head).await?;
+    let mut rest = vec![0; rest_length(&head).map_err(invalid)?];
+    stream.read_exact(&mut rest).await?;
+    parse(&head, &rest).map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A header as the specification has it, with TLVs.
+    fn header(command: u8, family: u8, rest: &[u8]) -> ([u8; HEAD_BYTES], Vec<u8>) {
+        let mut head = [0; HEAD_BYTES];
+        head[..12].copy_from_slice(&SIGNATURE);
+        head[12] = 0x20 | command;
+        head[13] = family;
+        head[14..].copy_from_slice(&u16::try_from(rest.len()).unwrap().to_be_bytes());
+        (head, rest.to_vec())
+    }
+
+    fn read_header(command: u8, family: u8, rest: &[u8]) -> Result<Statement, HeaderError> {
+        let (head, rest) = header(command, family, rest);
+        parse(&head, &rest)
+    }
+
+    #[test]
+    fn the_address_of_the_client_is_read() {
+        let four = [192, 0, 2, 7, 10, 0, 0, 1, 0xc0, 0x01, 0x01, 0xbb];
+        let client: SocketAddr = "192.0.2.7:49153".parse().unwrap();
+        assert_eq!(read_header(1, 0x11, &four), Ok(Statement::Client(client)));
+        let with_tlv = [&four[..], &[0x04, 0, 2, 0, 0]].concat();
+        assert_eq!(read_header(1, 0x11, &with_tlv), Ok(Statement::Client(client)));
+        let mut six = [0; 36];
+        six[..16].copy_from_slice(&"2001:db8::7".parse::<Ipv6Addr>().unwrap().octets());
+        six[32..34].copy_from_slice(&443_u16.to_be_bytes());
+        assert_eq!(read_header(1, 0x21, &six), Ok(Statement::Client("[2001:db8::7]:443".parse().unwrap())));
+        six[..16].copy_from_slice(&"::ffff:192.0.2.7".parse::<Ipv6Addr>().unwrap().octets());
+        assert_eq!(read_header(1, 0x21, &six), Ok(Statement::Client("192.0.2.7:443".parse().unwrap())));
+    }
+
+    #[test]
+    fn what_names_no_address_leaves_the_proxys_own() {
+        assert_eq!(read_header(0, 0x11, &[1; 12]), Ok(Statement::Local));
+        assert_eq!(read_header(0, 0, &[]), Ok(Statement::Local));
+        assert_eq!(read_header(1, 0x00, &[]), Ok(Statement::Unknown));
+        assert_eq!(read_header(1, 0x31, &[0; 216]), Ok(Statement::Unknown));
+    }
+
+    #[test]
+    fn other_headers_are_refused() {
+        assert_eq!(read_header(2, 0x11, &[0; 12]), Err(HeaderError::Command(2)));
+        assert_eq!(read_header(1, 0x12, &[0; 12]), Err(HeaderError::Transport(0x12)));
+        assert_eq!(read_header(1, 0x11, &[0; 11]), Err(HeaderError::Truncated));
+        assert_eq!(read_header(1, 0x21, &[0; 35]), Err(HeaderError::Truncated));
+        assert_eq!(read_header(1, 0x11, &[0; 4_097]), Err(HeaderError::TooLong(4_097)));
+        let (mut head, rest) = header(1, 0x11, &[0; 12]);
+        assert_eq!(parse(&head, &rest[..11]), Err(HeaderError::Truncated));
+        head[12] = 0x11;
+        assert_eq!(parse(&head, &rest), Err(HeaderError::Version(1)));
+        assert_eq!(rest_length(b"GET / HTTP/1.1\r\n"), Err(HeaderError::NoSignature));
+    }
+
+    proptest! {
+        #[test]
+        fn any_client_is_read_back(address: IpAddr, port: u16, tlvs in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let (family, mut rest) = match address {
+                IpAddr::V4(address) => (0x11, [&address.octets()[..], &[0; 4]].concat()),
+                IpAddr::V6(address) => (0x21, [&address.octets()[..], &[0; 16]].concat()),
+            };
+            rest.extend(port.to_be_bytes());
+            rest.extend([0, 1]);
+            rest.extend(tlvs);
+            let client = SocketAddr::new(address.to_canonical(), port);
+            prop_assert_eq!(read_header(1, family, &rest), Ok(Statement::Client(client)));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(head: [u8; 4], rest in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut whole = [0; HEAD_BYTES];
+            whole[..12].copy_from_slice(&SIGNATURE);
+            whole[12..].copy_from_slice(&head);
+            if let Ok(Statement::Client(client)) = parse(&whole, &rest) {
+                prop_assert_eq!(client.ip(), client.ip().to_canonical());
+            }
+        }
+    }
+}

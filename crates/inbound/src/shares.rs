@@ -1,0 +1,76 @@
+//! What one principal may have at once, counted by key.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// A limit on what each key has at once. Clones share it.
+#[derive(Debug)]
+pub struct Shares<K> {
+    of_one_max: usize,
+    counts: Arc<Mutex<HashMap<K, usize>>>,
+}
+
+impl<K> Clone for Shares<K> {
+    fn clone(&self) -> Self {
+        Self { of_one_max: self.of_one_max, counts: Arc::clone(&self.counts) }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Shares<K> {
+    /// Each key may have `of_one_max` at once. Zero counts as one.
+    #[must_use]
+    pub fn new(of_one_max: usize) -> Self {
+        Self { of_one_max: of_one_max.max(1), counts: Arc::default() }
+    }
+
+    /// Takes one more for `key`. Returns `None` where it has as many as it may have.
+    #[must_use]
+    pub fn take(&self, key: K) -> Option<Share<K>> {
+        let mut counts = self.counts.lock();
+        let count = counts.entry(key.clone()).or_default();
+        if *count >= self.of_one_max {
+            return None;
+        }
+        *count += 1;
+        drop(counts);
+        Some(Share { shares: self.clone(), key })
+    }
+}
+
+/// One that a key has. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Share<K: Clone + Eq + Hash> {
+    shares: Shares<K>,
+    key: K,
+}
+
+impl<K: Clone + Eq + Hash> Drop for Share<K> {
+    fn drop(&mut self) {
+        let mut counts = self.shares.counts.lock();
+        if let Some(count) = counts.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_has_as_many_as_it_may_have_and_no_key_is_kept() {
+        let shares = Shares::new(2);
+        let mut held = vec![shares.take("a").unwrap(), shares.take("a").unwrap(), shares.take("b").unwrap()];
+        assert!(shares.take("a").is_none());
+        drop(held.remove(0));
+        assert!(shares.take("a").is_some());
+        drop(held);
+        assert!(shares.counts.lock().is_empty());
+    }
+}
