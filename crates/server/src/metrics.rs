@@ -30,6 +30,13 @@ pub(crate) struct KindLabel {
     pub(crate) kind: &'static str,
 }
 
+/// Which listener refused a connection, and why.
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct RefusedConnection {
+    listener: &'static str,
+    reason: &'static str,
+}
+
 /// The registry, and what the server itself counts. Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics(Arc<MetricFamilies>);
@@ -39,6 +46,7 @@ struct MetricFamilies {
     requests: Family<RequestLabels, Histogram, fn() -> Histogram>,
     refusals: Family<KindLabel, Counter>,
     connections: Family<KindLabel, Gauge>,
+    refused_connections: Family<RefusedConnection, Counter>,
     handshakes: Family<KindLabel, Counter>,
     in_flight: Gauge,
 }
@@ -64,6 +72,12 @@ impl Default for Metrics {
             refusals.clone(),
         );
         registry.register("bulla_server_connections", "Connections open, by listener", connections.clone());
+        let refused_connections = Family::default();
+        registry.register(
+            "bulla_server_refused_connections",
+            "Connections closed for a limit, by listener and reason",
+            refused_connections.clone(),
+        );
         let in_flight = Gauge::default();
         registry.register(
             "bulla_server_requests_in_flight",
@@ -77,6 +91,7 @@ impl Default for Metrics {
             requests,
             refusals,
             connections,
+            refused_connections,
             handshakes,
             in_flight,
         }))
@@ -105,6 +120,11 @@ impl Metrics {
     /// A request refused before its handler saw it.
     pub(crate) fn refused(&self, kind: &'static str) {
         self.0.refusals.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    /// A connection that a limit closed.
+    pub(crate) fn connection_refused(&self, listener: &'static str, reason: &'static str) {
+        self.0.refused_connections.get_or_create(&RefusedConnection { listener, reason }).inc();
     }
 
     pub(crate) fn handshake(&self, kind: &'static str) {

@@ -83,6 +83,11 @@ pub(crate) struct ServerSettings {
     pub(crate) client_crl_files: Vec<PathBuf>,
     pub(crate) trusted_proxies: Vec<String>,
     pub(crate) connections_max: usize,
+    pub(crate) connections_per_address_max: usize,
+    pub(crate) connections_per_certificate_max: usize,
+    pub(crate) head_timeout_s: u64,
+    pub(crate) read_timeout_s: u64,
+    pub(crate) answer_memory_mb: usize,
     pub(crate) stop_s: u64,
     pub(crate) core_dumps: bool,
 }
@@ -352,8 +357,13 @@ impl Default for ServerSettings {
             client_ca_files: Vec::new(),
             client_crl_files: Vec::new(),
             trusted_proxies: Vec::new(),
-            // With 64 KiB each at worst: 256 MiB.
+            // With 64 KiB each at worst: 256 MiB a listener.
             connections_max: 4_096,
+            connections_per_address_max: 0,
+            connections_per_certificate_max: 0,
+            head_timeout_s: 10,
+            read_timeout_s: 30,
+            answer_memory_mb: 256,
             stop_s: 20,
             core_dumps: false,
         }
@@ -527,6 +537,13 @@ impl Settings {
         }
         if !(1..=LIMIT_MS_MAX).contains(&scan.retry_timeout_ms) {
             return refuse("scan.retry_timeout_ms is from 1 to 600000");
+        }
+        let server = &self.server;
+        if [server.head_timeout_s, server.read_timeout_s].iter().any(|limit| !(1..=600).contains(limit)) {
+            return refuse("server.head_timeout_s and server.read_timeout_s are from 1 to 600");
+        }
+        if !(1..=1 << 20).contains(&server.answer_memory_mb) {
+            return refuse("server.answer_memory_mb is from 1 to 1048576");
         }
         if scan.per_address == 0 {
             return refuse("scan.per_address is at least 1");

@@ -57,9 +57,38 @@ pub(super) const KEYS: &[Key] = &[
     (
         "server.trusted_proxies",
         Kind::List,
-        "networks of proxies whose word on the client's address is taken (X-Forwarded-For)",
+        "networks of proxies whose statement of the client's address is believed (PROXY protocol v2, X-Forwarded-For)",
     ),
-    ("server.connections_max", Kind::Number, "connections at once; more wait"),
+    (
+        "server.connections_max",
+        Kind::Number,
+        "connections at once of each listener; for one more the one is closed that waits the longest for a request",
+    ),
+    (
+        "server.connections_per_address_max",
+        Kind::Number,
+        "of these from one address (of IPv6, one /64); 0: an eighth",
+    ),
+    (
+        "server.connections_per_certificate_max",
+        Kind::Number,
+        "of these by one client certificate; 0: an eighth",
+    ),
+    (
+        "server.head_timeout_s",
+        Kind::Number,
+        "for a request's head from its first byte, for the first one from the handshake, 1 to 600",
+    ),
+    (
+        "server.read_timeout_s",
+        Kind::Number,
+        "for a client that reads nothing of an answer, or less than 1 KiB a second, 1 to 600",
+    ),
+    (
+        "server.answer_memory_mb",
+        Kind::Number,
+        "MiB of answers that clients have not read yet, half of them of one address; more requests are answered 503",
+    ),
     ("server.stop_s", Kind::Number, "how long requests under way may take at the stop"),
     (
         "server.core_dumps",

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Configuration, ServerSettings, Settings};
 use crate::database;
-use crate::listening::socket;
+use crate::listening::{bound_connections, socket};
 use addresses::{Addresses, networks};
 use control_plane::ControlPlane;
 
@@ -133,9 +133,7 @@ async fn start(
         "" => None,
         text => Some(socket("credentials.listen", text)?),
     };
-    options.connections_max = settings.server.connections_max;
-    options.drain_timeout = Duration::from_secs(settings.server.stop_s);
-    options.trusted_proxies = networks("server.trusted_proxies", &settings.server.trusted_proxies)?;
+    settings.server.limit(&mut options)?;
     options.client_roots = control_plane.client_roots(&settings.server).await?;
     let crls = control_plane.client_crls(&settings.server).await?;
     let running = Arc::new(Server::start(options, control_plane.state.clone()).await.map_err(|error| {
@@ -187,7 +185,31 @@ fn announce(up: &RunningControlPlane, took: Duration) {
     }
 }
 
+/// Parts of the open files that listeners may take, the others are for the database, issuers, scans and webhooks.
+const LISTENER_PARTS: (usize, usize) = (3, 4);
+
 impl ServerSettings {
+    /// The limits of the listeners in `options`, all of which together fit into the limit of open files.
+    fn limit(&self, options: &mut ServerOptions) -> Outcome<()> {
+        let of_zero = |most: usize| (most > 0).then_some(most);
+        let listeners =
+            1 + usize::from(options.public.is_some()) + usize::from(options.credentials.is_some());
+        let (taken, parts) = LISTENER_PARTS;
+        let most = outbound::limits::descriptor_budget() / parts * taken / listeners;
+        let mut connections_max = self.connections_max;
+        bound_connections("server.connections_max", &mut connections_max, most);
+        options.connections_max = connections_max;
+        options.connections_per_address_max = of_zero(self.connections_per_address_max);
+        options.connections_per_certificate_max = of_zero(self.connections_per_certificate_max);
+        options.head_timeout = Duration::from_secs(self.head_timeout_s);
+        options.write_timeout = Duration::from_secs(self.read_timeout_s);
+        options.answer_bytes_max = self.answer_memory_mb << 20;
+        options.drain_timeout = Duration::from_secs(self.stop_s);
+        let proxies = networks("server.trusted_proxies", &self.trusted_proxies)?;
+        options.trusted_proxies = inbound::TrustedProxies::new(&proxies);
+        Ok(())
+    }
+
     fn take(&mut self, args: &ServeArgs) {
         if let Some(listen) = &args.listen {
             self.listen.clone_from(listen);

@@ -1,17 +1,21 @@
 //! Bodies: requests' that come in time, answers' that are known to be under way.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use inbound::Silence;
 use outbound::unwanted::read_away;
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use super::executor::Streams;
+use super::memory::AnswerBytes;
+use super::reader::ReaderPatience;
 
 /// A request's body that did not come in time.
 #[derive(Debug, thiserror::Error)]
@@ -95,27 +99,54 @@ impl HttpBody for TimelyBody {
     }
 }
 
-/// What goes on over one connection: requests under way, and when something last moved.
+/// What goes on over one connection: requests under way, the wait for the next one, and when something last moved.
 pub(super) struct Activity {
     began: Instant,
     in_flight: AtomicUsize,
     moved_ms: AtomicU64,
+    /// When the head that is being read began, milliseconds after `began`; [`NO_HEAD`] while none is.
+    head_ms: AtomicU64,
+    silence: Silence,
+    /// Answers whose client is waited for.
+    answers: Mutex<Vec<Weak<Mutex<ReaderPatience>>>>,
 }
 
+const NO_HEAD: u64 = u64::MAX;
+
 impl Activity {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { began: Instant::now(), in_flight: AtomicUsize::new(0), moved_ms: AtomicU64::new(0) })
+    /// The first head is due from now on.
+    pub(super) fn new(silence: Silence) -> Arc<Self> {
+        Arc::new(Self {
+            began: Instant::now(),
+            in_flight: AtomicUsize::new(0),
+            moved_ms: AtomicU64::new(0),
+            head_ms: AtomicU64::new(0),
+            silence,
+            answers: Mutex::default(),
+        })
     }
 
     pub(super) fn request(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.head_ms.store(NO_HEAD, Ordering::Relaxed);
+        self.silence.end();
         self.moved();
         InFlight(Arc::clone(self))
     }
 
+    /// Bytes came: those of the next head, where no request is under way.
+    pub(super) fn received(&self) {
+        if self.in_flight() == 0 && self.head_ms.load(Ordering::Relaxed) == NO_HEAD {
+            self.head_ms.store(self.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
     fn moved(&self) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.moved_ms.fetch_max(now, Ordering::Relaxed);
+        self.moved_ms.fetch_max(self.now_ms(), Ordering::Relaxed);
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -125,6 +156,36 @@ impl Activity {
     /// How long nothing has moved.
     pub(super) fn still_for(&self) -> Duration {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.moved_ms.load(Ordering::Relaxed)))
+    }
+
+    /// How long a head has been on its way.
+    pub(super) fn head_for(&self) -> Duration {
+        let began = self.head_ms.load(Ordering::Relaxed);
+        if began == NO_HEAD {
+            Duration::ZERO
+        } else {
+            Duration::from_millis(self.now_ms().saturating_sub(began))
+        }
+    }
+
+    /// The connection may be evicted for another: it waits for a request.
+    pub(super) fn may_be_evicted(&self) {
+        self.silence.begin();
+        // A request that came meanwhile has ended the silence before it began again.
+        if self.in_flight() > 0 {
+            self.silence.end();
+        }
+    }
+
+    /// Returns whether the client does not read an answer.
+    pub(super) fn is_unread(&self) -> bool {
+        let (now, mut answers, mut unread) = (Instant::now(), self.answers.lock(), false);
+        answers.retain(|answer| {
+            let answer = answer.upgrade();
+            unread |= answer.as_ref().is_some_and(|patience| patience.lock().is_over(now));
+            answer.is_some()
+        });
+        unread
     }
 }
 
@@ -138,10 +199,53 @@ impl Drop for InFlight {
     }
 }
 
-/// An answer's body, which keeps its request under way.
+/// Bytes of an answer that are handed on at once: the usual size of a frame of HTTP/2 (RFC 9113 section 4.2). The rest waits here, where
+/// it is counted, until the client has room.
+const PART_MAX: usize = 16 << 10;
+
+/// An answer's body, which keeps its request under way and its memory taken until the client has room for the last of it.
 pub(super) struct AnswerBody {
-    pub(super) inner: Body,
-    pub(super) in_flight: InFlight,
+    inner: Body,
+    in_flight: InFlight,
+    /// Of the last frame what is not handed on yet.
+    rest: Bytes,
+    /// For answers of more than one part.
+    patience: Option<Arc<Mutex<ReaderPatience>>>,
+    _memory: Option<AnswerBytes>,
+}
+
+impl AnswerBody {
+    /// `patience` is how long the client may read nothing.
+    pub(super) fn new(
+        inner: Body,
+        in_flight: InFlight,
+        memory: Option<AnswerBytes>,
+        patience: Duration,
+    ) -> Self {
+        let is_small = HttpBody::size_hint(&inner).exact().is_some_and(|bytes| bytes <= PART_MAX as u64);
+        let patience = (!is_small).then(|| {
+            let mut patience = ReaderPatience::new(patience);
+            patience.wait(Instant::now());
+            let patience = Arc::new(Mutex::new(patience));
+            in_flight.0.answers.lock().push(Arc::downgrade(&patience));
+            patience
+        });
+        Self { inner, in_flight, rest: Bytes::new(), patience, _memory: memory }
+    }
+
+    fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            match Pin::new(&mut self.inner).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                other => return other,
+            }
+        }
+        let part = self.rest.split_to(self.rest.len().min(PART_MAX));
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
 }
 
 impl HttpBody for AnswerBody {
@@ -152,18 +256,33 @@ impl HttpBody for AnswerBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(context);
-        if frame.is_ready() {
+        let part = self.poll_part(context);
+        if part.is_ready() {
             self.in_flight.0.moved();
         }
-        frame
+        if let Some(patience) = &self.patience {
+            let (now, mut patience) = (Instant::now(), patience.lock());
+            // Asked for more, the client has room: what was handed on before is on its way.
+            patience.read(now, 0);
+            if let Poll::Ready(Some(Ok(frame))) = &part {
+                patience.read(now, frame.data_ref().map_or(0, Bytes::len));
+                patience.wait(now);
+            }
+        }
+        part
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.rest.is_empty() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let (inner, rest) = (self.inner.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
     }
 }

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use authority::PresentedChain;
 use axum::Router;
@@ -11,10 +10,10 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, EXPECT, HeaderValue};
 use http::{HeaderMap, Request, StatusCode, Version};
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use ipnet::IpNet;
+use inbound::{CountedFrames, Silence, TrustedProxies};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -26,7 +25,7 @@ use super::body::{Activity, AnswerBody, SlowBody, TimelyBody};
 use super::context::ServerContext;
 use super::executor::Streams;
 use super::listener::{Listener, Patience};
-use super::stream::Unstalled;
+use super::stream::{Noted, Unstalled};
 use crate::peer::Peer;
 use crate::problem::Problem;
 
@@ -39,6 +38,21 @@ const HEAD_MAX: usize = 32 << 10;
 /// Headers in a request's head.
 const HEADERS_MAX: usize = 64;
 
+/// Streams that were reset before a task took them (rapid reset, CVE-2023-44487); one more closes the connection.
+const RESETS_MAX: usize = 20;
+
+/// Streams that this side reset for an error of the client's; one more closes the connection.
+const ERRORS_MAX: usize = 128;
+
+/// Bytes of one stream's answer that wait to be written, beyond which its body is asked for no more. With [`STREAMS_MAX`] 4 MiB of a
+/// connection whose client grants large windows and reads nothing.
+const SEND_BUFFER_MAX: usize = 32 << 10;
+
+const UNREAD: &str = "answers that clients have not read yet use up the memory for answers";
+
+/// Seconds after which to ask again: clients that read nothing are closed after half a minute.
+const UNREAD_RETRY_SECONDS: u64 = 5;
+
 /// The exporter's label of `tls-exporter` (RFC 9266 section 4.2).
 const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 
@@ -46,7 +60,7 @@ const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 pub(super) async fn over_tls(
     shared: Arc<ServerContext>,
     stream: TcpStream,
-    address: IpAddr,
+    (address, silence): (IpAddr, Silence),
     router: Router,
     kind: Listener,
 ) {
@@ -72,18 +86,36 @@ pub(super) async fn over_tls(
     metrics.handshake("done");
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let peer = peer_of(&stream, address);
-    serve(&shared, stream, peer, router, (kind, http2)).await;
+    let certificates = &shared.places.of(kind).certificates;
+    let share = peer.client_certificate.clone().map(|certificate| certificates.take(certificate));
+    if share.as_ref().is_some_and(Option::is_none) {
+        return metrics.connection_refused(kind.name(), "certificate-share");
+    }
+    let activity = Activity::new(silence);
+    if http2 {
+        let metrics = metrics.clone();
+        let stream = CountedFrames::new(stream, move |flood| {
+            metrics.connection_refused(kind.name(), "frame-flood");
+            tracing::info!(%address, %flood, "a connection was closed");
+        });
+        serve(&shared, stream, (peer, activity), router, (kind, http2)).await;
+    } else {
+        let stream = Noted { inner: stream, activity: Arc::clone(&activity) };
+        serve(&shared, stream, (peer, activity), router, (kind, http2)).await;
+    }
 }
 
 /// A connection without TLS.
 pub(super) async fn in_the_open(
     shared: Arc<ServerContext>,
     stream: TcpStream,
-    address: IpAddr,
+    (address, silence): (IpAddr, Silence),
     router: Router,
 ) {
+    let activity = Activity::new(silence);
     let stream = Unstalled::new(stream, shared.options.write_timeout);
-    serve(&shared, stream, Peer::at(address), router, (Listener::Public, false)).await;
+    let stream = Noted { inner: stream, activity: Arc::clone(&activity) };
+    serve(&shared, stream, (Peer::at(address), activity), router, (Listener::Public, false)).await;
 }
 
 fn peer_of<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
@@ -101,7 +133,8 @@ fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(patience.head)
+        // This counts the wait for the next request; `Activity` knows better when a head began.
+        .header_read_timeout(patience.idle * 2)
         .max_buf_size(HEAD_MAX)
         .max_headers(HEADERS_MAX)
         .keep_alive(true);
@@ -110,7 +143,10 @@ fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_MAX as u32)
-        .keep_alive_interval(patience.head)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(ERRORS_MAX)
+        .max_send_buf_size(SEND_BUFFER_MAX)
+        .keep_alive_interval(patience.ping)
         .keep_alive_timeout(patience.head);
     if http2 { builder.http2_only() } else { builder.http1_only() }
 }
@@ -118,7 +154,7 @@ fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams
 async fn serve<I>(
     shared: &Arc<ServerContext>,
     io: I,
-    peer: Peer,
+    (peer, activity): (Peer, Arc<Activity>),
     router: Router,
     (kind, http2): (Listener, bool),
 ) where
@@ -130,20 +166,19 @@ async fn serve<I>(
     let ended = CancellationToken::new();
     let _ended = ended.clone().drop_guard();
     let stopping = shared.tasks.stopping();
-    let activity = Activity::new();
     let streams = Streams { tasks: shared.tasks.clone(), ended };
     let service = {
         let (activity, shared, rest) = (Arc::clone(&activity), Arc::clone(shared), streams.clone());
         hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut peer = peer.clone();
             peer.address = behind(peer.address, request.headers(), &shared.options.trusted_proxies);
-            let body_timeout = shared.options.body_timeout;
-            answer(router.clone(), request, peer, Arc::clone(&activity), (body_timeout, rest.clone()))
+            answer(Arc::clone(&shared), router.clone(), request, peer, (Arc::clone(&activity), rest.clone()))
         })
     };
     let builder = builder(patience, streams, http2);
     let connection = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);
+    let look_every = patience.idle.min(patience.head).min(options.write_timeout) / 4;
     let mut ending = false;
     loop {
         tokio::select! {
@@ -157,13 +192,26 @@ async fn serve<I>(
                 ending = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = tokio::time::sleep(patience.idle / 4) => {
+            () = tokio::time::sleep(look_every) => {
                 let still = activity.still_for();
                 let idle = activity.in_flight() == 0;
                 // An idle one gets a moment to hear of its end; one whose peer takes nothing gets none.
                 let hopeless = if idle { still > patience.idle * 2 } else { still > options.stall_timeout };
-                if hopeless {
+                let late = if activity.head_for() > patience.head {
+                    Some("head-timeout")
+                } else if activity.is_unread() {
+                    Some("answer-unread")
+                } else {
+                    None
+                };
+                if let Some(reason) = late {
+                    shared.state.metrics().connection_refused(kind.name(), reason);
+                }
+                if hopeless || late.is_some() {
                     return;
+                }
+                if idle && still > look_every {
+                    activity.may_be_evicted();
                 }
                 if idle && still > patience.idle && !ending {
                     ending = true;
@@ -176,9 +224,8 @@ async fn serve<I>(
 
 /// Who stands behind a trusted proxy: the last address of `X-Forwarded-For` that is no proxy's. What stands before it
 /// was written by strangers.
-fn behind(address: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
-    let trusted = |address: &IpAddr| proxies.iter().any(|proxy| proxy.contains(address));
-    if !trusted(&address) {
+fn behind(address: IpAddr, headers: &HeaderMap, proxies: &TrustedProxies) -> IpAddr {
+    if !proxies.contains(address) {
         return address;
     }
     let lines: Vec<&str> =
@@ -187,7 +234,7 @@ fn behind(address: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
     for text in lines.iter().rev().flat_map(|line| line.rsplit(',')) {
         let Ok(next) = text.trim().parse::<IpAddr>() else { break };
         nearest = next.to_canonical();
-        if !trusted(&nearest) {
+        if !proxies.contains(nearest) {
             break;
         }
     }
@@ -195,13 +242,14 @@ fn behind(address: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
 }
 
 async fn answer(
+    shared: Arc<ServerContext>,
     router: Router,
     request: Request<Incoming>,
     peer: Peer,
-    activity: Arc<Activity>,
-    (body_timeout, streams): (Duration, Streams),
+    (activity, streams): (Arc<Activity>, Streams),
 ) -> Result<Response, Infallible> {
     let in_flight = activity.request();
+    let (address, body_timeout) = (peer.address, shared.options.body_timeout);
     let slow = SlowBody::default();
     let http1 = request.version() < Version::HTTP_2;
     // Who asks first whether to send it (RFC 9110 section 10.1.1) is not told to.
@@ -219,7 +267,17 @@ async fn answer(
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
-    Ok(response.map(|inner| Body::new(AnswerBody { inner, in_flight })))
+    let size = HttpBody::size_hint(response.body()).lower();
+    let (response, memory) = match shared.memory.take(address, usize::try_from(size).unwrap_or(usize::MAX)) {
+        Some(memory) => (response, Some(memory)),
+        None => {
+            shared.state.metrics().refused("answer-memory");
+            drop(response);
+            (Problem::unavailable(UNREAD, UNREAD_RETRY_SECONDS).into_response(), None)
+        }
+    };
+    let patience = shared.options.write_timeout;
+    Ok(response.map(|inner| Body::new(AnswerBody::new(inner, in_flight, memory, patience))))
 }
 
 #[cfg(test)]
@@ -228,7 +286,7 @@ mod tests {
 
     #[test]
     fn only_a_trusted_proxy_says_who_stands_behind_it() {
-        let proxies: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap()];
+        let proxies = TrustedProxies::new(&["10.0.0.0/8".parse().unwrap()]);
         let of = |from: &str, forwarded: &[&str]| {
             let mut headers = HeaderMap::new();
             for line in forwarded {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use inbound::{ServiceTasks, Slots};
+use inbound::{OriginLimit, ServiceTasks, Shares, Slots};
 use parking_lot::RwLock;
 use rustls::ServerConfig;
 
 use super::listener::Listener;
+use super::memory::AnswerMemory;
 use super::options::ServerOptions;
 use super::tls::Presented;
 use crate::state::State;
@@ -18,9 +19,51 @@ pub(super) struct ServerContext {
     pub(super) presented: Arc<Presented>,
     pub(super) tls: RwLock<Arc<ServerConfig>>,
     pub(super) credential_tls: RwLock<Arc<ServerConfig>>,
-    /// Of all listeners.
-    pub(super) slots: Slots,
+    pub(super) places: ListenerPlaces,
+    pub(super) memory: AnswerMemory,
     pub(super) tasks: ServiceTasks,
+}
+
+/// The places for connections: each listener has its own, so that none takes another's.
+pub(super) struct ListenerPlaces {
+    tls: Places,
+    public: Places,
+    credentials: Places,
+}
+
+/// The places of one listener.
+pub(super) struct Places {
+    pub(super) slots: Slots,
+    /// Of clients by their certificate (DER).
+    pub(super) certificates: Shares<Arc<[u8]>>,
+}
+
+impl Places {
+    fn new(options: &ServerOptions) -> Self {
+        let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()));
+        Self {
+            slots: slots.behind(options.trusted_proxies.clone()),
+            certificates: Shares::new(options.per_certificate()),
+        }
+    }
+}
+
+impl ListenerPlaces {
+    pub(super) fn new(options: &ServerOptions) -> Self {
+        Self { tls: Places::new(options), public: Places::new(options), credentials: Places::new(options) }
+    }
+
+    pub(super) fn of(&self, kind: Listener) -> &Places {
+        match kind {
+            Listener::Tls => &self.tls,
+            Listener::Public => &self.public,
+            Listener::Credentials => &self.credentials,
+        }
+    }
+
+    pub(super) fn in_use(&self) -> usize {
+        [&self.tls, &self.public, &self.credentials].map(|places| places.slots.in_use()).iter().sum()
+    }
 }
 
 impl ServerContext {

@@ -9,25 +9,38 @@ use super::options::ServerOptions;
 const CREDENTIALS_IDLE: Duration = Duration::from_secs(600);
 
 /// What a listener serves.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Listener {
     Tls,
     Public,
     Credentials,
 }
 
+/// Between two pings on an idle HTTP/2 connection, at most.
+const PING_EVERY: Duration = Duration::from_secs(30);
+
 /// How long a connection without a request is kept.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
+    /// For a head, from its first byte; for the first one from the end of the handshake.
     pub(super) head: Duration,
+    /// Between requests.
     pub(super) idle: Duration,
+    /// Between two pings (RFC 9113 section 6.7).
+    pub(super) ping: Duration,
 }
 
 impl Listener {
     pub(super) fn patience(self, options: &ServerOptions) -> Patience {
         match self {
-            Self::Credentials => Patience { head: CREDENTIALS_IDLE, idle: CREDENTIALS_IDLE },
-            Self::Tls | Self::Public => Patience { head: options.head_timeout, idle: options.idle_timeout },
+            Self::Credentials => {
+                Patience { head: options.head_timeout, idle: CREDENTIALS_IDLE, ping: CREDENTIALS_IDLE }
+            }
+            Self::Tls | Self::Public => Patience {
+                head: options.head_timeout,
+                idle: options.idle_timeout,
+                ping: PING_EVERY.min(options.idle_timeout),
+            },
         }
     }
 

@@ -6,7 +6,9 @@ mod context;
 mod executor;
 mod figures;
 mod listener;
+mod memory;
 mod options;
+mod reader;
 mod stream;
 mod tls;
 
@@ -15,15 +17,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use inbound::{Acceptor, ConnectionHandler, OriginLimit, Refusal, ServiceTasks, Slot, Slots, WhenFull};
+use inbound::{Acceptor, ConnectionHandler, Refusal, ServiceTasks, Slot, WhenFull};
 use parking_lot::RwLock;
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::router::{credential_router, public_router, router};
 use crate::state::State;
-use context::ServerContext;
+use context::{ListenerPlaces, ServerContext};
 use listener::Listener;
+use memory::AnswerMemory;
 use tls::Presented;
 
 pub use figures::{Documents, serve_figures};
@@ -50,10 +53,8 @@ impl Server {
         let public_address = local_of(public.as_ref(), options.public)?;
         let credential_address = local_of(credentials.as_ref(), options.credentials)?;
         let shared = Arc::new(ServerContext {
-            slots: Slots::limited(
-                options.connections_max,
-                OriginLimit::PerAddress(options.connections_per_address_max),
-            ),
+            places: ListenerPlaces::new(&options),
+            memory: AnswerMemory::new(options.answer_bytes_max),
             tasks: ServiceTasks::stopped_by(state.stopping().clone()),
             presented,
             tls: RwLock::new(tls),
@@ -130,7 +131,7 @@ impl Running {
     /// Connections open now.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.slots.in_use()
+        self.shared.places.in_use()
     }
 
     /// Accepts no more, lets requests under way finish, and ends. False when some had not finished within
@@ -150,8 +151,8 @@ impl fmt::Debug for Running {
 }
 
 fn accept_all(shared: &Arc<ServerContext>, listener: TcpListener, kind: Listener, router: Router) {
-    // Further connections wait in the system's queue while all slots are in use.
-    let acceptor = Acceptor::new(&shared.tasks, shared.slots.clone(), WhenFull::Wait);
+    let slots = shared.places.of(kind).slots.clone();
+    let acceptor = Acceptor::new(&shared.tasks, slots, WhenFull::EvictSilent);
     let service = Arc::new(ListenerService { shared: Arc::clone(shared), kind, router });
     shared.tasks.spawn(async move {
         let _task = telemetry::tasks::guard("server-accept");
@@ -167,20 +168,24 @@ struct ListenerService {
 }
 
 impl ConnectionHandler for ListenerService {
-    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, _: &mut Slot) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, slot: &mut Slot) {
         let _task = telemetry::tasks::guard("server-connection");
         let _gauge = self.shared.state.metrics().connection(self.kind.name());
         let (shared, router) = (Arc::clone(&self.shared), self.router.clone());
-        let address = client.ip().to_canonical();
+        let (address, silence) = (client.ip().to_canonical(), slot.silence());
         match self.kind {
             Listener::Tls | Listener::Credentials => {
-                connection::over_tls(shared, stream, address, router, self.kind).await;
+                connection::over_tls(shared, stream, (address, silence), router, self.kind).await;
             }
-            Listener::Public => connection::in_the_open(shared, stream, address, router).await,
+            Listener::Public => connection::in_the_open(shared, stream, (address, silence), router).await,
         }
     }
 
-    fn refused(&self, _: TcpStream, _: Refusal) {
-        self.shared.state.metrics().refused("connections-per-address");
+    fn refused(&self, _: TcpStream, reason: Refusal) {
+        self.shared.state.metrics().connection_refused(self.kind.name(), reason.name());
+    }
+
+    fn evicted(&self) {
+        self.shared.state.metrics().connection_refused(self.kind.name(), Refusal::Evicted.name());
     }
 }

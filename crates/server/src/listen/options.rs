@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
+use inbound::TrustedProxies;
 use rustls::sign::CertifiedKey;
 
 use super::tls::TlsError;
@@ -24,22 +24,27 @@ pub struct ServerOptions {
     pub certificate: Arc<CertifiedKey>,
     /// Roots (DER) below which client certificates are accepted; none are asked for when empty.
     pub client_roots: Vec<Vec<u8>>,
-    /// Proxies in front, whose `X-Forwarded-For` is believed. Their client certificates are not: whoever uses mutual TLS
-    /// speaks to this server itself.
-    pub trusted_proxies: Vec<IpNet>,
-    /// Connections at once over all listeners; more wait in the system's queue. Some 30 KiB each.
+    /// Proxies in front, whose PROXY protocol header and `X-Forwarded-For` are believed. Their client certificates are not: a client
+    /// with a certificate speaks TLS to this server itself.
+    pub trusted_proxies: TrustedProxies,
+    /// Connections at once of each listener, some 30 KiB each. For one more, the connection is closed that has waited the longest for
+    /// a request.
     pub connections_max: usize,
-    /// Of these from one address; more are closed at once. An office of agents behind one address fits.
-    pub connections_per_address_max: usize,
+    /// Of these from one address (of IPv6, one /64); more are closed at once. Default: `None`, which is an eighth.
+    pub connections_per_address_max: Option<usize>,
+    /// Of these by one client certificate; more are closed at once. Default: `None`, which is an eighth.
+    pub connections_per_certificate_max: Option<usize>,
+    /// Bytes of answers that clients have not read yet, of one address half; further requests are answered 503.
+    pub answer_bytes_max: usize,
     /// For the TLS handshake.
     pub handshake_timeout: Duration,
-    /// For a request's head on HTTP/1.1, which includes the wait for a next request; between two pings on HTTP/2.
+    /// For a request's head, from its first byte. For the first request of a connection, from the handshake.
     pub head_timeout: Duration,
     /// For a request's whole body.
     pub body_timeout: Duration,
     /// A connection without a request, before it is closed.
     pub idle_timeout: Duration,
-    /// A write without progress, before the connection is given up.
+    /// For a client that reads nothing of its answer, or too little, before its connection is closed.
     pub write_timeout: Duration,
     /// Requests under way of which nothing moves; longer than any handler may take.
     pub stall_timeout: Duration,
@@ -57,17 +62,29 @@ impl ServerOptions {
             public: None,
             certificate,
             client_roots: Vec::new(),
-            trusted_proxies: Vec::new(),
+            trusted_proxies: TrustedProxies::default(),
             connections_max: 4_096,
-            connections_per_address_max: 1_024,
+            connections_per_address_max: None,
+            connections_per_certificate_max: None,
+            answer_bytes_max: 256 << 20,
             handshake_timeout: Duration::from_secs(10),
-            head_timeout: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(90),
             write_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(180),
             drain_timeout: Duration::from_secs(25),
         }
+    }
+}
+
+impl ServerOptions {
+    pub(super) fn per_address(&self) -> usize {
+        self.connections_per_address_max.unwrap_or_else(|| inbound::address_share(self.connections_max))
+    }
+
+    pub(super) fn per_certificate(&self) -> usize {
+        self.connections_per_certificate_max.unwrap_or_else(|| inbound::address_share(self.connections_max))
     }
 }
 

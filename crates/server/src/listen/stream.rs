@@ -2,35 +2,50 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Breaks with [`io::ErrorKind::TimedOut`] when a write makes no progress within a limit.
+use super::body::Activity;
+use super::reader::ReaderPatience;
+
+/// Breaks with [`io::ErrorKind::TimedOut`] when the other end reads nothing, or too little.
 pub(super) struct Unstalled<I> {
     inner: I,
-    limit: Duration,
+    patience: ReaderPatience,
     /// Runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<I> Unstalled<I> {
     pub(super) fn new(inner: I, limit: Duration) -> Self {
-        Self { inner, limit, timer: None }
+        Self { inner, patience: ReaderPatience::new(limit), timer: None }
     }
 
-    fn watched<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.timer = None;
+    /// `bytes` of a result are those that were written.
+    fn watched<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+        bytes: impl FnOnce(&T) -> usize,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(done) = &written {
+            // Writes that never wait need no clock.
+            if self.timer.take().is_some() {
+                self.patience.read(Instant::now(), done.as_ref().map_or(0, bytes));
+            }
             return written;
         }
-        let limit = self.limit;
-        let timer =
-            self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
+        let until = self.patience.wait(Instant::now());
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         ready!(timer.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the other end does not read")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the other end reads nothing, or too slowly",
+        )))
     }
 }
 
@@ -51,7 +66,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Unstalled<I> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.watched(context, written)
+        self.watched(context, written, |count| *count)
     }
 
     fn poll_write_vectored(
@@ -60,7 +75,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Unstalled<I> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(context, bytes);
-        self.watched(context, written)
+        self.watched(context, written, |count| *count)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -69,12 +84,63 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Unstalled<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(context);
-        self.watched(context, flushed)
+        self.watched(context, flushed, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let closed = Pin::new(&mut self.inner).poll_shutdown(context);
-        self.watched(context, closed)
+        self.watched(context, closed, |()| 0)
+    }
+}
+
+/// An HTTP/1.1 connection that notes when bytes come in: those of a head, between requests.
+pub(super) struct Noted<I> {
+    pub(super) inner: I,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Noted<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.activity.received();
+        }
+        read
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Noted<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
     }
 }
 
@@ -84,22 +150,25 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_nobody_reads_breaks_and_a_slow_reader_does_not() {
-        let (near, mut far) = tokio::io::duplex(4);
-        let mut near = Unstalled::new(near, Duration::from_secs(10));
-        let reader = tokio::spawn(async move {
-            let mut all = [0; 8];
-            for at in 0..8 {
-                tokio::time::sleep(Duration::from_secs(9)).await;
-                far.read_exact(&mut all[at..=at]).await.unwrap();
+    async fn a_slow_reader_is_written_to_and_one_that_takes_a_byte_now_and_then_is_not() {
+        for (bytes_each, is_served) in [(9 << 10, true), (1, false)] {
+            let (near, mut far) = tokio::io::duplex(4);
+            let mut near = Unstalled::new(near, Duration::from_secs(10));
+            let reader = tokio::spawn(async move {
+                let mut part = vec![0; bytes_each];
+                for _ in 0..8 {
+                    tokio::time::sleep(Duration::from_secs(9)).await;
+                    far.read_exact(&mut part).await.unwrap();
+                }
+                far
+            });
+            let written = near.write_all(&vec![0; 8 * bytes_each + 4]).await;
+            assert_eq!(written.is_ok(), is_served, "{bytes_each} bytes every 9 s: {written:?}");
+            if is_served {
+                let error = near.write_all(b"nobody reads this").await.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut);
             }
-            far
-        });
-        near.write_all(b"12345678").await.unwrap();
-        let far = reader.await.unwrap();
-        near.write_all(b"full").await.unwrap();
-        let error = near.write_all(b"x").await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        drop(far);
+            drop(reader);
+        }
     }
 }

@@ -177,8 +177,10 @@ async fn idle_connections_are_closed() {
 
 #[tokio::test]
 async fn connections_of_one_address_are_bounded() {
-    let plan =
-        Plan { options: Box::new(|options| options.connections_per_address_max = 2), ..Plan::default() };
+    let plan = Plan {
+        options: Box::new(|options| options.connections_per_address_max = Some(2)),
+        ..Plan::default()
+    };
     let world = World::start_with(plan).await;
     let (one, _two) = (world.raw().await, world.raw().await);
     let mut third = tokio::net::TcpStream::connect(world.address).await.unwrap();

@@ -3,6 +3,7 @@
 // clippy's allowance for tests covers functions marked as tests only, and the helpers are called by those.
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
+mod abuse;
 mod acme_admin;
 mod agents;
 mod answers;

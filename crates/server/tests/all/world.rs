@@ -288,15 +288,20 @@ impl World {
         self.raw_with(b"http/1.1").await
     }
 
-    pub(crate) async fn raw_with(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
+    /// TLS of a client without a certificate.
+    pub(crate) fn tls(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(self.ca.root.clone())).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_no_client_auth()
+    }
+
+    pub(crate) async fn raw_with(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
+        let mut config = self.tls();
         config.alpn_protocols = vec![protocol.to_vec()];
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from("bulla.test").unwrap();

@@ -1,0 +1,89 @@
+//! Memory for answers under way: a client that does not read its answers holds them in memory.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// One address may have one part in so many of the memory.
+const SHARE_PARTS: usize = 2;
+
+/// The budget for the bytes of answers that are not yet written, for all of them and for each address. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct AnswerMemory {
+    bytes_max: usize,
+    used: Arc<Mutex<Used>>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    all: usize,
+    by_network: HashMap<IpAddr, usize>,
+}
+
+impl AnswerMemory {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, used: Arc::default() }
+    }
+
+    /// Takes `bytes` for an answer to a client at `address`, where there are so many left. An answer that is larger than all there may be
+    /// is let through while it is the only one.
+    pub(super) fn take(&self, address: IpAddr, bytes: usize) -> Option<AnswerBytes> {
+        let network = inbound::network(address);
+        let mut used = self.used.lock();
+        let of_network = used.by_network.get(&network).copied().unwrap_or_default();
+        let fits = |before: usize, max: usize| before == 0 || before.saturating_add(bytes) <= max;
+        if !fits(used.all, self.bytes_max) || !fits(of_network, self.bytes_max / SHARE_PARTS) {
+            return None;
+        }
+        used.all += bytes;
+        used.by_network.insert(network, of_network + bytes);
+        drop(used);
+        Some(AnswerBytes { memory: self.clone(), network, bytes })
+    }
+}
+
+/// The bytes of one answer. Dropping it gives them back.
+#[derive(Debug)]
+pub(super) struct AnswerBytes {
+    memory: AnswerMemory,
+    network: IpAddr,
+    bytes: usize,
+}
+
+impl Drop for AnswerBytes {
+    fn drop(&mut self) {
+        let mut used = self.memory.used.lock();
+        used.all -= self.bytes;
+        if let Some(of_network) = used.by_network.get_mut(&self.network) {
+            *of_network -= self.bytes;
+            if *of_network == 0 {
+                used.by_network.remove(&self.network);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_has_half_of_the_memory_and_a_single_answer_may_be_larger() {
+        let memory = AnswerMemory::new(100);
+        let take = |address: &str, bytes| memory.take(address.parse().unwrap(), bytes);
+        let one = [take("192.0.2.1", 30).unwrap(), take("192.0.2.1", 20).unwrap()];
+        assert!(take("192.0.2.1", 1).is_none());
+        let other = take("2001:db8::1", 50).unwrap();
+        assert!(take("2001:db8::2", 1).is_none(), "the same /64");
+        assert!(take("192.0.2.3", 1).is_none(), "all is in use");
+        drop((one, other));
+        let large = take("192.0.2.1", 1_000).unwrap();
+        assert!(take("192.0.2.1", 1).is_none());
+        assert!(take("192.0.2.2", 1).is_none());
+        drop(large);
+        assert!(take("192.0.2.2", 1).is_some());
+        assert!(memory.used.lock().by_network.is_empty());
+    }
+}

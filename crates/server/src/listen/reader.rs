@@ -1,0 +1,89 @@
+//! How long a client may take to read what it asked for.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Bytes a second that a client has to read while the server waits for it: less than the slowest mobile network gives.
+const READ_RATE_MIN: u32 = 1 << 10;
+
+/// The patience with one reader: waiting for the client spends it, bytes that the client reads restore it, up to its limit. So a client
+/// that reads nothing is given up after the limit, and one that reads a byte now and then not much later.
+#[derive(Debug)]
+pub(super) struct ReaderPatience {
+    limit: Duration,
+    left: Duration,
+    /// Since when the client is waited for.
+    waiting: Option<Instant>,
+}
+
+impl ReaderPatience {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit, left: limit, waiting: None }
+    }
+
+    /// The client is waited for from `now` on, if it is not already. Returns when the patience ends.
+    pub(super) fn wait(&mut self, now: Instant) -> Instant {
+        *self.waiting.get_or_insert(now) + self.left
+    }
+
+    /// The client is waited for no longer: it read `bytes`.
+    pub(super) fn read(&mut self, now: Instant, bytes: usize) {
+        if let Some(since) = self.waiting.take() {
+            self.left = self.left.saturating_sub(now.duration_since(since));
+        }
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.left = (self.left + Duration::from_secs(1) * bytes / READ_RATE_MIN).min(self.limit);
+    }
+
+    /// Returns whether the client was waited for too long.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.waiting.is_some_and(|since| now >= since + self.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// Seconds for which a client is served that reads `bytes` every `pause` seconds, an hour at most.
+    fn served(bytes: usize, pause: u64) -> u64 {
+        let (begin, mut patience) = (Instant::now(), ReaderPatience::new(LIMIT));
+        for second in 0..3_600 {
+            let now = begin + Duration::from_secs(second);
+            if second > 0 && second % pause == 0 {
+                patience.read(now, bytes);
+            }
+            patience.wait(now);
+            if patience.is_over(now) {
+                return second;
+            }
+        }
+        3_600
+    }
+
+    #[test]
+    fn a_slow_reader_is_served_and_one_that_takes_next_to_nothing_is_not() {
+        for (bytes, pause, wanted) in [
+            (0, 4_000, 30..=30),
+            // A byte every 29 s is no progress.
+            (1, 29, 30..=31),
+            (512, 1, 58..=62),
+            (1_024, 1, 3_600..=3_600),
+            (25 << 10, 25, 3_600..=3_600),
+        ] {
+            let seconds = served(bytes, pause);
+            assert!(wanted.contains(&seconds), "{bytes} bytes every {pause} s: {seconds} s");
+        }
+    }
+
+    #[test]
+    fn time_in_which_nobody_waits_costs_nothing() {
+        let (begin, mut patience) = (Instant::now(), ReaderPatience::new(LIMIT));
+        patience.read(begin + 20 * LIMIT, 0);
+        assert!(!patience.is_over(begin + 40 * LIMIT));
+        assert_eq!(patience.wait(begin + 40 * LIMIT), begin + 41 * LIMIT);
+    }
+}

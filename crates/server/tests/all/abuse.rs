@@ -1,0 +1,263 @@
+//! What a few hostile clients can do to the others: nothing.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use inbound::TrustedProxies;
+use rustls::pki_types::ServerName;
+use server::ServerOptions;
+use testbed::write_and_flush;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::world::{Plan, World, until};
+
+/// As long as something that has to happen is waited for.
+const LONG: Duration = Duration::from_secs(60);
+
+async fn with(options: impl FnOnce(&mut ServerOptions) + Send + 'static) -> World {
+    let plan = Plan { options: Box::new(options), credentials: true, ..Plan::default() };
+    World::start_with(plan).await
+}
+
+fn credentials(world: &World) -> SocketAddr {
+    world.running.as_ref().unwrap().credential_address.unwrap()
+}
+
+/// A connection from 127.0.0.`host`.
+async fn connect(host: u8, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::new(127, 0, 0, host), 0).into()).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+async fn handshake(
+    world: &World,
+    stream: TcpStream,
+    protocol: &[u8],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut config = world.tls();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let name = ServerName::try_from("bulla.test").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+/// The status of an answer to one request on a new connection from 127.0.0.`host`; none where it was refused.
+async fn ask(world: &World, host: u8, to: SocketAddr, path: &str) -> Option<String> {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let stream = connect(host, to).await;
+    let mut said = Vec::new();
+    if to == world.public {
+        let mut stream = stream;
+        stream.write_all(request.as_bytes()).await.ok()?;
+        stream.read_to_end(&mut said).await.ok()?;
+    } else {
+        let mut stream = handshake(world, stream, b"http/1.1").await.ok()?;
+        write_and_flush(&mut stream, request.as_bytes()).await.ok()?;
+        // Some end without the alert that says so.
+        let _ = stream.read_to_end(&mut said).await;
+    }
+    let said = String::from_utf8_lossy(&said).into_owned();
+    said.split(' ').nth(1).map(ToOwned::to_owned)
+}
+
+fn refused(world: &World, listener: &str, reason: &str) -> bool {
+    let counted =
+        format!("bulla_server_refused_connections_total{{listener=\"{listener}\",reason=\"{reason}\"}}");
+    world.state.metrics().encode().contains(&counted)
+}
+
+#[tokio::test]
+async fn half_requests_from_four_addresses_shut_nobody_out() {
+    let world = with(|options| options.connections_max = 16).await;
+    let (api, public, credentials) = (world.address, world.public, credentials(&world));
+    let mut held = Vec::new();
+    for host in 1..=4 {
+        for _ in 0..16 {
+            let stream = connect(host, credentials).await;
+            // More than an address may have is closed at once.
+            if let Ok(mut stream) = handshake(&world, stream, b"http/1.1").await
+                && write_and_flush(&mut stream, b"GET /info HTTP/1.1\r\nhost: x\r\n").await.is_ok()
+            {
+                held.push(stream);
+            }
+        }
+    }
+    assert!(refused(&world, "credentials", "address-share"));
+    for (to, path, status) in
+        [(credentials, "/info", "200"), (api, "/healthz", "200"), (public, "/crl/x", "404")]
+    {
+        let answer = tokio::time::timeout(LONG, ask(&world, 9, to, path)).await.expect("an answer");
+        assert_eq!(answer.as_deref(), Some(status), "{path}");
+    }
+    drop(held);
+}
+
+#[tokio::test]
+async fn connections_that_wait_for_a_request_make_room_for_newcomers() {
+    let world = with(|options| {
+        options.connections_max = 4;
+        options.connections_per_address_max = Some(4);
+        options.head_timeout = Duration::from_secs(1);
+    })
+    .await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let mut stream = world.raw().await;
+        write_and_flush(&mut stream, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        assert!(stream.read(&mut [0; 4_096]).await.unwrap() > 0);
+        held.push(stream);
+    }
+    // Once they have waited for a moment.
+    let newcomer =
+        async { while ask(&world, 9, world.address, "/healthz").await.as_deref() != Some("200") {} };
+    tokio::time::timeout(LONG, newcomer).await.expect("the newcomer is served");
+    assert!(refused(&world, "tls", "evicted"));
+}
+
+#[tokio::test]
+async fn a_head_is_due_on_every_listener() {
+    let world = with(|options| options.head_timeout = Duration::from_millis(200)).await;
+    for (to, listener) in [(credentials(&world), "credentials"), (world.address, "tls")] {
+        for (protocol, sent) in
+            [(&b"http/1.1"[..], &b"GET / HTTP/1.1\r\n"[..]), (b"http/1.1", b""), (b"h2", b"")]
+        {
+            let mut stream = handshake(&world, connect(9, to).await, protocol).await.unwrap();
+            let _ = write_and_flush(&mut stream, sent).await;
+            let end = async { while stream.read(&mut [0; 1_024]).await.is_ok_and(|count| count > 0) {} };
+            tokio::time::timeout(LONG, end).await.expect("closed by the server");
+        }
+        assert!(refused(&world, listener, "head-timeout"));
+    }
+    let mut stream = connect(9, world.public).await;
+    stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    let end = async { while stream.read(&mut [0; 1_024]).await.is_ok_and(|count| count > 0) {} };
+    tokio::time::timeout(LONG, end).await.expect("closed by the server");
+}
+
+/// An HTTP/2 client that reads a kibibyte of an answer and then no more.
+async fn reluctant(world: &World, host: u8) -> (SendRequest<Empty<Bytes>>, tokio::task::JoinHandle<()>) {
+    let stream = handshake(world, connect(host, world.address).await, b"h2").await.unwrap();
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1 << 10);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    (sender, tokio::spawn(async move { drop(connection.await) }))
+}
+
+async fn description(sender: &mut SendRequest<Empty<Bytes>>) -> Response<Incoming> {
+    let request = Request::get("https://bulla.test/openapi.json").body(Empty::new()).unwrap();
+    sender.send_request(request).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_answer_is_closed() {
+    let world = with(|options| options.write_timeout = Duration::from_millis(300)).await;
+    let (mut sender, connection) = reluctant(&world, 9).await;
+    let unread = description(&mut sender).await;
+    assert_eq!(unread.status(), StatusCode::OK);
+    tokio::time::timeout(LONG, connection).await.expect("closed by the server").unwrap();
+    assert!(refused(&world, "tls", "answer-unread"));
+    drop(unread);
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_do_not_use_up_the_memory() {
+    // One description has more than that; half of it is one address's.
+    let world = with(|options| options.answer_bytes_max = 64 << 10).await;
+    let (mut one, _connection) = reluctant(&world, 1).await;
+    let unread = description(&mut one).await;
+    assert_eq!(unread.status(), StatusCode::OK, "the only one");
+    for host in [1, 2] {
+        let (mut other, _connection) = reluctant(&world, host).await;
+        let refused = description(&mut other).await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(refused.headers()["retry-after"], "5");
+    }
+    // Once it is read there is memory again.
+    unread.into_body().collect().await.unwrap();
+    let (mut other, _connection) = reluctant(&world, 2).await;
+    let answered = async { while description(&mut other).await.status() != StatusCode::OK {} };
+    tokio::time::timeout(LONG, answered).await.expect("the memory is free");
+}
+
+#[tokio::test]
+async fn a_flood_of_pings_ends_its_connection() {
+    let world = with(|_| {}).await;
+    let stream = handshake(&world, connect(9, world.address).await, b"h2").await.unwrap();
+    let (mut read, mut write) = tokio::io::split(stream);
+    let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for _ in 0..20_000 {
+        all.extend(b"\0\0\x08\x06\0\0\0\0\0pingpong");
+    }
+    let writing =
+        tokio::spawn(async move { write.write_all(&all).await.is_ok() && write.flush().await.is_ok() });
+    let end = async { while read.read(&mut [0; 65_536]).await.is_ok_and(|count| count > 0) {} };
+    tokio::time::timeout(LONG, end).await.expect("closed by the server");
+    let _ = writing.await;
+    until("it is counted", || refused(&world, "tls", "frame-flood")).await;
+}
+
+#[tokio::test]
+async fn connections_of_one_certificate_are_bounded() {
+    let world = with(|options| options.connections_per_certificate_max = Some(1)).await;
+    let client = |identity| world.builder().identity(identity).build().unwrap();
+    let (one, other) = (world.ca.leaf(&["one.example"]), world.ca.leaf(&["other.example"]));
+    let (first, second, third) = (client(one.identity()), client(one.identity()), client(other.identity()));
+    let url = world.url("/healthz");
+    assert!(first.get(&url).send().await.is_ok());
+    assert!(second.get(&url).send().await.is_err(), "a second connection with this certificate");
+    assert!(third.get(&url).send().await.is_ok());
+    assert!(refused(&world, "tls", "certificate-share"));
+}
+
+/// A PROXY protocol header for a connection of `client`.
+fn introduction(client: Ipv4Addr) -> Vec<u8> {
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    header.extend(client.octets());
+    header.extend([127, 0, 0, 1, 0x30, 0x39, 0x20, 0xfb]);
+    header
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_states_the_address_of_its_client_on_every_listener() {
+    let world = with(|options| {
+        options.trusted_proxies = TrustedProxies::new(&["127.0.0.7/32".parse().unwrap()]);
+        options.connections_per_address_max = Some(1);
+    })
+    .await;
+    let (one, other) = (Ipv4Addr::new(203, 0, 113, 1), Ipv4Addr::new(203, 0, 113, 2));
+    for to in [world.address, credentials(&world)] {
+        let through = async |proxy: u8, client: Ipv4Addr| {
+            let mut stream = connect(proxy, to).await;
+            stream.write_all(&introduction(client)).await.unwrap();
+            handshake(&world, stream, b"http/1.1").await
+        };
+        let _held = through(7, one).await.expect("the first connection of a client");
+        assert!(through(7, one).await.is_err(), "the second one of this client");
+        let _other = through(7, other).await.expect("another client");
+        // A connection of the proxy's own, without a header.
+        let _own =
+            handshake(&world, connect(7, to).await, b"http/1.1").await.expect("a proxy without a header");
+        assert!(through(8, one).await.is_err(), "who is no trusted proxy states nothing");
+    }
+    let mut stream = connect(7, world.public).await;
+    stream.write_all(&introduction(one)).await.unwrap();
+    stream.write_all(b"GET /crl/x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).await.unwrap();
+    assert!(said.starts_with("HTTP/1.1 404"), "{said}");
+    // A header that cannot be accepted.
+    let mut stream = connect(7, world.public).await;
+    stream.write_all(b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c").await.unwrap();
+    assert_eq!(stream.read(&mut [0; 16]).await.unwrap_or(0), 0, "closed");
+    assert!(refused(&world, "public", "proxy-header"));
+}
