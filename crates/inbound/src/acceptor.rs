@@ -421,6 +421,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_address_that_may_have_all_connections_may_have_all_of_them_silent() {
+        let mut world =
+            World::new(&Slots::limited(16, OriginLimit::PerNetwork(16)), WhenFull::EvictSilent, false);
+        world.clients.connect([9; 16]);
+        settle().await;
+        assert_eq!((drain(&mut world.served).len(), world.handler.evicted.load(Relaxed)), (16, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_its_share_evicts_nobody() {
+        let slots = Slots::limited(3, OriginLimit::PerNetwork(2));
+        let mut world = World::new(&slots, WhenFull::EvictSilent, false);
+        // All are silent; the last two are beyond the share of their address.
+        for client in [8, 9, 9, 9, 9] {
+            world.clients.connect([client]);
+            settle().await;
+        }
+        assert_eq!((drain(&mut world.served), drain(&mut world.refused)), (vec![8, 9, 9], vec![9, 9]));
+        assert_eq!(world.handler.evicted.load(Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn listeners_share_their_slots() {
         let slots = Slots::new(1);
         let mut worlds = [(); 2].map(|()| World::new(&slots, WhenFull::Refuse, false));

@@ -46,8 +46,8 @@ impl Waiting {
 }
 
 impl SilentConnections {
-    pub(crate) fn new(connections_max: usize) -> Self {
-        Self { of_network_max: crate::address_share(connections_max), waiting: Arc::default() }
+    pub(crate) fn new(of_network_max: usize) -> Self {
+        Self { of_network_max, waiting: Arc::default() }
     }
 
     /// Notes a connection of a client in `network`, where it has one that counts. One more than the network may have evicts the

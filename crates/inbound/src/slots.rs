@@ -23,6 +23,13 @@ pub enum OriginLimit {
 }
 
 impl OriginLimit {
+    fn max(self) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::PerAddress(max) | Self::PerNetwork(max) => Some(max),
+        }
+    }
+
     /// What clients at `address` are counted as, and how many slots that has.
     fn of(self, address: IpAddr) -> Option<(IpAddr, usize)> {
         match self {
@@ -61,7 +68,9 @@ impl Slots {
     #[must_use]
     pub fn limited(connections_max: usize, limit: OriginLimit) -> Self {
         let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        let silent = SilentConnections::new(connections_max);
+        // Who may have more connections may also have more of them silent.
+        let share = crate::address_share(connections_max);
+        let silent = SilentConnections::new(limit.max().map_or(share, |max| max.max(share)));
         let (in_use, by_origin) = (AtomicUsize::new(0), Mutex::default());
         let shared = Arc::new(Shared { permits, in_use, limit, by_origin, silent });
         Self { shared, proxies: TrustedProxies::default() }
