@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use inbound::CountedFrames;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,9 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Streams that a client reset before they were looked at (CVE-2023-44487, "rapid reset").
 const RESETS_MAX: usize = 64;
+
+/// Streams that are reset for an error of the client's; one more closes the connection.
+const ERRORS_MAX: usize = 128;
 
 /// How they are served.
 pub struct Serving {
@@ -102,6 +106,8 @@ impl Serving {
         A: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<Body>> + Send + 'static,
     {
+        let counted =
+            CountedFrames::new(stream, |flood| tracing::info!(%flood, "a client's connection was closed"));
         let streams = Streams::new(self.idle);
         let mut http = hyper::server::conn::http2::Builder::new(streams.clone());
         if websockets == Websockets::Offered {
@@ -112,11 +118,12 @@ impl Serving {
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEAD_OCTETS_MAX as u32)
             .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_local_error_reset_streams(ERRORS_MAX)
             .max_send_buf_size(SEND_OCTETS_MAX)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .keep_alive_interval(self.head_timeout)
-            .serve_connection(TokioIo::new(stream), service_fn(|request| answer(request).map(noted)));
+            .serve_connection(TokioIo::new(counted), service_fn(|request| answer(request).map(noted)));
         let mut serving = std::pin::pin!(serving);
         let ended = tokio::select! {
             ended = serving.as_mut() => ended,

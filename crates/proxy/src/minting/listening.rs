@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use inbound::{Acceptor, ConnectionHandler, Refusal, Slot, Slots, WhenFull};
+use inbound::{Acceptor, ConnectionHandler, Refusal, Silence, Slot, Slots, WhenFull};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
@@ -37,7 +37,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// Accepts connections until the shutdown begins.
 pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, slots: Slots) {
-    let acceptor = Acceptor::new(&shared.tasks, slots, WhenFull::Refuse);
+    let acceptor = Acceptor::new(&shared.tasks, slots, WhenFull::EvictSilent);
     match listener {
         Listener::Unix(listener, bound) => {
             acceptor.run(&listener, Arc::new(Consumers { shared, tls: None })).await;
@@ -54,33 +54,45 @@ struct Consumers {
 }
 
 impl ConnectionHandler<UnixListener> for Consumers {
-    async fn serve(self: Arc<Self>, stream: UnixStream, _: unix::SocketAddr, _: &mut Slot) {
+    async fn serve(self: Arc<Self>, stream: UnixStream, _: unix::SocketAddr, slot: &mut Slot) {
+        slot.silence().end();
         serve(Arc::clone(&self.shared), stream, Consumer::local()).await;
     }
 
     fn refused(&self, _: UnixStream, reason: Refusal) {
         self.shared.metrics.refused(reason.name());
     }
+
+    fn evicted(&self) {
+        self.shared.metrics.refused(Refusal::Evicted.name());
+    }
 }
 
 impl ConnectionHandler<TcpListener> for Consumers {
-    async fn serve(self: Arc<Self>, stream: TcpStream, from: SocketAddr, _: &mut Slot) {
-        let shared = Arc::clone(&self.shared);
+    async fn serve(self: Arc<Self>, stream: TcpStream, from: SocketAddr, slot: &mut Slot) {
+        let (shared, silence) = (Arc::clone(&self.shared), slot.silence());
         match &self.tls {
-            None => serve(shared, stream, Consumer::local()).await,
-            Some(tls) => over_tls(shared, stream, from, tls).await,
+            None => {
+                silence.end();
+                serve(shared, stream, Consumer::local()).await;
+            }
+            Some(tls) => over_tls(shared, stream, (from, silence), tls).await,
         }
     }
 
     fn refused(&self, _: TcpStream, reason: Refusal) {
         self.shared.metrics.refused(reason.name());
     }
+
+    fn evicted(&self) {
+        self.shared.metrics.refused(Refusal::Evicted.name());
+    }
 }
 
 async fn over_tls(
     shared: Arc<MintingService>,
     stream: TcpStream,
-    from: SocketAddr,
+    (from, silence): (SocketAddr, Silence),
     ConsumerTls { guarded: tls, roots }: &ConsumerTls,
 ) {
     let shaking = TlsAcceptor::from(tls.tls()).accept(stream);
@@ -95,6 +107,7 @@ async fn over_tls(
     let Some(consumer) = Consumer::of_chain(stream.get_ref().1.peer_certificates(), roots, from) else {
         return shared.metrics.refused("no-identity");
     };
+    silence.end();
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
     tokio::select! {
         // First: what the handshake let in is not served before it was looked up.

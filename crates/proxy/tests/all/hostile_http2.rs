@@ -190,3 +190,18 @@ async fn who_floods_and_does_not_read_is_cut_off_while_others_are_served() {
     }
     assert_serves(&world).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_floods_and_reads_is_closed_out() {
+    let upstream = Upstream::start("localhost").await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    for flood in [frame(SETTINGS, 0, 0, &[]), frame(PING, 0, 0, b"01234567")] {
+        let (mut read, mut write) = begun(&world).await.into_split();
+        let some = flood.repeat(1_000);
+        let flooding = tokio::spawn(async move { while write.write_all(&some).await.is_ok() {} });
+        let reading = async { while read.read(&mut [0; 65_536]).await.is_ok_and(|count| count > 0) {} };
+        tokio::time::timeout(PATIENCE, reading).await.expect("it is closed out");
+        tokio::time::timeout(PATIENCE, flooding).await.expect("it cannot go on").unwrap();
+    }
+    assert_serves(&world).await;
+}

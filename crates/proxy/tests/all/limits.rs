@@ -257,8 +257,8 @@ async fn a_crowd_that_says_nothing_shuts_out_nobody() {
         ask(&mut busy, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"),
         "it was served before"
     );
-    // Of those that say something, one address has half.
-    let world = World::new(&root, |options| options.connections_max = 8).await;
+    // Of those that say something, one address has an eighth.
+    let world = World::new(&root, |options| options.connections_max = 32).await;
     let mut served = Vec::new();
     for number in 0..5 {
         // One that is refused may be gone before it is there.
@@ -277,6 +277,33 @@ async fn a_crowd_that_says_nothing_shuts_out_nobody() {
     other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = other.connect(world.running.address).await.unwrap();
     assert!(ask(&mut other, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"), "another address");
+}
+
+/// A balancer that is trusted states who its client is; nobody else does.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_is_who_a_trusted_balancer_says() {
+    let (_, root) = crate::world::authority();
+    let world = World::new(&root, |options| {
+        options.clients = vec!["203.0.113.0/24".parse().unwrap()];
+        options.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()];
+    })
+    .await;
+    let header = |client: [u8; 4]| {
+        [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &client, &[127, 0, 0, 1, 0xc0, 1, 1, 0xbb]].concat()
+    };
+    let from = async |host: u8, before: Vec<u8>| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, host], 0).into()).unwrap();
+        let mut stream = socket.connect(world.running.address).await.unwrap();
+        // What is refused may be closed before this is written.
+        let _ = stream.write_all(&before).await;
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        head(&mut stream).await.starts_with("HTTP/1.1 200")
+    };
+    assert!(from(2, header([203, 0, 113, 9])).await);
+    assert!(!from(2, header([192, 0, 2, 9])).await, "who may not use the proxy");
+    assert!(!from(2, Vec::new()).await, "the balancer itself may not");
+    assert!(!from(3, header([203, 0, 113, 9])).await, "nobody else is believed");
 }
 
 /// Answers each request with the same.
