@@ -15,6 +15,12 @@ impl PresentedChain {
         (!ders.is_empty()).then_some(Self(ders))
     }
 
+    /// The SHA-256 of the leaf, for limits by certificate: it says nothing of who the client is.
+    #[must_use]
+    pub fn leaf_sha256(&self) -> [u8; 32] {
+        *x509::Fingerprint::of(&self.0[0]).as_bytes()
+    }
+
     pub(super) fn ders(&self) -> &[Box<[u8]>] {
         &self.0
     }

@@ -199,7 +199,7 @@ async fn who_floods_and_reads_is_closed_out() {
         let (mut read, mut write) = begun(&world).await.into_split();
         let some = flood.repeat(1_000);
         let flooding = tokio::spawn(async move { while write.write_all(&some).await.is_ok() {} });
-        let reading = async { while read.read(&mut [0; 65_536]).await.is_ok_and(|count| count > 0) {} };
+        let reading = async { while read.read(&mut [0; 4_096]).await.is_ok_and(|count| count > 0) {} };
         tokio::time::timeout(PATIENCE, reading).await.expect("it is closed out");
         tokio::time::timeout(PATIENCE, flooding).await.expect("it cannot go on").unwrap();
     }

@@ -25,6 +25,7 @@ use super::body::{Activity, AnswerBody, SlowBody, TimelyBody};
 use super::context::ServerContext;
 use super::executor::Streams;
 use super::listener::{Listener, Patience};
+use super::memory::AnswerMemory;
 use super::stream::{Noted, Unstalled};
 use crate::peer::Peer;
 use crate::problem::Problem;
@@ -87,7 +88,7 @@ pub(super) async fn over_tls(
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let peer = peer_of(&stream, address);
     let certificates = &shared.places.of(kind).certificates;
-    let share = peer.client_certificate.clone().map(|certificate| certificates.take(certificate));
+    let share = peer.client_certificate.as_ref().map(|chain| certificates.take(chain.leaf_sha256()));
     if share.as_ref().is_some_and(Option::is_none) {
         return metrics.connection_refused(kind.name(), "certificate-share");
     }
@@ -172,7 +173,9 @@ async fn serve<I>(
         hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut peer = peer.clone();
             peer.address = behind(peer.address, request.headers(), &shared.options.trusted_proxies);
-            answer(Arc::clone(&shared), router.clone(), request, peer, (Arc::clone(&activity), rest.clone()))
+            let memory = shared.places.of(kind).memory.clone();
+            let way = (Arc::clone(&activity), rest.clone(), memory);
+            answer(Arc::clone(&shared), router.clone(), request, peer, way)
         })
     };
     let builder = builder(patience, streams, http2);
@@ -246,7 +249,7 @@ async fn answer(
     router: Router,
     request: Request<Incoming>,
     peer: Peer,
-    (activity, streams): (Arc<Activity>, Streams),
+    (activity, streams, memory): (Arc<Activity>, Streams, AnswerMemory),
 ) -> Result<Response, Infallible> {
     let in_flight = activity.request();
     let (address, body_timeout) = (peer.address, shared.options.body_timeout);
@@ -268,7 +271,7 @@ async fn answer(
         }
     }
     let size = HttpBody::size_hint(response.body()).lower();
-    let (response, memory) = match shared.memory.take(address, usize::try_from(size).unwrap_or(usize::MAX)) {
+    let (response, memory) = match memory.take(address, usize::try_from(size).unwrap_or(usize::MAX)) {
         Some(memory) => (response, Some(memory)),
         None => {
             shared.state.metrics().refused("answer-memory");

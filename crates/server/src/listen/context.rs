@@ -20,7 +20,6 @@ pub(super) struct ServerContext {
     pub(super) tls: RwLock<Arc<ServerConfig>>,
     pub(super) credential_tls: RwLock<Arc<ServerConfig>>,
     pub(super) places: ListenerPlaces,
-    pub(super) memory: AnswerMemory,
     pub(super) tasks: ServiceTasks,
 }
 
@@ -35,7 +34,8 @@ pub(super) struct ListenerPlaces {
 pub(super) struct Places {
     pub(super) slots: Slots,
     /// Of clients by their certificate (DER).
-    pub(super) certificates: Shares<Arc<[u8]>>,
+    pub(super) certificates: Shares<[u8; 32]>,
+    pub(super) memory: AnswerMemory,
 }
 
 impl Places {
@@ -44,6 +44,7 @@ impl Places {
         Self {
             slots: slots.behind(options.trusted_proxies.clone()),
             certificates: Shares::new(options.per_certificate()),
+            memory: AnswerMemory::new(options.answer_bytes_max),
         }
     }
 }

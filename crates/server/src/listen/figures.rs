@@ -19,8 +19,9 @@ use crate::metrics::{MEDIA_TYPE, Metrics};
 
 /// What is no figure and no document.
 const PLAIN: &str = "text/plain; charset=utf-8";
-/// Connections at once: a few scrapers, and whoever looks.
-const CONNECTIONS_MAX: usize = 32;
+/// Connections at once: a few scrapers, and whoever looks. For one more the oldest is closed: of its own address where that has an
+/// eighth.
+const CONNECTIONS_MAX: usize = 64;
 /// For a request's head.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// For a whole connection; scrapers come back.
@@ -50,7 +51,7 @@ pub async fn serve_figures(
             let _ = tokio::time::timeout(CONNECTION_WITHIN, serving).await;
         }
     };
-    Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait)
+    Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::EvictSilent)
         .run(&listener, Arc::new(handler))
         .await;
     tasks.close(Duration::ZERO).await;

@@ -9,6 +9,13 @@ use parking_lot::Mutex;
 /// One address may have one part in so many of the memory.
 const SHARE_PARTS: usize = 2;
 
+/// The first answer of an address is let through until the answers have so many times the memory: a few addresses that read nothing do
+/// not keep the others' answers away.
+const FIRST_TIMES: usize = 2;
+
+/// Bytes of an answer that is not counted: an OCSP response, a health check, an error. Streams and connections bound their number.
+const SMALL_MAX: usize = 4 << 10;
+
 /// The budget for the bytes of answers that are not yet written, for all of them and for each address. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct AnswerMemory {
@@ -28,13 +35,19 @@ impl AnswerMemory {
     }
 
     /// Takes `bytes` for an answer to a client at `address`, where there are so many left. An answer that is larger than all there may be
-    /// is let through while it is the only one.
+    /// is let through while it is the only one. Small ones are not counted.
     pub(super) fn take(&self, address: IpAddr, bytes: usize) -> Option<AnswerBytes> {
         let network = inbound::network(address);
+        let bytes = if bytes > SMALL_MAX { bytes } else { 0 };
+        if bytes == 0 {
+            return Some(AnswerBytes { memory: self.clone(), network, bytes });
+        }
         let mut used = self.used.lock();
         let of_network = used.by_network.get(&network).copied().unwrap_or_default();
-        let fits = |before: usize, max: usize| before == 0 || before.saturating_add(bytes) <= max;
-        if !fits(used.all, self.bytes_max) || !fits(of_network, self.bytes_max / SHARE_PARTS) {
+        let fits = |before: usize, max: usize| before.saturating_add(bytes) <= max;
+        let within_share = fits(of_network, self.bytes_max / SHARE_PARTS) && fits(used.all, self.bytes_max);
+        let is_first = of_network == 0 && fits(used.all, self.bytes_max.saturating_mul(FIRST_TIMES));
+        if !(within_share || is_first || used.all == 0) {
             return None;
         }
         used.all += bytes;
@@ -54,6 +67,9 @@ pub(super) struct AnswerBytes {
 
 impl Drop for AnswerBytes {
     fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
         let mut used = self.memory.used.lock();
         used.all -= self.bytes;
         if let Some(of_network) = used.by_network.get_mut(&self.network) {
@@ -71,19 +87,22 @@ mod tests {
 
     #[test]
     fn one_address_has_half_of_the_memory_and_a_single_answer_may_be_larger() {
-        let memory = AnswerMemory::new(100);
-        let take = |address: &str, bytes| memory.take(address.parse().unwrap(), bytes);
+        const KIB: usize = 1 << 10;
+        let memory = AnswerMemory::new(100 * KIB);
+        let take = |address: &str, kib: usize| memory.take(address.parse().unwrap(), kib * KIB);
         let one = [take("192.0.2.1", 30).unwrap(), take("192.0.2.1", 20).unwrap()];
-        assert!(take("192.0.2.1", 1).is_none());
+        assert!(take("192.0.2.1", 5).is_none());
         let other = take("2001:db8::1", 50).unwrap();
-        assert!(take("2001:db8::2", 1).is_none(), "the same /64");
-        assert!(take("192.0.2.3", 1).is_none(), "all is in use");
-        drop((one, other));
+        assert!(take("2001:db8::2", 5).is_none(), "the same /64");
+        // All is in use: others have one answer each, small ones are not counted.
+        let first = take("192.0.2.3", 60).unwrap();
+        assert!(take("192.0.2.3", 5).is_none() && take("192.0.2.4", 60).is_none());
+        assert!(take("192.0.2.3", 4).is_some());
+        drop((one, other, first));
         let large = take("192.0.2.1", 1_000).unwrap();
-        assert!(take("192.0.2.1", 1).is_none());
-        assert!(take("192.0.2.2", 1).is_none());
+        assert!(take("192.0.2.1", 5).is_none() && take("192.0.2.2", 5).is_none());
         drop(large);
-        assert!(take("192.0.2.2", 1).is_some());
+        assert!(take("192.0.2.2", 5).is_some());
         assert!(memory.used.lock().by_network.is_empty());
     }
 }

@@ -26,7 +26,6 @@ use crate::router::{credential_router, public_router, router};
 use crate::state::State;
 use context::{ListenerPlaces, ServerContext};
 use listener::Listener;
-use memory::AnswerMemory;
 use tls::Presented;
 
 pub use figures::{Documents, serve_figures};
@@ -54,7 +53,6 @@ impl Server {
         let credential_address = local_of(credentials.as_ref(), options.credentials)?;
         let shared = Arc::new(ServerContext {
             places: ListenerPlaces::new(&options),
-            memory: AnswerMemory::new(options.answer_bytes_max),
             tasks: ServiceTasks::stopped_by(state.stopping().clone()),
             presented,
             tls: RwLock::new(tls),

@@ -34,7 +34,7 @@ pub struct ServerOptions {
     pub connections_per_address_max: Option<usize>,
     /// Of these by one client certificate; more are closed at once. Default: `None`, which is an eighth.
     pub connections_per_certificate_max: Option<usize>,
-    /// Bytes of answers that clients have not read yet, of one address half; further requests are answered 503.
+    /// Bytes of answers of each listener that clients have not read yet, of one address half; further requests are answered 503.
     pub answer_bytes_max: usize,
     /// For the TLS handshake.
     pub handshake_timeout: Duration,
